@@ -1,0 +1,35 @@
+"""Names that a Legato client and a Legato broker agree on beyond AMQP and its JMS mapping."""
+
+PRODUCER_ID = "legato:producer-id"
+"""Link property of a sender (string): it numbers its messages by 8-byte big-endian delivery tags 1, 2, 3 ... (promise 1).
+The broker's attach answers with `LAST_NUMBER`. Transactional transfers are not numbered against it."""
+
+LAST_NUMBER = "legato:last-number"
+"""Link property in the broker's attach (ulong): the last number stored for this producer, 0 if none."""
+
+REPORTS_PRESENTED = "legato:reports-presented"
+"""Link property of a receiver (boolean): it sends the state `received` when a message is handed to the application,
+so only such messages count as delivery attempts (promise 4)."""
+
+HELD = "legato:held"
+"""Link property of a receiver on re-attach (array of ulong): sequence numbers that its application still holds. Those still
+available are assigned to this link and come first, in order; the others went elsewhere."""
+
+FORGET_PRODUCER = "legato:forget-producer"
+"""Not a property: a clean detach with closed=true of a numbered sender forgets its numbers."""
+
+REDELIVERED = "x-opt-legato-redelivered"
+"""Delivery annotation (boolean true) towards receivers that report presentations: the message may have been seen,
+although the header's delivery-count does not say so. Other receivers get delivery-count >= 1 instead."""
+
+EPOCH = "legato:epoch"
+"""Property of the broker's open (ulong)."""
+
+STATUS_ADDRESS = "$status"
+"""A receiver attached here gets one message whose data section is the broker's status as JSON, per credit."""
+
+# Deliveries of the broker carry an 8-byte big-endian tag: the message's sequence number in its queue.
+# A dispositon `accepted` that is not settled asks for a confirmation: the broker settles when it is durable,
+# with state accepted; with `rejected{legato:already-acknowledged}` or `rejected{legato:went-elsewhere}` where that is so.
+ALREADY_ACKNOWLEDGED = "legato:already-acknowledged"
+WENT_ELSEWHERE = "legato:went-elsewhere"

@@ -1,0 +1,52 @@
+"""Delivery states of AMQP 1.0 (3.4, 4.5.8) as plain values."""
+
+import msgspec
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """A delivery state."""
+
+
+class Accepted(Outcome):
+    """AMQP 3.4.2."""
+
+
+class Released(Outcome):
+    """AMQP 3.4.4: back to its place, not counted."""
+
+
+class Rejected(Outcome):
+    """AMQP 3.4.3: the message itself is at fault."""
+
+    condition: str = ""
+    description: str = ""
+
+
+class Modified(Outcome):
+    """AMQP 3.4.5."""
+
+    delivery_failed: bool = False
+    undeliverable_here: bool = False
+
+
+class Received(Outcome):
+    """AMQP 3.4.1, not terminal. A Legato client sends it when it presents a message to its application."""
+
+
+class Declared(Outcome):
+    """AMQP 4.5.6: the answer to a declare."""
+
+    txn_id: bytes
+
+
+class Transactional(Outcome):
+    """AMQP 4.5.8: `outcome` holds once the transaction commits; None on a transfer."""
+
+    txn_id: bytes
+    outcome: Outcome | None = None
+
+
+ACCEPTED = Accepted()
+RELEASED = Released()
+RECEIVED = Received()
+DELIVERY_FAILED = Modified(delivery_failed=True)

@@ -1,0 +1,24 @@
+"""Time as an argument: what the shells read, what tests set."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where a shell gets the time that it hands to pure code."""
+
+    def now_us(self) -> int:
+        """Wall-clock time in microseconds since 1970, as facts record it."""
+
+    def monotonic_ms(self) -> int:
+        """A clock that never goes back, in milliseconds, for time-outs."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,1 @@
+"""The broker, pure: what Jakarta Messaging means, without sockets, clocks, chance or files."""

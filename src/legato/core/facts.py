@@ -1,0 +1,212 @@
+"""Every durable event. What the store commits, a replica applies and Spark reads: one vocabulary for all three.
+
+1. A fact is a past participle and small: no bodies (they travel beside the facts, in `Batch.bodies`).
+2. Facts never change meaning. A new field goes last, with a default; a new fact takes a new tag.
+3. Queues, producers and consumers are named by the numbers that `QueueCreated`, `ProducerRegistered` and
+   `ConsumerAttached` gave them. A number is never given twice in the life of a store.
+"""
+
+import msgspec
+
+
+class Fact(msgspec.Struct, array_like=True, gc=False):
+    """Base of all facts; encoded as a msgpack array whose first element is the tag."""
+
+
+class EpochBegan(Fact, tag=1):
+    """A broker became the primary. The first fact of its epoch."""
+
+    broker: str
+
+
+class EpochEnded(Fact, tag=2):
+    """A primary stopped cleanly. Absent after a crash."""
+
+    reason: str
+
+
+class QueueCreated(Fact, tag=3):
+    queue: int
+    name: str
+
+
+class ProducerRegistered(Fact, tag=4):
+    """A producer that numbers its messages (promise 1) was seen for the first time."""
+
+    producer: int
+    name: str
+
+
+class ProducerForgotten(Fact, tag=5):
+    """A numbered producer closed for good, or was not seen for the retention time."""
+
+    producer: int
+    name: str
+
+
+class ConsumerAttached(Fact, tag=6):
+    """A consumer began to receive from a queue; `container` is its connection's AMQP container id."""
+
+    consumer: int
+    queue: int
+    container: str
+
+
+class MessageStored(Fact, tag=10):
+    """A message became part of a queue, at the place `seq`. Its body is in the batch's `bodies`.
+
+    `producer` and `number` are 0 unless the producer numbers its messages; `txn` is empty outside transactions;
+    `origin` is `(queue, seq)` where the broker itself moved it from (a dead letter), else None.
+    """
+
+    queue: int
+    seq: int
+    size: int
+    message_id: str
+    producer: int = 0
+    number: int = 0
+    txn: bytes = b""
+    origin: tuple[int, int] | None = None
+
+
+class MessageConsumed(Fact, tag=11):
+    """A message was acknowledged (or its transaction committed) and left its queue.
+
+    `delivered_us` is when it was handed to the consumer's link; `attempt` counts that delivery, from 1.
+    """
+
+    queue: int
+    seq: int
+    consumer: int
+    delivered_us: int
+    attempt: int
+    txn: bytes = b""
+
+
+class MessageReturned(Fact, tag=12):
+    """A message went back to its place with a delivery count that must be remembered.
+
+    `count` is the number of failed deliveries so far; `flagged` says that it may have been seen although
+    the count does not say so. `cause` is one of `rollback`, `modified`, `disconnect`.
+    """
+
+    queue: int
+    seq: int
+    count: int
+    flagged: bool
+    consumer: int
+    cause: str
+    txn: bytes = b""
+
+
+class MessagePresented(Fact, tag=13):
+    """A consumer that reports presentations handed the message to its application and has not settled it yet."""
+
+    queue: int
+    seq: int
+    consumer: int
+
+
+class MessageDeadLettered(Fact, tag=14):
+    """A message left its queue for the dead letters. The `MessageStored` with this origin follows in the same batch."""
+
+    queue: int
+    seq: int
+    consumer: int
+    cause: str
+    dead_queue: int
+    dead_seq: int
+
+
+class DispatchMarked(Fact, tag=15):
+    """From now on any message of `queue` up to `seq` may have been delivered: after a crash it is flagged redelivered."""
+
+    queue: int
+    seq: int
+
+
+class NumberRefused(Fact, tag=16):
+    """The message `number` of a numbered producer was refused: a resend of it is not a duplicate."""
+
+    producer: int
+    number: int
+
+
+class DuplicateDropped(Fact, tag=17):
+    """A numbered message came again and was confirmed without being stored again."""
+
+    producer: int
+    number: int
+
+
+class TransactionCommitted(Fact, tag=20):
+    """A transaction that did work was committed; its outcome is kept (promise 2)."""
+
+    txn: bytes
+    received: int
+    sent: int
+
+
+class TransactionRolledBack(Fact, tag=21):
+    """A transaction that did work was rolled back. `cause`: `client`, `disconnect`, `failed`, `superseded`."""
+
+    txn: bytes
+    received: int
+    sent: int
+    cause: str
+
+
+class QueueMarked(Fact, tag=30):
+    """High-water marks of a queue, so that an audit sees a lost tail: what a gap check cannot see."""
+
+    queue: int
+    last_seq: int
+    stored: int
+    consumed: int
+
+
+AnyFact = (
+    EpochBegan
+    | EpochEnded
+    | QueueCreated
+    | ProducerRegistered
+    | ProducerForgotten
+    | ConsumerAttached
+    | MessageStored
+    | MessageConsumed
+    | MessageReturned
+    | MessagePresented
+    | MessageDeadLettered
+    | DispatchMarked
+    | NumberRefused
+    | DuplicateDropped
+    | TransactionCommitted
+    | TransactionRolledBack
+    | QueueMarked
+)
+
+
+class LogRecord(msgspec.Struct, array_like=True, gc=False):
+    """What one commit adds to the log. Its position is its key in the log: 1, 2, 3 ... without gaps."""
+
+    epoch: int
+    time_us: int
+    facts: list[AnyFact]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(LogRecord)
+
+
+def encode_record(record: LogRecord) -> bytes:
+    """The bytes of a log record, as the store keeps them."""
+    return _encoder.encode(record)
+
+
+def decode_record(data: bytes | memoryview) -> LogRecord:
+    """A log record from its bytes.
+
+    Raises:
+        msgspec.DecodeError: `data` is not a record that this version knows.
+    """
+    return _decoder.decode(data)

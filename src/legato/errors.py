@@ -1,0 +1,142 @@
+"""Every error Legato raises, one tree.
+
+    LegatoError
+    ├── JMSError                         what applications see, named as in Jakarta Messaging
+    │   ├── IllegalStateError
+    │   ├── TransactionRolledBackError
+    │   ├── TransactionInProgressError
+    │   ├── InvalidDestinationError
+    │   ├── InvalidSelectorError
+    │   ├── InvalidClientIDError
+    │   ├── JMSSecurityError
+    │   ├── MessageFormatError
+    │   ├── MessageEOFError
+    │   ├── MessageNotReadableError
+    │   ├── MessageNotWriteableError
+    │   ├── ResourceAllocationError
+    │   └── SpaceLostError
+    ├── ConfigError                      a setting that cannot be used
+    ├── ProtocolError                    a peer broke AMQP; its connection ends, nothing else
+    └── StoreError
+        ├── FencedError                  a later epoch has begun: this broker must stop serving
+        ├── StoreFullError               no room: producers are refused, everything else goes on
+        ├── StoreFormatError             written by a version we do not know
+        ├── StoreCorruptError            what we read is not what was written
+        └── StoreLockedError             another process holds the store
+"""
+
+from collections.abc import Iterator
+
+
+class LegatoError(Exception):
+    """Root of all errors Legato raises."""
+
+
+class JMSError(LegatoError):
+    """Something that Jakarta Messaging reports to the application.
+
+    Args:
+        message: a sentence a user can act on.
+        code: a short machine-readable reason (`UNBLOCKED`, an AMQP condition ...), Jakarta's `errorCode`.
+        linked: the error that caused this one, Jakarta's `linkedException`.
+    """
+
+    def __init__(self, message: str = "", *, code: str | None = None, linked: BaseException | None = None) -> None:
+        super().__init__(message or (self.__doc__ or "").split("\n")[0])
+        self.code = code
+        self.linked = linked
+
+
+class IllegalStateError(JMSError):
+    """The call does not fit the state of the object; the message says which state."""
+
+
+class TransactionRolledBackError(JMSError):
+    """The transaction was rolled back: its sends are disposed (`Session.replay()` sends them again), its messages come again."""
+
+
+class TransactionInProgressError(JMSError):
+    """The call cannot be made while a transaction is in progress."""
+
+
+class InvalidDestinationError(JMSError):
+    """The destination does not exist or may not be used in this way."""
+
+
+class InvalidSelectorError(JMSError):
+    """The selector does not follow the syntax of Jakarta Messaging 3.8.1."""
+
+
+class InvalidClientIDError(JMSError):
+    """The client id is in use by another connection, or not acceptable."""
+
+
+class JMSSecurityError(JMSError):
+    """The broker refused the user name, the password or the permission."""
+
+
+class MessageFormatError(JMSError):
+    """The value cannot be converted to the type asked for."""
+
+
+class MessageEOFError(JMSError):
+    """The body ended before the value was complete."""
+
+
+class MessageNotReadableError(JMSError):
+    """The message is in write mode; call `reset()` before reading."""
+
+
+class MessageNotWriteableError(JMSError):
+    """The message is in read mode; call `clear_body()` before writing."""
+
+
+class ResourceAllocationError(JMSError):
+    """The broker has no room or capacity for this now; free some, or try later."""
+
+
+class SpaceLostError(JMSError):
+    """A failover aborted a transaction (GigaSpaces' notice to exception listeners)."""
+
+
+class ConfigError(LegatoError):
+    """A setting cannot be used; the message names it and says what is accepted."""
+
+
+class ProtocolError(LegatoError):
+    """A peer sent what AMQP 1.0 does not allow."""
+
+    def __init__(self, message: str, condition: str = "amqp:connection:framing-error") -> None:
+        super().__init__(message)
+        self.condition = condition
+
+
+class StoreError(LegatoError):
+    """The store could not do what was asked."""
+
+
+class FencedError(StoreError):
+    """A later epoch has begun on this store; this broker no longer owns it and must stop serving."""
+
+
+class StoreFullError(StoreError):
+    """The store has no room left: enlarge `store.map_bytes` or free disk space; consuming still works."""
+
+
+class StoreFormatError(StoreError):
+    """The store was written in a format that this version does not know."""
+
+
+class StoreCorruptError(StoreError):
+    """The store holds bytes that no version of Legato writes."""
+
+
+class StoreLockedError(StoreError):
+    """Another process holds the store's lock."""
+
+
+def tree(root: type[LegatoError] = LegatoError) -> Iterator[type[LegatoError]]:
+    """All error classes, root first."""
+    yield root
+    for child in root.__subclasses__():
+        yield from tree(child)

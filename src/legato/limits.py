@@ -1,0 +1,35 @@
+"""Every bound, with its unit in its name. Configuration may lower or raise the ones marked default."""
+
+MAX_FRAME_BYTES = 1 << 18
+"""What we advertise as the largest AMQP frame."""
+
+SESSION_WINDOW_BYTES = 4 << 20
+"""Bytes of unread transfers a session may hold; Proton has no window of its own (AMQP.md C4)."""
+
+MAX_MESSAGE_BYTES_DEFAULT = 100 << 20
+MAX_LINKS_PER_SESSION = 4096
+SASL_FRAME_BYTES_MAX = 16 << 10
+HANDSHAKE_TIMEOUT_S = 60.0
+IDLE_TIMEOUT_MS = 60_000
+
+PRODUCER_CREDIT = 2_000
+"""Credit a producer is given; topped up when half is used."""
+COORDINATOR_CREDIT = 100
+
+WINDOW_MESSAGES = 8_192
+"""Messages of a queue's head kept in the heap (promise 6: the rest waits on disk)."""
+WINDOW_BYTES = 8 << 20
+
+BATCH_FACTS_MAX = 20_000
+"""A commit never holds more facts than this, nor more bytes than the next: it bounds latency and memory."""
+BATCH_BYTES_MAX = 16 << 20
+
+DISPATCH_MARK_STEP = 1_000
+OUTCOME_RETENTION_S = 24 * 3600
+PRODUCER_RETENTION_S = 24 * 3600
+STORE_MAP_BYTES_DEFAULT = 1 << 40
+LOG_BYTES_DEFAULT = 4 << 30
+FREE_DISK_RESERVE_BYTES = 64 << 20
+"""Below this producers are refused, so that consumers, who also need pages, can still empty queues."""
+
+assert SESSION_WINDOW_BYTES >= 2 * MAX_FRAME_BYTES
