@@ -2,7 +2,8 @@
 
 PRODUCER_ID = "legato:producer-id"
 """Link property of a sender (string): it numbers its messages by 8-byte big-endian delivery tags 1, 2, 3 ... (promise 1).
-The broker's attach answers with `LAST_NUMBER`. Transactional transfers are not numbered against it."""
+The broker's attach answers with `LAST_NUMBER`. Transactional transfers are not numbered against it. Closing the link (detach with closed=true) forgets
+the numbers."""
 
 LAST_NUMBER = "legato:last-number"
 """Link property in the broker's attach (ulong): the last number stored for this producer, 0 if none."""
@@ -15,8 +16,12 @@ HELD = "legato:held"
 """Link property of a receiver on re-attach (array of ulong): sequence numbers that its application still holds. Those still
 available are assigned to this link and come first, in order; the others went elsewhere."""
 
-FORGET_PRODUCER = "legato:forget-producer"
-"""Not a property: a clean detach with closed=true of a numbered sender forgets its numbers."""
+HELD_COUNT = "legato:held-count"
+"""Link property in the broker's answer to `HELD` (ulong): so many of them come first on this link."""
+
+ELSEWHERE = "legato:elsewhere"
+"""Link property in the broker's answer to `HELD` (array of ulong): those that another receiver has or had.
+What is in neither was acknowledged (by us: an acknowledgement whose confirmation was cut off)."""
 
 REDELIVERED = "x-opt-legato-redelivered"
 """Delivery annotation (boolean true) towards receivers that report presentations: the message may have been seen,
@@ -29,7 +34,7 @@ STATUS_ADDRESS = "$status"
 """A receiver attached here gets one message whose data section is the broker's status as JSON, per credit."""
 
 # Deliveries of the broker carry an 8-byte big-endian tag: the message's sequence number in its queue.
-# A dispositon `accepted` that is not settled asks for a confirmation: the broker settles when it is durable,
+# A disposition `accepted` that is not settled asks for a confirmation: the broker settles when it is durable,
 # with state accepted; with `rejected{legato:already-acknowledged}` or `rejected{legato:went-elsewhere}` where that is so.
 ALREADY_ACKNOWLEDGED = "legato:already-acknowledged"
 WENT_ELSEWHERE = "legato:went-elsewhere"

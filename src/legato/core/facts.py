@@ -119,7 +119,7 @@ class MessageDeadLettered(Fact, tag=14):
 
 
 class DispatchMarked(Fact, tag=15):
-    """From now on any message of `queue` up to `seq` may have been delivered: after a crash it is flagged redelivered."""
+    """From now on any message of `queue` up to `seq` may have been delivered: after a crash it is flagged."""
 
     queue: int
     seq: int

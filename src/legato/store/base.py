@@ -1,8 +1,10 @@
 """What the broker needs of a store: one interface, `memory.py` its model, `lmdb.py` the real one.
 
-1. `commit` is atomic and durable: when it returns, a power cut does not undo it; when it raises, nothing of it happened.
+1. `commit` is atomic and durable: once it returns, a power cut does not undo it;
+   if it raises, nothing of it happened.
 2. `commit` refuses a batch of any epoch but the newest (`FencedError`): promise 7.
-3. Nothing here costs more when more messages wait: opening, loading and committing are constant in the backlog (promise 6).
+3. Nothing here costs more when more messages wait: opening, loading and committing are constant
+   in the backlog (promise 6).
 4. Reads see the last commit. `commit` runs in one thread at a time; reads may run in any thread meanwhile.
 """
 
@@ -11,60 +13,21 @@ from typing import Protocol
 
 import msgspec
 
-from legato.core.facts import AnyFact, LogRecord
+from legato.core.facts import LogRecord
+from legato.core.records import Archive, Batch, Meta, ProducerRecord, QueueRecord, StoredMessage
+
+__all__ = [
+    "FORMAT_VERSION",
+    "Batch",
+    "Meta",
+    "ProducerRecord",
+    "QueueRecord",
+    "Store",
+    "StoredMessage",
+    "Usage",
+]
 
 FORMAT_VERSION = 1
-
-
-class Batch(msgspec.Struct):
-    """The facts of one tick, committed together. `bodies[i]` belongs to the i-th `MessageStored` of `facts`."""
-
-    epoch: int
-    time_us: int
-    facts: list[AnyFact]
-    bodies: list[bytes]
-
-
-class Meta(msgspec.Struct):
-    """What a broker needs to go on where the last one ended."""
-
-    epoch: int = 0
-    next_queue: int = 1
-    next_producer: int = 1
-    next_consumer: int = 1
-    log_position: int = 0
-    """Position of the last log record; 0 when there is none."""
-
-
-class QueueRecord(msgspec.Struct):
-    """A queue as the store knows it; `stored - consumed` messages wait (dead-lettered ones count as consumed)."""
-
-    queue: int
-    name: str
-    last_seq: int = 0
-    dispatch_mark: int = 0
-    stored: int = 0
-    consumed: int = 0
-
-
-class ProducerRecord(msgspec.Struct):
-    """The last number stored for a numbered producer, and the lower ones that were refused."""
-
-    producer: int
-    name: str
-    last_number: int = 0
-    refused: list[int] = []
-    seen_us: int = 0
-
-
-class StoredMessage(msgspec.Struct, gc=False):
-    """A waiting message: its place, its AMQP bytes, its failed deliveries, and whether it may have been seen anyway."""
-
-    seq: int
-    body: bytes
-    count: int = 0
-    flagged: bool = False
-    """True if a `MessageReturned(flagged)` or `MessagePresented` is on record; the dispatch mark is the caller's to apply."""
 
 
 class Usage(msgspec.Struct):
@@ -75,26 +38,15 @@ class Usage(msgspec.Struct):
     free_disk_bytes: int
 
 
-class Store(Protocol):
-    """Durable state of a broker."""
+class Store(Archive, Protocol):
+    """Durable state of a broker; what it reads is in `Archive`."""
 
     def begin_epoch(self, broker: str, now_us: int) -> Meta:
         """Begin the next epoch: commits `EpochBegan(broker)` and fences every earlier epoch. Returns the new state."""
 
     def meta(self) -> Meta: ...
 
-    def queue(self, name: str) -> QueueRecord | None: ...
-
     def queues(self) -> Iterator[QueueRecord]: ...
-
-    def producer(self, name: str) -> ProducerRecord | None: ...
-
-    def outcome(self, txn: bytes) -> bool:
-        """True if the transaction is known to have committed."""
-
-    def messages(self, queue: int, after: int, limit: int, limit_bytes: int) -> Sequence[StoredMessage]:
-        """Waiting messages of `queue` with seq > `after`, in order: at most `limit`, and no more once
-        `limit_bytes` of bodies are exceeded (at least one message if there is any)."""
 
     def commit(self, batch: Batch) -> int:
         """Apply and log all of `batch`, durably. Returns the position of its log record.
