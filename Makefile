@@ -1,0 +1,65 @@
+# Every command a developer or a user needs. `make help` lists them.
+
+SHELL := /bin/bash
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
+	command -v $$name >/dev/null && $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { echo $$name; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+BENCHMARKS := P1 P2 P3 P4 P5 P6 P7 P10
+ARGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+.PHONY: help install demo test check unit chaos bench lock clean
+.DEFAULT_GOAL := help
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-zA-Z%-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(INSTALLED) ## Create .venv with the locked versions and Legato itself
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Legato needs Python 3.11 or newer: install it, or name one: make PYTHON=/path/to/python3.11 ..." >&2; \
+		exit 1; \
+	fi
+	@$(PYTHON) tools/check_machine.py
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+demo: $(INSTALLED) ## Flights through a broker that is killed twice; options in ARGS="--kills 3"
+	@$(BIN)/legato demo $(ARGS)
+
+test: check ## Everything before a push, in less than ten minutes
+	@$(BIN)/python -m pytest -q
+
+check: $(INSTALLED) ## Lint, format, types, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+unit: $(INSTALLED) ## The tests that need no socket and no disk, in seconds
+	@$(BIN)/python -m pytest -q tests/unit tests/conformance
+
+chaos: $(INSTALLED) ## Twenty demo runs with random kill instants
+	@$(BIN)/python -m legato.demo.chaos --runs 20 $(ARGS)
+
+bench: $(addprefix bench-,$(BENCHMARKS)) ## All benchmarks
+
+bench-%: $(INSTALLED) ## One benchmark, such as bench-P1; its last line is one JSON object
+	@$(BIN)/python -m bench.$(shell echo $* | tr A-Z a-z) $(ARGS)
+
+lock: ## Write requirements.lock from a clean environment
+	rm -rf build/lock-env && $(PYTHON) -m venv build/lock-env
+	build/lock-env/bin/python -m pip install --quiet '.[dev]'
+	build/lock-env/bin/python -m pip freeze --exclude legato > requirements.lock
+	rm -rf build
+
+clean: ## Remove the environment and everything generated
+	rm -rf $(VENV) build dist demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

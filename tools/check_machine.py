@@ -1,0 +1,50 @@
+"""Says in one sentence each what this machine lacks before anything is installed."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+JAVA_VERSION_MIN = 17
+
+
+def missing() -> Iterator[str]:
+    """What has to be installed first, one sentence each."""
+    if sys.version_info < (3, 11):
+        yield f"Legato needs Python 3.11 or newer; this is {sys.version.split()[0]} ({sys.executable})."
+    try:
+        import ensurepip  # noqa: F401
+        import venv  # noqa: F401
+    except ImportError:
+        yield "Python's venv module is missing: install the package python3-venv."
+    if not Path(sysconfig.get_paths()["include"], "Python.h").exists():
+        yield "Python's C headers are missing (the AMQP engine is compiled on install): install python3-dev."
+    if not any(shutil.which(compiler) for compiler in (os.environ.get("CC", "cc").split()[0], "cc", "gcc", "clang")):
+        yield "There is no C compiler (the AMQP engine is compiled on install): install gcc or clang."
+    version = java_version()
+    if version is None:
+        yield f"Java is missing (Spark runs on it): install a JDK or JRE {JAVA_VERSION_MIN} or newer."
+    elif version < JAVA_VERSION_MIN:
+        yield f"Spark needs Java {JAVA_VERSION_MIN} or newer; `java` is version {version}. Set JAVA_HOME to a newer one."
+
+
+def java_version() -> int | None:
+    """Major version of the Java that Spark would start, None if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if not java or not Path(java).exists():
+        return None
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return int(found[1]) if found else None
+
+
+if __name__ == "__main__":
+    sentences = list(missing())
+    for sentence in sentences:
+        print(sentence, file=sys.stderr)
+    sys.exit(1 if sentences else 0)
