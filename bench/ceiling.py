@@ -141,7 +141,7 @@ class Peer(asyncio.Protocol):
     def serve(self, ready: deque[tuple[int, bytes]]) -> int:
         """Send as many ready messages as there is credit for; returns how many."""
         link = self.link
-        count = min(lib.pn_link_credit(link), len(ready))
+        count: int = min(lib.pn_link_credit(link), len(ready))
         unsettled = self.unsettled
         for _ in range(count):
             seq, body = ready.popleft()
@@ -195,7 +195,6 @@ class Peer(asyncio.Protocol):
 
 async def serve(store: Path, host: str, port: int) -> None:
     """Serve until killed."""
-    store.mkdir(parents=True, exist_ok=True)
     loop = asyncio.get_running_loop()
     broker = Broker(store, loop)
     server = await loop.create_server(lambda: Peer(broker), host, port)
@@ -210,6 +209,7 @@ def main() -> None:
     parser.add_argument("--listen", required=True, metavar="HOST:PORT")
     options = parser.parse_args()
     host, _, port = options.listen.rpartition(":")
+    options.store.mkdir(parents=True, exist_ok=True)
     uvloop.run(serve(options.store, host, int(port)))
 
 

@@ -1,8 +1,9 @@
-"""A load client as light as Python allows: raw Proton calls over one blocking socket, the same for every AMQP broker.
+"""A load client as light as Python allows: raw Proton calls on one blocking socket, the same for every AMQP broker.
 
-`send` keeps as many messages in flight as the broker gives credit and counts confirmations; `receive` accepts and settles
-every message; `latency` sends at a fixed rate and times each confirmation from the instant the send was due, so a stall
-counts against every message it delayed. Each prints one JSON line; times are CLOCK_MONOTONIC, comparable between processes.
+`send` keeps as many messages in flight as the broker gives credit and counts confirmations; `receive` accepts and
+settles every message; `latency` sends at a fixed rate and times each confirmation from the instant its send was
+due, so that a stall counts against every message it delayed. Each says `ready` when connected, begins on a line of
+input, and prints one JSON line; its times are CLOCK_MONOTONIC, comparable between processes.
 """
 
 import argparse
@@ -36,7 +37,11 @@ _remote_state = lib.pn_delivery_remote_state
 _PN_DELIVERY = lib.PN_DELIVERY
 _PN_ACCEPTED = lib.PN_ACCEPTED
 _CLOSING = {
-    lib.PN_CONNECTION_REMOTE_CLOSE: ("connection", lib.pn_event_connection, lib.pn_connection_remote_condition),
+    lib.PN_CONNECTION_REMOTE_CLOSE: (
+        "connection",
+        lib.pn_event_connection,
+        lib.pn_connection_remote_condition,
+    ),
     lib.PN_SESSION_REMOTE_CLOSE: ("session", lib.pn_event_session, lib.pn_session_remote_condition),
     lib.PN_LINK_REMOTE_CLOSE: ("link", lib.pn_event_link, lib.pn_link_remote_condition),
     lib.PN_TRANSPORT_ERROR: ("transport", lib.pn_event_transport, lib.pn_transport_condition),
@@ -47,7 +52,9 @@ def message_parts(size: int) -> tuple[bytes, bytes]:
     """What stands before and after the 12 digits of the message id: a durable message with `size` bytes of data."""
     header = b"\x00\x53\x70\xc0\x02\x01\x41"
     properties = b"\x00\x53\x73\xc0\x12\x01\xa1\x0fID:"
-    data = b"\x00\x53\x75" + (struct.pack(">BB", 0xA0, size) if size < 256 else struct.pack(">BI", 0xB0, size))
+    data = b"\x00\x53\x75" + (
+        struct.pack(">BB", 0xA0, size) if size < 256 else struct.pack(">BI", 0xB0, size)
+    )
     return header + properties, data + b"x" * size
 
 
@@ -264,7 +271,7 @@ class Receiver:
 
 
 def main() -> None:
-    """Command line: says `ready` when connected, begins on a line of input, so that two can begin together."""
+    """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["send", "receive", "latency"])
     parser.add_argument("--port", type=int, required=True)

@@ -1,0 +1,164 @@
+"""Brokers and load clients as child processes: started, waited for by what they print, and always ended."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.harness import ROOT
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def python(
+    module: str, *arguments: object, environment: Mapping[str, str] | None = None, **popen: Any
+) -> "subprocess.Popen[str]":
+    """Start `python -m module` of this very interpreter, with the source tree in its path."""
+    inherited = dict(os.environ) | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        env=inherited | dict(environment or {}),
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        **popen,
+    )
+
+
+class Broker:
+    """A broker process that prints one line when it becomes active, or backup."""
+
+    def __init__(
+        self, command: Sequence[str], store: Path, port: int, environment: Mapping[str, str] | None = None
+    ) -> None:
+        module, *arguments = command
+        listen = ["--store", store, "--listen", f"127.0.0.1:{port}"]
+        self.port = port
+        self.process = python(module, *arguments, *listen, environment=environment)
+
+    def await_line(self, beginning: str) -> str:
+        """Block until the broker prints a line that begins so; returns it.
+
+        Raises:
+            RuntimeError: it ended first.
+        """
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(beginning):
+                return line.strip()
+        raise RuntimeError(
+            f"the broker ended with code {self.process.wait()} before it printed {beginning!r}"
+        )
+
+    def kill(self) -> None:
+        """SIGKILL, as a power cut would."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL if it does not end within ten seconds."""
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def anonymous_bytes(self) -> int:
+        """Its private memory, `RssAnon`: without the pages of mapped files."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+        raise RuntimeError("this kernel does not report RssAnon")
+
+
+CEILING = ["bench.ceiling"]
+LEGATO = ["legato.cli.main", "serve"]
+
+
+@contextmanager
+def broker(
+    command: Sequence[str], store: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[Broker]:
+    """An active broker over `store` on a free port, stopped afterwards."""
+    started = Broker(command, store, free_port(), environment)
+    try:
+        started.await_line("active")
+        yield started
+    finally:
+        started.stop()
+
+
+class Client:
+    """A load client process: it says `ready`, begins on a line of input, and prints its result as one JSON line."""
+
+    def __init__(self, module: str, what: str, *arguments: object) -> None:
+        self.process = python(module, what, *arguments, stdin=subprocess.PIPE)
+        if self._line() != "ready":
+            raise RuntimeError(f"{module} {what} ended with code {self.process.wait()} before it was ready")
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def begin(self) -> None:
+        """Let it run."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def result(self) -> dict[str, Any]:
+        """Block until it has finished; returns what it printed.
+
+        Raises:
+            RuntimeError: it failed.
+        """
+        line = self._line()
+        if self.process.wait() or not line:
+            raise RuntimeError(f"the load client failed with code {self.process.returncode}")
+        result: dict[str, Any] = json.loads(line)
+        return result
+
+    def end(self) -> None:
+        """Make sure that it is gone."""
+        self.process.kill()
+        self.process.wait()
+
+
+RAW = "bench.rawclient"
+
+
+def together(module: str, arguments: Sequence[tuple[object, ...]]) -> list[dict[str, Any]]:
+    """Start a client of `module` for each tuple of arguments, let all begin at once, return their results."""
+    clients: list[Client] = []
+    try:
+        clients += [Client(module, *map(str, each)) for each in arguments]
+        for client in clients:
+            client.begin()
+        return [client.result() for client in clients]
+    finally:
+        for client in clients:
+            client.end()
+
+
+def load(what: str, port: int, count: int, size: int, *more: object, module: str = RAW) -> dict[str, Any]:
+    """Run one client to its end."""
+    return together(module, [(what, "--port", port, "--count", count, "--size", size, *more)])[0]
+
+
+def send_and_receive(port: int, count: int, size: int, *more: object, module: str = RAW) -> float:
+    """Messages a second through one queue: one process sends while another receives."""
+    common = ("--port", port, "--count", count, "--size", size, *more)
+    received, sent = together(module, [("receive", *common), ("send", *common)])
+    elapsed_s: float = max(received["ended"], sent["ended"]) - sent["started"]
+    return count / elapsed_s
