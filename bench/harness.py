@@ -109,9 +109,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def _cell(value: object) -> str:
     if isinstance(value, float):
-        return (
-            f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 0.01 else f"{value:.3f}"
-        )
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 0.01 else f"{value:.3f}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
@@ -157,9 +155,7 @@ def finish(
     RESULTS.mkdir(parents=True, exist_ok=True)
     kept = RESULTS / f"{name}.json"
     entries = json.loads(kept.read_text()) if kept.exists() else []
-    runs = [
-        {"figure": round(p.figure, 3), "peer": round(p.peer, 3), "ratio": round(p.ratio, 3)} for p in pairs
-    ]
+    runs = [{"figure": round(p.figure, 3), "peer": round(p.peer, 3), "ratio": round(p.ratio, 3)} for p in pairs]
     entries.append(where | entry | {"question": question, "pairs": runs, "table": text.splitlines()})
     kept.write_text(json.dumps(entries, indent=1) + "\n")
     print(json.dumps(entry), flush=True)

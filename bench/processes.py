@@ -57,9 +57,7 @@ class Broker:
         for line in self.process.stdout:
             if line.startswith(beginning):
                 return line.strip()
-        raise RuntimeError(
-            f"the broker ended with code {self.process.wait()} before it printed {beginning!r}"
-        )
+        raise RuntimeError(f"the broker ended with code {self.process.wait()} before it printed {beginning!r}")
 
     def kill(self) -> None:
         """SIGKILL, as a power cut would."""
@@ -87,9 +85,7 @@ LEGATO = ["legato.cli.main", "serve"]
 
 
 @contextmanager
-def broker(
-    command: Sequence[str], store: Path, environment: Mapping[str, str] | None = None
-) -> Iterator[Broker]:
+def broker(command: Sequence[str], store: Path, environment: Mapping[str, str] | None = None) -> Iterator[Broker]:
     """An active broker over `store` on a free port, stopped afterwards."""
     started = Broker(command, store, free_port(), environment)
     try:

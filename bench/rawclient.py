@@ -52,9 +52,7 @@ def message_parts(size: int) -> tuple[bytes, bytes]:
     """What stands before and after the 12 digits of the message id: a durable message with `size` bytes of data."""
     header = b"\x00\x53\x70\xc0\x02\x01\x41"
     properties = b"\x00\x53\x73\xc0\x12\x01\xa1\x0fID:"
-    data = b"\x00\x53\x75" + (
-        struct.pack(">BB", 0xA0, size) if size < 256 else struct.pack(">BI", 0xB0, size)
-    )
+    data = b"\x00\x53\x75" + (struct.pack(">BB", 0xA0, size) if size < 256 else struct.pack(">BI", 0xB0, size))
     return header + properties, data + b"x" * size
 
 
