@@ -1,0 +1,178 @@
+"""The process beside a broker that copies its log of facts into the ledger, so that the broker's loop need not.
+
+Run as `python -m legato.spark.exporter --store DIR --ledger DIR`. It polls the log (LMDB cannot notify another process)
+and ends after a last export when its standard input ends: that is a pipe held by the broker, so it outlives no broker.
+"""
+
+import argparse
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from legato.core.facts import LogRecord
+from legato.errors import ConfigError
+from legato.spark.segments import LedgerLock, SegmentSpan, exported_through, sweep, write_segment
+
+POLL_S = 0.2
+SEGMENT_S = 2.0
+"""A segment is closed after this long: how far the ledger may lag behind the log."""
+
+SEGMENT_FACTS_MAX = 250_000
+"""... or when it holds this many facts, which bounds the exporter's memory."""
+
+_READ_RECORDS = 64
+_NICE = 10
+
+
+class Log(Protocol):
+    """The part of a `Store` that an export reads."""
+
+    def log(self, after: int, limit: int) -> Sequence[tuple[int, LogRecord]]: ...
+
+    def log_range(self) -> tuple[int, int]: ...
+
+
+class Exporter:
+    """Copies a log into a ledger from where the ledger's last segment ends. The caller holds the `LedgerLock`.
+
+    Args:
+        log: the store to read, opened read-only.
+        ledger: directory of the segments.
+        segment_s: longest time in seconds that a fact waits in memory before it is written.
+
+    Raises:
+        ConfigError: the ledger holds positions that the log never reached.
+    """
+
+    def __init__(self, log: Log, ledger: Path, segment_s: float = SEGMENT_S) -> None:
+        self._log = log
+        self._ledger = ledger
+        self._segment_s = segment_s
+        self._pending: list[tuple[int, LogRecord]] = []
+        self._pending_facts = 0
+        self._pending_since = 0.0
+        sweep(ledger)
+        self._through = exported_through(ledger)
+        if self._through > log.log_range()[1]:
+            raise ConfigError(f"ledger {ledger} is ahead of the store's log: it was written from another store")
+
+    def poll(self, now_s: float) -> list[SegmentSpan]:
+        """Read what the log has now; returns the segments that were written because they were due at `now_s`."""
+        written = self._read_through(self._log.log_range()[1], now_s)
+        if self._pending and now_s - self._pending_since >= self._segment_s:
+            written.append(self._write())
+        return written
+
+    def finish(self, now_s: float) -> list[SegmentSpan]:
+        """Write everything up to the end that the log has now, which a new primary may already be moving on."""
+        written = self._read_through(self._log.log_range()[1], now_s)
+        if self._pending:
+            written.append(self._write())
+        return written
+
+    def _read_through(self, last: int, now_s: float) -> list[SegmentSpan]:
+        written = []
+        while self._through < last:
+            records = self._log.log(self._through, _READ_RECORDS)
+            if not records:
+                break
+            if not self._pending:
+                self._pending_since = now_s
+            self._pending.extend(records)
+            self._pending_facts += sum(len(record.facts) for _, record in records)
+            self._through = records[-1][0]
+            if self._pending_facts >= SEGMENT_FACTS_MAX:
+                written.append(self._write())
+        return written
+
+    def _write(self) -> SegmentSpan:
+        span = write_segment(self._ledger, self._pending)
+        self._pending = []
+        self._pending_facts = 0
+        return span
+
+
+def export_all(store_dir: Path, ledger_dir: Path) -> int:
+    """Export all that the store's log holds now, after any other exporter has ended; returns the position reached.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    with _Opened(store_dir, ledger_dir) as opened:
+        while not opened.lock.acquire():
+            time.sleep(POLL_S)
+        Exporter(opened.store, ledger_dir).finish(time.monotonic())
+    return exported_through(ledger_dir)
+
+
+def follow(store_dir: Path, ledger_dir: Path, segment_s: float = SEGMENT_S) -> None:
+    """Export until standard input ends or the process is asked to stop, then once more."""
+    stop = _StopRequest()
+    with _Opened(store_dir, ledger_dir) as opened:
+        while not opened.lock.acquire():
+            if stop.wait(POLL_S):
+                return
+        exporter = Exporter(opened.store, ledger_dir, segment_s)
+        while not stop.wait(POLL_S):
+            exporter.poll(time.monotonic())
+        exporter.finish(time.monotonic())
+
+
+class _Opened:
+    """A store open for reading and the ledger's lock, both closed at the end of the block."""
+
+    def __init__(self, store_dir: Path, ledger_dir: Path) -> None:
+        from legato.store.lmdb import LmdbStore  # here, so that the rest can be used without lmdb installed
+
+        self.store = LmdbStore(store_dir, read_only=True)
+        self.lock = LedgerLock(ledger_dir)
+
+    def __enter__(self) -> "_Opened":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.close()
+        self.store.close()
+
+
+class _StopRequest:
+    """The end of standard input, SIGTERM or SIGINT."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask)
+
+    def _ask(self, *_: object) -> None:
+        self._asked = True
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait at most `timeout_s` seconds; returns whether to stop."""
+        readable, _, _ = select.select([sys.stdin], [], [], timeout_s)
+        if readable and not os.read(sys.stdin.fileno(), 4096):
+            self._asked = True
+        return self._asked
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of `python -m legato.spark.exporter`."""
+    parser = argparse.ArgumentParser(prog="legato.spark.exporter", description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--store", type=Path, required=True, help="directory of the broker's store")
+    parser.add_argument("--ledger", type=Path, required=True, help="directory of the ledger's segments")
+    parser.add_argument("--segment-s", type=float, default=SEGMENT_S, help="seconds of facts in a segment")
+    parser.add_argument("--once", action="store_true", help="export what there is and end")
+    options = parser.parse_args(arguments)
+    os.nice(_NICE)
+    if options.once:
+        export_all(options.store, options.ledger)
+    else:
+        follow(options.store, options.ledger, options.segment_s)
+
+
+if __name__ == "__main__":
+    main()

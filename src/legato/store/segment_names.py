@@ -1,0 +1,40 @@
+"""How segments of the ledger are named: their names alone say how far the log of facts has been exported."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_NAME = re.compile(r"facts-(\d{16,})-(\d{16,})\.parquet")
+
+
+class SegmentSpan(NamedTuple):
+    """First and last log position in a segment."""
+
+    first: int
+    last: int
+
+    @property
+    def file_name(self) -> str:
+        """The name of the segment's file; names sort as positions do."""
+        return f"facts-{self.first:016d}-{self.last:016d}.parquet"
+
+
+def spans(ledger: Path) -> Iterator[SegmentSpan]:
+    """The segments in a ledger's directory, in no order; none if the directory does not exist."""
+    try:
+        names = os.listdir(ledger)
+    except FileNotFoundError:
+        return
+    for name in names:
+        if match := _NAME.fullmatch(name):
+            yield SegmentSpan(int(match[1]), int(match[2]))
+
+
+def exported_through(ledger: Path) -> int:
+    """The last log position that the ledger holds, 0 if none: up to here a store may trim its log.
+
+    One directory listing, no file is opened.
+    """
+    return max((span.last for span in spans(ledger)), default=0)
