@@ -97,3 +97,5 @@ class Disposition(Event):
     context: Any
     outcome: Outcome | None
     settled: bool
+    delivery: int = 0
+    """Names the delivery on its link: what `Sender.confirm` takes."""

@@ -1,0 +1,491 @@
+"""One AMQP connection over the Proton engine, without I/O: bytes in, events and bytes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from cproton import ffi, lib
+
+from legato import limits
+from legato.amqp.events import (
+    Attached,
+    Closed,
+    Detached,
+    Disposition,
+    Event,
+    Flow,
+    Opened,
+    SessionBegan,
+    SessionEnded,
+    Transfer,
+)
+from legato.amqp.link import Link, Receiver, Sender, Session, links_limit_reached
+from legato.amqp.outcomes import ACCEPTED, Transactional
+from legato.amqp.pndata import c_text, read_map, read_symbols, write_map, write_symbols
+from legato.amqp.states import ACCEPTED_STATE, TRANSACTIONAL_STATE, read_condition, read_outcome, write_condition
+from legato.errors import ProtocolError
+
+SESSION_WINDOW_FRAMES = 8192
+"""Transfers a peer may send per session without hearing from us. The engine counts its window in frames of the largest
+size, and empties it on every call of `receive_data`: a window in bytes would be a window of a few small messages."""
+SESSIONS_MAX = 4095
+
+_DELIVERY, _LINK_FLOW = lib.PN_DELIVERY, lib.PN_LINK_FLOW
+_ABORTED = -11
+
+_peek = lib.pn_collector_peek
+_pop = lib.pn_collector_pop
+_event_type = lib.pn_event_type
+_event_delivery = lib.pn_event_delivery
+_delivery_link = lib.pn_delivery_link
+_delivery_partial = lib.pn_delivery_partial
+_delivery_pending = lib.pn_delivery_pending
+_delivery_readable = lib.pn_delivery_readable
+_delivery_remote_state = lib.pn_delivery_remote_state
+_delivery_settle = lib.pn_delivery_settle
+_delivery_settled = lib.pn_delivery_settled
+_delivery_tag = lib.pn_delivery_tag
+_link_advance = lib.pn_link_advance
+_link_recv = lib.pn_link_recv
+_unpack = ffi.unpack
+_new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
+
+
+class Settings(msgspec.Struct, kw_only=True):
+    """What our Open says, and what we allow the peer."""
+
+    container_id: str
+    hostname: str | None = None
+    max_frame_bytes: int = limits.MAX_FRAME_BYTES
+    idle_timeout_ms: int = limits.IDLE_TIMEOUT_MS
+    session_window_bytes: int = limits.SESSION_WINDOW_BYTES
+    max_message_bytes: int = limits.MAX_MESSAGE_BYTES_DEFAULT
+    properties: dict[str, Any] = {}
+    offered_capabilities: list[str] = []
+    desired_capabilities: list[str] = []
+
+
+class Connection:
+    """A connection's engine, for either side. Not thread-safe; two connections may live in two threads.
+
+    Args:
+        server: whether the peer speaks first.
+        settings: read by `open`, save frame size and idle time-out, which are read now.
+    """
+
+    def __init__(self, *, server: bool, settings: Settings) -> None:
+        self.settings = settings
+        self.closed = False
+        """No event will come any more: the peer closed, or broke, or `free` was called."""
+        self.session_capacity_bytes = max(
+            settings.session_window_bytes, SESSION_WINDOW_FRAMES * settings.max_frame_bytes
+        )
+        self._freed = False
+        self._closing = False
+        self._sessions: dict[Any, Session] = {}
+        self._links: dict[Any, Link] = {}
+        self._deliveries: dict[Any, tuple[Link, int, Any]] = {}
+        self._buffer_bytes = 4096
+        self._buffer = _new_uncleared("char[]", self._buffer_bytes)
+        self._ticked: list[Event] = []
+        self._pn = lib.pn_connection()
+        self._collector = lib.pn_collector()
+        lib.pn_connection_collect(self._pn, self._collector)
+        self._transport = transport = lib.pn_transport()
+        if server:
+            lib.pn_transport_set_server(transport)
+        lib.pn_transport_set_max_frame(transport, settings.max_frame_bytes)
+        lib.pn_transport_set_idle_timeout(transport, settings.idle_timeout_ms)
+        lib.pn_transport_set_channel_max(transport, SESSIONS_MAX)
+        lib.pn_transport_bind(transport, self._pn)
+        self._handlers: dict[int, Callable[[Any, list[Event]], None]] = {
+            lib.PN_CONNECTION_REMOTE_OPEN: self._on_remote_open,
+            lib.PN_CONNECTION_REMOTE_CLOSE: self._on_remote_close,
+            lib.PN_SESSION_REMOTE_OPEN: self._on_session_open,
+            lib.PN_SESSION_REMOTE_CLOSE: self._on_session_close,
+            lib.PN_LINK_REMOTE_OPEN: self._on_link_open,
+            lib.PN_LINK_REMOTE_DETACH: self._on_link_detach,
+            lib.PN_LINK_REMOTE_CLOSE: self._on_link_detach,
+            lib.PN_TRANSPORT_ERROR: self._on_transport_error,
+            lib.PN_TRANSPORT_TAIL_CLOSED: self._on_tail_closed,
+        }
+
+    # ---- bytes and time
+
+    def receive_data(self, data: bytes) -> list[Event]:
+        """Take what a socket delivered; returns what it means, in order.
+
+        Bytes that are not AMQP end in a `Closed` event, never in an exception.
+        """
+        if self.closed:
+            return []
+        transport = self._transport
+        size = len(data)
+        if size:
+            start = ffi.from_buffer(data)
+            offset = 0
+            while offset < size:
+                taken = lib.pn_transport_push(transport, start + offset, size - offset)
+                if taken <= 0:
+                    break
+                offset += taken
+        return self._take_events()
+
+    def receive_eof(self) -> list[Event]:
+        """The socket reached its end: returns the last events."""
+        if self.closed:
+            return []
+        lib.pn_transport_close_tail(self._transport)
+        return self._take_events()
+
+    def data_to_send(self) -> bytes:
+        """Everything that is to be written to the socket, empty if nothing is."""
+        if self._freed:
+            return b""
+        transport = self._transport
+        pending = lib.pn_transport_pending(transport)
+        if pending <= 0:
+            return b""
+        parts = []
+        while pending > 0:
+            buffer = _new_uncleared("char[]", pending)
+            lib.pn_transport_peek(transport, buffer, pending)
+            parts.append(_unpack(buffer, pending))
+            lib.pn_transport_pop(transport, pending)
+            pending = lib.pn_transport_pending(transport)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def tick(self, now_ms: int) -> int:
+        """Let heartbeats and time-outs happen; call after every input and at the deadline, then send.
+
+        Args:
+            now_ms: of a monotonic clock.
+
+        Returns:
+            The absolute time in ms of the next call, 0 for none. If the peer was silent too long, `closed` is set and
+            the `Closed` event waits in `take_events`.
+        """
+        if self._freed or self.closed:
+            return 0
+        deadline: int = lib.pn_transport_tick(self._transport, now_ms)
+        if lib.pn_condition_is_set(lib.pn_transport_condition(self._transport)):
+            self._ticked = self._take_events()
+        return deadline
+
+    def take_events(self) -> list[Event]:
+        """The events that did not come out of input: of `tick`."""
+        events, self._ticked = self._ticked, []
+        return events
+
+    # ---- the connection itself
+
+    def open(self) -> None:
+        """Send our Open."""
+        if self._freed:
+            return
+        pn, settings = self._pn, self.settings
+        lib.pn_connection_set_container(pn, settings.container_id.encode("utf-8"))
+        if settings.hostname is not None:
+            lib.pn_connection_set_hostname(pn, settings.hostname.encode("utf-8"))
+        write_map(lib.pn_connection_properties(pn), settings.properties)
+        write_symbols(lib.pn_connection_offered_capabilities(pn), settings.offered_capabilities)
+        write_symbols(lib.pn_connection_desired_capabilities(pn), settings.desired_capabilities)
+        lib.pn_connection_open(pn)
+
+    def refuse(self, condition: str, description: str, info: dict[str, Any] | None = None) -> None:
+        """Answer the peer's Open by one that says it failed, and Close (AMQP.md A1.7)."""
+        self.settings.properties = {
+            **self.settings.properties,
+            "amqp:connection-establishment-failed": True,
+        }
+        self.open()
+        self.close(condition, description, info)
+
+    def close(self, condition: str = "", description: str = "", info: dict[str, Any] | None = None) -> None:
+        """Send Close; what the peer had sent before is no longer reported. Does nothing the second time."""
+        if self._freed or self._closing:
+            return
+        self._closing = True
+        write_condition(lib.pn_connection_condition(self._pn), condition, description, info)
+        lib.pn_connection_close(self._pn)
+        self._forget_all()
+
+    def begin_session(self) -> Session:
+        """Begin a session, for a client."""
+        pn_session = lib.pn_session(self._pn)
+        session = self._sessions[pn_session] = Session(self, pn_session)
+        session.open()
+        return session
+
+    def free(self) -> None:
+        """Give all memory back; afterwards every call on the connection and its links does nothing."""
+        if self._freed:
+            return
+        self._forget_all()
+        self._freed = self.closed = self._closing = True
+        self._sessions.clear()
+        self._links.clear()
+        self._handlers.clear()
+        lib.pn_transport_unbind(self._transport)
+        lib.pn_decref(self._transport)
+        lib.pn_connection_release(self._pn)
+        lib.pn_decref(self._pn)
+        while _peek(self._collector):
+            _pop(self._collector)
+        lib.pn_collector_release(self._collector)
+        lib.pn_collector_free(self._collector)
+        del self._transport, self._pn, self._collector, self._buffer
+
+    def _forget_all(self) -> None:
+        for link in self._links.values():
+            link._forget()
+        for session in self._sessions.values():
+            session.closed = True
+        self._deliveries.clear()
+
+    # ---- events of the engine
+
+    def _take_events(self) -> list[Event]:
+        events: list[Event] = []
+        try:
+            self._handle_all(events)
+        except ProtocolError as error:
+            self._break(error.condition, str(error), events)
+            self._drop_events()
+        return events
+
+    def _handle_all(self, events: list[Event]) -> None:
+        collector = self._collector
+        deliveries = self._deliveries
+        handlers = self._handlers
+        while event := _peek(collector):
+            kind = _event_type(event)
+            if kind == _DELIVERY:
+                if not self._closing:
+                    delivery = _event_delivery(event)
+                    known = deliveries.get(delivery)
+                    if known is not None:
+                        self._on_disposition(delivery, known, events)
+                    elif _delivery_readable(delivery):
+                        self._on_transfer(delivery, events)
+                    else:
+                        self._check_stray(delivery)
+            elif kind == _LINK_FLOW:
+                if not self._closing:
+                    self._on_flow(lib.pn_event_link(event), events)
+            else:
+                handler = handlers.get(kind)
+                if handler is not None:
+                    handler(event, events)
+            _pop(collector)
+
+    def _drop_events(self) -> None:
+        while _peek(self._collector):
+            _pop(self._collector)
+
+    def _break(self, condition: str, description: str, events: list[Event]) -> None:
+        """The peer broke the rules: tell it, tell the shell, and handle nothing more."""
+        if not self.closed:
+            self.close(condition, description)
+            self.closed = True
+            events.append(Closed(condition, description, False))
+
+    def _on_transfer(self, delivery: Any, events: list[Event]) -> None:
+        link = self._links.get(_delivery_link(delivery))
+        if not isinstance(link, Receiver):
+            return
+        pn_link = link._pn
+        size = _delivery_pending(delivery)
+        if size > self._buffer_bytes:
+            self._buffer_bytes = size
+            self._buffer = _new_uncleared("char[]", size)
+        taken = _link_recv(pn_link, self._buffer, size)
+        if link.closed:
+            _delivery_settle(delivery)
+            return
+        if taken == _ABORTED:
+            self._drop_aborted(link, delivery)
+            return
+        data = _unpack(self._buffer, taken) if taken > 0 else b""
+        if _delivery_partial(delivery) or link._parts:
+            whole = self._assemble(link, delivery, data)
+            if whole is None:
+                return
+            data = whole
+        elif taken > link.max_message_bytes:
+            self._refuse_size(link)
+            return
+        if link.credit <= 0:
+            self._refuse_transfer(link)
+            return
+        tag = _delivery_tag(delivery)
+        tag_bytes = _unpack(tag.start, tag.size) if tag.size else b""
+        state = _delivery_remote_state(delivery)
+        txn_id = None
+        if state == TRANSACTIONAL_STATE:
+            outcome = read_outcome(delivery, state)
+            txn_id = outcome.txn_id if isinstance(outcome, Transactional) else None
+        settled = _delivery_settled(delivery)
+        link.credit -= 1
+        link._last_handle = handle = link._last_handle + 1
+        _link_advance(pn_link)
+        if settled:
+            _delivery_settle(delivery)
+        else:
+            link._unsettled[handle] = delivery
+            self._deliveries[delivery] = (link, handle, handle)
+        events.append(Transfer(link, handle, tag_bytes, data, settled, txn_id))
+
+    def _assemble(self, link: Receiver, delivery: Any, data: bytes) -> bytes | None:
+        link._parts.append(data)
+        link._part_bytes += len(data)
+        session = link.session
+        session.partial_bytes += len(data)
+        if link._part_bytes > link.max_message_bytes:
+            self._refuse_size(link)
+            return None
+        if link.credit <= 0:
+            self._refuse_transfer(link)
+            return None
+        if session.partial_bytes > max(self.settings.session_window_bytes, self.settings.max_message_bytes):
+            link.close("amqp:resource-limit-exceeded", "too much is held in unfinished messages")
+            return None
+        if _delivery_partial(delivery):
+            return None
+        whole = b"".join(link._parts)
+        link._drop_parts()
+        return whole
+
+    def _drop_aborted(self, link: Receiver, delivery: Any) -> None:
+        link._drop_parts()
+        link.credit -= 1
+        _delivery_settle(delivery)
+
+    def _refuse_size(self, link: Receiver) -> None:
+        link.close("amqp:link:message-size-exceeded", f"a message may have at most {link.max_message_bytes} bytes")
+
+    def _refuse_transfer(self, link: Receiver) -> None:
+        link.close("amqp:link:transfer-limit-exceeded", "a message came without credit")
+
+    def _on_disposition(self, delivery: Any, known: tuple[Link, int, Any], events: list[Event]) -> None:
+        link, handle, context = known
+        state = _delivery_remote_state(delivery)
+        settled = _delivery_settled(delivery)
+        if not settled and (not state or isinstance(link, Receiver)):
+            return
+        outcome = ACCEPTED if state == ACCEPTED_STATE else read_outcome(delivery, state)
+        if settled:
+            del self._deliveries[delivery]
+            del link._unsettled[handle]
+            _delivery_settle(delivery)
+        events.append(Disposition(link, context, outcome, settled, handle))
+
+    def _check_stray(self, delivery: Any) -> None:
+        """An event of a delivery that we settled is harmless, a transfer to a link of ours that sends is not."""
+        pn_link = _delivery_link(delivery)
+        if lib.pn_link_is_sender(pn_link) and lib.pn_link_current(pn_link) == delivery:
+            raise ProtocolError("a transfer came over a link that sends", "amqp:not-allowed")
+
+    def _on_flow(self, pn_link: Any, events: list[Event]) -> None:
+        link = self._links.get(pn_link)
+        if link is None or link.closed:
+            return
+        credit = lib.pn_link_credit(pn_link)
+        if isinstance(link, Sender):
+            draining = lib.pn_link_get_drain(pn_link)
+            if draining or credit != link.credit or draining != link.draining:
+                link.credit = credit
+                link.draining = draining
+                events.append(Flow(link))
+        elif isinstance(link, Receiver):
+            link.credit = credit
+            if link._drain_asked and lib.pn_link_drained(pn_link):
+                link._drain_asked = False
+                events.append(Flow(link))
+
+    def _on_remote_open(self, event: Any, events: list[Event]) -> None:
+        if self._closing:
+            return
+        pn = self._pn
+        events.append(
+            Opened(
+                c_text(lib.pn_connection_remote_container(pn)) or "",
+                c_text(lib.pn_connection_remote_hostname(pn)),
+                read_map(lib.pn_connection_remote_properties(pn)),
+                read_symbols(lib.pn_connection_remote_desired_capabilities(pn)),
+                read_symbols(lib.pn_connection_remote_offered_capabilities(pn)),
+            )
+        )
+
+    def _on_remote_close(self, event: Any, events: list[Event]) -> None:
+        if self.closed:
+            return
+        name, description, info = read_condition(lib.pn_connection_remote_condition(self._pn))
+        self.close()
+        self.closed = True
+        events.append(Closed(name, description, not name, info))
+
+    def _on_transport_error(self, event: Any, events: list[Event]) -> None:
+        if self.closed:
+            return
+        name, description, _ = read_condition(lib.pn_transport_condition(self._transport))
+        self._closing = self.closed = True
+        self._forget_all()
+        events.append(Closed(name, description, False))
+
+    def _on_tail_closed(self, event: Any, events: list[Event]) -> None:
+        if self.closed:
+            return
+        self._closing = self.closed = True
+        self._forget_all()
+        events.append(Closed("", "the connection ended without Close", False))
+
+    def _on_session_open(self, event: Any, events: list[Event]) -> None:
+        if self._closing:
+            return
+        pn_session = lib.pn_event_session(event)
+        if pn_session not in self._sessions:
+            session = self._sessions[pn_session] = Session(self, pn_session)
+            events.append(SessionBegan(session))
+
+    def _on_session_close(self, event: Any, events: list[Event]) -> None:
+        pn_session = lib.pn_event_session(event)
+        session = self._sessions.get(pn_session)
+        if session is None or self._closing:
+            return
+        name, description, _ = read_condition(lib.pn_session_remote_condition(pn_session))
+        session.remote_ended = True
+        if session.closed:
+            session._free()
+        events.append(SessionEnded(session, name, description))
+
+    def _on_link_open(self, event: Any, events: list[Event]) -> None:
+        pn_link = lib.pn_event_link(event)
+        if self._closing:
+            return
+        link = self._links.get(pn_link)
+        if link is None:
+            session = self._sessions.get(lib.pn_link_session(pn_link))
+            if session is None or session.closed:
+                return
+            if links_limit_reached(session):
+                session.close("amqp:resource-limit-exceeded", "too many links")
+                return
+            link = (Sender if lib.pn_link_is_sender(pn_link) else Receiver)(session, pn_link)
+        if not link.closed:
+            link._read_remote()
+            events.append(Attached(link))
+
+    def _on_link_detach(self, event: Any, events: list[Event]) -> None:
+        pn_link = lib.pn_event_link(event)
+        link = self._links.get(pn_link)
+        if link is None or self._closing:
+            return
+        closed = _event_type(event) == lib.PN_LINK_REMOTE_CLOSE
+        name, description, _ = read_condition(lib.pn_link_remote_condition(pn_link))
+        link.remote_detached = True
+        if link.closed:
+            link._free()
+        events.append(Detached(link, closed, name, description))

@@ -1,0 +1,413 @@
+"""Sessions and links of a `Connection`: flow, transfers and outcomes over the engine's objects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cproton import ffi, lib
+
+from legato import limits
+from legato.amqp.outcomes import ACCEPTED, Accepted, Outcome, Transactional
+from legato.amqp.pndata import c_text, read_map, write_map
+from legato.amqp.states import ACCEPTED_STATE, write_condition, write_outcome
+from legato.amqp.terminus import Terminus, read_terminus, write_terminus
+
+if TYPE_CHECKING:
+    from legato.amqp.connection import Connection
+
+_SOURCE, _TARGET, _NONE = lib.PN_SOURCE, lib.PN_TARGET, lib.PN_UNSPECIFIED
+_pn_delivery = lib.pn_delivery
+_pn_delivery_settle = lib.pn_delivery_settle
+_pn_delivery_update = lib.pn_delivery_update
+_pn_link_advance = lib.pn_link_advance
+_pn_link_send = lib.pn_link_send
+
+
+class Session:
+    """An AMQP session; `context` belongs to the caller."""
+
+    def __init__(self, connection: Connection, pn_session: Any) -> None:
+        self.connection = connection
+        self.context: Any = None
+        self.closed = False
+        self.remote_ended = False
+        self.partial_bytes = 0
+        """Held in messages of which more frames are to come."""
+        self._links: dict[Any, Link] = {}
+        self._pn = pn_session
+
+    @property
+    def links(self) -> list[Link]:
+        """The links that are not freed yet, oldest first."""
+        return list(self._links.values())
+
+    def open(self) -> None:
+        """Send Begin: a server's answer to `SessionBegan`."""
+        if not self.closed:
+            lib.pn_session_set_incoming_capacity(self._pn, self.connection.session_capacity_bytes)
+            lib.pn_session_open(self._pn)
+
+    def close(self, condition: str = "", description: str = "") -> None:
+        """Send End; the session's links and deliveries are gone with it. Does nothing the second time."""
+        if self.closed:
+            return
+        self.closed = True
+        write_condition(lib.pn_session_condition(self._pn), condition, description)
+        lib.pn_session_close(self._pn)
+        for link in self.links:
+            link._forget()
+        if self.remote_ended:
+            self._free()
+
+    def sender(
+        self,
+        name: str,
+        *,
+        target: Terminus,
+        source: Terminus | None = None,
+        properties: dict[str, Any] | None = None,
+        snd_settle_mode: int = 0,
+    ) -> Sender:
+        """Attach a sender, for a client.
+
+        Args:
+            snd_settle_mode: 0 unsettled, 1 settled, 2 mixed (AMQP 2.8.2).
+        """
+        link = Sender(self, lib.pn_sender(self._pn, name.encode("utf-8")))
+        link._attach(source or Terminus(), target, properties, snd_settle_mode, 0)
+        return link
+
+    def receiver(
+        self,
+        name: str,
+        *,
+        source: Terminus,
+        target: Terminus | None = None,
+        properties: dict[str, Any] | None = None,
+        snd_settle_mode: int = 0,
+        rcv_settle_mode: int = 0,
+    ) -> Receiver:
+        """Attach a receiver, for a client; it has no credit yet.
+
+        Args:
+            snd_settle_mode: 0 unsettled, 1 settled, 2 mixed (AMQP 2.8.2).
+            rcv_settle_mode: 0 first, 1 second (AMQP 2.8.3).
+        """
+        link = Receiver(self, lib.pn_receiver(self._pn, name.encode("utf-8")))
+        link._attach(source, target or Terminus(), properties, snd_settle_mode, rcv_settle_mode)
+        return link
+
+    def _free(self) -> None:
+        for link in self.links:
+            link._forget()
+            self.connection._links.pop(link._pn, None)
+        self._links.clear()
+        self.closed = True
+        if self.connection._sessions.pop(self._pn, None) is not None:
+            lib.pn_session_free(self._pn)
+
+
+class Link:
+    """What senders and receivers share; `context` belongs to the caller.
+
+    Once `closed` is set (by `close`, `detach`, `refuse`, or the end of session or connection) every call does nothing:
+    the engine reuses the memory of deliveries and links.
+    """
+
+    def __init__(self, session: Session, pn_link: Any) -> None:
+        self.session = session
+        self.connection = session.connection
+        self.context: Any = None
+        self.closed = False
+        self.remote_detached = False
+        self.credit = 0
+        """For a sender: messages that may still be sent. For a receiver: messages that may still come."""
+        self._pn = pn_link
+        self._unsettled: dict[int, Any] = {}
+        self._last_handle = 0
+        self._deliveries = session.connection._deliveries
+        self.name = c_text(lib.pn_link_name(pn_link)) or ""
+        self.remote_source = Terminus()
+        self.remote_target = Terminus()
+        self.remote_properties: dict[str, Any] = {}
+        self.remote_snd_settle_mode = 2
+        self.remote_rcv_settle_mode = 0
+        self.remote_max_message_bytes = 0
+        session._links[pn_link] = self
+        session.connection._links[pn_link] = self
+
+    @property
+    def unsettled(self) -> int:
+        """Deliveries that we have not settled."""
+        return len(self._unsettled)
+
+    def accept(
+        self,
+        *,
+        source: Terminus | None = None,
+        target: Terminus | None = None,
+        properties: dict[str, Any] | None = None,
+        max_message_bytes: int | None = None,
+    ) -> None:
+        """Answer the peer's attach, echoing its termini and settle modes where nothing else is given.
+
+        Args:
+            max_message_bytes: the most a message may have, for a receiver; default: the connection's setting.
+        """
+        if self.closed:
+            return
+        pn = self._pn
+        if source is None:
+            lib.pn_terminus_copy(lib.pn_link_source(pn), lib.pn_link_remote_source(pn))
+        else:
+            write_terminus(lib.pn_link_source(pn), source, "source")
+        if target is None:
+            lib.pn_terminus_copy(lib.pn_link_target(pn), lib.pn_link_remote_target(pn))
+        else:
+            write_terminus(lib.pn_link_target(pn), target, "target")
+        if properties:
+            write_map(lib.pn_link_properties(pn), properties)
+        lib.pn_link_set_snd_settle_mode(pn, self.remote_snd_settle_mode)
+        lib.pn_link_set_rcv_settle_mode(pn, self.remote_rcv_settle_mode)
+        self._limit_messages(max_message_bytes)
+        lib.pn_link_open(pn)
+
+    def refuse(self, condition: str, description: str) -> None:
+        """Answer the peer's attach with a null terminus and a detach that says why (AMQP 2.6.3)."""
+        if self.closed:
+            return
+        pn = self._pn
+        if lib.pn_link_is_sender(pn):
+            lib.pn_terminus_set_type(lib.pn_link_source(pn), _NONE)
+            lib.pn_terminus_copy(lib.pn_link_target(pn), lib.pn_link_remote_target(pn))
+        else:
+            lib.pn_terminus_set_type(lib.pn_link_target(pn), _NONE)
+            lib.pn_terminus_copy(lib.pn_link_source(pn), lib.pn_link_remote_source(pn))
+        lib.pn_link_open(pn)
+        self.close(condition, description)
+
+    def close(self, condition: str = "", description: str = "") -> None:
+        """Detach for good, with an error if `condition` is given; unsettled deliveries are forgotten."""
+        if self.closed:
+            return
+        self._forget()
+        write_condition(lib.pn_link_condition(self._pn), condition, description)
+        lib.pn_link_close(self._pn)
+        if self.remote_detached:
+            self._free()
+
+    def detach(self) -> None:
+        """Detach without closing: a durable subscription stays (AMQP 2.6.4)."""
+        if self.closed:
+            return
+        self._forget()
+        lib.pn_link_detach(self._pn)
+        if self.remote_detached:
+            self._free()
+
+    def _attach(
+        self,
+        source: Terminus,
+        target: Terminus,
+        properties: dict[str, Any] | None,
+        snd_settle_mode: int,
+        rcv_settle_mode: int,
+    ) -> None:
+        pn = self._pn
+        write_terminus(lib.pn_link_source(pn), source, "source")
+        write_terminus(lib.pn_link_target(pn), target, "target")
+        if properties:
+            write_map(lib.pn_link_properties(pn), properties)
+        lib.pn_link_set_snd_settle_mode(pn, snd_settle_mode)
+        lib.pn_link_set_rcv_settle_mode(pn, rcv_settle_mode)
+        self._limit_messages(None)
+        lib.pn_link_open(pn)
+
+    def _limit_messages(self, max_message_bytes: int | None) -> None:
+        """A sender has no limit of its own to tell."""
+
+    def _read_remote(self) -> None:
+        pn = self._pn
+        self.remote_source = read_terminus(lib.pn_link_remote_source(pn))
+        self.remote_target = read_terminus(lib.pn_link_remote_target(pn))
+        self.remote_properties = read_map(lib.pn_link_remote_properties(pn))
+        self.remote_snd_settle_mode = lib.pn_link_remote_snd_settle_mode(pn)
+        self.remote_rcv_settle_mode = lib.pn_link_remote_rcv_settle_mode(pn)
+        self.remote_max_message_bytes = lib.pn_link_remote_max_message_size(pn)
+
+    def _forget(self) -> None:
+        """Make every later call harmless: the engine's memory is about to be reused."""
+        self.closed = True
+        self.credit = 0
+        deliveries = self._deliveries
+        for delivery in self._unsettled.values():
+            deliveries.pop(delivery, None)
+        self._unsettled.clear()
+
+    def _free(self) -> None:
+        self._forget()
+        self.session._links.pop(self._pn, None)
+        if self.connection._links.pop(self._pn, None) is not None:
+            lib.pn_link_free(self._pn)
+
+
+class Sender(Link):
+    """A link over which we send.
+
+    Attributes:
+        credit: messages that may be sent now; sending more only queues them in memory.
+        draining: the peer wants the credit used up or given back: send what there is, then call `drained`.
+    """
+
+    def __init__(self, session: Session, pn_link: Any) -> None:
+        super().__init__(session, pn_link)
+        self.draining = False
+        self._tag_buffer = ffi.new("char[]", 32)
+        self._tag_view = ffi.buffer(self._tag_buffer)
+        self._tag_span = ffi.new("pn_bytes_t *", (8, self._tag_buffer))
+        self._tag = self._tag_span[0]
+
+    def send(
+        self,
+        data: bytes,
+        tag: bytes,
+        context: Any = None,
+        *,
+        settled: bool = False,
+        txn_id: bytes | None = None,
+    ) -> int:
+        """Send one message.
+
+        Args:
+            data: the encoded message.
+            tag: at most 32 bytes (AMQP 2.8.7).
+            context: comes back in every `Disposition` of this delivery.
+            settled: nothing will be heard of it any more.
+            txn_id: the transaction it belongs to (AMQP 4.5.8).
+
+        Returns:
+            A handle for `confirm` and `settle`; 0 if settled or the link is closed.
+        """
+        if self.closed:
+            return 0
+        size = len(tag)
+        if size == 8:
+            self._tag_view[0:8] = tag
+            delivery = _pn_delivery(self._pn, self._tag)
+        else:
+            delivery = _pn_delivery(self._pn, (size, ffi.from_buffer(tag)))
+        if txn_id is not None:
+            write_outcome(delivery, Transactional(txn_id))
+        pn = self._pn
+        _pn_link_send(pn, data, len(data))
+        _pn_link_advance(pn)
+        self.credit -= 1
+        if settled:
+            _pn_delivery_settle(delivery)
+            return 0
+        self._last_handle = handle = self._last_handle + 1
+        self._unsettled[handle] = delivery
+        self._deliveries[delivery] = (self, handle, context)
+        return handle
+
+    def confirm(self, handle: int, outcome: Outcome | None = None) -> None:
+        """Settle our side of a delivery whose receiver waits for it; nothing if it is settled already.
+
+        Args:
+            outcome: the state to settle with, if any.
+        """
+        delivery = self._unsettled.pop(handle, None)
+        if delivery is None:
+            return
+        del self._deliveries[delivery]
+        if outcome is not None:
+            write_outcome(delivery, outcome)
+        _pn_delivery_settle(delivery)
+
+    settle = confirm
+
+    def drained(self) -> int:
+        """Give back the credit left over; returns how much, 0 unless the peer drains."""
+        if self.closed:
+            return 0
+        given_back: int = lib.pn_link_drained(self._pn)
+        self.credit = lib.pn_link_credit(self._pn)
+        return given_back
+
+
+class Receiver(Link):
+    """A link over which we receive; the shell grants `credit` and settles what came."""
+
+    def __init__(self, session: Session, pn_link: Any) -> None:
+        super().__init__(session, pn_link)
+        self.max_message_bytes = session.connection.settings.max_message_bytes
+        self._parts: list[bytes] = []
+        self._part_bytes = 0
+        self._drain_asked = False
+
+    @property
+    def draining(self) -> bool:
+        """We asked the peer to use up or give back its credit, and it has not done so yet."""
+        return self._drain_asked and self.credit > 0
+
+    @property
+    def queued(self) -> int:
+        """Deliveries begun that are not read to their end."""
+        return 0 if self.closed else lib.pn_link_queued(self._pn)
+
+    def add_credit(self, messages: int) -> None:
+        """Allow the peer `messages` more; ends a drain."""
+        if not self.closed and messages > 0:
+            self._drain_asked = False
+            self.credit += messages
+            lib.pn_link_flow(self._pn, messages)
+
+    def drain(self, messages: int = 0) -> bool:
+        """Allow `messages` more and ask for the rest back; a `Flow` tells when it came, unless messages used it up.
+
+        Returns:
+            False if there is no credit to drain, so that nothing is to be waited for (AMQP.md C2.3).
+        """
+        if self.closed or self.credit + messages <= 0:
+            return False
+        self._drain_asked = True
+        self.credit += messages
+        lib.pn_link_drain(self._pn, messages)
+        return True
+
+    def settle(self, delivery: int, outcome: Outcome | None = ACCEPTED) -> None:
+        """State `outcome` and settle; nothing if the delivery is unknown or settled."""
+        pn_delivery = self._unsettled.pop(delivery, None)
+        if pn_delivery is None:
+            return
+        del self._deliveries[pn_delivery]
+        if type(outcome) is Accepted:
+            _pn_delivery_update(pn_delivery, ACCEPTED_STATE)
+        elif outcome is not None:
+            write_outcome(pn_delivery, outcome)
+        _pn_delivery_settle(pn_delivery)
+
+    def update(self, delivery: int, outcome: Outcome) -> None:
+        """State `outcome` without settling: a terminal one asks the sender for a confirmation (AMQP 2.6.12)."""
+        pn_delivery = self._unsettled.get(delivery)
+        if pn_delivery is not None:
+            write_outcome(pn_delivery, outcome)
+
+    def _limit_messages(self, max_message_bytes: int | None) -> None:
+        if max_message_bytes is not None:
+            self.max_message_bytes = max_message_bytes
+        lib.pn_link_set_max_message_size(self._pn, self.max_message_bytes)
+
+    def _drop_parts(self) -> None:
+        self.session.partial_bytes -= self._part_bytes
+        self._parts.clear()
+        self._part_bytes = 0
+
+    def _forget(self) -> None:
+        self._drop_parts()
+        super()._forget()
+
+
+def links_limit_reached(session: Session) -> bool:
+    """Whether the peer may attach no more links to `session`."""
+    return len(session._links) >= limits.MAX_LINKS_PER_SESSION
