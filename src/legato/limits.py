@@ -33,3 +33,5 @@ FREE_DISK_RESERVE_BYTES = 64 << 20
 """Below this producers are refused, so that consumers, who also need pages, can still empty queues."""
 
 assert SESSION_WINDOW_BYTES >= 2 * MAX_FRAME_BYTES
+LOG_TRIM_RECORDS = 2_000
+"""Records of the log forgotten in one go: each is a page or so, and the writer waits meanwhile."""

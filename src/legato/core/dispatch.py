@@ -1,0 +1,114 @@
+"""Which message goes to whom: in order, under credit, in turn, and never before its dispatch mark is durable."""
+
+from __future__ import annotations
+
+from legato import limits
+from legato.core.consumers import Browser, Consumer
+from legato.core.effects import Deliver, Drained, Effect, Show
+from legato.core.message import Message
+from legato.core.queues import Queue
+from legato.core.records import Archive
+
+
+def dispatch(queue: Queue, archive: Archive, now_us: int, effects: list[Effect]) -> bool:
+    """Give waiting messages to consumers that have credit.
+
+    Returns:
+        True if it stopped only because the next message is above the durable dispatch mark.
+    """
+    ring = queue.ring
+    blocked_by_mark = False
+    given: dict[Consumer, list[Message]] = {}
+    passed_over: list[Message] = []
+    while ring:
+        consumer = ring[0]
+        if consumer.first:
+            _give(consumer, consumer.first.popleft(), archive, now_us, given)
+        else:
+            head = queue.head()
+            if head is None:
+                if not queue.load(archive):
+                    break
+                continue
+            if head.seq > queue.mark:
+                blocked_by_mark = True
+                break
+            message = queue.take()
+            if message.excluded is not None:
+                taker = next((c for c in ring if c.id not in message.excluded), None)
+                if taker is None:
+                    passed_over.append(message)
+                    continue
+                consumer = taker
+            _give(consumer, message, archive, now_us, given)
+        if consumer.credit == 0:
+            ring.remove(consumer)
+        elif len(ring) > 1:
+            ring.rotate(-1)
+    for message in passed_over:
+        queue.put_back(message)
+    effects.extend(Deliver(consumer, messages) for consumer, messages in given.items())
+    if not blocked_by_mark:
+        for consumer in queue.consumers:
+            if consumer.draining:
+                _drained(consumer, effects)
+    return blocked_by_mark
+
+
+def _give(
+    consumer: Consumer, message: Message, archive: Archive, now_us: int, given: dict[Consumer, list[Message]]
+) -> None:
+    if message.body is None:
+        consumer.queue.body(message, archive)
+    message.consumer = consumer
+    message.delivered_us = now_us
+    consumer.unsettled[message.seq] = message
+    consumer.credit -= 1
+    if consumer in given:
+        given[consumer].append(message)
+    else:
+        given[consumer] = [message]
+
+
+def _drained(consumer: Consumer, effects: list[Effect]) -> None:
+    consumer.draining = False
+    if consumer.credit:
+        consumer.credit = 0
+        if consumer in consumer.queue.ring:
+            consumer.queue.ring.remove(consumer)
+    effects.append(Drained(consumer))
+
+
+def mark_wanted(queue: Queue) -> int:
+    """Up to which sequence number consumers could be given messages now, for the credit they have."""
+    credit = sum(consumer.credit for consumer in queue.ring)
+    if credit == 0:
+        return 0
+    if queue.ready:
+        head = queue.ready[0].seq
+    else:
+        head = max(queue.loaded_seq, queue.mark) + 1
+    return min(queue.last_seq, head + credit - 1)
+
+
+def show(browser: Browser, archive: Archive, effects: list[Effect]) -> None:
+    """Send the browser as many copies as it has credit for."""
+    queue = browser.queue
+    while browser.credit and not browser.blocked and browser.after < browser.until:
+        found = archive.messages(
+            queue.id, browser.after, min(browser.credit, limits.WINDOW_MESSAGES), limits.WINDOW_BYTES
+        )
+        copies = [stored for stored in found if stored.seq <= browser.until]
+        browser.after = copies[-1].seq if copies else browser.until
+        if copies:
+            browser.credit -= len(copies)
+            messages = []
+            for stored in copies:
+                message = Message(queue, stored.seq, stored.body, len(stored.body))
+                message.count = stored.count
+                messages.append(message)
+            effects.append(Show(browser, messages))
+    if browser.draining and not browser.blocked:
+        browser.draining = False
+        browser.credit = 0
+        effects.append(Drained(browser))

@@ -1,0 +1,68 @@
+"""Every output: what the world may see now, because its facts are durable (or it needed none)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from legato.core.consumers import Browser, Consumer
+from legato.core.message import Message
+
+
+class Effect(msgspec.Struct, gc=False):
+    """Base of all effects. Tokens and ports are the shell's own objects, handed back."""
+
+
+class Deliver(Effect):
+    """Send these messages to the consumer, in order."""
+
+    consumer: Consumer
+    messages: list[Message]
+
+
+class Show(Effect):
+    """Send copies of these messages to the browser, settled."""
+
+    browser: Browser
+    messages: list[Message]
+
+
+class Drained(Effect):
+    """All that could be delivered was: give the rest of the credit back (AMQP 2.6.7)."""
+
+    receiver: Consumer | Browser
+
+
+class Confirm(Effect):
+    """These publications are durable (or were already)."""
+
+    tokens: list[Any]
+
+
+class Refuse(Effect):
+    """This publication was not stored."""
+
+    token: Any
+    condition: str
+    description: str
+
+
+class ConfirmAcknowledged(Effect):
+    """These acknowledgements are durable, and their senders asked to be told."""
+
+    messages: list[tuple[Consumer, Message]]
+
+
+class Discharged(Effect):
+    """The transaction ended as asked."""
+
+    token: Any
+
+
+class DischargeRefused(Effect):
+    """The transaction did not commit and never will."""
+
+    token: Any
+    condition: str
+    description: str

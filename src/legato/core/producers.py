@@ -1,0 +1,34 @@
+"""Numbered producers: a send is stored once (promise 1)."""
+
+from legato.core.records import ProducerRecord
+
+
+class Producer:
+    """What is known of a producer that numbers its messages.
+
+    `last` is the highest number handled; `refused` the lower ones that were not stored, so a resend of them is new.
+    """
+
+    __slots__ = ("id", "last", "links", "name", "refused")
+
+    def __init__(self, record: ProducerRecord) -> None:
+        self.id = record.producer
+        self.name = record.name
+        self.last = record.last_number
+        self.refused = set(record.refused)
+        self.links = 0
+
+    def is_duplicate(self, number: int) -> bool:
+        """Whether the message of that number is already stored."""
+        return number <= self.last and number not in self.refused
+
+    def accept(self, number: int) -> None:
+        """The message of that number is on its way to the store."""
+        if number > self.last:
+            self.last = number
+        else:
+            self.refused.discard(number)
+
+    def refuse(self, number: int) -> None:
+        """The message of that number was not stored."""
+        self.refused.add(number)

@@ -1,0 +1,50 @@
+"""What one commit will hold, and what the world will see once it is durable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from legato.core.consumers import Consumer
+from legato.core.facts import AnyFact
+from legato.core.message import Message
+from legato.core.queues import Queue
+from legato.core.transactions import Transaction
+
+
+class Tick:
+    """Facts gathered since the last commit was begun, with their consequences.
+
+    `stored[i]` belongs to the i-th `MessageStored` of `facts`, as `bodies[i]` does.
+    """
+
+    __slots__ = (
+        "acknowledged",
+        "bodies",
+        "body_bytes",
+        "confirms",
+        "dead",
+        "discharges",
+        "facts",
+        "marks",
+        "returned",
+        "stored",
+    )
+
+    def __init__(self) -> None:
+        self.facts: list[AnyFact] = []
+        self.bodies: list[bytes] = []
+        self.body_bytes = 0
+        self.stored: list[Message] = []
+        self.confirms: list[Any] = []
+        """Tokens to confirm beside those of `stored`: duplicates."""
+        self.acknowledged: list[tuple[Consumer, Message]] = []
+        """Acknowledgements whose sender asked to be told."""
+        self.returned: list[Message] = []
+        self.dead: list[Message] = []
+        """`dead[i]` belongs to the i-th `MessageDeadLettered` of `facts`."""
+        self.marks: list[tuple[Queue, int]] = []
+        self.discharges: list[tuple[Any, Transaction, bool]] = []
+        """Token, transaction, whether it commits."""
+
+    def __bool__(self) -> bool:
+        return bool(self.facts or self.confirms or self.discharges)

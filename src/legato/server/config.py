@@ -1,0 +1,174 @@
+"""Settings of a server: TOML file, environment and flags, validated once.
+
+Later wins: defaults, then the file, then `LEGATO_<SECTION>_<KEY>` (`LEGATO_STORE_MAP_BYTES=...`), then flags.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from legato import limits
+from legato.errors import ConfigError
+
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+
+ENVIRONMENT_PREFIX = "LEGATO_"
+SECTIONS = ("server", "store", "auth", "tls", "ledger")
+
+
+class ServerSection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[server]`"""
+
+    listen: str = "localhost:5672"
+    container_id: str = ""
+    """The broker's AMQP name; made from the host's name and the process if empty."""
+    idle_timeout_ms: Positive = limits.IDLE_TIMEOUT_MS
+    max_message_bytes: Positive = limits.MAX_MESSAGE_BYTES_DEFAULT
+    handshake_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = limits.HANDSHAKE_TIMEOUT_S
+    log_level: str = "INFO"
+
+
+class StoreSection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[store]`"""
+
+    directory: str = ""
+    map_bytes: Positive = limits.STORE_MAP_BYTES_DEFAULT
+    log_facts: bool = True
+    """Whether facts are logged for the ledger; off only to measure what that costs."""
+    log_bytes: Positive = limits.LOG_BYTES_DEFAULT
+    """Bound on the log of facts that no ledger has taken over yet."""
+    free_disk_reserve_bytes: Annotated[int, msgspec.Meta(ge=0)] = limits.FREE_DISK_RESERVE_BYTES
+
+
+class AuthSection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[auth]`"""
+
+    anonymous: bool = True
+    users: dict[str, str] = {}
+    """Names and passwords for SASL PLAIN."""
+
+
+class TlsSection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[tls]`; without a certificate the listener speaks plain TCP."""
+
+    certificate: str = ""
+    key: str = ""
+
+
+class LedgerSection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[ledger]`"""
+
+    enabled: bool = True
+    directory: str = ""
+    """Where segments go; `ledger` inside the store's directory if empty."""
+
+
+class Config(msgspec.Struct, forbid_unknown_fields=True):
+    """All settings of one server process."""
+
+    server: ServerSection = msgspec.field(default_factory=ServerSection)
+    store: StoreSection = msgspec.field(default_factory=StoreSection)
+    auth: AuthSection = msgspec.field(default_factory=AuthSection)
+    tls: TlsSection = msgspec.field(default_factory=TlsSection)
+    ledger: LedgerSection = msgspec.field(default_factory=LedgerSection)
+
+    @property
+    def store_directory(self) -> Path:
+        return Path(self.store.directory)
+
+    @property
+    def ledger_directory(self) -> Path:
+        return Path(self.ledger.directory) if self.ledger.directory else self.store_directory / "ledger"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port to listen on; IPv6 hosts in brackets."""
+        host, colon, port = self.server.listen.rpartition(":")
+        if not colon or not host or not port.isdecimal() or not 0 <= int(port) < 65536:
+            raise ConfigError(f"server.listen is {self.server.listen!r}: give HOST:PORT, such as localhost:5672.")
+        return host.strip("[]"), int(port)
+
+
+def load(
+    file: Path | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    store: Path | None = None,
+    listen: str | None = None,
+    ledger: bool | None = None,
+    container_id: str | None = None,
+    users: Sequence[str] | None = None,
+) -> Config:
+    """Gather the settings of one server.
+
+    Args:
+        file: a TOML file with sections as above.
+        environment: variables to read, the process's own if None.
+        store, listen, ledger, container_id, users: flags; `users` as `name:password`.
+
+    Raises:
+        ConfigError: a setting is unknown or cannot be used; the message names it.
+    """
+    raw: dict[str, Any] = _read(file) if file else {}
+    _overlay_environment(raw, os.environ if environment is None else environment)
+    if store is not None:
+        _section(raw, "store")["directory"] = str(store)
+    if listen is not None:
+        _section(raw, "server")["listen"] = listen
+    if ledger is not None:
+        _section(raw, "ledger")["enabled"] = ledger
+    if container_id is not None:
+        _section(raw, "server")["container_id"] = container_id
+    for user in users or ():
+        name, colon, password = user.partition(":")
+        if not colon or not name:
+            raise ConfigError("--user takes NAME:PASSWORD.")
+        _section(raw, "auth").setdefault("users", {})[name] = password
+    try:
+        config = msgspec.convert(raw, Config, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"Configuration: {error}.") from None
+    _check(config)
+    return config
+
+
+def _section(raw: dict[str, Any], name: str) -> dict[str, Any]:
+    section = raw.setdefault(name, {})
+    if not isinstance(section, dict):
+        raise ConfigError(f"Configuration: {name!r} must be a section, [{name}].")
+    return section
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise ConfigError(f"Cannot read the configuration {file}: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not TOML: {error}.") from None
+
+
+def _overlay_environment(raw: dict[str, Any], environment: Mapping[str, str]) -> None:
+    for variable, value in environment.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        section, _, key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
+        if section in SECTIONS and key:
+            _section(raw, section)[key] = value
+
+
+def _check(config: Config) -> None:
+    if not config.store.directory:
+        raise ConfigError("No store directory: give --store DIR, or [store] directory in the configuration.")
+    if bool(config.tls.certificate) != bool(config.tls.key):
+        raise ConfigError("TLS needs both tls.certificate and tls.key.")
+    if not config.auth.anonymous and not config.auth.users:
+        raise ConfigError("Nobody could connect: auth.anonymous is off and auth.users is empty.")
+    levels = ("DEBUG", "INFO", "WARNING", "ERROR")
+    if config.server.log_level not in levels:
+        raise ConfigError(f"server.log_level is {config.server.log_level!r}: give one of {', '.join(levels)}.")
+    _ = config.address

@@ -1,0 +1,142 @@
+"""What the world sees: effects of the broker become sends and settlements on links."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from legato.amqp.outcomes import ACCEPTED, Rejected
+from legato.amqp.sections import with_delivery
+from legato.core.consumers import Browser, Consumer
+from legato.core.effects import (
+    Confirm,
+    ConfirmAcknowledged,
+    Deliver,
+    Discharged,
+    DischargeRefused,
+    Drained,
+    Effect,
+    Refuse,
+    Show,
+)
+from legato.core.message import Message
+from legato.server.ports import COORDINATOR_REFILL, PRODUCER_REFILL, Coordinator, DischargeToken, Outlet, Publisher
+
+if TYPE_CHECKING:
+    from legato.server.peer import Peer
+
+_TAG = struct.Struct(">Q").pack
+
+
+class Executor:
+    """Performs effects, and remembers which peers have something to be flushed."""
+
+    def __init__(self) -> None:
+        self.touched: set[Peer] = set()
+        self._perform: dict[type[Effect], Callable[[Any], None]] = {
+            Deliver: self._deliver,
+            Show: self._show,
+            Drained: self._drained,
+            Confirm: self._confirm,
+            Refuse: self._refuse,
+            ConfirmAcknowledged: self._confirm_acknowledged,
+            Discharged: self._discharged,
+            DischargeRefused: self._discharge_refused,
+        }
+
+    def perform(self, effects: list[Effect]) -> None:
+        """Perform `effects` in order."""
+        for effect in effects:
+            self._perform[effect.__class__](effect)
+
+    def flush(self) -> None:
+        """Write what was performed, once for each peer."""
+        touched, self.touched = self.touched, set()
+        for peer in touched:
+            peer.flush()
+
+    def _deliver(self, effect: Deliver) -> None:
+        consumer = effect.consumer
+        outlet: Outlet = consumer.port
+        send = outlet.link.send
+        exact = consumer.reports_presented
+        for message in effect.messages:
+            data = message.body
+            assert data is not None
+            if message.count or message.flagged:
+                data = _redelivered(data, message, exact)
+            message.handle = send(data, _TAG(message.seq), message)
+            message.body = None
+        self.touched.add(outlet.peer)
+
+    def _show(self, effect: Show) -> None:
+        outlet: Outlet = effect.browser.port
+        for message in effect.messages:
+            assert message.body is not None
+            data = with_delivery(message.body, message.count, False)
+            outlet.link.send(data, _TAG(message.seq), None, settled=True)
+        self.touched.add(outlet.peer)
+
+    def _drained(self, effect: Drained) -> None:
+        receiver: Consumer | Browser = effect.receiver
+        outlet: Outlet = receiver.port
+        outlet.link.drained()
+        self.touched.add(outlet.peer)
+
+    def _confirm(self, effect: Confirm) -> None:
+        for link, delivery in effect.tokens:
+            link.settle(delivery, ACCEPTED)
+            port = link.context
+            if port is not None:
+                port.owed += 1
+                if port.owed >= PRODUCER_REFILL:
+                    link.add_credit(port.owed)
+                    port.owed = 0
+                self.touched.add(port.peer)
+
+    def _refuse(self, effect: Refuse) -> None:
+        if effect.token is None:
+            return
+        link, delivery = effect.token
+        link.settle(delivery, Rejected(effect.condition, effect.description))
+        port = link.context
+        if port is not None:
+            self.owe(link, port)
+
+    def _confirm_acknowledged(self, effect: ConfirmAcknowledged) -> None:
+        for consumer, message in effect.messages:
+            outlet: Outlet = consumer.port
+            outlet.link.confirm(message.handle, ACCEPTED)
+            self.touched.add(outlet.peer)
+
+    def _discharged(self, effect: Discharged) -> None:
+        token: DischargeToken = effect.token
+        token.link.settle(token.delivery, ACCEPTED)
+        if token.link.context is not None:
+            self.touched.add(token.link.context.peer)
+
+    def _discharge_refused(self, effect: DischargeRefused) -> None:
+        token: DischargeToken = effect.token
+        token.link.settle(token.delivery, Rejected(effect.condition, effect.description))
+        if token.link.context is not None:
+            self.touched.add(token.link.context.peer)
+
+    def owe(self, link: Any, port: Publisher | Coordinator) -> None:
+        """One more unit of credit is due on an incoming link; it is given back in lumps."""
+        port.owed += 1
+        if port.owed >= (PRODUCER_REFILL if isinstance(port, Publisher) else COORDINATOR_REFILL):
+            link.add_credit(port.owed)
+            port.owed = 0
+        self.touched.add(port.peer)
+
+
+def _redelivered(data: bytes, message: Message, exact: bool) -> bytes:
+    """A message that came back, in the terms of its receiver.
+
+    One that reports presentations gets the exact count and the flag beside it; for any other, JMS clients take
+    `delivery-count > 0` for `JMSRedelivered`, which must never be falsely unset (promise 4).
+    """
+    if exact:
+        return with_delivery(data, message.count, message.flagged)
+    return with_delivery(data, max(message.count, 1), False)

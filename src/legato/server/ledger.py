@@ -1,0 +1,63 @@
+"""The process that writes ledger segments beside the broker, so that the broker's loop is not slowed."""
+
+import asyncio
+import importlib.util
+import logging
+import sys
+from pathlib import Path
+
+log = logging.getLogger("legato.ledger")
+
+RESTART_DELAY_S = 2.0
+FINAL_EXPORT_TIMEOUT_S = 20.0
+
+
+class LedgerProcess:
+    """Keeps an exporter running while the broker is active; it ends by itself when our end of its input closes."""
+
+    def __init__(self, store: Path, ledger: Path) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._process: asyncio.subprocess.Process | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    @staticmethod
+    def available() -> bool:
+        """Whether what the exporter needs is installed."""
+        return importlib.util.find_spec("pyarrow") is not None
+
+    def start(self) -> None:
+        """Begin to export, and go on should the exporter die."""
+        self._watch = asyncio.get_running_loop().create_task(self._keep_running())
+
+    async def _keep_running(self) -> None:
+        while True:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "legato.spark.exporter",
+                "--store",
+                str(self._store),
+                "--ledger",
+                str(self._ledger),
+                "--follow",
+                stdin=asyncio.subprocess.PIPE,
+            )
+            code = await self._process.wait()
+            log.error("! the ledger's exporter ended with code %s; it starts again", code)
+            await asyncio.sleep(RESTART_DELAY_S)
+
+    async def stop(self) -> None:
+        """Let the exporter write what is left, and end."""
+        if self._watch is not None:
+            self._watch.cancel()
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), FINAL_EXPORT_TIMEOUT_S)
+        except TimeoutError:
+            log.error("! the ledger's exporter did not end; its next run continues where it was")
+            process.kill()

@@ -1,0 +1,129 @@
+"""One client's socket: bytes through SASL and the engine, back-pressure both ways, time-outs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from legato.amqp.connection import Connection
+from legato.amqp.events import Closed
+from legato.amqp.sasl import SaslServer
+from legato.core.consumers import Browser, Consumer
+
+if TYPE_CHECKING:
+    from legato.server.service import Service
+
+log = logging.getLogger("legato.peer")
+
+WRITE_HIGH_BYTES = 1 << 20
+
+
+class Peer(asyncio.Protocol):
+    """A connection from accept to its end. Everything it does to the broker goes through the service."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.container = ""
+        self.name = "?"
+        self.user: str | None = None
+        self.receivers: set[Consumer | Browser] = set()
+        self.links: set[Any] = set()
+        self.opened = False
+        self.ended = False
+        self.paused = False
+        self._transport: asyncio.Transport | None = None
+        self._sasl: SaslServer | None = service.new_sasl()
+        self.amqp = Connection(server=True, settings=service.settings())
+        self._handshake: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        peername = transport.get_extra_info("peername")
+        self.name = f"{peername[0]}:{peername[1]}" if peername else "local"
+        loop = asyncio.get_running_loop()
+        self._handshake = loop.call_later(self.service.config.server.handshake_timeout_s, self._too_slow)
+        self.service.peers.add(self)
+        log.debug("+ %s connected", self.name)
+
+    def _too_slow(self) -> None:
+        if not self.opened:
+            log.warning("- %s did not open in time", self.name)
+            self.drop()
+
+    def data_received(self, data: bytes) -> None:
+        if self.ended:
+            return
+        if self._sasl is not None:
+            data = self._negotiate(self._sasl, data)
+            if not data:
+                return
+        self.service.handle(self, self.amqp.receive_data(data))
+
+    def _negotiate(self, sasl: SaslServer, data: bytes) -> bytes:
+        sasl.receive_data(data)
+        answer = sasl.data_to_send()
+        if answer and self._transport is not None:
+            self._transport.write(answer)
+        if sasl.failed is not None:
+            log.warning("! %s refused: %s", self.name, sasl.failed)
+            self.drop(linger=True)
+            return b""
+        if not sasl.done:
+            return b""
+        self.user = sasl.user
+        self._sasl = None
+        return sasl.leftover
+
+    def eof_received(self) -> None:
+        if not self.ended:
+            self.service.handle(self, self.amqp.receive_eof())
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if not self.ended:
+            self.service.handle(self, [Closed("", str(exc) if exc else "connection lost", clean=False)])
+        self.service.peers.discard(self)
+
+    def pause_writing(self) -> None:
+        self.paused = True
+        self.service.block(self, True)
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self.service.block(self, False)
+
+    def flush(self) -> None:
+        """Write what the engine has to send."""
+        if self._transport is None:
+            return
+        data = self.amqp.data_to_send()
+        if data:
+            self._transport.write(data)
+        if self.ended:
+            self._transport.close()
+
+    def established(self) -> None:
+        """The peer's Open arrived and was answered."""
+        self.opened = True
+        if self._handshake is not None:
+            self._handshake.cancel()
+
+    def end(self) -> None:
+        """The AMQP connection is over: write what is left, then close the socket and free the engine."""
+        if self.ended:
+            return
+        self.ended = True
+        if self._handshake is not None:
+            self._handshake.cancel()
+        self.flush()
+        self.amqp.free()
+
+    def drop(self, *, linger: bool = False) -> None:
+        """Cut the socket, at once unless what was written should still arrive."""
+        if self._transport is not None:
+            if linger:
+                self._transport.close()
+            else:
+                self._transport.abort()

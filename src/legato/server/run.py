@@ -1,0 +1,33 @@
+"""The entry of `legato serve`: logs, event loop, runtime."""
+
+import gc
+import logging
+import sys
+
+import uvloop
+
+from legato.server.config import Config
+from legato.server.runtime import Runtime
+
+
+def run(config: Config) -> None:
+    """Serve until stopped by SIGTERM or SIGINT.
+
+    Raises:
+        LegatoError: serving is not possible, or no longer; the message says why.
+    """
+    logging.basicConfig(
+        level=config.server.log_level,
+        format="%(asctime)s %(levelname).1s %(message)s",
+        datefmt="%H:%M:%S",
+        stream=sys.stderr,
+    )
+    # The hot path makes no cycles; scanning the window of waiting messages again and again would cost time for nothing.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+    async def main() -> None:
+        await Runtime(config).run()
+
+    uvloop.run(main())

@@ -1,0 +1,158 @@
+"""A server process from start to end: wait for the lock, begin an epoch, serve, let go."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import ssl
+import time
+from functools import partial
+
+from legato.clock import SystemClock
+from legato.errors import ConfigError, FencedError, StoreError
+from legato.ha.lock import StoreLock
+from legato.ha.members import Member, Membership
+from legato.server.config import Config
+from legato.server.ledger import LedgerProcess
+from legato.server.peer import Peer
+from legato.server.service import Service
+from legato.store.lmdb import LmdbStore
+
+log = logging.getLogger("legato.runtime")
+
+LOCK_CHECK_S = 1.0
+
+
+class Runtime:
+    """Composition root: builds everything, in the order in which it must start and stop."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._stop = asyncio.Event()
+        self._failure: StoreError | None = None
+        self._lock = StoreLock(config.store_directory)
+        self._membership: Membership | None = None
+
+    async def run(self) -> None:
+        """Serve until a signal or a fatal error.
+
+        Raises:
+            ConfigError: the configuration cannot be used here (address taken, unreadable certificate ...).
+            StoreError: the store cannot be used, or this process was fenced.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        tls = _tls_context(self._config)
+        try:
+            self._config.store_directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"Cannot use {self._config.store.directory} as a store: {error.strerror}.") from None
+        self._membership = Membership(
+            self._config.store_directory,
+            Member(role="backup", pid=os.getpid(), listen=self._config.server.listen, epoch=0),
+        )
+        try:
+            if await self._become_primary():
+                await self._serve(tls)
+        finally:
+            self._lock.release()
+            self._membership.close()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _become_primary(self) -> bool:
+        """Wait until the store's lock is ours; False if we were told to stop instead (CONTRACT B2)."""
+        if self._lock.try_acquire():
+            return True
+        _announce("backup")
+        waiting = asyncio.create_task(asyncio.to_thread(self._lock.acquire_blocking))
+        stopping = asyncio.create_task(self._stop.wait())
+        await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if self._stop.is_set():
+            self._lock.cancel()
+            with contextlib.suppress(Exception):
+                await waiting
+            return False
+        return await waiting
+
+    async def _serve(self, tls: ssl.SSLContext | None) -> None:
+        began = time.monotonic()
+        loop = asyncio.get_running_loop()
+        config = self._config
+        clock = SystemClock()
+        store = LmdbStore(
+            config.store_directory, map_bytes=config.store.map_bytes, log_facts=config.store.log_facts
+        )
+        try:
+            meta = store.begin_epoch(config.server.listen, clock.now_us())
+            service = Service(config, store, meta, clock, self._fail)
+            host, port = config.address
+            try:
+                listener = await loop.create_server(partial(Peer, service), host, port, ssl=tls, backlog=1024)
+            except OSError as error:
+                service.abort()
+                raise ConfigError(f"Cannot listen on {config.server.listen}: {error.strerror or error}.") from None
+            service.takeover_ms = (time.monotonic() - began) * 1000
+            assert self._membership is not None
+            self._membership.update(role="primary", epoch=meta.epoch)
+            _announce(f"active epoch={meta.epoch}")
+            log.info("= primary of epoch %s after %.1f ms", meta.epoch, service.takeover_ms)
+            ledger = self._start_ledger(service)
+            guard = loop.create_task(self._guard_lock(service))
+            await self._stop.wait()
+            guard.cancel()
+            listener.close()
+            await service.stop()
+            if ledger is not None:
+                await ledger.stop()
+        finally:
+            store.close()
+
+    def _start_ledger(self, service: Service) -> LedgerProcess | None:
+        config = self._config
+        if not config.ledger.enabled or not config.store.log_facts:
+            service.trim_through = service.log_bound
+            return None
+        if not LedgerProcess.available():
+            log.warning("! no ledger: pyarrow is not installed (pip install 'legato[spark]')")
+            service.trim_through = service.log_bound
+            return None
+        from legato.store.segment_names import exported_through
+
+        directory = config.ledger_directory
+        service.trim_through = lambda: max(exported_through(directory), service.log_bound())
+        ledger = LedgerProcess(config.store_directory, directory)
+        ledger.start()
+        return ledger
+
+    async def _guard_lock(self, service: Service) -> None:
+        """A primary whose lock file was taken away must not go on (promise 7; the store's epoch check is the second line)."""
+        while True:
+            await asyncio.sleep(LOCK_CHECK_S)
+            if not self._lock.still_mine():
+                service.abort()
+                self._fail(FencedError("The lock of the store is no longer ours: its file was replaced."))
+
+    def _fail(self, error: StoreError) -> None:
+        log.critical("! serving stops: %s", error)
+        self._failure = error
+        self._stop.set()
+
+
+def _announce(role: str) -> None:
+    """The one line on standard output that scripts wait for."""
+    print(role, flush=True)
+
+
+def _tls_context(config: Config) -> ssl.SSLContext | None:
+    if not config.tls.certificate:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(config.tls.certificate, config.tls.key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"Cannot use tls.certificate {config.tls.certificate}: {error}.") from None
+    return context

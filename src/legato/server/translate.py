@@ -1,0 +1,357 @@
+"""From AMQP to the broker: what each event of a connection asks for. Only this module speaks both vocabularies."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from legato import limits
+from legato.amqp import names
+from legato.amqp.events import Attached, Closed, Detached, Disposition, Event, Flow, Opened, SessionBegan, SessionEnded
+from legato.amqp.events import Transfer
+from legato.amqp.link import Link, Receiver, Sender, Terminus
+from legato.amqp.outcomes import (
+    ACCEPTED,
+    Accepted,
+    Declared,
+    Modified,
+    Outcome,
+    Received,
+    Rejected,
+    Released,
+    Transactional,
+)
+from legato.amqp.sections import Declare, decode_coordinator, destination_of, normalise, scan
+from legato.core.broker import FULL, UNKNOWN_TXN, Broker
+from legato.core.consumers import Browser, Consumer
+from legato.core.message import Message
+from legato.core.transactions import Transaction
+from legato.errors import LegatoError, ProtocolError
+from legato.server.ports import Coordinator, DischargeToken, Outlet, Publisher, StatusPort
+
+if TYPE_CHECKING:
+    from legato.server.peer import Peer
+    from legato.server.service import Service
+
+log = logging.getLogger("legato.translate")
+
+NOT_IMPLEMENTED = "amqp:not-implemented"
+NOT_FOUND = "amqp:not-found"
+TRANSACTION_CAPABILITIES = [
+    "amqp:local-transactions",
+    "amqp:multi-txns-per-ssn",
+    "amqp:multi-ssns-per-txn",
+]
+TOPIC_CAPABILITIES = {"topic", "temporary-topic", "temporary-queue"}
+
+
+class Translator:
+    """Turns the events of connections into commands for one broker."""
+
+    def __init__(self, service: Service, broker: Broker) -> None:
+        self._service = service
+        self._broker = broker
+        self._attached: dict[tuple[str, str], Sender] = {}
+        """Receiving links by container and name, so that a client that came back takes over its own (AMQP 2.6.1)."""
+
+    def handle(self, peer: Peer, events: list[Event], now_us: int) -> None:
+        """Apply the events of one read, in order; flows last, when everything before them has been counted."""
+        flows: list[Sender] = []
+        for event in events:
+            kind = event.__class__
+            if kind is Transfer:
+                self._transfer(peer, event)  # type: ignore[arg-type]
+            elif kind is Disposition:
+                self._disposition(event)  # type: ignore[arg-type]
+            elif kind is Flow:
+                flows.append(event.link)  # type: ignore[attr-defined]
+            else:
+                self._rare(peer, event)
+        for link in flows:
+            self._flow(link, now_us)
+
+    # -- messages in -----------------------------------------------------------------------------------------
+
+    def _transfer(self, peer: Peer, event: Transfer) -> None:
+        link = event.link
+        port = link.context
+        if port.__class__ is not Publisher:
+            if port.__class__ is Coordinator:
+                self._coordinate(peer, port, event)
+            return
+        broker = self._broker
+        token = None if event.settled else (link, event.delivery)
+        producer = port.producer
+        number = int.from_bytes(event.tag, "big") if producer is not None and event.txn_id is None else 0
+        try:
+            data = event.data
+            sections = scan(data)
+            body = normalise(data, sections)
+            queue = port.queue
+            if queue is None:
+                address = destination_of(data, sections)
+                if not address:
+                    raise ProtocolError("A message to the anonymous relay must say where to: properties.to.", "failed")
+                queue = broker.queue(address)
+            message_id = sections.message_id
+        except ProtocolError as error:
+            self._refuse(port, token, number, error.condition, str(error))
+            return
+        if self._service.full:
+            self._refuse(port, token, number, FULL, self._service.full)
+        elif event.txn_id is not None:
+            transaction = broker.transaction(event.txn_id, peer)
+            if transaction is None:
+                self._refuse(port, token, 0, UNKNOWN_TXN, "the transaction is not known on this connection")
+            else:
+                broker.publish_in(transaction, queue, body, message_id)
+                if token is not None:
+                    link.settle(event.delivery, Transactional(event.txn_id, ACCEPTED))
+                    self._service.owe(link, port)
+        elif number:
+            broker.publish_numbered(queue, body, message_id, token, producer, number)
+        else:
+            broker.publish(queue, body, message_id, token)
+        if token is None:
+            self._service.owe(link, port)
+
+    def _refuse(self, port: Publisher, token: Any, number: int, condition: str, description: str) -> None:
+        if number and port.producer is not None and not port.producer.is_duplicate(number):
+            self._broker.refuse_number(port.producer, number)
+        if token is not None:
+            link, delivery = token
+            link.settle(delivery, Rejected(condition, description))
+            self._service.owe(link, port)
+
+    def _coordinate(self, peer: Peer, port: Coordinator, event: Transfer) -> None:
+        link = event.link
+        try:
+            asked = decode_coordinator(event.data)
+        except ProtocolError as error:
+            link.settle(event.delivery, Rejected(error.condition, str(error)))
+            return
+        if isinstance(asked, Declare):
+            link.settle(event.delivery, Declared(self._broker.declare(peer)))
+        else:
+            token = DischargeToken(link, event.delivery)
+            self._broker.discharge(asked.txn_id, peer, fail=asked.fail, token=token)
+        self._service.owe(link, port)
+
+    # -- outcomes ----------------------------------------------------------------------------------------------
+
+    def _disposition(self, event: Disposition) -> None:
+        message = event.context
+        consumer = event.link.context
+        if message.__class__ is not Message or consumer.__class__ is not Consumer:
+            return
+        outcome = event.outcome
+        confirm = not event.settled
+        broker = self._broker
+        kind = outcome.__class__
+        if kind is Accepted:
+            known = broker.acknowledge(consumer, message, confirm=confirm)
+        elif kind is Transactional:
+            self._acknowledge_in(consumer, message, outcome, confirm)  # type: ignore[arg-type]
+            return
+        elif kind is Received:
+            broker.present(consumer, message)
+            return
+        elif outcome is None:
+            # Settled without an outcome: the source's default (AMQP 3.4.5), modified with delivery-failed.
+            known = event.settled and broker.modify(consumer, message, failed=True, undeliverable_here=False)
+            return
+        else:
+            known = self._give_back(consumer, message, outcome)
+            if known and confirm:
+                event.link.confirm(message.handle, outcome)
+        if not known and confirm:
+            event.link.confirm(message.handle, Rejected(names.WENT_ELSEWHERE, "another receiver has the message"))
+
+    def _give_back(self, consumer: Consumer, message: Message, outcome: Outcome) -> bool:
+        match outcome:
+            case Released():
+                return self._broker.release(consumer, message)
+            case Modified(delivery_failed=failed, undeliverable_here=here):
+                return self._broker.modify(consumer, message, failed=failed, undeliverable_here=here)
+            case Rejected(condition=condition, description=description):
+                return self._broker.reject(consumer, message, description or condition or "rejected")
+        return False
+
+    def _acknowledge_in(self, consumer: Consumer, message: Message, state: Transactional, unsettled: bool) -> None:
+        outlet: Outlet = consumer.port
+        transaction = self._broker.transaction(state.txn_id, outlet.peer)
+        inner = state.outcome
+        if transaction is None:
+            # The transaction is gone (rolled back by a failure): what it would have consumed returns.
+            self._broker.modify(consumer, message, failed=True, undeliverable_here=False)
+        elif inner is None or isinstance(inner, Accepted):
+            self._broker.acknowledge_in(transaction, consumer, message)
+        else:
+            self._give_back(consumer, message, inner)
+        if unsettled:
+            outlet.link.confirm(message.handle, state)
+
+    # -- credit --------------------------------------------------------------------------------------------------
+
+    def _flow(self, link: Sender, now_us: int) -> None:
+        port = link.context
+        if isinstance(port, Consumer):
+            self._broker.flow(port, link.credit, link.draining, now_us)
+        elif isinstance(port, Browser):
+            self._broker.browser_flow(port, link.credit, link.draining)
+        elif isinstance(port, StatusPort):
+            self._service.send_status(link)
+            if link.draining:
+                link.drained()
+
+    # -- connections, sessions, links ----------------------------------------------------------------------------
+
+    def _rare(self, peer: Peer, event: Event) -> None:
+        match event:
+            case Opened():
+                self._open(peer, event)
+            case SessionBegan(session=session):
+                session.open()
+            case SessionEnded(session=session):
+                for link in [link for link in peer.links if link.session is session]:
+                    self.gone(peer, link, clean=False)
+                session.close()
+            case Attached(link=link):
+                self._attach(peer, link)
+            case Detached(link=link, closed=closed):
+                self.gone(peer, link, clean=True, forget=closed)
+                link.close() if closed else link.detach()
+            case Closed():
+                self._closed(peer, event)
+
+    def _open(self, peer: Peer, event: Opened) -> None:
+        peer.container = event.container_id
+        peer.established()
+        peer.amqp.open()
+        log.info("< %s opened as %s", peer.name, event.container_id)
+
+    def _closed(self, peer: Peer, event: Closed) -> None:
+        for link in list(peer.links):
+            self.gone(peer, link, clean=event.clean)
+        self._broker.disconnect(peer)
+        if not event.clean and event.condition:
+            log.warning("! %s failed: %s %s", peer.name, event.condition, event.description)
+        else:
+            log.info("- %s closed", peer.name)
+        if event.clean:
+            peer.amqp.close()
+        peer.end()
+
+    def gone(self, peer: Peer, link: Link, *, clean: bool, forget: bool = False) -> None:
+        """A link ended; what hung on it is taken from the broker."""
+        peer.links.discard(link)
+        port = link.context
+        link.context = None
+        if isinstance(port, Publisher):
+            if port.producer is not None:
+                self._broker.detach_producer(port.producer, forget=forget)
+        elif isinstance(port, Consumer):
+            peer.receivers.discard(port)
+            key = (peer.container, link.name)
+            if self._attached.get(key) is link:
+                del self._attached[key]
+            self._broker.detach(port, clean=clean)
+        elif isinstance(port, Browser):
+            peer.receivers.discard(port)
+
+    def _attach(self, peer: Peer, link: Link) -> None:
+        try:
+            if isinstance(link, Receiver):
+                self._attach_publisher(peer, link)
+            elif isinstance(link, Sender):
+                self._attach_receiver(peer, link)
+        except _Refused as refused:
+            link.refuse(refused.condition, str(refused))
+
+    def _attach_publisher(self, peer: Peer, link: Receiver) -> None:
+        target = link.remote_target
+        if target.kind == "coordinator":
+            link.context = Coordinator(peer)
+            link.accept(target=Terminus(address=None, kind="coordinator", capabilities=TRANSACTION_CAPABILITIES))
+            link.add_credit(limits.COORDINATOR_CREDIT)
+            peer.links.add(link)
+            return
+        _refuse_what_comes_later(target)
+        queue = self._broker.queue(target.address) if target.address else None
+        properties: dict[str, Any] = {}
+        producer = None
+        name = link.remote_properties.get(names.PRODUCER_ID)
+        if isinstance(name, str) and name:
+            producer = self._broker.producer(name)
+            properties[names.LAST_NUMBER] = producer.last
+        link.context = Publisher(peer, queue, producer)
+        link.accept(properties=properties or None, max_message_bytes=self._service.config.server.max_message_bytes)
+        link.add_credit(limits.PRODUCER_CREDIT)
+        peer.links.add(link)
+
+    def _attach_receiver(self, peer: Peer, link: Sender) -> None:
+        source = link.remote_source
+        if source.address == names.STATUS_ADDRESS:
+            link.context = StatusPort(peer)
+            link.accept()
+            peer.links.add(link)
+            return
+        _refuse_what_comes_later(source)
+        if not source.address:
+            raise _Refused(NOT_FOUND, "The receiving link names no source.")
+        if source.filters:
+            raise _Refused(NOT_IMPLEMENTED, "Filters and selectors are not supported by this version.")
+        queue = self._broker.queue(source.address)
+        if source.distribution_mode == "copy":
+            browser = self._broker.browse(queue, Outlet(peer, link))
+            link.context = browser
+            link.accept()
+            peer.links.add(link)
+            peer.receivers.add(browser)
+            return
+        held = link.remote_properties.get(names.HELD) or []
+        self._steal(peer, link, held)
+        consumer, elsewhere = self._broker.attach(
+            queue,
+            Outlet(peer, link),
+            peer.container,
+            reports_presented=link.remote_properties.get(names.REPORTS_PRESENTED) is True,
+            held=held,
+        )
+        link.context = consumer
+        properties = {names.HELD_COUNT: len(consumer.first), names.ELSEWHERE: elsewhere} if held else None
+        link.accept(properties=properties)
+        peer.links.add(link)
+        peer.receivers.add(consumer)
+        self._attached[peer.container, link.name] = link
+
+    def _steal(self, peer: Peer, link: Sender, held: list[int]) -> None:
+        """A client that came back before we noticed that it was gone takes its link over."""
+        old = self._attached.pop((peer.container, link.name), None)
+        if old is None:
+            return
+        consumer = old.context
+        assert isinstance(consumer, Consumer)
+        old_peer: Peer = consumer.port.peer
+        self._broker.detach(consumer, clean=False, keep=held)
+        old.context = None
+        old_peer.links.discard(old)
+        old_peer.receivers.discard(consumer)
+        old.close("amqp:link:stolen", "the same client attached this link again")
+        self._service.touch(old_peer)
+
+
+class _Refused(LegatoError):
+    """A link that cannot be attached."""
+
+    def __init__(self, condition: str, description: str) -> None:
+        super().__init__(description)
+        self.condition = condition
+
+
+def _refuse_what_comes_later(terminus: Terminus) -> None:
+    if terminus.dynamic:
+        raise _Refused(NOT_IMPLEMENTED, "Temporary destinations are not supported by this version.")
+    if TOPIC_CAPABILITIES.intersection(terminus.capabilities):
+        raise _Refused(NOT_IMPLEMENTED, "Topics and temporary destinations are not supported by this version.")
+
