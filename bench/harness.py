@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -58,7 +58,7 @@ def surroundings() -> dict[str, Any]:
         "cpu": _first_line("/proc/cpuinfo", "model name"),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "load_before": round(os.getloadavg()[0], 2),
+        "load_average": round(os.getloadavg()[0], 2),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "commit": (_git("rev-parse", "--short", "HEAD") or "unknown") + ("+changes" if dirty else ""),
@@ -124,30 +124,17 @@ def pairs_table(subject: str, peer: str, unit: str, pairs: Sequence[Pair]) -> st
     return table([unit, subject, peer, "ratio"], rows)
 
 
-def finish(
-    name: str,
-    question: str,
-    text: str,
-    pairs: Sequence[Pair],
-    goal: Goal | None,
-    *,
-    unit: str,
-    met: bool | None = None,
-    **details: Any,
-) -> None:
+def finish(name: str, question: str, text: str, result: Mapping[str, Any], *, runs: Sequence[Any]) -> None:
     """Print the table, append the dated entry to `bench/results/<name>.json`, and end with the one JSON line.
 
-    `met` overrides the goal on the ratio where a goal is about more than one ratio.
+    `result` has `figure`, `peer`, `ratio`, the spread `min`, `median`, `max`, and `goal` and `met`; `runs` are the
+    single measurements, kept but not printed.
     """
     where = surroundings()
-    entry: dict[str, Any] = {"benchmark": name, "unit": unit, **summary(pairs, goal)}
-    if met is not None:
-        entry["met"] = met
-    entry |= details
     note(f"\n{name}: {question}")
     note(
         f"{where['cores']} x {where['cpu']}, {where['memory_gib']} GiB, Linux {where['kernel']}, "
-        f"load before {where['load_before']}"
+        f"load {where['load_average']}"
     )
     versions = ", ".join(f"{package} {number}" for package, number in where["versions"].items())
     note(f"commit {where['commit']}, Python {where['python']}, {versions}\n")
@@ -155,7 +142,24 @@ def finish(
     RESULTS.mkdir(parents=True, exist_ok=True)
     kept = RESULTS / f"{name}.json"
     entries = json.loads(kept.read_text()) if kept.exists() else []
-    runs = [{"figure": round(p.figure, 3), "peer": round(p.peer, 3), "ratio": round(p.ratio, 3)} for p in pairs]
-    entries.append(where | entry | {"question": question, "pairs": runs, "table": text.splitlines()})
+    entries.append({**where, "question": question, **result, "runs": list(runs), "table": text.splitlines()})
     kept.write_text(json.dumps(entries, indent=1) + "\n")
-    print(json.dumps(entry), flush=True)
+    print(json.dumps({"benchmark": name, **result}), flush=True)
+
+
+def finish_pairs(
+    name: str,
+    question: str,
+    sides: tuple[str, str],
+    pairs: Sequence[Pair],
+    goal: Goal | None,
+    *,
+    unit: str,
+    remark: str = "",
+    **details: Any,
+) -> None:
+    """`finish` for the usual case: two sides that ran alternately, and a goal on the median of their ratios."""
+    text = pairs_table(*sides, unit, pairs) + (f"\n\n{remark}" if remark else "")
+    runs = [{"figure": round(p.figure, 3), "peer": round(p.peer, 3), "ratio": round(p.ratio, 3)} for p in pairs]
+    named = {"unit": unit, "sides": list(sides)}
+    finish(name, question, text, summary(pairs, goal) | named | details, runs=runs)

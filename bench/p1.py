@@ -1,25 +1,34 @@
 """P1: durable send and receive through one queue, the full broker against the bare prototype, with the same client.
 
-RabbitMQ's quorum queue, with its own protocol and aio-pika, is measured beside for information.
+Sending alone and receiving alone, and RabbitMQ's quorum queue with its own protocol and aio-pika, stand beside.
 """
 
 from functools import partial
 
 from bench import rabbitmq
 from bench.figures import Goal, interleave
-from bench.harness import finish, note, options, pairs_table, temporary_store
-from bench.processes import CEILING, LEGATO, broker, send_and_receive
+from bench.harness import finish_pairs, note, options, table, temporary_store
+from bench.processes import CEILING, LEGATO, broker, load, send_and_receive
 
 WARM_UP = 20_000
 
 
 def measure(command: list[str], count: int, size: int) -> float:
-    """Messages a second through a fresh broker on an empty store."""
+    """Messages a second at once through a fresh broker on an empty store."""
     with temporary_store() as store, broker(command, store) as running:
         send_and_receive(running.port, WARM_UP, size)
         rate = send_and_receive(running.port, count, size)
     note(f"{command[0]}: {rate:,.0f} msg/s")
     return rate
+
+
+def measure_apart(command: list[str], count: int, size: int) -> tuple[float, float]:
+    """Messages a second when all are sent first, and then all are received."""
+    with temporary_store() as store, broker(command, store) as running:
+        send_and_receive(running.port, WARM_UP, size)
+        sent = load("send", running.port, count, size)
+        received = load("receive", running.port, count, size)
+    return count / (sent["ended"] - sent["started"]), count / (received["ended"] - received["started"])
 
 
 def main() -> None:
@@ -30,18 +39,29 @@ def main() -> None:
     legato = partial(measure, LEGATO, given.count, given.size)
     ceiling = partial(measure, CEILING, given.count, given.size)
     pairs = interleave(legato, ceiling, given.pairs)
-    beside = None if given.no_rabbitmq else rabbitmq.rate_or_none("quorum", given.count // 10, given.size)
-    text = pairs_table("Legato", "bare prototype", "msg/s", pairs)
-    if beside:
-        text += f"\n\nFor information: RabbitMQ quorum queue with aio-pika {beside:,.0f} msg/s"
-    finish(
+    legato_send, legato_receive = measure_apart(LEGATO, given.count, given.size)
+    ceiling_send, ceiling_receive = measure_apart(CEILING, given.count, given.size)
+    remark = table(
+        ["one run each, msg/s", "Legato", "bare prototype", "ratio"],
+        [
+            ["send only", legato_send, ceiling_send, legato_send / ceiling_send],
+            ["receive only", legato_receive, ceiling_receive, legato_receive / ceiling_receive],
+        ],
+    )
+    quorum = None if given.no_rabbitmq else rabbitmq.rate_or_none("quorum", given.count // 10, given.size)
+    if quorum:
+        remark += f"\n\nFor information: RabbitMQ quorum queue with aio-pika, at once: {quorum:,.0f} msg/s"
+    finish_pairs(
         "P1",
         f"durable send + receive of {given.count:,} messages of {given.size} bytes through one queue",
-        text,
+        ("Legato", "bare prototype"),
         pairs,
         Goal(0.6, at_least=True),
         unit="msg/s",
-        rabbitmq_quorum=beside and round(beside),
+        remark=remark,
+        send_only=[round(legato_send), round(ceiling_send)],
+        receive_only=[round(legato_receive), round(ceiling_receive)],
+        rabbitmq_quorum=quorum and round(quorum),
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from socket import create_connection
 
 from bench.figures import interleave
-from bench.harness import finish, note, options, pairs_table, temporary_store
+from bench.harness import finish_pairs, note, options, temporary_store
 from bench.processes import free_port, send_and_receive
 
 CLIENT = "bench.rabbitclient"
@@ -142,10 +142,10 @@ def main() -> None:
         lambda: measure("classic", given.count, given.size),
         given.pairs,
     )
-    finish(
+    finish_pairs(
         "rabbitmq",
         f"RabbitMQ {installed} with aio-pika: durable send + receive through one queue, {given.size} bytes",
-        pairs_table("quorum", "classic", "msg/s", pairs),
+        ("quorum", "classic"),
         pairs,
         None,
         unit="msg/s",
