@@ -1,0 +1,175 @@
+"""A batch's changes put into LMDB, inside the one write transaction of its commit."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any
+
+from legato.core.records import Meta, ProducerRecord, QueueRecord
+from legato.errors import StoreError
+from legato.store import values
+from legato.store.blocks import has_message, insert_message, new_blocks, remove_messages
+from legato.store.changes import KEEP_COUNT, Changes, QueueChanges
+from legato.store.environment import Databases
+from legato.store.keys import name_key, number_key, place_key, read_place, read_time, time_key
+
+INDEX_TXNS = 256
+"""Transactions that share an entry of `outcome_times`: what forgetting costs at least."""
+
+
+def apply_changes(txn: Any, databases: Databases, meta: Meta, changes: Changes, time_us: int) -> None:
+    """Write all of `changes`; `meta` is brought up to date but not written.
+
+    Raises:
+        StoreError: a fact contradicts the state: a queue it names was never created, or is created again.
+    """
+    _create_queues(txn, databases, meta, changes.created)
+    for queue, change in changes.queues.items():
+        _change_queue(txn, databases, queue, change)
+    _register_producers(txn, databases, meta, changes.registered, time_us)
+    for producer, numbers in changes.numbers.items():
+        _note_numbers(txn, databases, producer, numbers, time_us)
+    for producer in changes.forgotten:
+        value = txn.get(number_key(producer), db=databases.producers)
+        if value is not None:
+            _forget_producer(txn, databases, values.decode_producer(value))
+    _keep_outcomes(txn, databases, changes.committed, time_us)
+    meta.next_consumer = max(meta.next_consumer, changes.next_consumer)
+
+
+def _create_queues(txn: Any, databases: Databases, meta: Meta, created: dict[int, str]) -> None:
+    for queue, name in created.items():
+        record = values.encode(QueueRecord(queue, name))
+        new_number = txn.put(number_key(queue), record, db=databases.queues, overwrite=False)
+        new_name = txn.put(name_key(name), values.pack_number(queue), db=databases.queue_names, overwrite=False)
+        if not (new_number and new_name):
+            raise StoreError(f"the batch creates queue {queue} ({name}), which there is already")
+        meta.next_queue = max(meta.next_queue, queue + 1)
+
+
+def _change_queue(txn: Any, databases: Databases, queue: int, change: QueueChanges) -> None:
+    key = number_key(queue)
+    value = txn.get(key, db=databases.queues)
+    if value is None:
+        raise StoreError(f"a fact names queue {queue}, which was never created")
+    record = values.decode_queue(value)
+    if change.removed or change.added or change.deliveries:
+        with txn.cursor(db=databases.messages) as cursor:
+            if change.removed:
+                removed = sorted(change.removed)
+                remove_messages(cursor, queue, removed)
+                _forget_deliveries(txn, databases, queue, removed)
+            if change.added:
+                _add_messages(cursor, queue, change.added, record.last_seq)
+            for seq, (count, flagged) in change.deliveries.items():
+                if has_message(cursor, queue, seq):
+                    _note_delivery(txn, databases, place_key(queue, seq), count, flagged)
+    record.stored += change.stored
+    record.consumed += change.consumed
+    record.last_seq = max(record.last_seq, change.last_seq)
+    record.dispatch_mark = max(record.dispatch_mark, change.mark)
+    txn.put(key, values.encode(record), db=databases.queues)
+
+
+def _add_messages(cursor: Any, queue: int, added: dict[int, bytes], last_seq: int) -> None:
+    seqs = sorted(added)
+    begin = bisect_left(seqs, last_seq + 1)
+    for seq in seqs[:begin]:
+        insert_message(cursor, queue, seq, added[seq])
+    if begin < len(seqs):
+        cursor.putmulti(new_blocks(queue, added, seqs[begin:]))
+
+
+def _forget_deliveries(txn: Any, databases: Databases, queue: int, removed: Sequence[int]) -> None:
+    """Jump from each removed message to the next one with a delivery on record: most have none."""
+    if txn.stat(databases.deliveries)["entries"] == 0:
+        return
+    with txn.cursor(db=databases.deliveries) as cursor:
+        position = 0
+        while position < len(removed) and cursor.set_range(place_key(queue, removed[position])):
+            owner, seq = read_place(cursor.key())
+            if owner != queue:
+                break
+            if seq == removed[position]:
+                cursor.delete()
+                position += 1
+            else:
+                position = bisect_left(removed, seq, position)
+
+
+def _note_delivery(txn: Any, databases: Databases, key: bytes, count: int, flagged: bool) -> None:
+    if count == KEEP_COUNT:
+        value = txn.get(key, db=databases.deliveries)
+        count = values.decode_delivery(value)[0] if value is not None else 0
+    txn.put(key, values.pack_delivery(min(count, values.COUNT_MAX), flagged), db=databases.deliveries)
+
+
+def _register_producers(txn: Any, databases: Databases, meta: Meta, registered: dict[int, str], time_us: int) -> None:
+    """A producer registered again keeps its numbers: it was merely seen."""
+    for producer, name in registered.items():
+        value = txn.get(number_key(producer), db=databases.producers)
+        record = values.decode_producer(value) if value is not None else ProducerRecord(producer, name)
+        record.seen_us = time_us
+        txn.put(number_key(producer), values.encode(record), db=databases.producers)
+        txn.put(name_key(name), values.pack_number(producer), db=databases.producer_names)
+        meta.next_producer = max(meta.next_producer, producer + 1)
+
+
+def _note_numbers(txn: Any, databases: Databases, producer: int, numbers: dict[int, bool], time_us: int) -> None:
+    """A producer that was forgotten meanwhile stays forgotten."""
+    value = txn.get(number_key(producer), db=databases.producers)
+    if value is None:
+        return
+    record = values.decode_producer(value)
+    refused = [number for number, is_refused in numbers.items() if is_refused]
+    if refused or record.refused:
+        record.refused = sorted({*record.refused}.difference(numbers).union(refused))
+    record.last_number = max(record.last_number, max(numbers))
+    record.seen_us = time_us
+    txn.put(number_key(producer), values.encode(record), db=databases.producers)
+
+
+def _forget_producer(txn: Any, databases: Databases, record: ProducerRecord) -> None:
+    txn.delete(number_key(record.producer), db=databases.producers)
+    txn.delete(name_key(record.name), db=databases.producer_names)
+
+
+def _keep_outcomes(txn: Any, databases: Databases, committed: list[bytes], time_us: int) -> None:
+    if not committed:
+        return
+    with txn.cursor(db=databases.outcomes) as cursor:
+        cursor.putmulti([(identity, b"") for identity in sorted(committed)])
+    for begin in range(0, len(committed), INDEX_TXNS):
+        share = committed[begin : begin + INDEX_TXNS]
+        txn.put(time_key(time_us, share[0]), values.encode(share), db=databases.outcome_times)
+
+
+def forget_outcomes(txn: Any, databases: Databases, end_us: int, limit: int) -> int:
+    """Forget outcomes from before `end_us`, oldest first, until `limit` or a few more are gone; returns how many."""
+    forgotten = 0
+    with txn.cursor(db=databases.outcome_times) as cursor:
+        while forgotten < limit and cursor.first() and read_time(cursor.key()) < end_us:
+            for identity in values.decode_txns(cursor.value()):
+                txn.delete(identity, db=databases.outcomes)
+                forgotten += 1
+            cursor.delete()
+    return forgotten
+
+
+def forget_producers(
+    txn: Any, databases: Databases, end_us: int, after: int, limit: int
+) -> tuple[list[ProducerRecord], int]:
+    """Forget those of the next `limit` producers above `after` that were last seen before `end_us`.
+
+    Returns:
+        Whom it forgot, and where to go on the next time; 0 when that is the beginning again.
+    """
+    seen: list[ProducerRecord] = []
+    with txn.cursor(db=databases.producers) as cursor:
+        there = cursor.set_range(number_key(after + 1))
+        while there and len(seen) < limit:
+            seen.append(values.decode_producer(cursor.value()))
+            there = cursor.next()
+    forgotten = [record for record in seen if record.seen_us < end_us]
+    for record in forgotten:
+        _forget_producer(txn, databases, record)
+    return forgotten, seen[-1].producer if there else 0

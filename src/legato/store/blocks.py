@@ -1,0 +1,153 @@
+"""Messages on disk: neighbouring messages of one commit share a value, a *block*, under the place of the first.
+
+A block is written again without the messages that were consumed, until it is empty and goes. So a commit of 500
+messages is some ten LMDB calls, not 500: each call gives the interpreter lock away and has to win it back.
+Blocks of a queue never overlap: a message is in the last block whose key is not above its place, or nowhere.
+
+    tag u8 (0: bodies inline) | 3 zeroes | count u32 | count x (seq - key's seq) u32 | count x end of body u32 | bodies
+"""
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from legato.errors import StoreCorruptError
+from legato.store.keys import place_key, read_place
+
+BLOCK_BYTES = 4 * 4096 - 16
+"""A block of several messages is no larger: four pages less LMDB's page header."""
+BLOCK_SPAN = (1 << 32) - 1
+"""The last sequence of a block is at most this far from its key's."""
+
+_INLINE = 0
+_HEADER = struct.Struct(">B3xI")
+_ENTRY_BYTES = 8
+
+Bytes = bytes | memoryview
+
+
+def pack_block(first: int, seqs: Sequence[int], bodies: Sequence[Bytes]) -> bytes:
+    """The value of a block under sequence `first`; `seqs` ascend, from there or above."""
+    count = len(seqs)
+    numbers = struct.pack(
+        f">B3x{2 * count + 1}I", _INLINE, count, *[seq - first for seq in seqs], *accumulate(map(len, bodies))
+    )
+    return b"".join((numbers, *bodies))
+
+
+class Block:
+    """A block as it was read; its bodies are views that end with the transaction."""
+
+    def __init__(self, queue: int, first: int, value: memoryview) -> None:
+        try:
+            tag, count = _HEADER.unpack_from(value)
+            numbers = struct.unpack_from(f">{2 * count}I", value, _HEADER.size)
+        except struct.error as error:
+            raise StoreCorruptError(f"block {first} of queue {queue} cannot be read: {error}") from error
+        start = _HEADER.size + _ENTRY_BYTES * count
+        if tag != _INLINE or count == 0 or start + numbers[-1] != len(value):
+            raise StoreCorruptError(f"block {first} of queue {queue} is not what was written")
+        self.first = first
+        self.seqs = [first + delta for delta in numbers[:count]]
+        self._ends = numbers[count:]
+        self._bodies = value[start:]
+
+    def body(self, index: int) -> memoryview:
+        """The bytes of the message `seqs[index]`."""
+        return self._bodies[self._ends[index - 1] if index else 0 : self._ends[index]]
+
+    def bodies(self) -> list[memoryview]:
+        """The bytes of all messages, in the order of `seqs`."""
+        return [self.body(index) for index in range(len(self.seqs))]
+
+
+def find_block(cursor: Any, queue: int, seq: int) -> Block | None:
+    """The block in which `seq` is if it is anywhere; leaves the cursor on it."""
+    key = place_key(queue, seq)
+    if not cursor.set_range(key):
+        return _read_block(cursor, queue, cursor.last())
+    exact = cursor.key() == key
+    return _read_block(cursor, queue, exact or cursor.prev())
+
+
+def messages_after(cursor: Any, queue: int, after: int) -> Iterator[tuple[int, memoryview]]:
+    """Messages of a queue above `after` in order; the views end with the transaction."""
+    block = find_block(cursor, queue, after)
+    if block is None:
+        block = _read_block(cursor, queue, cursor.set_range(place_key(queue, after)))
+    while block is not None:
+        for index in range(bisect_right(block.seqs, after), len(block.seqs)):
+            yield block.seqs[index], block.body(index)
+        block = _read_block(cursor, queue, cursor.next())
+
+
+def _read_block(cursor: Any, queue: int, there: bool) -> Block | None:
+    """The block under the cursor if the cursor is anywhere and the block is of this queue."""
+    if not there:
+        return None
+    owner, first = read_place(cursor.key())
+    return Block(queue, first, cursor.value()) if owner == queue else None
+
+
+def remove_messages(cursor: Any, queue: int, removed: Sequence[int]) -> None:
+    """Take the messages `removed` (ascending) out of their blocks; those not there are passed over."""
+    position = 0
+    while position < len(removed):
+        block = find_block(cursor, queue, removed[position])
+        end = bisect_right(removed, block.seqs[-1], position) if block else position
+        if block is None or end == position:
+            position += 1
+            continue
+        gone = removed[position:end]
+        position = end
+        if gone == block.seqs:
+            cursor.delete()
+            continue
+        absent = frozenset(gone)
+        kept = [index for index, seq in enumerate(block.seqs) if seq not in absent]
+        if not kept:
+            cursor.delete()
+        elif len(kept) < len(block.seqs):
+            seqs = [block.seqs[index] for index in kept]
+            value = pack_block(block.first, seqs, [block.body(index) for index in kept])
+            cursor.put(place_key(queue, block.first), value)
+
+
+def new_blocks(queue: int, messages: Mapping[int, bytes], seqs: Sequence[int]) -> list[tuple[bytes, bytes]]:
+    """Keys and values of blocks for the messages `seqs` (ascending, above all others of the queue)."""
+    blocks: list[tuple[bytes, bytes]] = []
+    taken: list[int] = []
+    bodies: list[bytes] = []
+    size = _HEADER.size
+    for seq in seqs:
+        body = messages[seq]
+        more = _ENTRY_BYTES + len(body)
+        if taken and (size + more > BLOCK_BYTES or seq - taken[0] > BLOCK_SPAN):
+            blocks.append((place_key(queue, taken[0]), pack_block(taken[0], taken, bodies)))
+            taken, bodies, size = [], [], _HEADER.size
+        taken.append(seq)
+        bodies.append(body)
+        size += more
+    if taken:
+        blocks.append((place_key(queue, taken[0]), pack_block(taken[0], taken, bodies)))
+    return blocks
+
+
+def insert_message(cursor: Any, queue: int, seq: int, body: bytes) -> None:
+    """Put a message among others of the queue, into the block that spans its place."""
+    block = find_block(cursor, queue, seq)
+    if block is None or seq - block.first > BLOCK_SPAN:
+        cursor.put(place_key(queue, seq), pack_block(seq, [seq], [body]))
+        return
+    messages: dict[int, Bytes] = dict(zip(block.seqs, block.bodies(), strict=True))
+    messages[seq] = body
+    seqs = sorted(messages)
+    cursor.put(place_key(queue, block.first), pack_block(block.first, seqs, [messages[s] for s in seqs]))
+
+
+def has_message(cursor: Any, queue: int, seq: int) -> bool:
+    """True if the message waits on disk."""
+    block = find_block(cursor, queue, seq)
+    return block is not None and seq in block.seqs

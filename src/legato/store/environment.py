@@ -1,0 +1,154 @@
+"""The LMDB environment of a store: opening it, knowing its format, and LMDB's errors in our words."""
+
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import msgspec
+
+from legato import limits
+from legato.core.records import Meta
+from legato.errors import StoreCorruptError, StoreError, StoreFormatError, StoreFullError
+from legato.store import values
+from legato.store.base import FORMAT_VERSION
+
+FORMAT_KEY = b"format"
+STATE_KEY = b"state"
+
+READERS_MAX = 512
+"""Processes and threads that may read at the same time."""
+
+_NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+_CORRUPT = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.IncompatibleError)
+
+
+class Databases(msgspec.Struct, frozen=True):
+    """Handles of the named databases, each named as its field.
+
+    `meta`: `format` and `state`. `queues`, `producers`: record by number; `queue_names`, `producer_names`: number by
+    name. `messages`: block by place. `deliveries`: count and flag by place. `outcomes`: nothing, by transaction;
+    `outcome_times`: the transactions of a commit, by time. `log`: log record by position.
+    """
+
+    meta: Any
+    queues: Any
+    queue_names: Any
+    producers: Any
+    producer_names: Any
+    messages: Any
+    deliveries: Any
+    outcomes: Any
+    outcome_times: Any
+    log: Any
+
+
+def open_environment(path: Path, *, map_bytes: int, sync: bool, read_only: bool) -> tuple[Any, Databases]:
+    """Open the store's files in the directory `path`; create them unless `read_only`.
+
+    Raises:
+        StoreFormatError: a version of Legato wrote it that we do not know.
+        StoreCorruptError: it is not a store, or damaged.
+        StoreError: it cannot be opened; the message says why.
+    """
+    with lmdb_errors(f"the store in {path}"):
+        if not read_only:
+            path.mkdir(parents=True, exist_ok=True)
+        elif not (path / "data.mdb").exists():
+            raise StoreError(f"there is no store in {path}")
+        environment = lmdb.open(
+            str(path),
+            map_size=map_bytes,
+            max_dbs=len(Databases.__struct_fields__),
+            max_readers=READERS_MAX,
+            sync=sync,
+            metasync=sync,
+            readonly=read_only,
+            readahead=False,
+            create=not read_only,
+        )
+        try:
+            environment.reader_check()
+            _refuse_truncated(environment, path)
+            return environment, _open_databases(environment, path, read_only)
+        except BaseException:
+            environment.close()
+            raise
+
+
+def _refuse_truncated(environment: Any, path: Path) -> None:
+    """A page beyond the end of the file would kill the process with SIGBUS when it is read."""
+    expected = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+    actual = (path / "data.mdb").stat().st_size
+    if 0 < actual < expected:
+        raise StoreCorruptError(f"the store in {path} was cut off: {actual} bytes of at least {expected}")
+
+
+def _open_databases(environment: Any, path: Path, read_only: bool) -> Databases:
+    with environment.begin() as txn:
+        empty = txn.stat()["entries"] == 0
+    if empty and not read_only:
+        _create(environment)
+    with environment.begin() as txn:
+        try:
+            meta = environment.open_db(b"meta", txn=txn, create=False)
+            version = txn.get(FORMAT_KEY, db=meta)
+        except (lmdb.NotFoundError, lmdb.IncompatibleError):
+            version = None
+        if version is None:
+            raise StoreCorruptError(f"the database in {path} is not a store of Legato's")
+        if version != str(FORMAT_VERSION).encode():
+            raise StoreFormatError(
+                f"the store in {path} has format {version.decode(errors='replace')}, this version of Legato reads "
+                f"format {FORMAT_VERSION}: use the version that wrote it"
+            )
+        names = Databases.__struct_fields__
+        return Databases(*[environment.open_db(name.encode(), txn=txn, create=False) for name in names])
+
+
+def _create(environment: Any) -> None:
+    """All databases and the format in one transaction, so that nobody ever sees half a store."""
+    with environment.begin(write=True) as txn:
+        if txn.stat()["entries"] > 0:
+            return
+        for name in Databases.__struct_fields__:
+            environment.open_db(name.encode(), txn=txn)
+        meta = environment.open_db(b"meta", txn=txn)
+        txn.put(STATE_KEY, values.encode(Meta()), db=meta)
+        txn.put(FORMAT_KEY, str(FORMAT_VERSION).encode(), db=meta)
+
+
+@contextmanager
+def lmdb_errors(doing: str) -> Iterator[None]:
+    """Turn LMDB's and the system's errors into ours; `doing` begins the sentence."""
+    try:
+        yield
+    except lmdb.MapFullError as error:
+        raise StoreFullError(f"{doing}: the map is full; enlarge store.map_bytes") from error
+    except lmdb.VersionMismatchError as error:
+        raise StoreFormatError(f"{doing} was written by a version of LMDB that we do not know: {error}") from error
+    except _CORRUPT as error:
+        raise StoreCorruptError(f"{doing} holds what no version of Legato writes: {error}") from error
+    except lmdb.Error as error:
+        if getattr(error, "code", 0) in _NO_ROOM:
+            raise StoreFullError(f"{doing}: no room on the disk: {error}") from error
+        raise StoreError(f"{doing}: {error}") from error
+    except OSError as error:
+        raise StoreError(f"{doing}: {error}") from error
+
+
+def disk_is_full(path: Path) -> bool:
+    """True if the data file may not grow by what a large commit needs.
+
+    LMDB reports a short write, which is how a disk becomes full, as an input/output error.
+    """
+    wanted = 2 * limits.BATCH_BYTES_MAX
+    status = os.statvfs(path)
+    size_limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return status.f_bavail * status.f_frsize < wanted or (
+        size_limit != resource.RLIM_INFINITY and (path / "data.mdb").stat().st_size + wanted > size_limit
+    )

@@ -1,0 +1,60 @@
+"""How the LMDB store spells its keys: big-endian, so that byte order is the order of places and positions."""
+
+import hashlib
+import struct
+
+_NUMBER = struct.Struct(">I")
+_PLACE = struct.Struct(">IQ")
+_POSITION = struct.Struct(">Q")
+
+NAME_BYTES_MAX = 500
+"""Longer names are kept under their digest: LMDB's keys end at 511 bytes."""
+
+NUMBER_MAX = (1 << 32) - 1
+SEQ_MAX = (1 << 64) - 1
+
+number_key = _NUMBER.pack
+"""The key of a queue or a producer, from its number."""
+
+place_key = _PLACE.pack
+"""The key of a place in a queue, from the queue's number and a sequence."""
+
+position_key = _POSITION.pack
+"""The key of a log record, from its position."""
+
+
+def read_number(key: bytes | memoryview) -> int:
+    """The number in the first bytes of a key."""
+    number: int = _NUMBER.unpack_from(key)[0]
+    return number
+
+
+def read_place(key: bytes | memoryview) -> tuple[int, int]:
+    """Queue and sequence of a key that `place_key` made."""
+    queue, seq = _PLACE.unpack(key)
+    return queue, seq
+
+
+def read_position(key: bytes | memoryview) -> int:
+    """The position of a key that `position_key` made."""
+    position: int = _POSITION.unpack(key)[0]
+    return position
+
+
+def name_key(name: str) -> bytes:
+    """The key of a queue's or producer's name, whatever its length."""
+    raw = name.encode()
+    if len(raw) <= NAME_BYTES_MAX:
+        return b"=" + raw
+    return b"#" + hashlib.sha256(raw).digest()
+
+
+def time_key(time_us: int, txn: bytes) -> bytes:
+    """The key of the outcomes of one commit, oldest first; `txn` keeps commits of the same instant apart."""
+    return _POSITION.pack(time_us) + txn
+
+
+def read_time(key: bytes | memoryview) -> int:
+    """The time of a key that `time_key` made."""
+    time_us: int = _POSITION.unpack_from(key)[0]
+    return time_us

@@ -1,0 +1,84 @@
+"""How the LMDB store spells its values, blocks of messages apart (`blocks.py`)."""
+
+import struct
+from typing import TypeVar
+
+import msgspec
+
+from legato.core.facts import LogRecord, decode_record
+from legato.core.records import Meta, ProducerRecord, QueueRecord
+from legato.errors import StoreCorruptError
+
+T = TypeVar("T")
+
+_DELIVERY = struct.Struct(">I?")
+_NUMBER = struct.Struct(">I")
+
+encode = msgspec.msgpack.Encoder().encode
+"""The bytes of a `Meta`, `QueueRecord`, `ProducerRecord`, or list of transaction ids."""
+
+pack_delivery = _DELIVERY.pack
+"""The bytes of a delivery count and the flag that the message may have been seen."""
+
+pack_number = _NUMBER.pack
+
+_meta = msgspec.msgpack.Decoder(Meta)
+_queue = msgspec.msgpack.Decoder(QueueRecord)
+_producer = msgspec.msgpack.Decoder(ProducerRecord)
+_txns = msgspec.msgpack.Decoder(list[bytes])
+
+COUNT_MAX = (1 << 32) - 1
+"""A delivery count stays here rather than overflow."""
+
+
+def decode_meta(value: bytes | memoryview) -> Meta:
+    """The state of the whole store. Raises `StoreCorruptError`, as all decoders here."""
+    return _decode(_meta, value)
+
+
+def decode_queue(value: bytes | memoryview) -> QueueRecord:
+    """A queue's record."""
+    return _decode(_queue, value)
+
+
+def decode_producer(value: bytes | memoryview) -> ProducerRecord:
+    """A numbered producer's record."""
+    return _decode(_producer, value)
+
+
+def decode_txns(value: bytes | memoryview) -> list[bytes]:
+    """The transactions of one commit, of which the outcome is kept."""
+    return _decode(_txns, value)
+
+
+def decode_number(value: bytes | memoryview) -> int:
+    """The number of a queue or a producer, kept under its name."""
+    try:
+        number: int = _NUMBER.unpack(value)[0]
+    except struct.error as error:
+        raise StoreCorruptError(f"a number in the store cannot be read: {error}") from error
+    return number
+
+
+def decode_delivery(value: bytes | memoryview) -> tuple[int, bool]:
+    """A delivery count and its flag."""
+    try:
+        count, flagged = _DELIVERY.unpack(value)
+    except struct.error as error:
+        raise StoreCorruptError(f"a delivery count in the store cannot be read: {error}") from error
+    return count, flagged
+
+
+def decode_log(value: bytes | memoryview, position: int) -> LogRecord:
+    """The log record at `position`."""
+    try:
+        return decode_record(value)
+    except msgspec.DecodeError as error:
+        raise StoreCorruptError(f"the log record at {position} cannot be read: {error}") from error
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[T], value: bytes | memoryview) -> T:
+    try:
+        return decoder.decode(value)
+    except msgspec.DecodeError as error:
+        raise StoreCorruptError(f"a record in the store cannot be read: {error}") from error
