@@ -39,7 +39,7 @@ def main() -> None:
                 growth.append([f"{waiting:,}", pause_ms(running, f"{waiting:,} waiting")])
     finish_pairs(
         "P5",
-        f"the pause at a takeover with {given.backlog:,} messages waiting, against none; medians of {given.kills} kills",
+        f"the pause at a takeover, median of {given.kills} kills: {given.backlog:,} messages waiting, against none",
         (f"{given.backlog:,} waiting", "none waiting"),
         pairs,
         Goal(1.2, at_least=False),

@@ -1,4 +1,4 @@
-"""P7: private memory (`RssAnon`) of the broker with many messages waiting; the mapped store's pages are the system's."""
+"""P7: private memory (`RssAnon`) of the broker with many messages waiting; pages of the mapped store do not count."""
 
 from bench.figures import spread
 from bench.harness import finish, note, options, table, temporary_store

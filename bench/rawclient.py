@@ -130,12 +130,15 @@ class RawConnection:
         return link
 
     def close(self) -> None:
-        """Close politely: what was settled has been read by the broker when this returns."""
+        """Close politely: the broker has read all that was settled before it answers."""
+        answered = False
+
+        def watch(kind: int, _event: Any) -> None:
+            nonlocal answered
+            answered = answered or kind == lib.PN_CONNECTION_REMOTE_CLOSE
+
         lib.pn_connection_close(self.engine.connection)
-        self.flush()
-        self.socket.shutdown(socket.SHUT_WR)
-        while self.socket.recv(RECEIVE_BYTES):
-            pass
+        self.wait(watch, lambda: answered)
         self.socket.close()
 
 
