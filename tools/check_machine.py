@@ -9,12 +9,13 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
+PYTHON_VERSION_MIN = (3, 11)
 JAVA_VERSION_MIN = 17
 
 
 def missing() -> Iterator[str]:
     """What has to be installed first, one sentence each."""
-    if sys.version_info < (3, 11):
+    if sys.version_info < PYTHON_VERSION_MIN:
         yield f"Legato needs Python 3.11 or newer; this is {sys.version.split()[0]} ({sys.executable})."
     try:
         import ensurepip  # noqa: F401
@@ -29,7 +30,7 @@ def missing() -> Iterator[str]:
     if version is None:
         yield f"Java is missing (Spark runs on it): install a JDK or JRE {JAVA_VERSION_MIN} or newer."
     elif version < JAVA_VERSION_MIN:
-        yield f"Spark needs Java {JAVA_VERSION_MIN} or newer; `java` is version {version}. Set JAVA_HOME to a newer one."
+        yield f"Spark needs Java {JAVA_VERSION_MIN} or newer; this is {version}: set JAVA_HOME to a newer one."
 
 
 def java_version() -> int | None:

@@ -1,0 +1,29 @@
+"""`legato browse`: shows the waiting messages of a queue and leaves them there."""
+
+from typing import Annotated
+
+import typer
+
+from legato.cli.options import URL_DEFAULT, JsonOption, QueueArgument, UrlOption
+
+
+def browse(
+    queue: QueueArgument,
+    count: Annotated[int, typer.Option("--count", help="Show at most so many; 0 shows all.", min=0)] = 20,
+    as_json: JsonOption = False,
+    url: UrlOption = URL_DEFAULT,
+) -> None:
+    """Print the waiting messages of a queue, oldest first; they stay where they are.
+
+    Example: legato browse orders --count 5 --json
+    """
+    from itertools import islice
+
+    from legato.cli.rendering import as_line
+    from legato.client import ConnectionFactory
+
+    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+        connection.start()
+        with session.create_browser(session.create_queue(queue)) as messages:
+            for message in islice(messages, count or None):
+                typer.echo(as_line(message, as_json=as_json))

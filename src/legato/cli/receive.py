@@ -1,0 +1,41 @@
+"""`legato receive`: takes messages from a queue and prints them."""
+
+from typing import Annotated
+
+import typer
+
+from legato.cli.options import URL_DEFAULT, JsonOption, QueueArgument, UrlOption
+
+
+def receive(
+    queue: QueueArgument,
+    count: Annotated[int, typer.Option("--count", help="End after so many messages; 0 takes all.", min=0)] = 1,
+    wait_s: Annotated[
+        float,
+        typer.Option("--wait", help="End when no message came for so many seconds.", metavar="SECONDS", min=0),
+    ] = 1.0,
+    as_json: JsonOption = False,
+    url: UrlOption = URL_DEFAULT,
+) -> None:
+    """Receive messages, print each on a line, and acknowledge it once it is printed.
+
+    The exit code is 1 if no message came. Example: legato receive orders --count 0 --json
+    """
+    from legato.cli.rendering import as_line
+    from legato.client import AcknowledgeMode, ConnectionFactory
+
+    received = 0
+    with (
+        ConnectionFactory(url).create_connection() as connection,
+        connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT) as session,
+    ):
+        consumer = session.create_consumer(session.create_queue(queue))
+        connection.start()
+        while (not count or received < count) and (message := consumer.receive(timeout_s=wait_s)) is not None:
+            typer.echo(as_line(message, as_json=as_json))
+            # Printed first: a message whose line never reached the terminal comes again.
+            message.acknowledge()
+            received += 1
+    if not received:
+        typer.echo(f"no message came from {queue} within {wait_s:g} s", err=True)
+        raise typer.Exit(1)

@@ -1,0 +1,48 @@
+"""`legato serve`: one broker process; started twice on one store, the second is the backup."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", help="Directory of the store; primary and backup name the same one.", metavar="DIR"),
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option("--listen", help="Where to listen (default localhost:5672).", metavar="HOST:PORT")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="TOML file with any of the settings.", metavar="FILE")
+    ] = None,
+    ledger: Annotated[
+        bool | None, typer.Option("--ledger/--no-ledger", help="Write ledger segments for Spark while serving.")
+    ] = None,
+    container_id: Annotated[
+        str | None, typer.Option("--container-id", help="The broker's AMQP name.", metavar="NAME")
+    ] = None,
+    user: Annotated[
+        list[str] | None,
+        typer.Option("--user", help="Let this user in with SASL PLAIN; may be repeated.", metavar="NAME:PASSWORD"),
+    ] = None,
+) -> None:
+    """Serve messages from a store, or wait as the backup of the process that does.
+
+    Prints `active epoch=N` when it serves, `backup` when it waits. Ends cleanly on SIGTERM and Ctrl-C.
+
+    Example: legato serve --store ./store --listen localhost:5672
+    """
+    from legato.server import config as configuration
+    from legato.server.run import run
+
+    settings = configuration.load(
+        config,
+        store=store,
+        listen=listen,
+        ledger=ledger,
+        container_id=container_id,
+        users=user,
+    )
+    run(settings)

@@ -1,0 +1,57 @@
+"""`legato status`: what the broker says of itself, and which processes share a store."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from legato.cli.options import URL_DEFAULT, JsonOption, StoreOption, UrlOption
+
+ANSWER_WAIT_S = 5.0
+
+
+def status(
+    url: UrlOption = URL_DEFAULT,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the primary's epoch, its queues and what waits in them; with --store also who is primary and backup.
+
+    Examples: legato status; legato status --store ./store --json
+    """
+    answer: dict[str, Any] = {"members": members_of(store)} if store else {}
+    answer |= ask(url)
+    if as_json:
+        typer.echo(json.dumps(answer))
+        return
+    from legato.cli.rendering import print_status
+
+    print_status(answer)
+
+
+def ask(url: str) -> dict[str, Any]:
+    """The status of the broker that serves `url`."""
+    from legato.amqp.names import STATUS_ADDRESS
+    from legato.client import BytesMessage, ConnectionFactory
+    from legato.errors import JMSError
+
+    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+        consumer = session.create_consumer(session.create_queue(STATUS_ADDRESS))
+        connection.start()
+        message = consumer.receive(timeout_s=ANSWER_WAIT_S)
+    if message is None:
+        raise JMSError(f"The broker at {url} did not answer within {ANSWER_WAIT_S:g} s.")
+    assert isinstance(message, BytesMessage)
+    answer: dict[str, Any] = json.loads(message.body)
+    return answer
+
+
+def members_of(store: Path) -> list[dict[str, Any]]:
+    """The processes that registered with a store directory."""
+    import msgspec
+
+    from legato.ha.members import list_members
+
+    members: list[dict[str, Any]] = msgspec.to_builtins(list(list_members(store)))
+    return members

@@ -1,0 +1,98 @@
+"""What a demo run can be asked for, checked before anything starts."""
+
+import random
+import shutil
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from legato.errors import ConfigError
+
+FLIGHTS_ALL = 336_776
+"""`records.FLIGHTS_TOTAL`, which is not imported here because it needs the extra `spark`."""
+FLIGHTS_QUEUE = "flights"
+DEPARTURES_QUEUE = "departures"
+MARKER_NAME = ".legato-demo"
+"""Marks a directory as one that a demo run made and the next run may empty."""
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """The options of one run.
+
+    Args:
+        flights: how many of the flights to send, 1 to 336,776.
+        kills: how often the current primary gets SIGKILL.
+        seed: of the kill instants; None draws one, which is shown.
+        json_file: where to write the result as JSON, None for nowhere.
+        report_file: where to write the HTML page, None for `report.html` in the output directory.
+        out: directory for store, ledger, records and logs; emptied first if an earlier run made it.
+        producers: producer processes.
+        workers: worker processes, each with `sessions_per_worker` transacted sessions.
+        flights_per_commit: the most flights a worker takes into one transaction.
+        port: port of the first broker, the second has the next one; 0 picks free ones.
+    """
+
+    flights: int = FLIGHTS_ALL
+    kills: int = 2
+    seed: int | None = None
+    json_file: Path | None = None
+    report_file: Path | None = None
+    out: Path = field(default_factory=lambda: Path("demo-out"))
+    producers: int = 2
+    workers: int = 2
+    sessions_per_worker: int = 2
+    flights_per_commit: int = 50
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        bounds = [
+            ("--flights", self.flights, 1, FLIGHTS_ALL),
+            ("--kills", self.kills, 0, 100),
+            ("--producers", self.producers, 1, 32),
+            ("--workers", self.workers, 1, 32),
+            ("--batch", self.flights_per_commit, 1, 1000),
+            ("--port", self.port, 0, 65_534),
+        ]
+        for name, value, low, high in bounds:
+            if not low <= value <= high:
+                raise ConfigError(f"{name} is {value}; it takes {low} to {high}.")
+
+
+def choose_seed() -> int:
+    """A seed short enough to be typed again."""
+    return random.SystemRandom().randrange(1, 1_000_000)
+
+
+def choose_ports(wanted: int) -> tuple[int, int]:
+    """The ports of the two brokers.
+
+    Raises:
+        ConfigError: a wanted port is in use.
+    """
+    with socket.socket() as first, socket.socket() as second:
+        for number, probe in enumerate((first, second)):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            port = wanted + number if wanted else 0
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                raise ConfigError(f"Port {port} is in use; give another --port, or none for free ones.") from error
+        return first.getsockname()[1], second.getsockname()[1]
+
+
+def prepare_directory(out: Path) -> None:
+    """Make `out` an empty directory.
+
+    Raises:
+        ConfigError: it holds files that no demo run made.
+    """
+    if out.exists():
+        if not out.is_dir():
+            raise ConfigError(f"{out} is not a directory; give another --out.")
+        if any(out.iterdir()) and not (out / MARKER_NAME).exists():
+            raise ConfigError(f"{out} holds files that no demo run made; give another --out, or empty it.")
+        shutil.rmtree(out)
+    out.mkdir(parents=True)
+    (out / MARKER_NAME).write_text("Made by `legato demo`, which empties this directory when it runs again.\n")
+    (out / "logs").mkdir()

@@ -1,0 +1,90 @@
+"""The result of a run: what Spark found, and whether all of it holds."""
+
+from pathlib import Path
+
+import msgspec
+from rich.table import Table
+
+
+class TakeoverGap(msgspec.Struct, frozen=True):
+    """A takeover: the new primary's epoch, and the longest time in milliseconds that a client could do nothing."""
+
+    epoch: int
+    gap_ms: float
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of a run. All counts are Spark's, from the ledger of facts, except `asked_for` and `kills`.
+
+    `sent` flights were stored in the queue `flights`; `consumed` of them were acknowledged in a committed transaction;
+    `forwarded` departure records were stored. `totals_equal` says that the collected records have, for each carrier,
+    the count and the sums of delays that Spark computes from the source data itself.
+    """
+
+    sent: int
+    consumed: int
+    forwarded: int
+    lost: int
+    duplicated: int
+    dead_lettered: int
+    totals_equal: bool
+    takeovers: list[TakeoverGap]
+    msgs_per_s: float
+    asked_for: int
+    kills: int
+    seed: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether every message is accounted for, once, and every kill was followed by a takeover."""
+        return not self.complaints()
+
+    def complaints(self) -> list[str]:
+        """What does not hold, a sentence each."""
+        checks = [
+            (self.sent == self.asked_for, f"{self.asked_for:,} flights should have been stored; {self.sent:,} were."),
+            (self.consumed == self.asked_for, f"Only {self.consumed:,} of {self.asked_for:,} flights were consumed."),
+            (self.forwarded == self.asked_for, f"{self.forwarded:,} records came of {self.asked_for:,} flights."),
+            (self.lost == 0, f"{self.lost:,} messages were lost."),
+            (self.duplicated == 0, f"{self.duplicated:,} messages were done twice."),
+            (self.dead_lettered == 0, f"{self.dead_lettered:,} messages were dead-lettered."),
+            (self.totals_equal, "The sums of the collected records differ from those of the source data."),
+            (
+                len(self.takeovers) >= self.kills,
+                f"{self.kills} kills, but clients saw {len(self.takeovers)} takeovers.",
+            ),
+        ]
+        return [sentence for holds, sentence in checks if not holds]
+
+
+def write_json(outcome: Outcome, file: Path) -> None:
+    """Write the outcome as one JSON object."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(outcome), indent=2) + b"\n")
+
+
+def outcome_table(outcome: Outcome) -> Table:
+    """The outcome for people."""
+    table = Table(title="What Spark found in the ledger", title_justify="left", box=None, show_header=False)
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    good, bad = "bold green", "bold red"
+    asked_for = outcome.asked_for
+    for label, count in (
+        ("flights stored", outcome.sent),
+        ("flights consumed", outcome.consumed),
+        ("records forwarded", outcome.forwarded),
+    ):
+        table.add_row(label, f"[{good if count == asked_for else bad}]{count:,} / {asked_for:,}[/]")
+    for label, count in (
+        ("lost", outcome.lost),
+        ("done twice", outcome.duplicated),
+        ("dead-lettered", outcome.dead_lettered),
+    ):
+        table.add_row(label, f"[{bad if count else good}]{count:,}[/]")
+    equal = outcome.totals_equal
+    table.add_row("sums per carrier", f"[{good if equal else bad}]{'equal' if equal else 'different'}[/]")
+    for takeover in outcome.takeovers:
+        table.add_row(f"takeover, epoch {takeover.epoch}", f"{takeover.gap_ms:,.0f} ms")
+    table.add_row("flights/s, kills included", f"{outcome.msgs_per_s:,.0f}")
+    return table

@@ -1,0 +1,106 @@
+"""Child processes that report by lines, stop when asked, and never outlive their parent."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from legato.errors import LegatoError
+
+PR_SET_PDEATHSIG = 1
+STOP_WAIT_S = 20.0
+
+
+class DemoError(LegatoError):
+    """The run cannot go on; the message says why and where to look."""
+
+
+class Child:
+    """One process. Its standard output goes line by line to `on_line`, its standard error to a file.
+
+    Closing its standard input asks it to stop (`ask_to_stop`); that also happens when the parent dies.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module_and_arguments: Sequence[str],
+        *,
+        log_file: Path,
+        on_line: Callable[["Child", bytes], None],
+        on_end: Callable[["Child"], None],
+    ) -> None:
+        self.name = name
+        self.log_file = log_file
+        with log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *module_and_arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                # Ctrl-C is for the parent alone: it stops its children in order.
+                start_new_session=True,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            )
+        self._reader = threading.Thread(target=self._read, args=(on_line, on_end), name=f"read {name}", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; minus the signal's number if a signal ended it."""
+        return self._process.poll()
+
+    def ask_to_stop(self) -> None:
+        """Let it finish what it does and end."""
+        assert self._process.stdin is not None
+        if not self._process.stdin.closed:
+            self._process.stdin.close()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal; nothing happens if it has ended."""
+        self._process.send_signal(number)
+
+    def wait(self, timeout_s: float = STOP_WAIT_S) -> bool:
+        """Wait for its end and for its last line; False if it still runs after `timeout_s` seconds."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        self._reader.join(timeout_s)
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self._process.kill()
+        self._process.wait()
+
+    def last_words(self) -> str:
+        """The last line it wrote to its log, empty if there is none."""
+        lines = self.log_file.read_text(errors="replace").strip().splitlines() if self.log_file.exists() else []
+        return lines[-1] if lines else ""
+
+    def _read(self, on_line: Callable[["Child", bytes], None], on_end: Callable[["Child"], None]) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            on_line(self, line)
+        self._process.wait()
+        on_end(self)
+
+
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def _die_with_parent() -> None:
+    """In the child, before it becomes the new program: the kernel kills it when the parent's thread ends."""
+    assert _libc is not None
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:
+        os._exit(1)

@@ -1,0 +1,65 @@
+"""What the processes of a run tell their parent: one JSON object a line on standard output."""
+
+import msgspec
+
+
+class Report(msgspec.Struct, tag=True, tag_field="report"):
+    """Base of all reports; counts are totals since the process started."""
+
+
+class Sent(Report):
+    """A producer: messages that the broker confirmed as stored."""
+
+    confirmed: int
+
+
+class Processed(Report):
+    """A worker: flights whose transaction committed, and transactions that a failover rolled back."""
+
+    flights: int
+    rolled_back: int
+
+
+class Collected(Report):
+    """The collector: departure records that are safely in files, and those it saw again and left out."""
+
+    records: int
+    seen_again: int
+
+
+class FailedOver(Report):
+    """A connection moved to another broker; `gap_ms` is how long it could do nothing."""
+
+    gap_ms: float
+    epoch: int
+
+
+class Finished(Report):
+    """The process did all it was asked for; nothing follows."""
+
+
+class Failed(Report):
+    """The process gives up; `reason` is a sentence."""
+
+    reason: str
+
+
+AnyReport = Sent | Processed | Collected | FailedOver | Finished | Failed
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(AnyReport)
+
+
+def encode_report(report: Report) -> bytes:
+    """The report as one line."""
+    return _encoder.encode(report) + b"\n"
+
+
+def decode_report(line: bytes) -> AnyReport:
+    """A report from its line.
+
+    Raises:
+        msgspec.DecodeError: it is none.
+    """
+    decoded: AnyReport = _decoder.decode(line)
+    return decoded

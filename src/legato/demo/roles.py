@@ -1,0 +1,93 @@
+"""What producers, workers and the collector share: their orders, their reports, their end."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from legato.client import Connection, ConnectionFactory
+from legato.demo.reports import Failed, FailedOver, Finished, Report, encode_report
+from legato.errors import LegatoError
+
+REPORT_INTERVAL_S = 0.1
+
+
+class Orders(msgspec.Struct):
+    """What the parent tells a process on its command line.
+
+    `number` of `members` processes of the same kind: a producer sends every `members`-th flight.
+    """
+
+    url: str
+    number: int
+    members: int
+    flights: int
+    sessions: int
+    flights_per_commit: int
+    directory: str
+
+
+def read_orders() -> Orders:
+    """The orders from the command line."""
+    return msgspec.json.decode(sys.argv[1], type=Orders)
+
+
+def report(what: Report) -> None:
+    """Tell the parent; a line at a time, whichever thread reports."""
+    os.write(sys.stdout.fileno(), encode_report(what))
+
+
+def stop_requested() -> threading.Event:
+    """An event that is set when the parent closes our standard input, or dies."""
+    event = threading.Event()
+
+    def wait_for_end() -> None:
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+        event.set()
+
+    threading.Thread(target=wait_for_end, name="stop", daemon=True).start()
+    return event
+
+
+@contextmanager
+def reporting(connection: Connection, progress: Callable[[], Report]) -> Iterator[None]:
+    """Report `progress()` and the connection's failovers while the block runs, and once at its end."""
+    ended = threading.Event()
+    failovers_told = 0
+
+    def tell() -> None:
+        nonlocal failovers_told
+        report(progress())
+        for failover in connection.failovers[failovers_told:]:
+            report(FailedOver(gap_ms=failover.gap_ms, epoch=failover.new_epoch))
+            failovers_told += 1
+
+    def repeat() -> None:
+        while not ended.wait(REPORT_INTERVAL_S):
+            tell()
+
+    thread = threading.Thread(target=repeat, name="report", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        tell()
+
+
+def perform(role: Callable[[Orders, Connection], None]) -> None:
+    """Run a role over one connection and end the process: 0 if it finished, 1 with a sentence if not."""
+    orders = read_orders()
+    try:
+        with ConnectionFactory(orders.url).create_connection() as connection:
+            connection.start()
+            role(orders, connection)
+    except LegatoError as error:
+        report(Failed(reason=str(error)))
+        sys.exit(1)
+    report(Finished())

@@ -1,0 +1,41 @@
+"""What holds for every file of the sources."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODULES = sorted((ROOT / "src").rglob("*.py"))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(ROOT / "src")))
+def test_a_module_says_in_its_first_line_what_it_is_for(module: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(module.read_text()))
+    assert docstring, "no module docstring"
+    first = docstring.splitlines()[0]
+    assert first.endswith((".", ":", ";", ",")) or "\n" in docstring, f"not a sentence: {first!r}"
+
+
+def test_every_package_is_a_package() -> None:
+    directories = {module.parent for module in MODULES} - {ROOT / "src"}
+    assert [directory for directory in directories if not (directory / "__init__.py").exists()] == []
+
+
+def test_the_lock_file_pins_every_package_exactly() -> None:
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    assert len(lines) > 20
+    assert [line for line in lines if "==" not in line] == []
+
+
+def test_the_commands_that_the_readme_promises_are_in_the_makefile() -> None:
+    promised = {line.split()[1] for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("make ")}
+    makefile = (ROOT / "Makefile").read_text()
+    assert promised >= {"demo", "test"}
+    assert [target for target in promised if f"\n{target}:" not in makefile] == []
+
+
+def test_what_a_merge_must_pass_is_the_command_of_the_readme() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111
+    assert "\nmake test\n" in script.read_text()

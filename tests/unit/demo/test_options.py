@@ -1,0 +1,51 @@
+"""A run is refused with a sentence before anything is started or removed."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from legato.demo.options import FLIGHTS_ALL, DemoOptions, choose_ports, prepare_directory
+from legato.demo.records import FLIGHTS_TOTAL
+from legato.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("flights", 0), ("flights", FLIGHTS_ALL + 1), ("kills", -1), ("workers", 0), ("port", 70_000)]
+)
+def test_a_number_out_of_range_is_named(name: str, value: int) -> None:
+    with pytest.raises(ConfigError, match=f"--{name} is {value}"):
+        DemoOptions(**{name: value})  # type: ignore[arg-type]
+
+
+def test_all_flights_is_what_the_data_has() -> None:
+    assert FLIGHTS_ALL == FLIGHTS_TOTAL
+
+
+def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(ConfigError, match="--out"):
+        prepare_directory(tmp_path)
+    assert (tmp_path / "thesis.txt").exists()
+
+
+def test_a_directory_of_an_earlier_run_is_emptied(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    prepare_directory(out)
+    (out / "store").mkdir()
+    prepare_directory(out)
+    assert not (out / "store").exists()
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=str(port)):
+            choose_ports(port)
+
+
+def test_two_free_ports_differ() -> None:
+    first, second = choose_ports(0)
+    assert first != second
