@@ -20,34 +20,38 @@ def dispatch(queue: Queue, archive: Archive, now_us: int, effects: list[Effect])
     blocked_by_mark = False
     given: dict[Consumer, list[Message]] = {}
     passed_over: list[Message] = []
-    while ring:
-        consumer = ring[0]
-        if consumer.first:
+    for consumer in [consumer for consumer in ring if consumer.first]:
+        while consumer.first and consumer.credit:
             _give(consumer, consumer.first.popleft(), archive, now_us, given)
-        else:
-            head = queue.head()
-            if head is None:
-                if not queue.load(archive):
-                    break
-                continue
-            if head.seq > queue.mark:
-                blocked_by_mark = True
+        if consumer.credit == 0:
+            ring.remove(consumer)
+    while ring:
+        if len(ring) == 1 and queue.ready and not queue.returned and _give_run(queue, ring[0], now_us, given):
+            continue
+        head = queue.head()
+        if head is None:
+            if not queue.load(archive):
                 break
-            message = queue.take()
-            if message.excluded is not None:
-                taker = next((c for c in ring if c.id not in message.excluded), None)
-                if taker is None:
-                    passed_over.append(message)
-                    continue
-                consumer = taker
-            _give(consumer, message, archive, now_us, given)
+            continue
+        if head.seq > queue.mark:
+            blocked_by_mark = True
+            break
+        message = queue.take()
+        consumer = ring[0]
+        if message.excluded is not None:
+            taker = next((c for c in ring if c.id not in message.excluded), None)
+            if taker is None:
+                passed_over.append(message)
+                continue
+            consumer = taker
+        _give(consumer, message, archive, now_us, given)
         if consumer.credit == 0:
             ring.remove(consumer)
         elif len(ring) > 1:
             ring.rotate(-1)
     for message in passed_over:
         queue.put_back(message)
-    effects.extend(Deliver(consumer, messages) for consumer, messages in given.items())
+    effects.extend(Deliver(consumer, messages) for consumer, messages in given.items() if messages)
     if not blocked_by_mark:
         for consumer in queue.consumers:
             if consumer.draining:
@@ -68,6 +72,29 @@ def _give(
         given[consumer].append(message)
     else:
         given[consumer] = [message]
+
+
+def _give_run(queue: Queue, consumer: Consumer, now_us: int, given: dict[Consumer, list[Message]]) -> bool:
+    """The common case in one tight loop: one consumer, nothing returned. Whether anything was given."""
+    ready, unsettled, mark, credit, taken_bytes = queue.ready, consumer.unsettled, queue.mark, consumer.credit, 0
+    messages = given.setdefault(consumer, [])
+    before = len(messages)
+    while credit and ready:
+        message = ready[0]
+        if message.seq > mark or message.excluded is not None:
+            break
+        ready.popleft()
+        message.consumer = consumer
+        message.delivered_us = now_us
+        unsettled[message.seq] = message
+        taken_bytes += message.size
+        credit -= 1
+        messages.append(message)
+    queue.window_bytes -= taken_bytes
+    consumer.credit = credit
+    if credit == 0:
+        queue.ring.remove(consumer)
+    return len(messages) > before
 
 
 def _drained(consumer: Consumer, effects: list[Effect]) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from legato.core.consumers import Consumer
 from legato.core.facts import AnyFact
 from legato.core.message import Message
 from legato.core.queues import Queue
-from legato.core.transactions import Transaction
+
+if TYPE_CHECKING:
+    from legato.core.transactions import Transaction
 
 
 class Tick:
@@ -48,3 +50,16 @@ class Tick:
 
     def __bool__(self) -> bool:
         return bool(self.facts or self.confirms or self.discharges)
+
+    def append(self, newer: Tick) -> None:
+        """Add what was gathered after this tick's facts failed."""
+        self.facts += newer.facts
+        self.bodies += newer.bodies
+        self.body_bytes += newer.body_bytes
+        self.stored += newer.stored
+        self.confirms += newer.confirms
+        self.acknowledged += newer.acknowledged
+        self.returned += newer.returned
+        self.dead += newer.dead
+        self.marks += newer.marks
+        self.discharges += newer.discharges

@@ -1,12 +1,22 @@
-"""Local transactions: what one has received and what it will publish, all or none."""
+"""Local transactions: what was received and what will be sent, all or none, with one knowable outcome (promise 2)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from legato.core.consumers import Consumer
+from legato.core.effects import Discharged, DischargeRefused
+from legato.core.facts import MessageReturned, MessageStored, TransactionCommitted, TransactionRolledBack
 from legato.core.message import Message
 from legato.core.queues import Queue
+from legato.core.records import Archive, Meta
+from legato.core.settling import Settling
+from legato.core.tick import Tick
+from legato.ids import make_txn_id, txn_epoch
+
+UNKNOWN_TXN = "amqp:transaction:unknown-id"
+# Qpid JMS takes amqp:transaction:rollback for "in doubt"; any other condition is a plain rollback (AMQP.md A7).
+ROLLED_BACK = "failed"
 
 
 class Transaction:
@@ -28,3 +38,117 @@ class Transaction:
     def did_work(self) -> bool:
         """Whether its outcome matters to anybody (CONTRACT B17)."""
         return bool(self.sends or self.consumed)
+
+
+class Transactions(Settling):
+    """Transactions over publishing and consuming (AMQP 4)."""
+
+    def __init__(self, archive: Archive, meta: Meta) -> None:
+        super().__init__(archive, meta)
+        self._next_txn = 1
+        self._transactions: dict[bytes, Transaction] = {}
+        self._committing: set[bytes] = set()
+
+    def declare(self, owner: Any) -> bytes:
+        """A new transaction of the connection `owner` (AMQP 4.2)."""
+        txn_id = make_txn_id(self.epoch, self._next_txn)
+        self._next_txn += 1
+        self._transactions[txn_id] = Transaction(txn_id, owner)
+        return txn_id
+
+    def transaction(self, txn_id: bytes, owner: Any) -> Transaction | None:
+        """The live transaction of that id, if `owner` declared it."""
+        found = self._transactions.get(txn_id)
+        return found if found is not None and found.owner is owner else None
+
+    def publish_in(self, transaction: Transaction, queue: Queue, body: bytes, message_id: str) -> None:
+        """Publish at commit."""
+        transaction.sends.append((queue, body, message_id))
+
+    def acknowledge_in(self, transaction: Transaction, consumer: Consumer, message: Message) -> bool:
+        """Consume at commit; until then the message is the transaction's."""
+        if message.consumer is not consumer:
+            return False
+        del consumer.unsettled[message.seq]
+        transaction.consumed.append((consumer, message))
+        return True
+
+    def discharge(self, txn_id: bytes, owner: Any, *, fail: bool, token: Any) -> None:
+        """End a transaction; `Discharged` or `DischargeRefused` will carry `token`.
+
+        A client whose commit was cut off discharges again, on another connection, to learn the outcome (promise 2):
+        a transaction that is not committing by then is rolled back, so the answer stays true.
+        """
+        transaction = self._transactions.get(txn_id)
+        if transaction is None:
+            self._discharge_again(txn_id, fail, token)
+        elif transaction.owner is not owner:
+            self.roll_back(transaction, "superseded")
+            self._effects.append(DischargeRefused(token, ROLLED_BACK, "rolled back when its connection was lost"))
+        elif fail:
+            self.roll_back(transaction, "client", token)
+        elif transaction.failed is not None:
+            self.roll_back(transaction, "failed")
+            self._effects.append(DischargeRefused(token, ROLLED_BACK, transaction.failed))
+        else:
+            self._commit(transaction, token)
+
+    def _discharge_again(self, txn_id: bytes, fail: bool, token: Any) -> None:
+        committed = txn_id in self._committing or self._archive.outcome(txn_id)
+        if committed and not fail:
+            # If its batch is still on its way, this answer must not overtake it: it rides on the next one.
+            self._tick.discharges.append((token, Transaction(txn_id, None), True))
+        elif txn_epoch(txn_id) is None:
+            self._effects.append(DischargeRefused(token, UNKNOWN_TXN, "no broker of this store made this id"))
+        elif fail and not committed:
+            self._effects.append(Discharged(token))
+        else:
+            self._effects.append(
+                DischargeRefused(token, ROLLED_BACK, "already committed" if committed else "rolled back")
+            )
+
+    def _commit(self, transaction: Transaction, token: Any) -> None:
+        del self._transactions[transaction.id]
+        tick = self._tick
+        txn = transaction.id
+        for consumer, message in transaction.consumed:
+            self._consume(consumer, message, txn, tick)
+        for queue, body, message_id in transaction.sends:
+            queue.last_seq += 1
+            queue.stored += 1
+            tick.facts.append(MessageStored(queue.id, queue.last_seq, len(body), message_id, txn=txn))
+            tick.bodies.append(body)
+            tick.body_bytes += len(body)
+            tick.stored.append(Message(queue, queue.last_seq, body, len(body)))
+        if transaction.did_work:
+            tick.facts.append(TransactionCommitted(txn, len(transaction.consumed), len(transaction.sends)))
+            self._committing.add(txn)
+        tick.discharges.append((token, transaction, True))
+
+    def roll_back(self, transaction: Transaction, cause: str, token: Any = None) -> None:
+        """Undo a transaction: what it received returns to its place and counts, what it sent is gone."""
+        self._transactions.pop(transaction.id, None)
+        self._give_up(transaction, cause, self._tick)
+        if token is not None:
+            self._tick.discharges.append((token, transaction, False))
+
+    def _give_up(self, transaction: Transaction, cause: str, tick: Tick) -> None:
+        for consumer, message in transaction.consumed:
+            message.consumer = None
+            message.presented = False
+            message.count += 1
+            tick.facts.append(
+                MessageReturned(
+                    message.queue.id, message.seq, message.count, False, consumer.id, "rollback", transaction.id
+                )
+            )
+            tick.returned.append(message)
+        if transaction.did_work:
+            tick.facts.append(
+                TransactionRolledBack(transaction.id, len(transaction.consumed), len(transaction.sends), cause)
+            )
+
+    def disconnect(self, owner: Any) -> None:
+        """The connection `owner` is gone: its transactions are rolled back (CONTRACT A5)."""
+        for transaction in [t for t in self._transactions.values() if t.owner is owner]:
+            self.roll_back(transaction, "disconnect")

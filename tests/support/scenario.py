@@ -1,0 +1,129 @@
+"""A broker and its store on one thread: scenarios of the core read as a dialogue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from legato.core.broker import Broker
+from legato.core.consumers import Consumer
+from legato.core.effects import (
+    Confirm,
+    ConfirmAcknowledged,
+    Deliver,
+    Discharged,
+    DischargeRefused,
+    Drained,
+    Effect,
+    Refuse,
+    Show,
+)
+from legato.core.facts import AnyFact
+from legato.core.message import Message
+from legato.errors import StoreFullError
+from legato.store.memory import MemoryStore
+
+
+class Scenario:
+    """Commands go to the broker; what becomes visible is gathered per consumer and token."""
+
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        self.store = store or MemoryStore()
+        self.now_us = 1_000_000
+        self.broker = Broker(self.store, self.store.begin_epoch("test", self.now_us))
+        self.confirmed: list[Any] = []
+        self.refused: dict[Any, str] = {}
+        self.discharged: list[Any] = []
+        self.discharge_refused: dict[Any, str] = {}
+        self.drained: list[Any] = []
+        self.acknowledged: list[int] = []
+        self.shown: list[int] = []
+        self.inbox: dict[Consumer, list[Message]] = {}
+        self.facts: list[AnyFact] = []
+        self.seen: dict[tuple[str, int], tuple[int, bool]] = {}
+        """Count and flag of each message as it was when it was delivered last."""
+
+    # -- commands ------------------------------------------------------------------------------------------------
+
+    def publish(self, queue: str, *bodies: bytes) -> None:
+        """Publish and settle everything; the body is its own token."""
+        for body in bodies:
+            self.broker.publish(self.broker.queue(queue), body, body.decode(), body)
+        self.run()
+
+    def consumer(
+        self, queue: str, credit: int, *, exact: bool = False, held: Sequence[int] = (), name: str = "c"
+    ) -> Consumer:
+        consumer, self.elsewhere = self.broker.attach(
+            self.broker.queue(queue), None, name, reports_presented=exact, held=held
+        )
+        self.inbox[consumer] = []
+        if credit:
+            self.broker.flow(consumer, credit, False, self.now_us)
+        self.run()
+        return consumer
+
+    def run(self) -> None:
+        """Commit until nothing is left to be committed."""
+        self.broker.dispatch_returned(self.now_us)
+        self._perform(self.broker.take_effects())
+        while self.step():
+            pass
+
+    def step(self) -> bool:
+        """One commit, if there is anything to commit."""
+        batch = self.broker.take_batch(self.now_us)
+        if batch is None:
+            return False
+        try:
+            self.store.commit(batch)
+        except StoreFullError as error:
+            self.broker.failed(str(error))
+        else:
+            self.facts += batch.facts
+            self.broker.committed(self.now_us)
+        self._perform(self.broker.take_effects())
+        return True
+
+    def crash(self) -> Scenario:
+        """The broker dies; another begins the next epoch on its store."""
+        return Scenario(self.store)
+
+    # -- what became visible ---------------------------------------------------------------------------------------
+
+    def received(self, consumer: Consumer) -> list[bytes]:
+        """Bodies delivered to the consumer since the last call."""
+        messages = self.inbox[consumer]
+        self.inbox[consumer] = []
+        return [message.body or b"" for message in messages]
+
+    def in_hand(self, consumer: Consumer) -> list[Message]:
+        """What the consumer has and did not settle, in order."""
+        return [consumer.unsettled[seq] for seq in sorted(consumer.unsettled)]
+
+    def accept(self, consumer: Consumer, *messages: Message) -> None:
+        for message in messages:
+            assert self.broker.acknowledge(consumer, message, confirm=False)
+        self.run()
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Deliver(consumer=consumer, messages=messages):
+                    self.inbox[consumer] += messages
+                    for message in messages:
+                        self.seen[message.queue.name, message.seq] = (message.count, message.flagged)
+                case Show(messages=messages):
+                    self.shown += [message.seq for message in messages]
+                case Confirm(tokens=tokens):
+                    self.confirmed += tokens
+                case Refuse(token=token, condition=condition):
+                    self.refused[token] = condition
+                case ConfirmAcknowledged(messages=pairs):
+                    self.acknowledged += [message.seq for _, message in pairs]
+                case Discharged(token=token):
+                    self.discharged.append(token)
+                case DischargeRefused(token=token, condition=condition):
+                    self.discharge_refused[token] = condition
+                case Drained(receiver=receiver):
+                    self.drained.append(receiver)

@@ -1,0 +1,247 @@
+"""Order, credit and settlement on queues."""
+
+from legato import limits
+from legato.core.facts import MessageConsumed, MessageDeadLettered, MessageReturned, MessageStored
+from tests.support.scenario import Scenario
+
+
+def test_nothing_is_visible_before_its_commit() -> None:
+    s = Scenario()
+    consumer = s.consumer("q", 10)
+
+    s.broker.publish(s.broker.queue("q"), b"m1", "m1", "token")
+    batch = s.broker.take_batch(s.now_us)
+    assert batch is not None
+    assert s.broker.take_effects() == []
+    assert s.confirmed == []
+
+    s.store.commit(batch)
+    s.broker.committed(s.now_us)
+    s._perform(s.broker.take_effects())
+    assert s.confirmed == ["token"]
+    assert s.received(consumer) == [b"m1"]
+
+
+def test_messages_come_in_order_and_under_credit() -> None:
+    s = Scenario()
+    s.publish("q", b"1", b"2", b"3", b"4")
+    consumer = s.consumer("q", 2)
+    assert s.received(consumer) == [b"1", b"2"]
+
+    s.broker.flow(consumer, 1, False, s.now_us)
+    s.run()
+    assert s.received(consumer) == [b"3"]
+
+
+def test_several_consumers_share_a_queue_in_turn() -> None:
+    s = Scenario()
+    one, two = s.consumer("q", 10), s.consumer("q", 10)
+    s.publish("q", *(b"%d" % n for n in range(6)))
+    assert s.received(one) == [b"0", b"2", b"4"]
+    assert s.received(two) == [b"1", b"3", b"5"]
+
+
+def test_an_accepted_message_is_gone_for_good() -> None:
+    s = Scenario()
+    s.publish("q", b"1")
+    consumer = s.consumer("q", 10)
+    s.accept(consumer, *s.in_hand(consumer))
+    assert any(isinstance(fact, MessageConsumed) for fact in s.facts)
+
+    after = s.crash()
+    assert after.received(after.consumer("q", 10)) == []
+
+
+def test_an_acknowledgement_is_confirmed_when_it_is_durable() -> None:
+    s = Scenario()
+    s.publish("q", b"1")
+    consumer = s.consumer("q", 1)
+    assert s.broker.acknowledge(consumer, s.in_hand(consumer)[0], confirm=True)
+    assert s.acknowledged == []
+    s.run()
+    assert s.acknowledged == [1]
+
+
+def test_a_released_message_returns_to_its_place_uncounted() -> None:
+    s = Scenario()
+    s.publish("q", b"1", b"2", b"3")
+    consumer = s.consumer("q", 2)
+    first, second = s.in_hand(consumer)
+    s.broker.release(consumer, second)
+    s.broker.release(consumer, first)
+    s.run()
+    s.received(consumer)
+
+    other = s.consumer("q", 3)
+    assert s.received(other) == [b"1", b"2", b"3"]
+    assert s.seen["q", 1] == (0, False)
+    assert not any(isinstance(fact, MessageReturned) for fact in s.facts)
+
+
+def test_a_failed_delivery_counts_and_the_count_survives_a_crash() -> None:
+    """DESIGN promise 4."""
+    s = Scenario()
+    s.publish("q", b"1")
+    for _ in range(2):
+        consumer = s.consumer("q", 1)
+        message = s.in_hand(consumer)[0]
+        s.broker.modify(consumer, message, failed=True, undeliverable_here=False)
+        s.broker.detach(consumer, clean=True)
+        s.run()
+
+    after = s.crash()
+    after.consumer("q", 1)
+    assert after.seen["q", 1] == (2, True)
+
+
+def test_a_message_undeliverable_here_goes_to_another_consumer() -> None:
+    s = Scenario()
+    s.publish("q", b"1")
+    one = s.consumer("q", 10)
+    s.broker.modify(one, s.in_hand(one)[0], failed=True, undeliverable_here=True)
+    s.run()
+    s.received(one)
+    assert s.in_hand(one) == []
+
+    two = s.consumer("q", 10)
+    assert s.received(two) == [b"1"]
+
+
+def test_a_rejected_message_goes_to_the_dead_letters_in_one_commit() -> None:
+    s = Scenario()
+    s.publish("q", b"bad")
+    consumer = s.consumer("q", 1)
+    s.broker.reject(consumer, s.in_hand(consumer)[0], "cannot be parsed")
+    s.run()
+
+    dead = next(fact for fact in s.facts if isinstance(fact, MessageDeadLettered))
+    assert dead.cause == "cannot be parsed"
+    copy = [fact for fact in s.facts if isinstance(fact, MessageStored)][-1]
+    assert copy.origin == (dead.queue, dead.seq)
+    assert s.received(s.consumer("DLQ.q", 1)) == [b"bad"]
+    assert s.crash().broker.queue("q").depth == 0
+
+
+def test_what_an_unclean_end_may_have_shown_is_flagged() -> None:
+    """CONTRACT B16: every message redeliverable to another receiver is flagged."""
+    s = Scenario()
+    s.publish("q", b"1", b"2", b"3")
+    consumer = s.consumer("q", 2)
+    s.broker.detach(consumer, clean=False)
+    other = s.consumer("q", 3)
+    assert s.received(other) == [b"1", b"2", b"3"]
+    assert [s.seen["q", seq][1] for seq in (1, 2, 3)] == [True, True, False]
+
+
+def test_only_presented_messages_are_counted_when_a_consumer_ends() -> None:
+    """DESIGN promise 4: those waiting in a prefetch buffer do not count."""
+    s = Scenario()
+    s.publish("q", b"1", b"2")
+    consumer = s.consumer("q", 2, exact=True)
+    s.broker.present(consumer, s.in_hand(consumer)[0])
+    s.broker.detach(consumer, clean=True)
+    s.run()
+    s.consumer("q", 2)
+    assert s.seen["q", 1] == (1, False)
+    assert s.seen["q", 2] == (0, False)
+
+
+def test_a_crash_flags_all_that_may_have_been_delivered_and_nothing_else() -> None:
+    """DESIGN promise 4: `redelivered` is never falsely unset."""
+    s = Scenario()
+    s.publish("q", b"1", b"2", b"3", b"4")
+    s.consumer("q", 2)
+
+    after = s.crash()
+    after.consumer("q", 4)
+    assert [after.seen["q", seq][1] for seq in (1, 2, 3, 4)] == [True, True, False, False]
+
+
+def test_a_presentation_that_lasted_counts_after_a_crash() -> None:
+    s = Scenario()
+    s.publish("q", b"1", b"2")
+    consumer = s.consumer("q", 2, exact=True)
+    s.broker.present(consumer, s.in_hand(consumer)[0])
+    s.broker.tick()
+    s.broker.tick()
+    s.run()
+
+    after = s.crash()
+    after.consumer("q", 2)
+    assert after.seen["q", 1] == (1, True)
+    assert after.seen["q", 2] == (0, True)
+
+
+def test_a_drain_gives_everything_there_is_and_then_the_credit_back() -> None:
+    """AMQP 2.6.7; AMQP.md A5."""
+    s = Scenario()
+    s.publish("q", b"1", b"2")
+    consumer = s.consumer("q", 0)
+    s.broker.flow(consumer, 10, True, s.now_us)
+    assert s.drained == []
+    s.run()
+    assert s.received(consumer) == [b"1", b"2"]
+    assert s.drained == [consumer]
+    assert consumer.credit == 0
+
+    s.publish("q", b"3")
+    assert s.received(consumer) == []
+
+
+def test_a_backlog_longer_than_the_window_comes_whole_and_in_order() -> None:
+    """DESIGN promise 6: the heap holds a window, the rest waits on disk."""
+    s = Scenario()
+    total = 2 * limits.WINDOW_MESSAGES + 17
+    s.publish("q", *(b"%d" % n for n in range(total)))
+    assert len(s.broker.queue("q").ready) == 0, "nobody receives, so nothing is kept in the heap"
+    consumer = s.consumer("q", total)
+    assert s.received(consumer) == [b"%d" % n for n in range(total)]
+
+
+def test_publishing_while_the_window_is_behind_keeps_the_order() -> None:
+    s = Scenario()
+    backlog = limits.WINDOW_MESSAGES + 5
+    s.publish("q", *(b"%d" % n for n in range(backlog)))
+    consumer = s.consumer("q", 3)
+    s.publish("q", b"late")
+    s.broker.flow(consumer, backlog, False, s.now_us)
+    s.run()
+    assert s.received(consumer) == [*(b"%d" % n for n in range(backlog)), b"late"]
+
+
+def test_the_window_leaves_the_heap_with_the_last_consumer() -> None:
+    s = Scenario()
+    s.publish("q", *(b"%d" % n for n in range(100)))
+    consumer = s.consumer("q", 10)
+    assert len(s.broker.queue("q").ready) == 90
+    s.broker.detach(consumer, clean=True)
+    assert len(s.broker.queue("q").ready) == 0
+    other = s.consumer("q", 100)
+    assert s.received(other) == [b"%d" % n for n in range(100)]
+
+
+def test_a_browser_sees_what_waits_and_takes_nothing() -> None:
+    """Jakarta Messaging 6.1.8."""
+    s = Scenario()
+    s.publish("q", b"1", b"2", b"3")
+    browser = s.broker.browse(s.broker.queue("q"), None)
+    s.broker.browser_flow(browser, 2, False)
+    s.run()
+    assert s.shown == [1, 2]
+    s.publish("q", b"4")
+    s.broker.browser_flow(browser, 10, True)
+    s.run()
+    assert s.shown == [1, 2, 3]
+    assert s.drained == [browser]
+    assert s.broker.queue("q").depth == 4
+
+
+def test_a_blocked_consumer_gets_nothing_until_its_socket_drains() -> None:
+    s = Scenario()
+    consumer = s.consumer("q", 10)
+    s.broker.block(consumer, True, s.now_us)
+    s.publish("q", b"1")
+    assert s.received(consumer) == []
+    s.broker.block(consumer, False, s.now_us)
+    s.run()
+    assert s.received(consumer) == [b"1"]
