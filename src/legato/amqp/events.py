@@ -1,7 +1,7 @@
 """What a connection reports. Plain data: a shell matches on the type.
 
-Handles: `Transfer.delivery` is an int that names the delivery on its link until it is settled. `Disposition.context` is the
-object that was given to `Sender.send`.
+Handles: `Transfer.delivery` is an int that names the delivery on its link until it is settled. `Disposition.context` is
+the object that was given to `Sender.send`.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class Detached(Event):
 
 
 class Flow(Event):
-    """A sender's credit or drain changed: re-read `link.credit` and `link.draining`."""
+    """A sender's credit or drain changed: re-read `link.credit` and `link.draining`. Or a receiver's drain was answered."""
 
-    link: Sender
+    link: Sender | Receiver
 
 
 class Transfer(Event):

@@ -48,7 +48,7 @@ def c_text(pointer: Any) -> str | None:
 
 def c_bytes(span: Any) -> bytes:
     """Copy a `pn_bytes_t` out of C memory, which does not outlive the next call."""
-    return ffi.unpack(span.start, span.size) if span.size else b""  # type: ignore[no-any-return]
+    return ffi.unpack(span.start, span.size) if span.size else b""
 
 
 def read(data: Any) -> Any:

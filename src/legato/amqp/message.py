@@ -1,0 +1,270 @@
+"""Whole messages between Python and bytes, for a client (AMQP 3.2; the JMS mapping in AMQP.md A9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from legato.amqp.codec import (
+    decode_value,
+    encode_binary,
+    encode_compound,
+    encode_string,
+    encode_symbol,
+    encode_uint,
+    encode_value,
+    malformed,
+)
+from legato.amqp.header import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    Header,
+    encode_header,
+    header_of,
+    section_at,
+)
+from legato.amqp.types import Symbol, Timestamp
+
+
+class Properties(msgspec.Struct, kw_only=True, gc=False):
+    """AMQP 3.2.4. Ids are strings, unsigned longs (`ULong` or int), UUIDs or bytes; times are ms since the epoch."""
+
+    message_id: Any = None
+    user_id: bytes | None = None
+    to: str | None = None
+    subject: str | None = None
+    reply_to: str | None = None
+    correlation_id: Any = None
+    content_type: str | None = None
+    content_encoding: str | None = None
+    absolute_expiry_ms: int | None = None
+    creation_ms: int | None = None
+    group_id: str | None = None
+    group_sequence: int | None = None
+    reply_to_group_id: str | None = None
+
+
+class DataBody(msgspec.Struct, frozen=True):
+    """Opaque bytes; several data sections are read as one."""
+
+    data: bytes
+
+
+class ValueBody(msgspec.Struct, frozen=True):
+    """One AMQP value: text, a map, null ..."""
+
+    value: Any
+
+
+class SequenceBody(msgspec.Struct, frozen=True):
+    """A list; several sequence sections are read as one."""
+
+    values: list[Any]
+
+
+Body = DataBody | ValueBody | SequenceBody
+
+
+class AmqpMessage(msgspec.Struct, kw_only=True):
+    """A decoded message. `body` is None if it has no body section, which AMQP forbids and some peers send."""
+
+    header: Header = Header()
+    delivery_annotations: dict[Any, Any] = {}
+    message_annotations: dict[Any, Any] = {}
+    properties: Properties = msgspec.field(default_factory=Properties)
+    application_properties: dict[str, Any] = {}
+    body: Body | None = None
+
+
+_HEADERS: dict[Header, bytes] = {}
+_HEADERS_MAX = 4096
+_PROPERTY_FIELDS = Properties.__struct_fields__
+_PROPERTIES_PREFIX = b"\x00\x53\x73"
+_DATA_PREFIX = b"\x00\x53\x75"
+
+
+def encode_message(
+    *,
+    header: Header,
+    delivery_annotations: Mapping[str, Any] | None = None,
+    message_annotations: Mapping[str, Any] | bytes | None = None,
+    properties: Properties | None = None,
+    application_properties: Mapping[str, Any] | None = None,
+    body: Body | None = None,
+) -> bytes:
+    """Encode a message.
+
+    Args:
+        message_annotations: with symbol keys; or what `encode_annotations` made of them, since producers repeat them.
+        body: None writes a null value, as a message must have a body.
+
+    Raises:
+        TypeError: AMQP has no type for a value.
+        ValueError: a value is out of its type's range.
+    """
+    parts = [_cached_header(header)]
+    if delivery_annotations:
+        parts.append(encode_annotations(delivery_annotations, DELIVERY_ANNOTATIONS))
+    if message_annotations:
+        if not isinstance(message_annotations, bytes):
+            message_annotations = encode_annotations(message_annotations)
+        parts.append(message_annotations)
+    if properties is not None:
+        parts.append(_encode_properties(properties))
+    if application_properties:
+        parts.append(_encode_application_properties(application_properties))
+    if type(body) is DataBody:
+        parts.append(_DATA_PREFIX)
+        parts.append(encode_binary(body.data))
+    elif isinstance(body, SequenceBody):
+        parts.append(b"\x00\x53\x76" + encode_value(body.values))
+    else:
+        value = body.value if isinstance(body, ValueBody) else None
+        parts.append(b"\x00\x53\x77" + encode_value(value))
+    return b"".join(parts)
+
+
+def _cached_header(header: Header) -> bytes:
+    known = _HEADERS.get(header)
+    if known is None:
+        known = encode_header(header)
+        if len(_HEADERS) < _HEADERS_MAX:
+            _HEADERS[header] = known
+    return known
+
+
+def encode_annotations(annotations: Mapping[str, Any], section: int = MESSAGE_ANNOTATIONS) -> bytes:
+    """An annotations section: a map with symbol keys (AMQP 3.2.10)."""
+    parts = []
+    for key, value in annotations.items():
+        parts.append(encode_symbol(key))
+        parts.append(encode_value(value))
+    return bytes((0x00, 0x53, section)) + encode_compound(0xC1, parts)
+
+
+def _encode_application_properties(items: Mapping[str, Any]) -> bytes:
+    parts = []
+    for key, value in items.items():
+        parts.append(encode_string(key))
+        parts.append(encode_string(value) if type(value) is str else encode_value(value))
+    return b"\x00\x53\x74" + encode_compound(0xC1, parts)
+
+
+def _encode_id(value: Any) -> bytes:
+    if value is None:
+        return b"\x40"
+    if type(value) is str:
+        return encode_string(value)
+    if type(value) is int:
+        return b"\x80" + value.to_bytes(8, "big")
+    return encode_value(value)
+
+
+def _encode_properties(properties: Properties) -> bytes:
+    p = properties
+    expiry, creation, sequence = p.absolute_expiry_ms, p.creation_ms, p.group_sequence
+    parts = [
+        _encode_id(p.message_id),
+        b"\x40" if p.user_id is None else encode_binary(p.user_id),
+        b"\x40" if p.to is None else encode_string(p.to),
+        b"\x40" if p.subject is None else encode_string(p.subject),
+        b"\x40" if p.reply_to is None else encode_string(p.reply_to),
+        _encode_id(p.correlation_id),
+        b"\x40" if p.content_type is None else encode_symbol(p.content_type),
+        b"\x40" if p.content_encoding is None else encode_symbol(p.content_encoding),
+        b"\x40" if expiry is None else b"\x83" + expiry.to_bytes(8, "big", signed=True),
+        b"\x40" if creation is None else b"\x83" + creation.to_bytes(8, "big", signed=True),
+        b"\x40" if p.group_id is None else encode_string(p.group_id),
+        b"\x40" if sequence is None else encode_uint(sequence),
+        b"\x40" if p.reply_to_group_id is None else encode_string(p.reply_to_group_id),
+    ]
+    while parts and parts[-1] == b"\x40":
+        parts.pop()
+    return _PROPERTIES_PREFIX + (encode_compound(0xC0, parts) if parts else b"\x45")
+
+
+def decode_message(data: bytes) -> AmqpMessage:
+    """Decode a message; the footer is left out.
+
+    Raises:
+        ProtocolError: the bytes are no AMQP message.
+    """
+    message = AmqpMessage()
+    at, size, last = 0, len(data), 0
+    while at < size:
+        code, at = section_at(data, at)
+        value, at = decode_value(data, at)
+        if code < last or (code == last and code not in (DATA, SEQUENCE)):
+            raise malformed("message sections are out of order")
+        last = code
+        if code == HEADER:
+            message.header = header_of(_typed(value, list))
+        elif code == DELIVERY_ANNOTATIONS:
+            message.delivery_annotations = _typed(value, dict)
+        elif code == MESSAGE_ANNOTATIONS:
+            message.message_annotations = _typed(value, dict)
+        elif code == PROPERTIES:
+            message.properties = _properties_of(_typed(value, list))
+        elif code == APPLICATION_PROPERTIES:
+            message.application_properties = _typed(value, dict)
+        elif code == FOOTER:
+            _typed(value, dict)
+        else:
+            message.body = _with_section(message.body, code, value)
+    return message
+
+
+def _with_section(body: Body | None, code: int, value: Any) -> Body:
+    if code == VALUE and body is None:
+        return ValueBody(value)
+    if code == DATA and (body is None or isinstance(body, DataBody)):
+        return DataBody((body.data if body else b"") + _typed(value, bytes))
+    if code == SEQUENCE and (body is None or isinstance(body, SequenceBody)):
+        return SequenceBody([*(body.values if body else []), *_typed(value, list)])
+    raise malformed("a body of sections that do not go together")
+
+
+def _typed(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        raise malformed(f"a section holds a {type(value).__name__} instead of a {kind.__name__}")
+    return value
+
+
+_FIELD_TYPES: dict[str, type] = {
+    "user_id": bytes,
+    "to": str,
+    "subject": str,
+    "reply_to": str,
+    "content_type": str,
+    "content_encoding": str,
+    "absolute_expiry_ms": int,
+    "creation_ms": int,
+    "group_id": str,
+    "group_sequence": int,
+    "reply_to_group_id": str,
+}
+
+
+def _properties_of(fields: list[Any]) -> Properties:
+    properties = Properties()
+    for name, value in zip(_PROPERTY_FIELDS, fields, strict=False):
+        if value is None:
+            continue
+        kind = _FIELD_TYPES.get(name)
+        if kind is not None and not isinstance(value, kind):
+            raise malformed(f"the property {name} is of another type")
+        if type(value) is Symbol:
+            value = str(value)
+        elif type(value) is Timestamp:
+            value = int(value)
+        setattr(properties, name, value)
+    return properties
