@@ -61,7 +61,7 @@ def _change_queue(txn: Any, databases: Databases, queue: int, change: QueueChang
             if change.added:
                 _add_messages(cursor, queue, change.added, record.last_seq)
             for seq, (count, flagged) in change.deliveries.items():
-                if has_message(cursor, queue, seq):
+                if seq not in change.removed and has_message(cursor, queue, seq):
                     _note_delivery(txn, databases, place_key(queue, seq), count, flagged)
     record.stored += change.stored
     record.consumed += change.consumed

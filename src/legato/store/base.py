@@ -62,6 +62,9 @@ class Store(Archive, Protocol):
     def log_range(self) -> tuple[int, int]:
         """First and last position kept; (1, 0) if there is none."""
 
+    def log_bytes(self) -> int:
+        """Room that the log takes up, without reading it."""
+
     def trim_log(self, through: int, limit: int) -> int:
         """Delete at most `limit` of the oldest log records with position <= `through`; returns how many."""
 

@@ -16,8 +16,9 @@ from typing import Any
 from legato.errors import StoreCorruptError
 from legato.store.keys import place_key, read_place
 
-BLOCK_BYTES = 4 * 4096 - 16
-"""A block of several messages is no larger: four pages less LMDB's page header."""
+BLOCK_MESSAGES = 125
+BLOCK_BODY_BYTES = 15 * 1024
+"""Bounds on a block of several messages; together they make four pages, LMDB's page header included."""
 BLOCK_SPAN = (1 << 32) - 1
 """The last sequence of a block is at most this far from its key's."""
 
@@ -117,21 +118,17 @@ def remove_messages(cursor: Any, queue: int, removed: Sequence[int]) -> None:
 
 def new_blocks(queue: int, messages: Mapping[int, bytes], seqs: Sequence[int]) -> list[tuple[bytes, bytes]]:
     """Keys and values of blocks for the messages `seqs` (ascending, above all others of the queue)."""
+    bodies = [messages[seq] for seq in seqs]
+    ends = [0, *accumulate(map(len, bodies))]
     blocks: list[tuple[bytes, bytes]] = []
-    taken: list[int] = []
-    bodies: list[bytes] = []
-    size = _HEADER.size
-    for seq in seqs:
-        body = messages[seq]
-        more = _ENTRY_BYTES + len(body)
-        if taken and (size + more > BLOCK_BYTES or seq - taken[0] > BLOCK_SPAN):
-            blocks.append((place_key(queue, taken[0]), pack_block(taken[0], taken, bodies)))
-            taken, bodies, size = [], [], _HEADER.size
-        taken.append(seq)
-        bodies.append(body)
-        size += more
-    if taken:
-        blocks.append((place_key(queue, taken[0]), pack_block(taken[0], taken, bodies)))
+    begin = 0
+    while begin < len(seqs):
+        first = seqs[begin]
+        fit = bisect_right(ends, ends[begin] + BLOCK_BODY_BYTES, begin) - 1
+        near = bisect_right(seqs, first + BLOCK_SPAN, begin)
+        end = max(begin + 1, min(fit, near, begin + BLOCK_MESSAGES))
+        blocks.append((place_key(queue, first), pack_block(first, seqs[begin:end], bodies[begin:end])))
+        begin = end
     return blocks
 
 

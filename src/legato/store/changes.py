@@ -38,14 +38,6 @@ class QueueChanges:
         self.last_seq = 0
         self.mark = 0
 
-    def remove(self, seq: int) -> None:
-        """Account for a message that left its queue."""
-        self.consumed += 1
-        if self.deliveries:
-            self.deliveries.pop(seq, None)
-        if self.added.pop(seq, None) is None:
-            self.removed.add(seq)
-
 
 class Changes:
     """What a batch does to the store, apart from its log."""
@@ -93,11 +85,16 @@ def gather(batch: Batch) -> Changes:
                 queue.last_seq = seq
             if fact.producer:
                 changes.numbers.setdefault(fact.producer, {})[fact.number] = False
-        elif isinstance(fact, MessageConsumed | MessageDeadLettered):
+        elif isinstance(fact, MessageConsumed):
             if fact.queue != number:
                 number = fact.queue
                 queue = changes.queue(number)
-            queue.remove(fact.seq)
+            queue.consumed += 1
+            seq = fact.seq
+            if seq in queue.added:
+                del queue.added[seq]
+            else:
+                queue.removed.add(seq)
         else:
             _gather_rare(changes, fact)
     if next(bodies, None) is not None:
@@ -108,13 +105,15 @@ def gather(batch: Batch) -> Changes:
 def _gather_rare(changes: Changes, fact: AnyFact) -> None:
     match fact:
         case MessageReturned(number, seq, count, flagged):
-            queue = changes.queue(number)
-            if seq not in queue.removed:
-                queue.deliveries[seq] = (count, flagged)
+            changes.queue(number).deliveries[seq] = (count, flagged)
         case MessagePresented(number, seq):
+            deliveries = changes.queue(number).deliveries
+            deliveries[seq] = (deliveries.get(seq, (KEEP_COUNT, True))[0], True)
+        case MessageDeadLettered(number, seq):
             queue = changes.queue(number)
-            if seq not in queue.removed:
-                queue.deliveries[seq] = (queue.deliveries.get(seq, (KEEP_COUNT, True))[0], True)
+            queue.consumed += 1
+            if queue.added.pop(seq, None) is None:
+                queue.removed.add(seq)
         case DispatchMarked(number, seq):
             queue = changes.queue(number)
             queue.mark = max(queue.mark, seq)

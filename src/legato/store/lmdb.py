@@ -153,6 +153,13 @@ class LmdbStore:
             cursor.last()
             return first, read_position(cursor.key())
 
+    def log_bytes(self) -> int:
+        """See `Store.log_bytes`: whole pages."""
+        with self._reading() as txn:
+            stat = txn.stat(self._databases.log)
+        pages: int = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+        return pages * int(stat["psize"])
+
     def trim_log(self, through: int, limit: int) -> int:
         """See `Store.trim_log`.
 

@@ -21,6 +21,7 @@ from legato.core.facts import (
     ProducerRegistered,
     QueueCreated,
     TransactionCommitted,
+    encode_record,
 )
 from legato.errors import FencedError, StoreError
 from legato.store.base import Batch, Meta, ProducerRecord, QueueRecord, StoredMessage, Usage
@@ -112,6 +113,10 @@ class MemoryStore:
         """See `Store.log_range`."""
         with self._lock:
             return (min(self._log), max(self._log)) if self._log else (1, 0)
+
+    def log_bytes(self) -> int:
+        """See `Store.log_bytes`: as encoded."""
+        return sum(len(encode_record(record)) for record in self._log.values())
 
     def trim_log(self, through: int, limit: int) -> int:
         """See `Store.trim_log`."""
