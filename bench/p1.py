@@ -8,7 +8,7 @@ from functools import partial
 from bench import rabbitmq
 from bench.figures import Goal, interleave
 from bench.harness import finish_pairs, note, options, table, temporary_store
-from bench.processes import CEILING, LEGATO, broker, load, send_and_receive
+from bench.processes import CEILING, LEGATO, broker, load, name_of, send_and_receive
 
 WARM_UP = 20_000
 
@@ -18,7 +18,7 @@ def measure(command: list[str], count: int, size: int) -> float:
     with temporary_store() as store, broker(command, store) as running:
         send_and_receive(running.port, WARM_UP, size)
         rate = send_and_receive(running.port, count, size)
-    note(f"{command[0]}: {rate:,.0f} msg/s")
+    note(f"{name_of(command)}: {rate:,.0f} msg/s")
     return rate
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.figures import Goal, Pair, interleave, percentile, spread, summary
 from bench.harness import finish, note, options, table, temporary_store
-from bench.processes import CEILING, LEGATO, RAW, broker, send_and_receive, together
+from bench.processes import CEILING, LEGATO, RAW, broker, name_of, send_and_receive, together
 
 FSYNCS = 300
 PAGE = b"x" * 4096
@@ -36,7 +36,7 @@ def latencies_ms(command: list[str], rate: float, count: int, size: int) -> list
         common = ("--port", running.port, "--count", count, "--size", size)
         _, sent = together(RAW, [("receive", *common), ("latency", *common, "--rate", rate)])
     found = [value * 1000 for value in sent["latencies_s"]]
-    note(f"{command[0]}: p50 {percentile(found, 50):.3f} ms, p99 {percentile(found, 99):.3f} ms")
+    note(f"{name_of(command)}: p50 {percentile(found, 50):.3f} ms, p99 {percentile(found, 99):.3f} ms")
     return found
 
 

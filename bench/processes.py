@@ -21,18 +21,13 @@ def free_port() -> int:
         return port
 
 
-def python(
-    module: str, *arguments: object, environment: Mapping[str, str] | None = None, **popen: Any
+def start(
+    command: Sequence[object], environment: Mapping[str, str] | None = None, **popen: Any
 ) -> "subprocess.Popen[str]":
-    """Start `python -m module` of this very interpreter, with the source tree in its path."""
-    inherited = dict(os.environ) | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    """Start a process at the root of the tree, its output to be read."""
+    variables = os.environ | dict(environment or {})
     return subprocess.Popen(
-        [sys.executable, "-m", module, *map(str, arguments)],
-        env=inherited | dict(environment or {}),
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        **popen,
+        list(map(str, command)), env=variables, stdout=subprocess.PIPE, text=True, cwd=ROOT, **popen
     )
 
 
@@ -42,10 +37,8 @@ class Broker:
     def __init__(
         self, command: Sequence[str], store: Path, port: int, environment: Mapping[str, str] | None = None
     ) -> None:
-        module, *arguments = command
-        listen = ["--store", store, "--listen", f"127.0.0.1:{port}"]
         self.port = port
-        self.process = python(module, *arguments, *listen, environment=environment)
+        self.process = start([*command, "--store", store, "--listen", f"127.0.0.1:{port}"], environment)
 
     def await_line(self, beginning: str) -> str:
         """Block until the broker prints a line that begins so; returns it.
@@ -80,8 +73,13 @@ class Broker:
         raise RuntimeError("this kernel does not report RssAnon")
 
 
-CEILING = ["bench.ceiling"]
-LEGATO = ["legato.cli.main", "serve"]
+CEILING = [sys.executable, "-m", "bench.ceiling"]
+LEGATO = [str(Path(sys.executable).with_name("legato")), "serve"]
+
+
+def name_of(command: Sequence[str]) -> str:
+    """What a table calls the broker that `command` starts."""
+    return "Legato" if command == LEGATO else "bare prototype"
 
 
 @contextmanager
@@ -99,7 +97,7 @@ class Client:
     """A load client process: it says `ready`, begins on a line of input, and prints its result as one JSON line."""
 
     def __init__(self, module: str, what: str, *arguments: object) -> None:
-        self.process = python(module, what, *arguments, stdin=subprocess.PIPE)
+        self.process = start([sys.executable, "-m", module, what, *arguments], stdin=subprocess.PIPE)
         if self._line() != "ready":
             raise RuntimeError(f"{module} {what} ended with code {self.process.wait()} before it was ready")
 
