@@ -1,0 +1,194 @@
+"""The audit of a ledger: every check of `checks.py` and every measure of `measures.py`, in as few passes as will do."""
+
+import time
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from legato.errors import ConfigError
+from legato.spark import ledger, measures
+from legato.spark.checks import CHECKS, Check, Frames, lost_by_marks
+from legato.spark.result import (
+    AuditResult,
+    CheckResult,
+    LatencyCell,
+    LatencySummary,
+    QueueAudit,
+    Takeover,
+    ThroughputPoint,
+    Timeline,
+)
+from legato.store.segment_names import spans
+
+EXAMPLES_MAX = 5
+TIMELINE_BUCKETS_MAX = 240
+_BUCKETS_US = [int(s * 1_000_000) for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 86400)]
+
+
+def audit(ledger_dir: Path, spark: SparkSession, waiting: DataFrame | None = None) -> AuditResult:
+    """Account for every message of a ledger.
+
+    Args:
+        ledger_dir: directory of the segments.
+        waiting: `queue`, `seq` of the messages that wait in the store now, if that is known exactly; without it the
+            last high-water marks say how many wait.
+
+    Raises:
+        ConfigError: there is no ledger in the directory.
+    """
+    if next(spans(ledger_dir), None) is None:
+        raise ConfigError(f"no ledger segments in {ledger_dir}")
+    return audit_facts(ledger.read_facts(spark, ledger_dir), waiting)
+
+
+def audit_facts(facts: DataFrame, waiting: DataFrame | None = None) -> AuditResult:
+    """The same for facts that are a frame already."""
+    started = time.monotonic()
+    frames = {
+        "facts": facts,
+        "lifecycle": ledger.lifecycle(facts).cache(),
+        "transactions": ledger.transactions(facts).cache(),
+        "records": ledger.records(facts).cache(),
+        "marks": ledger.marks(facts).cache(),
+    }
+    if waiting is not None:
+        frames["waiting"] = waiting
+    try:
+        return _audit_frames(frames, started)
+    finally:
+        for name in ("lifecycle", "transactions", "records", "marks"):
+            frames[name].unpersist()
+
+
+def _audit_frames(frames: Frames, started: float) -> AuditResult:
+    span = measures.span(frames["facts"]).first()
+    assert span is not None, "an aggregate has one row"
+    first_us, last_us = span["first_us"] or 0, span["last_us"] or 0
+    bucket_us = bucket_for(last_us - first_us)
+    offenders = {check: find_offenders(check, frames) for check in applicable(frames)}
+    checks = _check_results(offenders)
+    lost = _lost_per_queue(offenders) if checks[0].count else {}
+    return AuditResult(
+        facts=span["facts"],
+        first_us=first_us,
+        last_us=last_us,
+        last_position=span["last_position"] or 0,
+        queues=_queues(frames, lost),
+        takeovers=_takeovers(frames["facts"]),
+        checks=checks,
+        timeline=_timeline(frames, first_us, bucket_us),
+        seconds=round(time.monotonic() - started, 2),
+    )
+
+
+def bucket_for(duration_us: int) -> int:
+    """A round length of time in microseconds, of which the timeline needs few enough to be drawn."""
+    for bucket_us in _BUCKETS_US:
+        if duration_us <= bucket_us * TIMELINE_BUCKETS_MAX:
+            return bucket_us
+    return _BUCKETS_US[-1] * (1 + duration_us // (_BUCKETS_US[-1] * TIMELINE_BUCKETS_MAX))
+
+
+def applicable(frames: Frames) -> list[Check]:
+    """The checks that can be made of these frames: without `waiting`, losses are judged by high-water marks."""
+    if "waiting" in frames:
+        return list(CHECKS)
+    by_marks = CHECKS[0]._replace(frames=("lifecycle", "marks"), find=lost_by_marks)
+    return [by_marks, *(check for check in CHECKS if "waiting" not in check.frames)]
+
+
+def find_offenders(check: Check, frames: Frames) -> DataFrame:
+    """The rows of which `check` says that they must not be."""
+    return check.find(*(frames[name] for name in check.frames))
+
+
+def _check_results(offenders: dict[Check, DataFrame]) -> list[CheckResult]:
+    counted = [
+        found.agg(F.count("*").alias("n")).select(F.lit(check.name).alias("name"), "n")
+        for check, found in offenders.items()
+    ]
+    counts = {row["name"]: row["n"] for row in reduce(DataFrame.unionAll, counted).collect()}
+    return [
+        CheckResult(
+            check.name,
+            check.sentence,
+            counts[check.name],
+            [row.asDict() for row in found.limit(EXAMPLES_MAX).collect()] if counts[check.name] else [],
+        )
+        for check, found in offenders.items()
+    ]
+
+
+def _lost_per_queue(offenders: dict[Check, DataFrame]) -> dict[int, int]:
+    found = next(found for check, found in offenders.items() if check.name == "lost")
+    return {row["queue"]: row["count"] for row in found.groupBy("queue").count().collect()}
+
+
+def _queues(frames: Frames, lost: dict[int, int]) -> list[QueueAudit]:
+    facts, lifecycle = frames["facts"], frames["lifecycle"]
+    names = {row["queue"]: row["name"] for row in ledger.queue_names(facts).collect()}
+    totals = {row["queue"]: row for row in measures.queue_totals(lifecycle).collect()}
+    forwarded = {row["queue"]: row["forwarded"] for row in measures.forwarded(facts, frames["transactions"]).collect()}
+    twice = _numbers_stored_twice(frames)
+    latencies: dict[int, list[LatencySummary]] = {}
+    for row in measures.latencies(lifecycle).collect():
+        latencies.setdefault(row["queue"], []).append(_latency(row))
+    return [
+        QueueAudit(
+            queue=queue,
+            name=names.get(queue, f"queue {queue}"),
+            stored=row["stored"],
+            consumed=row["consumed"],
+            forwarded=forwarded.get(queue, 0),
+            dead_lettered=row["dead_lettered"],
+            waiting=row["unsettled"] - lost.get(queue, 0),
+            lost=lost.get(queue, 0),
+            duplicated=row["done_twice"] + twice.get(queue, 0),
+            redelivered=row["redelivered"],
+            latencies=sorted(latencies.get(queue, []), key=lambda latency: _STAGES.index(latency.stage)),
+        )
+        for queue, row in sorted(totals.items())
+    ]
+
+
+_STAGES = ["queueing", "processing", "end to end"]
+
+
+def _numbers_stored_twice(frames: Frames) -> dict[int, int]:
+    check = next(check for check in CHECKS if check.name == "number stored twice")
+    found = find_offenders(check, frames).groupBy("queue").agg(F.sum(F.expr("times - 1")).alias("n"))
+    return {row["queue"]: row["n"] for row in found.collect()}
+
+
+def _latency(row: Row) -> LatencySummary:
+    p50, p95, p99 = (us / 1000 for us in row["percentiles"])
+    return LatencySummary(row["stage"], row["messages"], p50, p95, p99, row["longest"] / 1000)
+
+
+def _takeovers(facts: DataFrame) -> list[Takeover]:
+    return [
+        Takeover(
+            epoch=row["epoch"],
+            broker=row["broker"] or "",
+            former_broker=row["former_broker"] or "",
+            clean=row["clean"],
+            former_last_us=row["former_last_us"],
+            began_us=row["began_us"],
+            duration_ms=row["duration_us"] / 1000,
+            served_ms=None if row["served_us"] is None else (row["served_us"] - row["former_last_us"]) / 1000,
+        )
+        for row in measures.takeovers(facts).collect()
+    ]
+
+
+def _timeline(frames: Frames, start_us: int, bucket_us: int) -> Timeline:
+    points = measures.throughput(frames["facts"], start_us, bucket_us).orderBy("queue", "bucket").collect()
+    cells = measures.latency_histogram(frames["lifecycle"], start_us, bucket_us).collect()
+    return Timeline(
+        start_us,
+        bucket_us,
+        [ThroughputPoint(*row) for row in points],
+        [LatencyCell(*row) for row in cells],
+    )

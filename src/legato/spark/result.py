@@ -1,0 +1,122 @@
+"""What an audit found, as plain data that can be printed, drawn and kept as JSON."""
+
+from typing import Any
+
+import msgspec
+
+
+class LatencySummary(msgspec.Struct, frozen=True):
+    """Percentiles of a stage of messages' lives in milliseconds."""
+
+    stage: str
+    messages: int
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+class QueueAudit(msgspec.Struct, frozen=True):
+    """The account of one queue. `unsettled` are the messages that never left it: they wait, or are `lost`."""
+
+    queue: int
+    name: str
+    stored: int
+    consumed: int
+    forwarded: int
+    dead_lettered: int
+    waiting: int
+    lost: int
+    duplicated: int
+    redelivered: int
+    latencies: list[LatencySummary] = []
+
+
+class Takeover(msgspec.Struct, frozen=True):
+    """One broker took over from another. `served_ms`: from the former's last commit to the next message's."""
+
+    epoch: int
+    broker: str
+    former_broker: str
+    clean: bool
+    former_last_us: int
+    began_us: int
+    duration_ms: float
+    served_ms: float | None
+
+
+class CheckResult(msgspec.Struct, frozen=True):
+    """Whether a check's sentence holds: `count` rows offend, a few of them are `examples`."""
+
+    name: str
+    sentence: str
+    count: int
+    examples: list[dict[str, Any]] = []
+
+
+class ThroughputPoint(msgspec.Struct, frozen=True):
+    """Messages of one queue in one bucket of time."""
+
+    queue: int
+    bucket: int
+    stored: int
+    consumed: int
+    dead_lettered: int
+
+
+class LatencyCell(msgspec.Struct, frozen=True):
+    """Messages of a queue consumed in a bucket of time after a logarithmic bucket of microseconds, end to end."""
+
+    queue: int
+    bucket: int
+    latency: int
+    messages: int
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    """Buckets of `bucket_us` microseconds from `start_us` on, and what happened in them."""
+
+    start_us: int
+    bucket_us: int
+    throughput: list[ThroughputPoint] = []
+    latency: list[LatencyCell] = []
+
+
+class AuditResult(msgspec.Struct, frozen=True):
+    """Everything that an audit of a ledger found."""
+
+    facts: int
+    first_us: int
+    last_us: int
+    last_position: int
+    queues: list[QueueAudit]
+    takeovers: list[Takeover]
+    checks: list[CheckResult]
+    timeline: Timeline
+    seconds: float = 0.0
+    """What the audit itself took, the start of Spark aside."""
+
+    @property
+    def passes(self) -> bool:
+        """True if every check's sentence holds."""
+        return all(check.count == 0 for check in self.checks)
+
+    def total(self, column: str) -> int:
+        """The sum of a column of the queues' account."""
+        return sum(getattr(queue, column) for queue in self.queues)
+
+    def queue(self, name: str) -> QueueAudit:
+        """The account of the queue of that name.
+
+        Raises:
+            KeyError: the ledger knows no such queue.
+        """
+        for queue in self.queues:
+            if queue.name == name:
+                return queue
+        raise KeyError(name)
+
+    def to_json(self) -> bytes:
+        """The result as JSON for people and programs, with its verdict in `passes`."""
+        document = {"passes": self.passes, **msgspec.to_builtins(self)}
+        return msgspec.json.format(msgspec.json.encode(document), indent=2)

@@ -1,0 +1,79 @@
+"""One way to start Spark: the settings that matter, quiet, and a clear word when Java is missing."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from legato.errors import ConfigError
+
+JAVA_VERSION_MIN = 17
+
+_QUIET_LOGGING = """
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
+
+
+def start_session(name: str = "legato", *, master: str | None = None, driver_memory: str = "2g") -> SparkSession:
+    """The Spark session of this process; a running one is returned as it is.
+
+    Args:
+        name: how Spark calls the application.
+        master: where to run; `SPARK_MASTER` in the environment, else all cores of this machine.
+        driver_memory: the heap of Spark's JVM.
+
+    Raises:
+        ConfigError: there is no usable Java.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    _require_java()
+    # Spark's default is the `python3` on PATH, which need not have our packages (SPARK.md 0.1).
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    scratch = Path(tempfile.gettempdir()) / f"legato-spark-{os.getuid()}"
+    scratch.mkdir(mode=0o700, exist_ok=True)
+    logging = scratch / "log4j2.properties"
+    logging.write_text(_QUIET_LOGGING)
+    partitions = 2 * (os.cpu_count() or 1)
+    settings = {
+        "spark.driver.memory": driver_memory,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()} -XX:+UseParallelGC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
+        # Segments are many and small: let a task read several.
+        "spark.sql.files.openCostInBytes": str(256 << 10),
+    }
+    builder = SparkSession.builder.appName(name).master(master or os.environ.get("SPARK_MASTER", "local[*]"))
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    advice = f"Spark needs Java {JAVA_VERSION_MIN} or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless)"
+    if java is None or not Path(java).exists():
+        raise ConfigError(f"no java was found{f' at {java}' if java else ''}: {advice}")
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    if found is None or int(found[1]) < JAVA_VERSION_MIN:
+        shown = found[1] if found else "that does not say its version"
+        raise ConfigError(f"{java} is Java {shown}: {advice}")
