@@ -4,7 +4,7 @@ import threading
 
 from legato.client import Connection, TextMessage
 from legato.demo.options import FLIGHTS_QUEUE
-from legato.demo.records import encode, load_flights
+from legato.demo.records import encode_flight, load_flights
 from legato.demo.reports import Sent
 from legato.demo.roles import Orders, perform, reporting
 
@@ -38,7 +38,7 @@ def produce(orders: Orders, connection: Connection) -> None:
         for index, flight in enumerate(load_flights(orders.flights)):
             if index % orders.members != orders.number:
                 continue
-            producer.send(TextMessage(encode(flight).decode()), completion_listener=confirmations)
+            producer.send(TextMessage(encode_flight(flight).decode()), completion_listener=confirmations)
             if confirmations.error is not None:
                 raise confirmations.error
         producer.flush()

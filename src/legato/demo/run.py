@@ -224,10 +224,13 @@ class Run:
     def _stop_roles(self) -> None:
         """Producers ended by themselves; workers first, so that the collector sees all that they sent."""
         for kind in ("producer", "worker", "collector"):
-            names = {name for name in self._roles if name.startswith(kind)}
-            for name in names:
-                self._roles[name].ask_to_stop()
-            self._wait_until(lambda names=names: names <= self._finished, f"{', '.join(sorted(names))} to end")
+            self._stop_roles_of(kind)
+
+    def _stop_roles_of(self, kind: str) -> None:
+        names = {name for name in self._roles if name.startswith(kind)}
+        for name in names:
+            self._roles[name].ask_to_stop()
+        self._wait_until(lambda: names <= self._finished, f"{', '.join(sorted(names))} to end")
 
     def _stop_brokers(self) -> None:
         """SIGTERM, the backup first: it must not take over from a primary that leaves."""

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from legato.client import Connection, MessageConsumer, TextMessage
 from legato.demo.options import DEPARTURES_QUEUE, FLIGHTS_QUEUE
-from legato.demo.records import decode_flight, departure_of, encode
+from legato.demo.records import decode_flight, departure_of, encode_departure
 from legato.demo.reports import Processed
 from legato.demo.roles import Orders, perform, reporting, stop_requested
 from legato.errors import TransactionRolledBackError
@@ -66,7 +66,7 @@ def run_session(connection: Connection, flights_per_commit: int, tally: Tally, s
             try:
                 messages = receive_some(flights, flights_per_commit)
                 for message in messages:
-                    departures.send(TextMessage(encode(departure_of(decode_flight(message.body))).decode()))
+                    departures.send(TextMessage(encode_departure(departure_of(decode_flight(message.body))).decode()))
                 if messages:
                     session.commit()
                     tally.committed(len(messages))

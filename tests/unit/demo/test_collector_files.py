@@ -6,14 +6,14 @@ import pyarrow.parquet as parquet
 
 from legato.client import TextMessage
 from legato.demo.collector import RecordFiles
-from legato.demo.records import departure_of, encode, load_flights
+from legato.demo.records import departure_of, encode_departure, load_flights
 
 
 def records(count: int) -> list[TextMessage]:
     """Messages with the departure records of the first flights."""
     messages = []
     for flight in load_flights(count):
-        message = TextMessage(encode(departure_of(flight)).decode())
+        message = TextMessage(encode_departure(departure_of(flight)).decode())
         message.message_id = f"ID:{flight.row}"
         messages.append(message)
     return messages
