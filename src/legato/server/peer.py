@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from legato.amqp.connection import Connection
 from legato.amqp.events import Closed
@@ -38,8 +38,7 @@ class Peer(asyncio.Protocol):
         self._handshake: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         peername = transport.get_extra_info("peername")
         self.name = f"{peername[0]}:{peername[1]}" if peername else "local"

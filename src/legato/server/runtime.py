@@ -18,6 +18,7 @@ from legato.server.ledger import LedgerProcess
 from legato.server.peer import Peer
 from legato.server.service import Service
 from legato.store.lmdb import LmdbStore
+from legato.store.segment_names import exported_through
 
 log = logging.getLogger("legato.runtime")
 
@@ -83,9 +84,7 @@ class Runtime:
         loop = asyncio.get_running_loop()
         config = self._config
         clock = SystemClock()
-        store = LmdbStore(
-            config.store_directory, map_bytes=config.store.map_bytes, log_facts=config.store.log_facts
-        )
+        store = LmdbStore(config.store_directory, map_bytes=config.store.map_bytes, log_facts=config.store.log_facts)
         try:
             meta = store.begin_epoch(config.server.listen, clock.now_us())
             service = Service(config, store, meta, clock, self._fail)
@@ -114,22 +113,21 @@ class Runtime:
     def _start_ledger(self, service: Service) -> LedgerProcess | None:
         config = self._config
         if not config.ledger.enabled or not config.store.log_facts:
-            service.trim_through = service.log_bound
             return None
         if not LedgerProcess.available():
             log.warning("! no ledger: pyarrow is not installed (pip install 'legato[spark]')")
-            service.trim_through = service.log_bound
             return None
-        from legato.store.segment_names import exported_through
-
         directory = config.ledger_directory
-        service.trim_through = lambda: max(exported_through(directory), service.log_bound())
+        service.exported_through = partial(exported_through, directory)
         ledger = LedgerProcess(config.store_directory, directory)
         ledger.start()
         return ledger
 
     async def _guard_lock(self, service: Service) -> None:
-        """A primary whose lock file was taken away must not go on (promise 7; the store's epoch check is the second line)."""
+        """A primary whose lock file was taken away must not go on (promise 7).
+
+        The epoch that the store checks in every commit is what makes it safe; this only tells sooner.
+        """
         while True:
             await asyncio.sleep(LOCK_CHECK_S)
             if not self._lock.still_mine():

@@ -14,8 +14,9 @@ from legato import __version__, limits
 from legato.amqp import names
 from legato.amqp.connection import Settings
 from legato.amqp.events import Event
+from legato.amqp.header import Header
+from legato.amqp.message import DataBody, encode_message
 from legato.amqp.sasl import SaslServer
-from legato.amqp.sections import encode_data
 from legato.clock import Clock
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
@@ -72,7 +73,7 @@ class Service:
         self._stopped = False
         self._idle = asyncio.Event()
         self._upkeep: asyncio.Future[None] | None = None
-        self.trim_through: Callable[[], int] = lambda: 0
+        self.exported_through: Callable[[], int] = lambda: 0
         self._ticker = self._loop.call_later(TICK_S, self._tick)
 
     # -- for peers ---------------------------------------------------------------------------------------------
@@ -123,7 +124,7 @@ class Service:
         """Answer on a status link, once for each credit."""
         while link.credit > 0:
             document = msgspec.json.encode(snapshot(self, self._store))
-            link.send(encode_data(document), b"status", None, settled=True)
+            link.send(encode_message(header=Header(), body=DataBody(document)), b"status", None, settled=True)
 
     # -- commits -----------------------------------------------------------------------------------------------
 
@@ -183,6 +184,8 @@ class Service:
                 if peer.opened and not peer.ended:
                     peer.amqp.tick(now_ms)
                     self._executor.touched.add(peer)
+                    if events := peer.amqp.take_events():
+                        self.handle(peer, events)
         if self._ticks % UPKEEP_EVERY_TICKS == 0:
             self._keep_up()
         self._advance()
@@ -211,12 +214,22 @@ class Service:
     def _forget(self) -> None:
         try:
             self._store.prune(self._clock.now_us())
-            first, last = self._store.log_range()
-            through = min(self.trim_through(), last)
-            if through >= first:
-                self._store.trim_log(through, limits.LOG_TRIM_RECORDS)
+            self._store.trim_log(self._through(), limits.LOG_TRIM_RECORDS)
         except StoreError as error:
             log.warning("! upkeep of the store: %s", error)
+
+    def _through(self) -> int:
+        """Up to which position the log is not needed: what the ledger has, or what exceeds the log's bound."""
+        first, last = self._store.log_range()
+        excess = self._store.log_bytes() - self.config.store.log_bytes
+        through = self.exported_through()
+        if excess > 0:
+            records = last - first + 1
+            bound = first + records * excess // (excess + self.config.store.log_bytes)
+            if bound > through:
+                log.warning("! the log exceeds store.log_bytes: facts up to %s go before a ledger has them", bound)
+            through = max(through, bound)
+        return min(through, last)
 
     # -- the end -----------------------------------------------------------------------------------------------
 

@@ -7,9 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from legato import limits
 from legato.amqp import names
-from legato.amqp.events import Attached, Closed, Detached, Disposition, Event, Flow, Opened, SessionBegan, SessionEnded
-from legato.amqp.events import Transfer
-from legato.amqp.link import Link, Receiver, Sender, Terminus
+from legato.amqp.coordinator import Declare, decode_coordinator
+from legato.amqp.events import (
+    Attached,
+    Closed,
+    Detached,
+    Disposition,
+    Event,
+    Flow,
+    Opened,
+    SessionBegan,
+    SessionEnded,
+    Transfer,
+)
+from legato.amqp.link import Link, Receiver, Sender
 from legato.amqp.outcomes import (
     ACCEPTED,
     Accepted,
@@ -21,11 +32,12 @@ from legato.amqp.outcomes import (
     Released,
     Transactional,
 )
-from legato.amqp.sections import Declare, decode_coordinator, destination_of, normalise, scan
-from legato.core.broker import FULL, UNKNOWN_TXN, Broker
+from legato.amqp.sections import normalise, scan
+from legato.amqp.terminus import Terminus
+from legato.core.broker import FULL, Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
-from legato.core.transactions import Transaction
+from legato.core.transactions import UNKNOWN_TXN
 from legato.errors import LegatoError, ProtocolError
 from legato.server.ports import Coordinator, DischargeToken, Outlet, Publisher, StatusPort
 
@@ -82,14 +94,16 @@ class Translator:
         broker = self._broker
         token = None if event.settled else (link, event.delivery)
         producer = port.producer
-        number = int.from_bytes(event.tag, "big") if producer is not None and event.txn_id is None else 0
+        number = 0
+        if producer is not None and event.txn_id is None:
+            number = int.from_bytes(event.tag, "big")
         try:
             data = event.data
             sections = scan(data)
             body = normalise(data, sections)
             queue = port.queue
             if queue is None:
-                address = destination_of(data, sections)
+                address = sections.to
                 if not address:
                     raise ProtocolError("A message to the anonymous relay must say where to: properties.to.", "failed")
                 queue = broker.queue(address)
@@ -108,7 +122,7 @@ class Translator:
                 if token is not None:
                     link.settle(event.delivery, Transactional(event.txn_id, ACCEPTED))
                     self._service.owe(link, port)
-        elif number:
+        elif producer is not None:
             broker.publish_numbered(queue, body, message_id, token, producer, number)
         else:
             broker.publish(queue, body, message_id, token)
@@ -141,9 +155,11 @@ class Translator:
 
     def _disposition(self, event: Disposition) -> None:
         message = event.context
-        consumer = event.link.context
+        link = event.link
+        consumer = link.context
         if message.__class__ is not Message or consumer.__class__ is not Consumer:
             return
+        assert isinstance(link, Sender)
         outcome = event.outcome
         confirm = not event.settled
         broker = self._broker
@@ -163,9 +179,9 @@ class Translator:
         else:
             known = self._give_back(consumer, message, outcome)
             if known and confirm:
-                event.link.confirm(message.handle, outcome)
+                link.confirm(message.handle, outcome)
         if not known and confirm:
-            event.link.confirm(message.handle, Rejected(names.WENT_ELSEWHERE, "another receiver has the message"))
+            link.confirm(message.handle, Rejected(names.WENT_ELSEWHERE, "another receiver has the message"))
 
     def _give_back(self, consumer: Consumer, message: Message, outcome: Outcome) -> bool:
         match outcome:
@@ -354,4 +370,3 @@ def _refuse_what_comes_later(terminus: Terminus) -> None:
         raise _Refused(NOT_IMPLEMENTED, "Temporary destinations are not supported by this version.")
     if TOPIC_CAPABILITIES.intersection(terminus.capabilities):
         raise _Refused(NOT_IMPLEMENTED, "Topics and temporary destinations are not supported by this version.")
-
