@@ -169,12 +169,15 @@ def _decode(data: bytes, at: int, end: int, depth: int) -> tuple[Any, int]:
 
 
 def _decode_body(code: int, data: bytes, at: int, end: int, depth: int) -> tuple[Any, int]:
+    fixed = _FIXED.get(code)
+    if fixed is not None:
+        stop = at + fixed[0]
+        if stop > end:
+            raise malformed("a value ends after the data")
+        return fixed[1](data, at), stop
     stop = _end_of(data, at, code, end)
     if stop > end:
         raise malformed("a value ends after the data")
-    fixed = _FIXED.get(code)
-    if fixed is not None:
-        return fixed[1](data, at), stop
     wide = code & 0x10
     start = at + (4 if wide else 1)
     kind = code & 0xEF
@@ -199,13 +202,35 @@ def _decode_body(code: int, data: bytes, at: int, end: int, depth: int) -> tuple
         return _decode_array(count, data, inside, stop, depth - 1), stop
     if count > stop - inside:
         raise malformed("a compound value claims more elements than it has bytes")
-    values = []
-    for _ in range(count):
-        value, inside = _decode(data, inside, stop, depth - 1)
-        values.append(value)
-    if inside != stop:
-        raise malformed("a compound value is longer than its elements")
+    values = decode_elements(data, inside, stop, count, depth - 1)
     return (values if kind == 0xC0 else _as_map(values)), stop
+
+
+def decode_elements(data: bytes, at: int, end: int, count: int, depth: int = DEPTH_MAX) -> list[Any]:
+    """Decode `count` values that fill the bytes from `at` to `end`; raises ProtocolError if they do not."""
+    values: list[Any] = []
+    append = values.append
+    try:
+        for _ in range(count):
+            code = data[at]
+            if code == 0xA1 or code == 0xA3:
+                stop = at + 2 + data[at + 1]
+                text = data[at + 2 : stop]
+                append(text.decode() if code == 0xA1 else Symbol(text.decode("ascii")))
+                at = stop
+            elif code == 0x40:
+                append(None)
+                at += 1
+            else:
+                value, at = _decode(data, at, end, depth)
+                append(value)
+    except UnicodeDecodeError:
+        raise malformed("text that cannot be decoded") from None
+    except IndexError:
+        raise malformed("a value is missing") from None
+    if at != end:
+        raise malformed("a compound value and its elements differ in size")
+    return values
 
 
 def _decode_array(count: int, data: bytes, at: int, end: int, depth: int) -> Array:

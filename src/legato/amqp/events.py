@@ -70,7 +70,7 @@ class Detached(Event):
 
 
 class Flow(Event):
-    """A sender's credit or drain changed: re-read `link.credit` and `link.draining`. Or a receiver's drain was answered."""
+    """A sender's credit or drain changed: re-read `link.credit` and `link.draining`; or a receiver got its drain answered."""
 
     link: Sender | Receiver
 

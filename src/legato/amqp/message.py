@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -16,6 +17,7 @@ from legato.amqp.codec import (
     encode_uint,
     encode_value,
     malformed,
+    skip_value,
 )
 from legato.amqp.header import (
     APPLICATION_PROPERTIES,
@@ -29,7 +31,7 @@ from legato.amqp.header import (
     VALUE,
     Header,
     encode_header,
-    header_of,
+    scan_header,
     section_at,
 )
 from legato.amqp.types import Symbol, Timestamp
@@ -87,6 +89,9 @@ class AmqpMessage(msgspec.Struct, kw_only=True):
 
 _HEADERS: dict[Header, bytes] = {}
 _HEADERS_MAX = 4096
+_ANNOTATIONS: dict[bytes, dict[Any, Any]] = {}
+_ANNOTATIONS_MAX = 256
+_ANNOTATIONS_BYTES_MAX = 256
 _PROPERTY_FIELDS = Properties.__struct_fields__
 _PROPERTIES_PREFIX = b"\x00\x53\x73"
 _DATA_PREFIX = b"\x00\x53\x75"
@@ -199,28 +204,40 @@ def decode_message(data: bytes) -> AmqpMessage:
         ProtocolError: the bytes are no AMQP message.
     """
     message = AmqpMessage()
-    at, size, last = 0, len(data), 0
+    message.header, at = scan_header(data)
+    size, last = len(data), HEADER
     while at < size:
         code, at = section_at(data, at)
-        value, at = decode_value(data, at)
         if code < last or (code == last and code not in (DATA, SEQUENCE)):
             raise malformed("message sections are out of order")
         last = code
-        if code == HEADER:
-            message.header = header_of(_typed(value, list))
-        elif code == DELIVERY_ANNOTATIONS:
-            message.delivery_annotations = _typed(value, dict)
-        elif code == MESSAGE_ANNOTATIONS:
-            message.message_annotations = _typed(value, dict)
-        elif code == PROPERTIES:
+        if code == MESSAGE_ANNOTATIONS:
+            message.message_annotations, at = _annotations_at(data, at)
+            continue
+        value, at = decode_value(data, at)
+        if code == PROPERTIES:
             message.properties = _properties_of(_typed(value, list))
         elif code == APPLICATION_PROPERTIES:
             message.application_properties = _typed(value, dict)
+        elif code == DELIVERY_ANNOTATIONS:
+            message.delivery_annotations = _typed(value, dict)
         elif code == FOOTER:
             _typed(value, dict)
         else:
             message.body = _with_section(message.body, code, value)
     return message
+
+
+def _annotations_at(data: bytes, at: int) -> tuple[dict[Any, Any], int]:
+    """Message annotations: producers repeat them, so that their decoding is remembered."""
+    end = skip_value(data, at)
+    raw = data[at:end]
+    known = _ANNOTATIONS.get(raw)
+    if known is None:
+        known = _typed(decode_value(raw)[0], dict)
+        if len(_ANNOTATIONS) < _ANNOTATIONS_MAX and len(raw) < _ANNOTATIONS_BYTES_MAX:
+            _ANNOTATIONS[raw] = known
+    return dict(known), end
 
 
 def _with_section(body: Body | None, code: int, value: Any) -> Body:
@@ -239,32 +256,35 @@ def _typed(value: Any, kind: type) -> Any:
     return value
 
 
-_FIELD_TYPES: dict[str, type] = {
-    "user_id": bytes,
-    "to": str,
-    "subject": str,
-    "reply_to": str,
-    "content_type": str,
-    "content_encoding": str,
-    "absolute_expiry_ms": int,
-    "creation_ms": int,
-    "group_id": str,
-    "group_sequence": int,
-    "reply_to_group_id": str,
-}
+_STRING, _NUMBER = (str, type(None)), (int, type(None))
+_FIELD_TYPES: list[Any] = [
+    (str, int, UUID, bytes, type(None)),
+    (bytes, type(None)),
+    _STRING,
+    _STRING,
+    _STRING,
+    (str, int, UUID, bytes, type(None)),
+    _STRING,
+    _STRING,
+    _NUMBER,
+    _NUMBER,
+    _STRING,
+    _NUMBER,
+    _STRING,
+]
 
 
 def _properties_of(fields: list[Any]) -> Properties:
     properties = Properties()
-    for name, value in zip(_PROPERTY_FIELDS, fields, strict=False):
+    for name, types, value in zip(_PROPERTY_FIELDS, _FIELD_TYPES, fields, strict=False):
         if value is None:
             continue
-        kind = _FIELD_TYPES.get(name)
-        if kind is not None and not isinstance(value, kind):
+        if not isinstance(value, types):
             raise malformed(f"the property {name} is of another type")
-        if type(value) is Symbol:
+        kind = type(value)
+        if kind is Symbol:
             value = str(value)
-        elif type(value) is Timestamp:
+        elif kind is Timestamp:
             value = int(value)
         setattr(properties, name, value)
     return properties

@@ -7,39 +7,39 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """A delivery state."""
 
 
-class Accepted(Outcome):
+class Accepted(Outcome, frozen=True, gc=False):
     """AMQP 3.4.2."""
 
 
-class Released(Outcome):
+class Released(Outcome, frozen=True, gc=False):
     """AMQP 3.4.4: back to its place, not counted."""
 
 
-class Rejected(Outcome):
+class Rejected(Outcome, frozen=True, gc=False):
     """AMQP 3.4.3: the message itself is at fault."""
 
     condition: str = ""
     description: str = ""
 
 
-class Modified(Outcome):
+class Modified(Outcome, frozen=True, gc=False):
     """AMQP 3.4.5."""
 
     delivery_failed: bool = False
     undeliverable_here: bool = False
 
 
-class Received(Outcome):
+class Received(Outcome, frozen=True, gc=False):
     """AMQP 3.4.1, not terminal. A Legato client sends it when it presents a message to its application."""
 
 
-class Declared(Outcome):
+class Declared(Outcome, frozen=True, gc=False):
     """AMQP 4.5.6: the answer to a declare."""
 
     txn_id: bytes
 
 
-class Transactional(Outcome):
+class Transactional(Outcome, frozen=True, gc=False):
     """AMQP 4.5.8: `outcome` holds once the transaction commits; None on a transfer."""
 
     txn_id: bytes
