@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 from legato.amqp.connection import Connection, Settings
 from legato.amqp.events import Attached, Disposition, Event, Opened, SessionBegan, Transfer
@@ -57,16 +56,16 @@ class Pair:
                 self.sender.send(data, sent.to_bytes(8, "big"), sent)
             output = self.client.data_to_send()
             self.client_s += perf_counter() - started
-            answer = self._timed("server_s", lambda output=output: self._serve(output))
-            self._timed("client_s", lambda answer=answer: self._collect(answer))
+            answer = self._timed("server_s", self._serve, output)
+            self._timed("client_s", self._collect, answer)
         return {
             "client_us": round(self.client_s / count * 1e6, 2),
             "server_us": round(self.server_s / count * 1e6, 2),
         }
 
-    def _timed(self, side: str, work: Callable[[], Any]) -> Any:
+    def _timed(self, side: str, work: Callable[[bytes], bytes], data: bytes) -> bytes:
         started = perf_counter()
-        result = work()
+        result = work(data)
         setattr(self, side, getattr(self, side) + perf_counter() - started)
         return result
 
@@ -81,10 +80,11 @@ class Pair:
                 link.add_credit(came)
         return self.server.data_to_send()
 
-    def _collect(self, answer: bytes) -> None:
+    def _collect(self, answer: bytes) -> bytes:
         for event in self.client.receive_data(answer):
             if type(event) is Disposition:
                 self.accepted += 1
+        return b""
 
 
 def main() -> None:

@@ -79,11 +79,12 @@ class Connection:
         self.settings = settings
         self.closed = False
         """No event will come any more: the peer closed, or broke, or `free` was called."""
+        self.closing = False
+        """We sent Close, or need not: the connection's sessions and links do nothing any more."""
         self.session_capacity_bytes = max(
             settings.session_window_bytes, SESSION_WINDOW_FRAMES * settings.max_frame_bytes
         )
         self._freed = False
-        self._closing = False
         self._sessions: dict[Any, Session] = {}
         self._links: dict[Any, Link] = {}
         self._deliveries: dict[Any, tuple[Link, int, Any]] = {}
@@ -205,15 +206,17 @@ class Connection:
 
     def close(self, condition: str = "", description: str = "", info: dict[str, Any] | None = None) -> None:
         """Send Close; what the peer had sent before is no longer reported. Does nothing the second time."""
-        if self._freed or self._closing:
+        if self._freed or self.closing:
             return
-        self._closing = True
+        self.closing = True
         write_condition(lib.pn_connection_condition(self._pn), condition, description, info)
         lib.pn_connection_close(self._pn)
         self._forget_all()
 
     def begin_session(self) -> Session:
-        """Begin a session, for a client."""
+        """Begin a session, for a client; on a closed connection it is closed from the start."""
+        if self.closing:
+            return Session(self, None)
         pn_session = lib.pn_session(self._pn)
         session = self._sessions[pn_session] = Session(self, pn_session)
         session.open()
@@ -224,7 +227,7 @@ class Connection:
         if self._freed:
             return
         self._forget_all()
-        self._freed = self.closed = self._closing = True
+        self._freed = self.closed = self.closing = True
         self._sessions.clear()
         self._links.clear()
         self._handlers.clear()
@@ -263,7 +266,7 @@ class Connection:
         while event := _peek(collector):
             kind = _event_type(event)
             if kind == _DELIVERY:
-                if not self._closing:
+                if not self.closing:
                     delivery = _event_delivery(event)
                     known = deliveries.get(delivery)
                     if known is not None:
@@ -273,7 +276,7 @@ class Connection:
                     else:
                         self._check_stray(delivery)
             elif kind == _LINK_FLOW:
-                if not self._closing:
+                if not self.closing:
                     self._on_flow(lib.pn_event_link(event), events)
             else:
                 handler = handlers.get(kind)
@@ -315,10 +318,10 @@ class Connection:
                 return
             data = whole
         elif taken > link.max_message_bytes:
-            self._refuse_size(link)
+            self._refuse_size(link, delivery)
             return
         if link.credit <= 0:
-            self._refuse_transfer(link)
+            self._refuse_transfer(link, delivery)
             return
         tag = _delivery_tag(delivery)
         tag_bytes = _unpack(tag.start, tag.size) if tag.size else b""
@@ -344,13 +347,14 @@ class Connection:
         session = link.session
         session.partial_bytes += len(data)
         if link._part_bytes > link.max_message_bytes:
-            self._refuse_size(link)
+            self._refuse_size(link, delivery)
             return None
         if link.credit <= 0:
-            self._refuse_transfer(link)
+            self._refuse_transfer(link, delivery)
             return None
         if session.partial_bytes > max(self.settings.session_window_bytes, self.settings.max_message_bytes):
             link.close("amqp:resource-limit-exceeded", "too much is held in unfinished messages")
+            _delivery_settle(delivery)
             return None
         if _delivery_partial(delivery):
             return None
@@ -363,11 +367,13 @@ class Connection:
         link.credit -= 1
         _delivery_settle(delivery)
 
-    def _refuse_size(self, link: Receiver) -> None:
+    def _refuse_size(self, link: Receiver, delivery: Any) -> None:
         link.close("amqp:link:message-size-exceeded", f"a message may have at most {link.max_message_bytes} bytes")
+        _delivery_settle(delivery)
 
-    def _refuse_transfer(self, link: Receiver) -> None:
+    def _refuse_transfer(self, link: Receiver, delivery: Any) -> None:
         link.close("amqp:link:transfer-limit-exceeded", "a message came without credit")
+        _delivery_settle(delivery)
 
     def _on_disposition(self, delivery: Any, known: tuple[Link, int, Any], events: list[Event]) -> None:
         link, handle, context = known
@@ -406,7 +412,7 @@ class Connection:
                 events.append(Flow(link))
 
     def _on_remote_open(self, event: Any, events: list[Event]) -> None:
-        if self._closing:
+        if self.closing:
             return
         pn = self._pn
         events.append(
@@ -431,19 +437,19 @@ class Connection:
         if self.closed:
             return
         name, description, _ = read_condition(lib.pn_transport_condition(self._transport))
-        self._closing = self.closed = True
+        self.closing = self.closed = True
         self._forget_all()
         events.append(Closed(name, description, False))
 
     def _on_tail_closed(self, event: Any, events: list[Event]) -> None:
         if self.closed:
             return
-        self._closing = self.closed = True
+        self.closing = self.closed = True
         self._forget_all()
         events.append(Closed("", "the connection ended without Close", False))
 
     def _on_session_open(self, event: Any, events: list[Event]) -> None:
-        if self._closing:
+        if self.closing:
             return
         pn_session = lib.pn_event_session(event)
         if pn_session not in self._sessions:
@@ -453,7 +459,7 @@ class Connection:
     def _on_session_close(self, event: Any, events: list[Event]) -> None:
         pn_session = lib.pn_event_session(event)
         session = self._sessions.get(pn_session)
-        if session is None or self._closing:
+        if session is None or self.closing:
             return
         name, description, _ = read_condition(lib.pn_session_remote_condition(pn_session))
         session.remote_ended = True
@@ -463,7 +469,7 @@ class Connection:
 
     def _on_link_open(self, event: Any, events: list[Event]) -> None:
         pn_link = lib.pn_event_link(event)
-        if self._closing:
+        if self.closing:
             return
         link = self._links.get(pn_link)
         if link is None:
@@ -473,7 +479,8 @@ class Connection:
             if links_limit_reached(session):
                 session.close("amqp:resource-limit-exceeded", "too many links")
                 return
-            link = (Sender if lib.pn_link_is_sender(pn_link) else Receiver)(session, pn_link)
+            name = c_text(lib.pn_link_name(pn_link)) or ""
+            link = (Sender if lib.pn_link_is_sender(pn_link) else Receiver)(session, name, pn_link)
         if not link.closed:
             link._read_remote()
             events.append(Attached(link))
@@ -481,7 +488,7 @@ class Connection:
     def _on_link_detach(self, event: Any, events: list[Event]) -> None:
         pn_link = lib.pn_event_link(event)
         link = self._links.get(pn_link)
-        if link is None or self._closing:
+        if link is None or self.closing:
             return
         closed = _event_type(event) == lib.PN_LINK_REMOTE_CLOSE
         name, description, _ = read_condition(lib.pn_link_remote_condition(pn_link))

@@ -70,7 +70,7 @@ class Detached(Event):
 
 
 class Flow(Event):
-    """A sender's credit or drain changed: re-read `link.credit` and `link.draining`; or a receiver got its drain answered."""
+    """A sender's credit or drain changed: re-read `link.credit` and `link.draining`; or a receiver's drain is done."""
 
     link: Sender | Receiver
 

@@ -8,7 +8,7 @@ from cproton import ffi, lib
 
 from legato import limits
 from legato.amqp.outcomes import ACCEPTED, Accepted, Outcome, Transactional
-from legato.amqp.pndata import c_text, read_map, write_map
+from legato.amqp.pndata import read_map, write_map
 from legato.amqp.states import ACCEPTED_STATE, write_condition, write_outcome
 from legato.amqp.terminus import Terminus, read_terminus, write_terminus
 
@@ -29,7 +29,7 @@ class Session:
     def __init__(self, connection: Connection, pn_session: Any) -> None:
         self.connection = connection
         self.context: Any = None
-        self.closed = False
+        self.closed = connection.closing
         self.remote_ended = False
         self.partial_bytes = 0
         """Held in messages of which more frames are to come."""
@@ -73,7 +73,8 @@ class Session:
         Args:
             snd_settle_mode: 0 unsettled, 1 settled, 2 mixed (AMQP 2.8.2).
         """
-        link = Sender(self, lib.pn_sender(self._pn, name.encode("utf-8")))
+        pn_link = None if self.closed else lib.pn_sender(self._pn, name.encode("utf-8"))
+        link = Sender(self, name, pn_link)
         link._attach(source or Terminus(), target, properties, snd_settle_mode, 0)
         return link
 
@@ -93,7 +94,8 @@ class Session:
             snd_settle_mode: 0 unsettled, 1 settled, 2 mixed (AMQP 2.8.2).
             rcv_settle_mode: 0 first, 1 second (AMQP 2.8.3).
         """
-        link = Receiver(self, lib.pn_receiver(self._pn, name.encode("utf-8")))
+        pn_link = None if self.closed else lib.pn_receiver(self._pn, name.encode("utf-8"))
+        link = Receiver(self, name, pn_link)
         link._attach(source, target or Terminus(), properties, snd_settle_mode, rcv_settle_mode)
         return link
 
@@ -114,11 +116,12 @@ class Link:
     the engine reuses the memory of deliveries and links.
     """
 
-    def __init__(self, session: Session, pn_link: Any) -> None:
+    def __init__(self, session: Session, name: str, pn_link: Any) -> None:
         self.session = session
         self.connection = session.connection
+        self.name = name
         self.context: Any = None
-        self.closed = False
+        self.closed = session.closed
         self.remote_detached = False
         self.credit = 0
         """For a sender: messages that may still be sent. For a receiver: messages that may still come."""
@@ -126,15 +129,15 @@ class Link:
         self._unsettled: dict[int, Any] = {}
         self._last_handle = 0
         self._deliveries = session.connection._deliveries
-        self.name = c_text(lib.pn_link_name(pn_link)) or ""
         self.remote_source = Terminus()
         self.remote_target = Terminus()
         self.remote_properties: dict[str, Any] = {}
         self.remote_snd_settle_mode = 2
         self.remote_rcv_settle_mode = 0
         self.remote_max_message_bytes = 0
-        session._links[pn_link] = self
-        session.connection._links[pn_link] = self
+        if not self.closed:
+            session._links[pn_link] = self
+            session.connection._links[pn_link] = self
 
     @property
     def unsettled(self) -> int:
@@ -213,6 +216,8 @@ class Link:
         snd_settle_mode: int,
         rcv_settle_mode: int,
     ) -> None:
+        if self.closed:
+            return
         pn = self._pn
         write_terminus(lib.pn_link_source(pn), source, "source")
         write_terminus(lib.pn_link_target(pn), target, "target")
@@ -259,8 +264,8 @@ class Sender(Link):
         draining: the peer wants the credit used up or given back: send what there is, then call `drained`.
     """
 
-    def __init__(self, session: Session, pn_link: Any) -> None:
-        super().__init__(session, pn_link)
+    def __init__(self, session: Session, name: str, pn_link: Any) -> None:
+        super().__init__(session, name, pn_link)
         self.draining = False
         self._tag_buffer = ffi.new("char[]", 32)
         self._tag_view = ffi.buffer(self._tag_buffer)
@@ -338,8 +343,8 @@ class Sender(Link):
 class Receiver(Link):
     """A link over which we receive; the shell grants `credit` and settles what came."""
 
-    def __init__(self, session: Session, pn_link: Any) -> None:
-        super().__init__(session, pn_link)
+    def __init__(self, session: Session, name: str, pn_link: Any) -> None:
+        super().__init__(session, name, pn_link)
         self.max_message_bytes = session.connection.settings.max_message_bytes
         self._parts: list[bytes] = []
         self._part_bytes = 0
