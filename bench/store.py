@@ -1,4 +1,4 @@
-"""The store alone: messages a second through `commit`, behind a standing backlog, beside a thread that keeps Python busy.
+"""The store alone: messages a second through `commit` with a standing backlog, Python idle or busy beside it.
 
 Each commit stores a batch at the tail and consumes one at the head, with its log, and waits for the disk. The peer
 is LMDB itself used plainly, a put and a delete a message and no log. `--busy` is the broker's case: another thread
@@ -103,7 +103,7 @@ def measure(side: str, given: argparse.Namespace) -> float:
         with BusyThread(given.busy) as busy:
             for done in range(0, given.count, given.batch):
                 commit(given.backlog + 1 + done, given.backlog + 1 + done + given.batch, 1 + done)
-        rate = given.count / (spent() - before)
+        rate: float = given.count / (spent() - before)
         beside = f", beside it {busy.rounds / (time.perf_counter() - begin):,.0f} rounds/s" if given.busy else ""
     note(f"{side}: {rate:,.0f} msg/s{beside}")
     return rate

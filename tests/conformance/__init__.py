@@ -1,0 +1,1 @@
+"""What every implementation of an interface must do."""

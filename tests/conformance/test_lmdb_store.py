@@ -1,0 +1,17 @@
+"""The broker's store does what a store must. Nothing here needs the disk to have what was written."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from legato.store.lmdb import LmdbStore
+from tests.conformance.store import StoreTests
+
+
+class TestLmdbStore(StoreTests):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Iterator[LmdbStore]:
+        store = LmdbStore(tmp_path / "store", sync=False)
+        yield store
+        store.close()
