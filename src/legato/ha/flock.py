@@ -1,0 +1,97 @@
+"""A file with a BSD lock (`flock`) on it: how a process can be known to live.
+
+The lock belongs to the open file. The system frees it when the last descriptor of that open file closes, which is
+when its process ends, however it ends. So a holder must not pass the descriptor on: it is closed on exec, and here
+in the child of a fork as well. A waiter sleeps in the kernel and is woken at once.
+
+The file system must support `flock` for all who look at the file. Local ones do. Linux' NFS (since 2.6.12) makes it
+a byte-range lock of the server, which outlives a crashed machine until the server notices; where there is none at
+all, locking raises `StoreError`.
+"""
+
+import errno
+import fcntl
+import os
+import weakref
+from pathlib import Path
+
+from legato.errors import StoreError
+
+
+class LockFile:
+    """The file at `path`, opened, and created if need be; locked by `try_lock` or `lock`, let go by `close`.
+
+    Raises:
+        StoreError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        self.path = path
+        flags = os.O_RDWR | os.O_CREAT if create else os.O_RDONLY
+        try:
+            self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreError(f"the lock file {path} cannot be opened: {error}") from error
+        self._open = True
+        _all_files.add(self)
+
+    def try_lock(self) -> bool:
+        """Lock it if nobody else has; True if we have now.
+
+        Raises:
+            StoreError: the file system has no such locks.
+        """
+        try:
+            self._flock(fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def lock(self) -> None:
+        """Lock it, asleep until that is possible.
+
+        Raises:
+            StoreError: the file system has no such locks.
+        """
+        self._flock(fcntl.LOCK_EX)
+
+    def is_at_path(self) -> bool:
+        """False if the file at the path is another one by now, or there is none."""
+        if not self._open:
+            return False
+        try:
+            there = os.stat(self.path)
+        except OSError:
+            return False
+        ours = os.fstat(self._descriptor)
+        return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+
+    def write(self, data: bytes) -> None:
+        """Replace what the file holds; a reader may see half of it."""
+        os.truncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, data, 0)
+
+    def close(self) -> None:
+        """Let go of lock and file. Closing again does nothing."""
+        if self._open:
+            self._open = False
+            os.close(self._descriptor)
+
+    def _flock(self, operation: int) -> None:
+        try:
+            fcntl.flock(self._descriptor, operation)
+        except OSError as error:
+            if error.errno == errno.EWOULDBLOCK:
+                raise
+            raise StoreError(f"{self.path} is on a file system that cannot lock files: {error}") from error
+
+
+_all_files: "weakref.WeakSet[LockFile]" = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    for file in list(_all_files):
+        file.close()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

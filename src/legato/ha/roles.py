@@ -1,0 +1,78 @@
+"""The roles a broker takes and what moves it from one to the next: a table, without a clock or a lock.
+
+    starting --started--> backup --won--> activating --activated--> primary --stop--> stopped
+                             |                |                        |
+                             +----- stop -----+------ lost ------------+--> fenced --stop--> stopped
+
+A broker that lost the lock or was refused a commit is fenced for good: it stops serving, and only a new process may
+be a backup again. Heartbeats of the primary and the activation interval (CONTRACT B) belong between `backup` and
+`activating`: they are further events of those two roles, and change nothing for the others.
+"""
+
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What a broker process is to its store."""
+
+    STARTING = "starting"
+    """Reads its settings; wants nothing of the store yet."""
+    BACKUP = "backup"
+    """Waits for the lock; serves nobody."""
+    ACTIVATING = "activating"
+    """Holds the lock; begins its epoch and reads the heads of queues; serves nobody yet."""
+    PRIMARY = "primary"
+    """Serves."""
+    FENCED = "fenced"
+    """Another one may be primary: serves nobody, commits nothing."""
+    STOPPED = "stopped"
+    """Holds nothing any more."""
+
+
+class Event(StrEnum):
+    """What happens to a broker process."""
+
+    STARTED = "started"
+    """Its settings are good."""
+    WON = "won"
+    """The lock is its own."""
+    ACTIVATED = "activated"
+    """Its epoch has begun and it listens."""
+    LOST = "lost"
+    """The lock is not its own any more, or a commit was refused with `FencedError`."""
+    STOP = "stop"
+    """It was told to stop, or cannot go on."""
+
+
+TRANSITIONS: dict[tuple[Role, Event], Role] = {
+    (Role.STARTING, Event.STARTED): Role.BACKUP,
+    (Role.BACKUP, Event.WON): Role.ACTIVATING,
+    (Role.ACTIVATING, Event.ACTIVATED): Role.PRIMARY,
+    (Role.ACTIVATING, Event.LOST): Role.FENCED,
+    (Role.PRIMARY, Event.LOST): Role.FENCED,
+    (Role.FENCED, Event.LOST): Role.FENCED,
+    (Role.STARTING, Event.STOP): Role.STOPPED,
+    (Role.BACKUP, Event.STOP): Role.STOPPED,
+    (Role.ACTIVATING, Event.STOP): Role.STOPPED,
+    (Role.PRIMARY, Event.STOP): Role.STOPPED,
+    (Role.FENCED, Event.STOP): Role.STOPPED,
+    (Role.STOPPED, Event.STOP): Role.STOPPED,
+}
+"""Every transition there is."""
+
+
+def next_role(role: Role, event: Event) -> Role:
+    """The role after `event`.
+
+    Raises:
+        ValueError: the event cannot happen in this role.
+    """
+    try:
+        return TRANSITIONS[role, event]
+    except KeyError:
+        raise ValueError(f"a broker that is {role} cannot be told: {event}") from None
+
+
+def may_serve(role: Role) -> bool:
+    """True if clients may be served and batches committed."""
+    return role is Role.PRIMARY
