@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import ssl
 import time
@@ -12,7 +11,8 @@ from functools import partial
 from legato.clock import SystemClock
 from legato.errors import ConfigError, FencedError, StoreError
 from legato.ha.lock import StoreLock
-from legato.ha.members import Member, Membership
+from legato.ha.members import Membership
+from legato.ha.roles import Event, Role, next_role
 from legato.server.config import Config
 from legato.server.ledger import LedgerProcess
 from legato.server.peer import Peer
@@ -33,6 +33,9 @@ class Runtime:
         self._stop = asyncio.Event()
         self._failure: StoreError | None = None
         self._lock = StoreLock(config.store_directory)
+        self._clock = SystemClock()
+        self._role = Role.STARTING
+        self._epoch = 0
         self._membership: Membership | None = None
 
     async def run(self) -> None:
@@ -50,18 +53,26 @@ class Runtime:
             self._config.store_directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"Cannot use {self._config.store.directory} as a store: {error.strerror}.") from None
-        self._membership = Membership(
-            self._config.store_directory,
-            Member(role="backup", pid=os.getpid(), listen=self._config.server.listen, epoch=0),
-        )
+        self._membership = Membership(self._config.store_directory)
+        self._turn(Event.STARTED)
         try:
             if await self._become_primary():
+                self._turn(Event.WON)
                 await self._serve(tls)
         finally:
             self._lock.release()
-            self._membership.close()
+            self._membership.leave()
         if self._failure is not None:
             raise self._failure
+
+    def _turn(self, event: Event) -> None:
+        """Take the role that `event` leads to, and let others know."""
+        self._role = next_role(self._role, event)
+        log.info("= %s", self._role)
+        if self._membership is not None:
+            self._membership.update(
+                self._role, listen=self._config.server.listen, epoch=self._epoch, now_us=self._clock.now_us()
+            )
 
     async def _become_primary(self) -> bool:
         """Wait until the store's lock is ours; False if we were told to stop instead (CONTRACT B2)."""
@@ -83,10 +94,12 @@ class Runtime:
         began = time.monotonic()
         loop = asyncio.get_running_loop()
         config = self._config
-        clock = SystemClock()
+        clock = self._clock
         store = LmdbStore(config.store_directory, map_bytes=config.store.map_bytes, log_facts=config.store.log_facts)
         try:
             meta = store.begin_epoch(config.server.listen, clock.now_us())
+            self._epoch = meta.epoch
+            self._lock.describe(meta.epoch, config.server.listen)
             service = Service(config, store, meta, clock, self._fail)
             host, port = config.address
             try:
@@ -95,13 +108,13 @@ class Runtime:
                 service.abort()
                 raise ConfigError(f"Cannot listen on {config.server.listen}: {error.strerror or error}.") from None
             service.takeover_ms = (time.monotonic() - began) * 1000
-            assert self._membership is not None
-            self._membership.update(role="primary", epoch=meta.epoch)
+            self._turn(Event.ACTIVATED)
             _announce(f"active epoch={meta.epoch}")
-            log.info("= primary of epoch %s after %.1f ms", meta.epoch, service.takeover_ms)
+            log.info("= epoch %s began after %.1f ms", meta.epoch, service.takeover_ms)
             ledger = self._start_ledger(service)
             guard = loop.create_task(self._guard_lock(service))
             await self._stop.wait()
+            self._turn(Event.LOST if self._failure else Event.STOP)
             guard.cancel()
             listener.close()
             await service.stop()
@@ -136,7 +149,8 @@ class Runtime:
 
     def _fail(self, error: StoreError) -> None:
         log.critical("! serving stops: %s", error)
-        self._failure = error
+        if self._failure is None:
+            self._failure = error
         self._stop.set()
 
 
