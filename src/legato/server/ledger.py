@@ -40,7 +40,6 @@ class LedgerProcess:
                 str(self._store),
                 "--ledger",
                 str(self._ledger),
-                "--follow",
                 stdin=asyncio.subprocess.PIPE,
             )
             code = await self._process.wait()
