@@ -325,7 +325,7 @@ class StoreTests:
         assert store.trim_log(through=5, limit=3) == 0
         assert [position for position, _ in store.log(0, 2)] == [6, 7]
         assert store.trim_log(through=99, limit=99) == 5
-        assert store.log_range() == (1, 0)
+        assert store.log_range() == (11, 10)
         assert store.commit(batch_of(epoch)) == 11
         assert store.log_range() == (11, 11)
         assert waiting(store) == list(range(1, 9))
@@ -390,3 +390,11 @@ class StoreTests:
         assert after.used_bytes - before.used_bytes >= 1_000_000
         assert 0 < after.used_bytes < after.capacity_bytes
         assert after.free_disk_bytes > 0
+
+    def test_the_log_has_a_size_that_trimming_gives_back(self, store: Store, epoch: int) -> None:
+        for first in range(1, 101, 10):
+            store.commit(batch_of(epoch, *[stored(seq) for seq in range(first, first + 10)]))
+        full = store.log_bytes()
+        assert full > 1_000
+        store.trim_log(through=1_000, limit=1_000)
+        assert store.log_bytes() == 0

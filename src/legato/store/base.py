@@ -60,7 +60,7 @@ class Store(Archive, Protocol):
         """Log records with position > `after`, at most `limit`, oldest first."""
 
     def log_range(self) -> tuple[int, int]:
-        """First and last position kept; (1, 0) if there is none."""
+        """First and last position kept; if none is kept, the last one there was and, as first, the one after it."""
 
     def log_bytes(self) -> int:
         """Room that the log takes up, without reading it."""

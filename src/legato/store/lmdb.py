@@ -147,18 +147,13 @@ class LmdbStore:
     def log_range(self) -> tuple[int, int]:
         """See `Store.log_range`."""
         with self._reading() as txn, txn.cursor(db=self._databases.log) as cursor:
-            if not cursor.first():
-                return 1, 0
-            first = read_position(cursor.key())
-            cursor.last()
-            return first, read_position(cursor.key())
+            last = self._meta(txn).log_position
+            return (read_position(cursor.key()) if cursor.first() else last + 1), last
 
     def log_bytes(self) -> int:
-        """See `Store.log_bytes`: whole pages."""
+        """See `Store.log_bytes`; whole pages."""
         with self._reading() as txn:
-            stat = txn.stat(self._databases.log)
-        pages: int = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
-        return pages * int(stat["psize"])
+            return _bytes_of(txn.stat(self._databases.log))
 
     def trim_log(self, through: int, limit: int) -> int:
         """See `Store.trim_log`.
@@ -204,9 +199,8 @@ class LmdbStore:
         """See `Store.usage`; bytes in use are those of live pages, not the size of the file."""
         with self._reading() as txn:
             stats = [txn.stat(database) for database in msgspec.structs.astuple(self._databases)]
-        pages = sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats)
         disk = os.statvfs(self.path)
-        return Usage(pages * stats[0]["psize"], self._map_bytes, disk.f_bavail * disk.f_frsize)
+        return Usage(sum(map(_bytes_of, stats)), self._map_bytes, disk.f_bavail * disk.f_frsize)
 
     def close(self) -> None:
         """Close the files; a commit under way ends first."""
@@ -272,3 +266,7 @@ class LmdbStore:
                 if (message := by_seq.get(place[1])) is not None:
                     message.count, message.flagged = values.decode_delivery(cursor.value())
                 there = cursor.next()
+
+
+def _bytes_of(stat: dict[str, int]) -> int:
+    return (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]) * stat["psize"]

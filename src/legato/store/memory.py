@@ -112,11 +112,13 @@ class MemoryStore:
     def log_range(self) -> tuple[int, int]:
         """See `Store.log_range`."""
         with self._lock:
-            return (min(self._log), max(self._log)) if self._log else (1, 0)
+            last = self._meta.log_position
+            return min(self._log, default=last + 1), last
 
     def log_bytes(self) -> int:
-        """See `Store.log_bytes`: as encoded."""
-        return sum(len(encode_record(record)) for record in self._log.values())
+        """See `Store.log_bytes`."""
+        with self._lock:
+            return sum(len(encode_record(record)) for record in self._log.values())
 
     def trim_log(self, through: int, limit: int) -> int:
         """See `Store.trim_log`."""
