@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import ssl
 import time
@@ -11,7 +12,7 @@ from functools import partial
 from legato.clock import SystemClock
 from legato.errors import ConfigError, FencedError, StoreError
 from legato.ha.lock import StoreLock
-from legato.ha.members import Membership
+from legato.ha.members import Member, Membership
 from legato.ha.roles import Event, Role, next_role
 from legato.server.config import Config
 from legato.server.ledger import LedgerProcess
@@ -53,7 +54,8 @@ class Runtime:
             self._config.store_directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"Cannot use {self._config.store.directory} as a store: {error.strerror}.") from None
-        self._membership = Membership(self._config.store_directory)
+        member = Member(Role.STARTING, os.getpid(), self._config.server.listen)
+        self._membership = Membership(self._config.store_directory, member)
         self._turn(Event.STARTED)
         try:
             if await self._become_primary():
@@ -61,7 +63,7 @@ class Runtime:
                 await self._serve(tls)
         finally:
             self._lock.release()
-            self._membership.leave()
+            self._membership.close()
         if self._failure is not None:
             raise self._failure
 
@@ -70,9 +72,7 @@ class Runtime:
         self._role = next_role(self._role, event)
         log.info("= %s", self._role)
         if self._membership is not None:
-            self._membership.update(
-                self._role, listen=self._config.server.listen, epoch=self._epoch, now_us=self._clock.now_us()
-            )
+            self._membership.update(role=self._role, epoch=self._epoch)
 
     async def _become_primary(self) -> bool:
         """Wait until the store's lock is ours; False if we were told to stop instead (CONTRACT B2)."""
