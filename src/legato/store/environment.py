@@ -93,21 +93,21 @@ def _open_databases(environment: Any, path: Path, read_only: bool) -> Databases:
         empty = txn.stat()["entries"] == 0
     if empty and not read_only:
         _create(environment)
-    with environment.begin() as txn:
-        try:
-            meta = environment.open_db(b"meta", txn=txn, create=False)
+    try:
+        meta = environment.open_db(b"meta", create=False)
+        with environment.begin() as txn:
             version = txn.get(FORMAT_KEY, db=meta)
-        except (lmdb.NotFoundError, lmdb.IncompatibleError):
-            version = None
-        if version is None:
-            raise StoreCorruptError(f"the database in {path} is not a store of Legato's")
-        if version != str(FORMAT_VERSION).encode():
-            raise StoreFormatError(
-                f"the store in {path} has format {version.decode(errors='replace')}, this version of Legato reads "
-                f"format {FORMAT_VERSION}: use the version that wrote it"
-            )
-        names = Databases.__struct_fields__
-        return Databases(*[environment.open_db(name.encode(), txn=txn, create=False) for name in names])
+    except (lmdb.NotFoundError, lmdb.IncompatibleError):
+        version = None
+    if version is None:
+        raise StoreCorruptError(f"the database in {path} is not a store of Legato's")
+    if version != str(FORMAT_VERSION).encode():
+        raise StoreFormatError(
+            f"the store in {path} has format {version.decode(errors='replace')}, this version of Legato reads "
+            f"format {FORMAT_VERSION}: use the version that wrote it"
+        )
+    names = Databases.__struct_fields__
+    return Databases(*[environment.open_db(name.encode(), create=False) for name in names])
 
 
 def _create(environment: Any) -> None:
