@@ -1,0 +1,117 @@
+"""The commands of `legato` against a real pair of brokers."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.pair import Pair, broker_pair
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with broker_pair(tmp_path_factory.mktemp("cli")) as running:
+        yield running
+
+
+def legato(pair: Pair | None, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command; its brokers come from the environment."""
+    environment = os.environ | ({"LEGATO_URL": pair.url} if pair else {})
+    return subprocess.run(
+        [sys.executable, "-m", "legato.cli", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_what_is_sent_can_be_browsed_and_then_received_once(pair: Pair) -> None:
+    assert legato(pair, "send", "tea", "-", stdin="green\nblack\n").stdout == "sent 2 to tea\n"
+    assert legato(pair, "browse", "tea").stdout == "green\nblack\n"
+    assert legato(pair, "browse", "tea", "--count", "1").stdout == "green\n"
+    assert legato(pair, "receive", "tea", "--count", "0", "--wait", "0.5").stdout == "green\nblack\n"
+    again = legato(pair, "receive", "tea", "--wait", "0.5")
+    assert (again.returncode, again.stdout) == (1, "")
+
+
+def test_properties_and_repetition_show_in_json(pair: Pair) -> None:
+    legato(pair, "send", "coffee", "strong", "--count", "3", "--property", "origin=Kenya")
+    lines = legato(pair, "receive", "coffee", "--count", "3", "--json").stdout.splitlines()
+    messages = [json.loads(line) for line in lines]
+    assert [message["body"] for message in messages] == ["strong"] * 3
+    assert {message["properties"]["origin"] for message in messages} == {"Kenya"}
+    assert len({message["message_id"] for message in messages}) == 3
+
+
+def test_a_file_is_sent_as_its_bytes(pair: Pair, tmp_path: Path) -> None:
+    file = tmp_path / "leaf.bin"
+    file.write_bytes(bytes(range(256)))
+    legato(pair, "send", "leaves", "--file", str(file))
+    message = json.loads(legato(pair, "receive", "leaves", "--json").stdout)
+    assert message["body_base64"].startswith("AAECAwQF")
+
+
+def test_status_tells_the_epoch_the_queues_and_the_members(pair: Pair) -> None:
+    legato(pair, "send", "status-queue", "x")
+    answer = json.loads(legato(pair, "status", "--json", "--store", str(pair.store)).stdout)
+    assert answer["epoch"] == pair.primary.epoch
+    assert {queue["name"]: queue["depth"] for queue in answer["queues"]}["status-queue"] == 1
+    assert {member["role"] for member in answer["members"]} == {"primary", "backup"}
+    assert "status-queue" in legato(pair, "status").stdout
+
+
+def test_a_broker_that_is_not_there_is_a_sentence_not_a_trace() -> None:
+    answer = legato(None, "send", "tea", "green", "--url", "amqp://127.0.0.1:9?connect_attempts=1")
+    assert answer.returncode == 1
+    assert "Traceback" not in answer.stderr
+    assert answer.stderr.startswith("legato: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["serve"], "--store"),
+        (["serve", "--store", "x", "--listen", "nowhere"], "HOST:PORT"),
+        (["send", "tea", "green", "--url", "http://localhost"], "amqp://"),
+        (["demo", "--flights", "0"], "--flights"),
+        (["send", "tea"], "--file"),
+    ],
+)
+def test_a_mistake_of_use_is_named_and_ends_with_2(arguments: list[str], hint: str) -> None:
+    answer = legato(None, *arguments)
+    assert answer.returncode == 2
+    assert hint in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_every_command_explains_itself_with_an_example() -> None:
+    for command in ("serve", "demo", "send", "receive", "browse", "status", "audit"):
+        answer = legato(None, command, "--help")
+        assert answer.returncode == 0
+        assert "Example" in answer.stdout, command
+
+
+WHAT_HELP_LOADS = """
+import sys
+from legato.cli.main import main
+
+sys.argv = ["legato", "--help"]
+try:
+    main()
+finally:
+    print(" ".join(sys.modules))
+"""
+
+
+def test_help_needs_no_extra_and_no_engine() -> None:
+    answer = subprocess.run([sys.executable, "-c", WHAT_HELP_LOADS], capture_output=True, text=True, check=True)
+    loaded = set(answer.stdout.splitlines()[-1].split())
+    assert "legato.cli.main" in loaded
+    assert not loaded & {"lmdb", "uvloop", "pyspark", "pyarrow", "cproton"}

@@ -1,0 +1,28 @@
+"""A small run of the main job with real processes and a real SIGKILL, judged without Spark."""
+
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+from rich.console import Console
+
+from legato.demo.options import DemoOptions, prepare_directory
+from legato.demo.records import departure_of, load_flights
+from legato.demo.run import Run, records_directory
+
+FLIGHTS = 20_000
+
+
+def test_after_a_kill_every_flight_has_exactly_one_record_and_it_is_right(tmp_path: Path) -> None:
+    options = DemoOptions(flights=FLIGHTS, kills=1, out=tmp_path / "out")
+    prepare_directory(options.out)
+    with (tmp_path / "display").open("w") as screen:
+        result = Run(options, seed=7, console=Console(file=screen)).perform()
+
+    assert result.kills == 1
+    assert result.sent == FLIGHTS
+    assert [takeover.epoch for takeover in result.takeovers] == [2]
+    records = parquet.read_table(records_directory(options.out)).to_pylist()
+    assert sorted(record["id"] for record in records) == list(range(FLIGHTS))
+    computed = {flight.row: departure_of(flight) for flight in load_flights(FLIGHTS)}
+    assert all(record["status"] == computed[record["id"]].status for record in records)
+    assert "SIGKILL" in (tmp_path / "display").read_text()
