@@ -31,6 +31,7 @@ SESSION_WINDOW_FRAMES = 8192
 """Transfers a peer may send per session without hearing from us. The engine counts its window in frames of the largest
 size, and empties it on every call of `receive_data`: a window in bytes would be a window of a few small messages."""
 SESSIONS_MAX = 4095
+AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 
 _DELIVERY, _LINK_FLOW = lib.PN_DELIVERY, lib.PN_LINK_FLOW
 _ABORTED = -11
@@ -49,6 +50,7 @@ _delivery_settled = lib.pn_delivery_settled
 _delivery_tag = lib.pn_delivery_tag
 _link_advance = lib.pn_link_advance
 _link_recv = lib.pn_link_recv
+_transport_pending = lib.pn_transport_pending
 _unpack = ffi.unpack
 _new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
 
@@ -85,6 +87,9 @@ class Connection:
             settings.session_window_bytes, SESSION_WINDOW_FRAMES * settings.max_frame_bytes
         )
         self._freed = False
+        self._greeted = False
+        self._greeting = b""
+        self._outbox: list[bytes] = []
         self._sessions: dict[Any, Session] = {}
         self._links: dict[Any, Link] = {}
         self._deliveries: dict[Any, tuple[Link, int, Any]] = {}
@@ -122,6 +127,11 @@ class Connection:
         """
         if self.closed:
             return []
+        if not self._greeted:
+            self._greeting += data
+            data = self._check_greeting()
+            if self.closed:
+                return [Closed("amqp:connection:framing-error", "the peer does not speak AMQP 1.0", False)]
         transport = self._transport
         size = len(data)
         if size:
@@ -134,6 +144,19 @@ class Connection:
                 offset += taken
         return self._take_events()
 
+    def _check_greeting(self) -> bytes:
+        """What may be fed to the engine, which would also speak SASL and TLS if the peer began with that."""
+        greeting = self._greeting
+        if greeting[: len(AMQP_HEADER)] != AMQP_HEADER[: len(greeting)]:
+            self._forget_all()
+            self.closing = self.closed = True
+            return b""
+        if len(greeting) < len(AMQP_HEADER):
+            return b""
+        self._greeted = True
+        self._greeting = b""
+        return greeting
+
     def receive_eof(self) -> list[Event]:
         """The socket reached its end: returns the last events."""
         if self.closed:
@@ -145,18 +168,20 @@ class Connection:
         """Everything that is to be written to the socket, empty if nothing is."""
         if self._freed:
             return b""
+        self._produce()
+        parts, self._outbox = self._outbox, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _produce(self) -> None:
+        """Let the engine write what it has: it writes attaches before detaches, whatever the order of the calls."""
         transport = self._transport
-        pending = lib.pn_transport_pending(transport)
-        if pending <= 0:
-            return b""
-        parts = []
+        pending = _transport_pending(transport)
         while pending > 0:
             buffer = _new_uncleared("char[]", pending)
             lib.pn_transport_peek(transport, buffer, pending)
-            parts.append(_unpack(buffer, pending))
+            self._outbox.append(_unpack(buffer, pending))
             lib.pn_transport_pop(transport, pending)
-            pending = lib.pn_transport_pending(transport)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            pending = _transport_pending(transport)
 
     def tick(self, now_ms: int) -> int:
         """Let heartbeats and time-outs happen; call after every input and at the deadline, then send.

@@ -196,6 +196,7 @@ class Link:
         self._forget()
         write_condition(lib.pn_link_condition(self._pn), condition, description)
         lib.pn_link_close(self._pn)
+        self.connection._produce()
         if self.remote_detached:
             self._free()
 
@@ -205,6 +206,7 @@ class Link:
             return
         self._forget()
         lib.pn_link_detach(self._pn)
+        self.connection._produce()
         if self.remote_detached:
             self._free()
 

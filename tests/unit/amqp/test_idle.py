@@ -1,0 +1,57 @@
+"""Heartbeats and time-outs, by a clock of the test (AMQP.md C8)."""
+
+from __future__ import annotations
+
+from legato.amqp.events import Closed
+from tests.unit.amqp.pair import Pair, of
+
+EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
+
+
+def test_nothing_is_due_before_the_connection_is_open() -> None:
+    pair = Pair()
+    assert pair.server.tick(1000) == 0
+    pair.free()
+
+
+def test_a_silent_peer_is_closed_at_the_deadline() -> None:
+    pair = Pair(server={"idle_timeout_ms": 4000}).opened()
+    assert pair.server.tick(1000) > 0
+    assert not pair.server.closed
+    pair.server.tick(4999)
+    assert not pair.server.closed
+    pair.server.tick(5001)
+    assert pair.server.closed
+    (closed,) = pair.server.take_events()
+    assert isinstance(closed, Closed)
+    assert (closed.condition, closed.clean) == ("amqp:resource-limit-exceeded", False)
+    assert b"idle-timeout" in pair.server.data_to_send()
+    pair.free()
+
+
+def test_heartbeats_keep_a_connection_open() -> None:
+    pair = Pair(server={"idle_timeout_ms": 4000}).opened()
+    now_ms = 1000
+    heartbeats = 0
+    pair.server.tick(now_ms)
+    deadline_ms = pair.client.tick(now_ms)
+    while now_ms < 60_000:
+        assert deadline_ms > now_ms
+        now_ms = deadline_ms
+        deadline_ms = pair.client.tick(now_ms)
+        data = pair.client.data_to_send()
+        heartbeats += data == EMPTY_FRAME
+        assert pair.server.receive_data(data) == []
+        pair.server.tick(now_ms)
+    assert not pair.server.closed
+    assert heartbeats > 20
+    pair.free()
+
+
+def test_the_peer_is_told_of_the_timeout() -> None:
+    pair = Pair(server={"idle_timeout_ms": 4000}).opened()
+    pair.server.tick(1)
+    pair.server.tick(10_000)
+    events, _ = pair.exchange()
+    assert [event.condition for event in of(events, Closed)] == ["amqp:resource-limit-exceeded"]
+    pair.free()
