@@ -24,7 +24,11 @@ BATCH_FACTS_MAX = 20_000
 """A commit never holds more facts than this, nor more bytes than the next: it bounds latency and memory."""
 BATCH_BYTES_MAX = 16 << 20
 
-DISPATCH_MARK_STEP = 1_000
+DELIVERY_BYTES_IN_ONE_GO = 4 << 20
+"""A consumer is given no more before its socket has taken that: large messages must not pile up in memory."""
+
+TRANSACTION_BYTES_MAX = 256 << 20
+"""What a transaction may send: it is kept in memory until it commits."""
 OUTCOME_RETENTION_S = 24 * 3600
 PRODUCER_RETENTION_S = 24 * 3600
 STORE_MAP_BYTES_DEFAULT = 1 << 40

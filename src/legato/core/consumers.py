@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from legato import limits
+
 if TYPE_CHECKING:
     from legato.core.message import Message
     from legato.core.queues import Queue
@@ -27,6 +29,7 @@ class Consumer:
         "port",
         "queue",
         "reports_presented",
+        "unsent_bytes",
         "unsettled",
     )
 
@@ -39,6 +42,8 @@ class Consumer:
         self.credit = 0
         self.draining = False
         self.blocked = False
+        self.unsent_bytes = 0
+        """Given since its socket was last known to take more."""
         self.unsettled: dict[int, Message] = {}
         self.first: deque[Message] = deque()
         """Messages its application already holds (names.HELD): they come before all others."""
@@ -46,7 +51,7 @@ class Consumer:
     @property
     def ready(self) -> bool:
         """Whether it can be given a message now."""
-        return self.credit > 0 and not self.blocked
+        return self.credit > 0 and not self.blocked and self.unsent_bytes < limits.DELIVERY_BYTES_IN_ONE_GO
 
 
 class Browser:

@@ -91,6 +91,13 @@ class Consuming(State):
         if not blocked:
             self._dispatch(consumer.queue, now_us)
 
+    def resume(self, consumer: Consumer, now_us: int) -> None:
+        """The consumer's socket took what it was given."""
+        if consumer.unsent_bytes:
+            consumer.unsent_bytes = 0
+            self._refresh(consumer)
+            self._dispatch(consumer.queue, now_us)
+
     def _refresh(self, consumer: Consumer) -> None:
         ring = consumer.queue.ring
         if consumer.ready:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from legato import limits
 from legato.core.consumers import Browser, Consumer
-from legato.core.effects import Deliver, Drained, Effect, Show
+from legato.core.effects import Deliver, Drained, Effect, Paced, Show
 from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.records import Archive
@@ -21,9 +21,9 @@ def dispatch(queue: Queue, archive: Archive, now_us: int, effects: list[Effect])
     given: dict[Consumer, list[Message]] = {}
     passed_over: list[Message] = []
     for consumer in [consumer for consumer in ring if consumer.first]:
-        while consumer.first and consumer.credit:
+        while consumer.first and consumer.ready:
             _give(consumer, consumer.first.popleft(), archive, now_us, given)
-        if consumer.credit == 0:
+        if not consumer.ready:
             ring.remove(consumer)
     while ring:
         if len(ring) == 1 and queue.ready and not queue.returned and _give_run(queue, ring[0], now_us, given):
@@ -45,16 +45,20 @@ def dispatch(queue: Queue, archive: Archive, now_us: int, effects: list[Effect])
                 continue
             consumer = taker
         _give(consumer, message, archive, now_us, given)
-        if consumer.credit == 0:
+        if not consumer.ready:
             ring.remove(consumer)
         elif len(ring) > 1:
             ring.rotate(-1)
     for message in passed_over:
         queue.put_back(message)
-    effects.extend(Deliver(consumer, messages) for consumer, messages in given.items() if messages)
+    for consumer, messages in given.items():
+        if messages:
+            effects.append(Deliver(consumer, messages))
+            if consumer.unsent_bytes >= limits.DELIVERY_BYTES_IN_ONE_GO:
+                effects.append(Paced(consumer))
     if not blocked_by_mark:
         for consumer in queue.consumers:
-            if consumer.draining:
+            if consumer.draining and (consumer.ready or not consumer.credit):
                 _drained(consumer, effects)
     return blocked_by_mark
 
@@ -68,6 +72,7 @@ def _give(
     message.delivered_us = now_us
     consumer.unsettled[message.seq] = message
     consumer.credit -= 1
+    consumer.unsent_bytes += message.size
     if consumer in given:
         given[consumer].append(message)
     else:
@@ -76,10 +81,12 @@ def _give(
 
 def _give_run(queue: Queue, consumer: Consumer, now_us: int, given: dict[Consumer, list[Message]]) -> bool:
     """The common case in one tight loop: one consumer, nothing returned. Whether anything was given."""
-    ready, unsettled, mark, credit, taken_bytes = queue.ready, consumer.unsettled, queue.mark, consumer.credit, 0
+    ready, unsettled, mark, credit = queue.ready, consumer.unsettled, queue.mark, consumer.credit
+    room_bytes = limits.DELIVERY_BYTES_IN_ONE_GO - consumer.unsent_bytes
+    taken_bytes = 0
     messages = given.setdefault(consumer, [])
     before = len(messages)
-    while credit and ready:
+    while credit and ready and taken_bytes < room_bytes:
         message = ready[0]
         if message.seq > mark or message.excluded is not None:
             break
@@ -92,7 +99,8 @@ def _give_run(queue: Queue, consumer: Consumer, now_us: int, given: dict[Consume
         messages.append(message)
     queue.window_bytes -= taken_bytes
     consumer.credit = credit
-    if credit == 0:
+    consumer.unsent_bytes += taken_bytes
+    if not consumer.ready:
         queue.ring.remove(consumer)
     return len(messages) > before
 

@@ -21,6 +21,12 @@ class Deliver(Effect):
     messages: list[Message]
 
 
+class Paced(Effect):
+    """The consumer was given as much as may wait for its socket: say `resume` when that was taken."""
+
+    consumer: Consumer
+
+
 class Show(Effect):
     """Send copies of these messages to the browser, settled."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from legato import limits
 from legato.core.consumers import Consumer
 from legato.core.effects import Discharged, DischargeRefused
 from legato.core.facts import MessageReturned, MessageStored, TransactionCommitted, TransactionRolledBack
@@ -25,11 +26,12 @@ class Transaction:
     `failed` is the reason why it can only roll back, once there is one.
     """
 
-    __slots__ = ("consumed", "failed", "id", "owner", "sends")
+    __slots__ = ("bytes", "consumed", "failed", "id", "owner", "sends")
 
     def __init__(self, txn_id: bytes, owner: Any) -> None:
         self.id = txn_id
         self.owner = owner
+        self.bytes = 0
         self.sends: list[tuple[Queue, bytes, str]] = []
         self.consumed: list[tuple[Consumer, Message]] = []
         self.failed: str | None = None
@@ -63,7 +65,12 @@ class Transactions(Settling):
 
     def publish_in(self, transaction: Transaction, queue: Queue, body: bytes, message_id: str) -> None:
         """Publish at commit."""
-        transaction.sends.append((queue, body, message_id))
+        transaction.bytes += len(body)
+        if transaction.bytes > limits.TRANSACTION_BYTES_MAX:
+            transaction.failed = f"it sends more than {limits.TRANSACTION_BYTES_MAX >> 20} MiB; commit more often"
+            transaction.sends.clear()
+        else:
+            transaction.sends.append((queue, body, message_id))
 
     def acknowledge_in(self, transaction: Transaction, consumer: Consumer, message: Message) -> bool:
         """Consume at commit; until then the message is the transaction's."""

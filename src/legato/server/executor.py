@@ -17,6 +17,7 @@ from legato.core.effects import (
     DischargeRefused,
     Drained,
     Effect,
+    Paced,
     Refuse,
     Show,
 )
@@ -34,8 +35,11 @@ class Executor:
 
     def __init__(self) -> None:
         self.touched: set[Peer] = set()
+        self.paced: list[Consumer] = []
+        """Consumers that get more once what they got has left."""
         self._perform: dict[type[Effect], Callable[[Any], None]] = {
             Deliver: self._deliver,
+            Paced: self._paced,
             Show: self._show,
             Drained: self._drained,
             Confirm: self._confirm,
@@ -69,6 +73,9 @@ class Executor:
             message.handle = send(data, _TAG(message.seq), message)
             message.body = None
         self.touched.add(outlet.peer)
+
+    def _paced(self, effect: Paced) -> None:
+        self.paced.append(effect.consumer)
 
     def _show(self, effect: Show) -> None:
         outlet: Outlet = effect.browser.port

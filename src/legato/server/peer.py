@@ -93,6 +93,14 @@ class Peer(asyncio.Protocol):
         self.paused = False
         self.service.block(self, False)
 
+    def pause_reading(self, paused: bool) -> None:
+        """Leave what the client sends in its socket, or go on."""
+        if self._transport is not None and not self.ended:
+            if paused:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
     def flush(self) -> None:
         """Write what the engine has to send."""
         if self._transport is None:

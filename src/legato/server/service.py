@@ -70,6 +70,7 @@ class Service:
         self._loop = asyncio.get_running_loop()
         self._writer = GroupWriter(store, self._written)
         self._ticks = 0
+        self._throttled = False
         self._stopped = False
         self._idle = asyncio.Event()
         self._upkeep: asyncio.Future[None] | None = None
@@ -108,6 +109,8 @@ class Service:
         for receiver in peer.receivers:
             if isinstance(receiver, Consumer):
                 self.broker.block(receiver, blocked, now_us)
+                if not blocked:
+                    self.broker.resume(receiver, now_us)
             else:
                 self.broker.block_browser(receiver, blocked)
         self._advance()
@@ -132,6 +135,26 @@ class Service:
         self._executor.perform(self.broker.take_effects())
         self._submit()
         self._executor.flush()
+        if self._executor.paced:
+            paced, self._executor.paced = self._executor.paced, []
+            self._loop.call_soon(self._resume, paced)
+        self._throttle()
+
+    def _resume(self, paced: list[Consumer]) -> None:
+        """Consumers whose sockets took what they were given go on; the others when their sockets say so."""
+        now_us = self._clock.now_us()
+        for consumer in paced:
+            if not consumer.port.peer.paused:
+                self.broker.resume(consumer, now_us)
+        self._advance()
+
+    def _throttle(self) -> None:
+        """Read no more while a whole batch waits behind the one being committed: memory stays bounded."""
+        full = self.broker.tick_is_full
+        if full != self._throttled:
+            self._throttled = full
+            for peer in self.peers:
+                peer.pause_reading(full)
 
     def _submit(self) -> None:
         while not self._stopped and (batch := self.broker.take_batch(self._clock.now_us())) is not None:
