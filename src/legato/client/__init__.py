@@ -1,0 +1,81 @@
+"""The Jakarta Messaging API for Python, over AMQP 1.0, that carries on through the failure of its broker.
+
+from legato.client import ConnectionFactory
+
+with ConnectionFactory("amqp://one:5672,two:5672").create_connection() as connection:
+    session = connection.create_session()
+    orders = session.create_queue("orders")
+    session.create_producer(orders).send(session.create_text_message("one pound of tea"))
+    connection.start()
+    message = session.create_consumer(orders).receive(timeout_s=5)
+    print(message.text)
+"""
+
+from legato.client.browser import QueueBrowser
+from legato.client.connection import Connection, ConnectionFactory, ExceptionListener, FailoverListener
+from legato.client.consumer import MessageConsumer, MessageListener
+from legato.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+from legato.client.failover import FailoverEvent
+from legato.client.messages import BytesMessage, DeliveryMode, Message, TextMessage
+from legato.client.producer import CompletionListener, MessageProducer
+from legato.client.session import Session
+from legato.client.session_state import AcknowledgeMode
+from legato.errors import (
+    ConfigError,
+    IllegalStateError,
+    InvalidClientIDError,
+    InvalidDestinationError,
+    InvalidSelectorError,
+    JMSError,
+    JMSSecurityError,
+    MessageEOFError,
+    MessageFormatError,
+    MessageNotReadableError,
+    MessageNotWriteableError,
+    ResourceAllocationError,
+    SpaceLostError,
+    TransactionInProgressError,
+    TransactionRolledBackError,
+)
+
+AckMode = AcknowledgeMode
+
+__all__ = [
+    "AckMode",
+    "AcknowledgeMode",
+    "BytesMessage",
+    "CompletionListener",
+    "ConfigError",
+    "Connection",
+    "ConnectionFactory",
+    "DeliveryMode",
+    "Destination",
+    "ExceptionListener",
+    "FailoverEvent",
+    "FailoverListener",
+    "IllegalStateError",
+    "InvalidClientIDError",
+    "InvalidDestinationError",
+    "InvalidSelectorError",
+    "JMSError",
+    "JMSSecurityError",
+    "Message",
+    "MessageConsumer",
+    "MessageEOFError",
+    "MessageFormatError",
+    "MessageListener",
+    "MessageNotReadableError",
+    "MessageNotWriteableError",
+    "MessageProducer",
+    "Queue",
+    "QueueBrowser",
+    "ResourceAllocationError",
+    "Session",
+    "SpaceLostError",
+    "TemporaryQueue",
+    "TemporaryTopic",
+    "TextMessage",
+    "Topic",
+    "TransactionInProgressError",
+    "TransactionRolledBackError",
+]

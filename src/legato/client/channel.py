@@ -1,0 +1,247 @@
+"""The I/O thread's half of a session: its AMQP session, its links, and what happens to all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from legato.client.coordinator_end import CoordinatorEnd
+from legato.client.gate import Gate
+from legato.client.receiver_end import ReceiverEnd
+from legato.client.sender_end import SenderEnd
+from legato.client.session_state import AckBatch, AcknowledgeMode, Delivery, Send, Transaction
+from legato.errors import JMSError
+
+if TYPE_CHECKING:
+    from legato.amqp.link import Session as EngineSession
+    from legato.client.browser import BrowserEnd
+    from legato.client.transport import Transport
+
+End = SenderEnd | ReceiverEnd | CoordinatorEnd
+
+
+class Channel:
+    """What a session has on the wire. Only where marked is it called by the application's thread."""
+
+    def __init__(self, transport: Transport, name: str, mode: AcknowledgeMode, first: Transaction | None) -> None:
+        self.transport = transport
+        self.name = name
+        self.mode = mode
+        self.gate = Gate()
+        self.session: EngineSession | None = None
+        self.senders: list[SenderEnd] = []
+        self.receivers: list[ReceiverEnd] = []
+        self.browsers: list[BrowserEnd] = []
+        self.coordinator = None if first is None else CoordinatorEnd(self, f"{name}:coordinator", first)
+        self.closing = False
+        self.closed = False
+        self.error: JMSError | None = None
+
+    # -- called by the application's thread --------------------------------------------------------------
+
+    def wake_sender(self, sender: SenderEnd) -> None:
+        """There is something in `outgoing.waiting`."""
+        if not sender.scheduled:
+            sender.scheduled = True
+            self.transport.post(sender.pump)
+
+    def wake_receiver(self, receiver: ReceiverEnd) -> None:
+        """There is something in `presented` or `accepted`."""
+        if not receiver.scheduled:
+            receiver.scheduled = True
+            self.transport.post(receiver.flush)
+
+    # -- its life ----------------------------------------------------------------------------------------
+
+    @property
+    def flowing(self) -> bool:
+        """Whether messages may come: the connection is started (Jakarta Messaging 6.1.4)."""
+        return self.transport.started and not self.closing
+
+    def begin(self) -> None:
+        """Begin on the transport's present wire, and attach every link."""
+        assert self.transport.wire is not None
+        if self.closed:
+            return
+        self.session = self.transport.wire.engine.begin_session()
+        self.session.context = self
+        for end in self._ends():
+            self.attach(end)
+
+    def _ends(self) -> list[End]:
+        ends: list[End] = [] if self.coordinator is None else [self.coordinator]
+        return [*ends, *self.senders, *self.receivers]
+
+    def attach(self, end: End) -> None:
+        """Attach a link, if there is a wire; if not, that happens with the next one."""
+        if self.session is not None:
+            self.transport.awaits(end)
+            end.attach()
+
+    def add_sender(self, sender: SenderEnd) -> None:
+        """A producer was created."""
+        self.senders.append(sender)
+        self.attach(sender)
+
+    def add_receiver(self, receiver: ReceiverEnd) -> None:
+        """A consumer was created."""
+        self.receivers.append(receiver)
+        self.attach(receiver)
+
+    def forget_sender(self, sender: SenderEnd) -> None:
+        """A producer's link is closed."""
+        if sender in self.senders:
+            self.senders.remove(sender)
+        self._end_when_done()
+
+    def forget_receiver(self, receiver: ReceiverEnd) -> None:
+        """A consumer's link is closed."""
+        if receiver in self.receivers:
+            self.receivers.remove(receiver)
+        self._end_when_done()
+
+    def add_browser(self, browser: BrowserEnd) -> None:
+        """A browser was created."""
+        self.browsers.append(browser)
+        browser.attach()
+
+    def forget_browser(self, browser: BrowserEnd) -> None:
+        """A browser's link is closed."""
+        if browser in self.browsers:
+            self.browsers.remove(browser)
+
+    def connection_lost(self, cause: JMSError) -> tuple[int, int]:
+        """The wire is gone; returns how many sends will be repeated, and how many transactions were aborted."""
+        self.session = None
+        if self.coordinator is not None:
+            self.coordinator.attached = False
+        with_application = [delivery for receiver in list(self.receivers) for delivery in receiver.connection_lost()]
+        for browser in self.browsers:
+            browser.connection_lost()
+        resent = sum(sender.connection_lost() for sender in list(self.senders))
+        aborted = 0
+        if self.coordinator is not None:
+            aborted = self.coordinator.connection_lost(cause, application_has_messages=bool(with_application))
+        self._end_when_done()
+        self.touch()
+        return resent, aborted
+
+    def restored(self, end: End) -> None:
+        """A link is attached again, or never will be."""
+        self.transport.restored(end)
+
+    def fail(self, error: JMSError) -> None:
+        """The session cannot go on; every call on it says why."""
+        if self.error is None:
+            self.error = error
+            for sender in list(self.senders):
+                sender.fail(error)
+            self.report(error)
+        self.touch()
+
+    def close(self) -> None:
+        """Close all links in good order, then the session."""
+        self.closing = True
+        for sender in list(self.senders):
+            sender.close()
+        for receiver in list(self.receivers):
+            receiver.close()
+        self._end_when_done()
+
+    def abandon(self, error: JMSError) -> None:
+        """The connection is gone for good: whatever waits hears so."""
+        self.fail_quietly(error)
+        self.closed = True
+        self.touch()
+
+    def fail_quietly(self, error: JMSError) -> None:
+        """As `fail`, but the exception listener is told by somebody else."""
+        self.error = self.error or error
+        for sender in list(self.senders):
+            sender.ready = False
+            sender.fail(error)
+
+    def _end_when_done(self) -> None:
+        if not self.closing or self.closed or self.senders or self.receivers:
+            return
+        self.closed = True
+        session, self.session = self.session, None
+        if session is not None:
+            session.close()
+        self.transport.forget(self)
+        self.touch()
+
+    # -- together ----------------------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Something changed that the application's thread may wait for."""
+        self.transport.touched.add(self.gate)
+
+    def report(self, error: JMSError) -> None:
+        """Tell the connection's exception listener."""
+        self.transport.report(error)
+
+    def complete(self, send: Send) -> None:
+        """Call a send's completion listener, in the thread for that."""
+        self.transport.completed.append(send)
+
+    def grant(self) -> None:
+        """Let messages come."""
+        for receiver in self.receivers:
+            receiver.grant()
+
+    def flush_receivers(self) -> None:
+        """State all that the application's thread asked for so far."""
+        for receiver in list(self.receivers):
+            receiver.flush()
+
+    def pump_senders(self) -> None:
+        """Send what can be sent."""
+        for sender in list(self.senders):
+            sender.pump()
+
+    def has_waiting_sends(self) -> bool:
+        """Whether sends are not on the wire yet."""
+        return any(sender.outgoing.waiting for sender in self.senders)
+
+    def quiesce(self, then: Callable[[], None]) -> None:
+        """Stop the flow of messages, then call `then`; `grant` lets it flow again."""
+        waiting = len(self.receivers)
+        if not waiting:
+            then()
+            return
+
+        def one_drained() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not waiting:
+                then()
+
+        for receiver in list(self.receivers):
+            receiver.drain(one_drained)
+
+    def give_back(self, failed: list[Delivery]) -> None:
+        """Return messages in order: those that the application has had, and those it has not."""
+        for receiver in self.receivers:
+            receiver.give_back([delivery for delivery in failed if delivery.consumer is receiver])
+
+    # -- what the application asks for -------------------------------------------------------------------
+
+    def acknowledge(self, batch: AckBatch) -> None:
+        """`Message.acknowledge()`: the batch is done when its `open` is 0."""
+        self.flush_receivers()
+        for delivery in batch.deliveries:
+            delivery.consumer.accept_for(delivery, batch)
+        self.touch()
+
+    def recover(self, batch: AckBatch) -> None:
+        """`Session.recover()`: the batch is done when its `open` is 0."""
+        self.flush_receivers()
+
+        def give_back() -> None:
+            self.give_back(batch.deliveries)
+            batch.open = 0
+            self.grant()
+            self.touch()
+
+        self.quiesce(give_back)

@@ -1,0 +1,47 @@
+"""AMQP error conditions as the errors that applications know (AMQP.md A1.8, A10)."""
+
+from __future__ import annotations
+
+from legato.errors import (
+    InvalidClientIDError,
+    InvalidDestinationError,
+    InvalidSelectorError,
+    JMSError,
+    JMSSecurityError,
+    ResourceAllocationError,
+    TransactionRolledBackError,
+)
+
+UNBLOCKED = "UNBLOCKED"
+"""`JMSError.code` of a call that was released because the connection is gone for good (CONTRACT E11)."""
+
+_CLASSES: dict[str, type[JMSError]] = {
+    "amqp:unauthorized-access": JMSSecurityError,
+    "amqp:resource-limit-exceeded": ResourceAllocationError,
+    "amqp:not-found": InvalidDestinationError,
+    "amqp:resource-deleted": InvalidDestinationError,
+    "amqp:transaction:rollback": TransactionRolledBackError,
+    "amqp:transaction:timeout": TransactionRolledBackError,
+}
+_SENTENCES = {
+    "amqp:unauthorized-access": "The broker does not permit this; check the user's name, password and permissions.",
+    "amqp:resource-limit-exceeded": "The broker has no room for this now; let consumers catch up, or try later.",
+    "amqp:not-found": "The broker knows no such destination; check its name.",
+    "amqp:resource-deleted": "The destination was deleted.",
+}
+
+
+def error_of(condition: str, description: str, what: str) -> JMSError:
+    """The error for a condition that the broker gave.
+
+    Args:
+        what: a sentence's beginning that says what failed, such as `The send to orders was refused`.
+    """
+    if condition == "amqp:invalid-field" and "client" in description.lower():
+        kind: type[JMSError] = InvalidClientIDError
+    elif condition == "amqp:invalid-field" and "selector" in description.lower():
+        kind = InvalidSelectorError
+    else:
+        kind = _CLASSES.get(condition, JMSError)
+    reason = description or _SENTENCES.get(condition) or condition or "the broker gave no reason."
+    return kind(f"{what}: {reason}", code=condition or None)

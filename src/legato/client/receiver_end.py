@@ -1,0 +1,279 @@
+"""The I/O thread's half of a consumer: keeps its inbox filled and states what became of each message."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from legato.amqp import names
+from legato.amqp.events import Attached, Detached, Disposition, Flow, Transfer
+from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Outcome, Rejected
+from legato.amqp.terminus import Terminus
+from legato.amqp.types import Array, ULong
+from legato.client.conditions import error_of
+from legato.client.session_state import AckBatch, AcknowledgeMode, Delivery, DeliveryState, Incoming, finish
+from legato.errors import JMSError
+
+if TYPE_CHECKING:
+    from legato.amqp.link import Receiver
+    from legato.client.channel import Channel
+
+HELD_MAX = 16_000
+"""Claims that fit the one frame of an attach; what an application holds beyond that comes again, flagged."""
+
+
+class ReceiverEnd:
+    """One link from a queue, re-attached by its name after a failover.
+
+    The application's thread takes from `incoming.inbox`, appends to `presented` and `accepted`, and calls
+    `Channel.wake_receiver`; all else is the I/O thread's.
+    """
+
+    def __init__(self, channel: Channel, name: str, address: str, prefetch: int) -> None:
+        self.channel = channel
+        self.name = name
+        self.address = address
+        self.prefetch = prefetch
+        self.incoming = Incoming()
+        self.presented: deque[Delivery] = deque()
+        """Handed to the application."""
+        self.accepted: deque[Delivery] = deque()
+        """Done with by the application."""
+        self.scheduled = False
+        """Whether the I/O thread has been told to look at `presented` and `accepted`."""
+        self.link: Receiver | None = None
+        self.attached = False
+        self.ready = False
+        """Whether it was attached once: the destination exists."""
+        self.closing = False
+        self.closed = False
+        self.error: JMSError | None = None
+        self._accepting: dict[int, Delivery] = {}
+        self._drained: list[Callable[[], None]] = []
+
+    # -- its life ----------------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Attach on the channel's present session, claiming what the application still holds."""
+        session = self.channel.session
+        assert session is not None
+        properties: dict[str, object] = {names.REPORTS_PRESENTED: True}
+        held = self.incoming.held()
+        if held:
+            properties[names.HELD] = Array([ULong(seq) for seq in held])
+        self.link = session.receiver(
+            self.name,
+            source=Terminus(address=self.address, capabilities=["queue"]),
+            target=Terminus(address=self.name),
+            properties=properties,
+        )
+        self.link.context = self
+
+    def connection_lost(self) -> list[Delivery]:
+        """The wire is gone; returns the deliveries that the application has."""
+        self.link = None
+        self.attached = False
+        self._accepting.clear()
+        self._run_drained()
+        keeps = self.channel.mode in (AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT)
+        with_application = self.incoming.connection_lost(keep=keeps)
+        self.incoming.forget_beyond(HELD_MAX)
+        self.close_if_asked()
+        return with_application
+
+    def on_attached(self, event: Attached) -> None:
+        """The broker answered; a refusal has no source and is followed by `Detached`."""
+        link = event.link
+        if link.remote_source.kind == "none":
+            return
+        self.attached = True
+        self.ready = True
+        self.incoming.claims_answered(
+            link.remote_properties.get(names.HELD_COUNT, None if self.incoming.outstanding else 0),
+            link.remote_properties.get(names.ELSEWHERE) or (),
+        )
+        self.channel.restored(self)
+        self.channel.touch()
+        self.grant()
+        self.close_if_asked()
+
+    def on_detached(self, event: Detached) -> None:
+        """The broker closed the link, or confirms that we did."""
+        link, self.link, self.attached = self.link, None, False
+        if self.closing:
+            self._close_done()
+            return
+        if link is not None:
+            link.close()
+        told = self.ready
+        self.error = error_of(
+            event.condition, event.description, f"The consumer of {self.address} was closed by the broker"
+        )
+        self._close_done()
+        self.channel.restored(self)
+        if told:
+            self.channel.report(self.error)
+
+    def close(self) -> None:
+        """Close once all that was accepted is confirmed; the rest goes back to the queue."""
+        self.flush()
+        self.closing = True
+        self._detach_when_done()
+
+    def _detach_when_done(self) -> None:
+        if any(delivery.state is DeliveryState.ACCEPTING for delivery in self.incoming.outstanding.values()):
+            return
+        coordinator = self.channel.coordinator
+        if coordinator is not None and coordinator.holds_for(self):
+            return
+        if self.link is None:
+            self._close_done()
+        elif self.attached:
+            self.attached = False
+            self.link.close()
+
+    def _close_done(self) -> None:
+        self.closed = True
+        self._accepting.clear()
+        self._run_drained()
+        for delivery in self.incoming.outstanding.values():
+            finish(delivery, DeliveryState.RETURNED)
+        self.incoming.outstanding.clear()
+        self.incoming.inbox.clear()
+        self.channel.forget_receiver(self)
+        self.channel.touch()
+
+    def close_if_asked(self) -> None:
+        """Something that `close` waits for has happened."""
+        if self.closing and not self.closed:
+            self._detach_when_done()
+
+    # -- messages ----------------------------------------------------------------------------------------
+
+    def grant(self) -> None:
+        """Give credit in lumps, so that no more than `prefetch` messages wait here."""
+        link = self.link
+        if link is None or not self.attached or self._drained or not self.channel.flowing:
+            return
+        space = self.prefetch - link.credit - len(self.incoming.inbox)
+        if space > 0 and (space * 2 >= self.prefetch or link.credit == 0):
+            link.add_credit(space)
+
+    def on_transfer(self, event: Transfer) -> None:
+        """A message came."""
+        known = self.incoming.arrived(self, event.delivery, event.tag, event.data, settled=event.settled)
+        if known is not None:
+            if known.state is DeliveryState.ACCEPTING:
+                self._state_accepted(known)
+            self.incoming.claims_came()
+        self.channel.touch()
+        link = self.link
+        if self._drained and link is not None and link.credit == 0:
+            self._run_drained()
+
+    def flush(self) -> None:
+        """State what the application's thread has put into `presented` and `accepted` since the last time."""
+        self.scheduled = False
+        channel = self.channel
+        presented = self.presented
+        while presented:
+            delivery = presented.popleft()
+            if delivery.state is not DeliveryState.HERE:
+                continue
+            if channel.coordinator is not None:
+                channel.coordinator.take(self, delivery)
+            else:
+                self.present(delivery)
+        accepted = self.accepted
+        if channel.mode is AcknowledgeMode.DUPS_OK:
+            while accepted:
+                self.settle(accepted.popleft(), ACCEPTED, DeliveryState.ACKNOWLEDGED)
+        else:
+            while accepted:
+                self.accept(accepted.popleft())
+        self.grant()
+
+    def present(self, delivery: Delivery) -> None:
+        """Say that the application has a message now (promise 4)."""
+        if delivery.link == self.incoming.link and self.link is not None:
+            self.link.update(delivery.handle, RECEIVED)
+
+    def accept(self, delivery: Delivery) -> None:
+        """Acknowledge a message and ask to be told when that is durable."""
+        if delivery.state is DeliveryState.HERE:
+            delivery.state = DeliveryState.ACCEPTING
+            if delivery.link == self.incoming.link and self.link is not None:
+                self._state_accepted(delivery)
+
+    def accept_for(self, delivery: Delivery, batch: AckBatch) -> None:
+        """Acknowledge a message on behalf of `Message.acknowledge()`."""
+        if delivery.state is DeliveryState.HERE:
+            delivery.batch = batch
+            self.accept(delivery)
+        else:
+            batch.open -= 1
+
+    def _state_accepted(self, delivery: Delivery) -> None:
+        assert self.link is not None
+        self._accepting[delivery.handle] = delivery
+        self.link.update(delivery.handle, ACCEPTED)
+
+    def settle(self, delivery: Delivery, outcome: Outcome, state: DeliveryState) -> None:
+        """State an outcome that needs no confirmation; afterwards we know nothing of the delivery."""
+        if delivery.state is not DeliveryState.HERE:
+            return
+        self.incoming.outstanding.pop(delivery.tag, None)
+        if delivery.link == self.incoming.link and self.link is not None:
+            self.link.settle(delivery.handle, outcome)
+        finish(delivery, state)
+
+    def on_disposition(self, event: Disposition) -> None:
+        """The broker settled a delivery that we accepted."""
+        delivery = self._accepting.pop(event.context, None)
+        if delivery is None:
+            return
+        outcome = event.outcome
+        state = DeliveryState.ACKNOWLEDGED
+        if isinstance(outcome, Rejected) and outcome.condition != names.ALREADY_ACKNOWLEDGED:
+            state = DeliveryState.ELSEWHERE
+        self.incoming.outstanding.pop(delivery.tag, None)
+        finish(delivery, state)
+        if delivery.batch is not None:
+            self.channel.touch()
+        self.close_if_asked()
+
+    # -- giving back -------------------------------------------------------------------------------------
+
+    def drain(self, then: Callable[[], None]) -> None:
+        """Call `then` once nothing more can come until credit is granted again."""
+        self._drained.append(then)
+        if self.link is None or not self.attached or not self.link.drain():
+            self._run_drained()
+
+    def probe(self, answered: Callable[[], None]) -> None:
+        """Call `answered` once everything that the broker has for us now is here."""
+
+        def drained() -> None:
+            answered()
+            self.grant()
+            self.channel.touch()
+
+        self.drain(drained)
+
+    def on_flow(self, event: Flow) -> None:
+        """The broker gave the rest of the credit back."""
+        self._run_drained()
+
+    def _run_drained(self) -> None:
+        waiting, self._drained = self._drained, []
+        for then in waiting:
+            then()
+
+    def give_back(self, failed: list[Delivery]) -> None:
+        """Return `failed`, which the application has had, and all that it has not had yet, in their order."""
+        for delivery in failed:
+            self.settle(delivery, DELIVERY_FAILED, DeliveryState.RETURNED)
+        inbox = self.incoming.inbox
+        while inbox:
+            self.settle(inbox.popleft(), RELEASED, DeliveryState.RETURNED)

@@ -1,0 +1,199 @@
+"""The I/O thread's half of a producer: moves its sends onto the wire and hears what became of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from legato.amqp import names
+from legato.amqp.events import Attached, Detached, Disposition, Flow
+from legato.amqp.outcomes import Accepted, Modified, Outcome, Rejected, Released, Transactional
+from legato.amqp.terminus import Terminus
+from legato.client.conditions import error_of
+from legato.client.session_state import Outgoing, Send
+from legato.errors import JMSError
+
+if TYPE_CHECKING:
+    from legato.amqp.link import Sender
+    from legato.client.channel import Channel
+
+
+class SenderEnd:
+    """One link towards a destination, re-attached by its name after a failover.
+
+    The application's thread appends to `outgoing.waiting` and calls `Channel.wake_sender`; all else is for the I/O thread.
+    """
+
+    def __init__(self, channel: Channel, name: str, address: str, capability: str) -> None:
+        self.channel = channel
+        self.name = name
+        self.address = address
+        self.capability = capability
+        self.outgoing = Outgoing()
+        self.link: Sender | None = None
+        self.scheduled = False
+        """Whether the I/O thread has been told to look at `outgoing.waiting`."""
+        self.attached = False
+        self.ready = False
+        """Whether it was attached once: the destination exists."""
+        self.closing = False
+        self.closed = False
+        self.error: JMSError | None = None
+
+    def attach(self) -> None:
+        """Attach on the channel's present session."""
+        session = self.channel.session
+        assert session is not None
+        self.link = session.sender(
+            self.name,
+            source=Terminus(address=self.name),
+            target=Terminus(address=self.address, capabilities=[self.capability]),
+            properties={names.PRODUCER_ID: self.name},
+        )
+        self.link.context = self
+
+    def connection_lost(self) -> int:
+        """The wire is gone: what is unconfirmed waits again. Returns how many sends that are."""
+        self.link = None
+        self.attached = False
+        if self.closing and not self.outgoing.waiting and not self.outgoing.unconfirmed:
+            self._close_done()
+        return self.outgoing.connection_lost()
+
+    def on_attached(self, event: Attached) -> None:
+        """The broker answered; a refusal has no target and is followed by `Detached`."""
+        link = event.link
+        if link.remote_target is None or link.remote_target.kind == "none":
+            return
+        self.attached = True
+        self.ready = True
+        self.channel.restored(self)
+        self.pump()
+
+    def on_detached(self, event: Detached) -> None:
+        """The broker closed the link, or confirms that we did."""
+        link, self.link, self.attached = self.link, None, False
+        if self.closing:
+            self._close_done()
+            return
+        if link is not None:
+            link.close()
+        self.fail(
+            error_of(event.condition, event.description, f"The producer for {self.address} was closed by the broker")
+        )
+        self.channel.restored(self)
+
+    def fail(self, error: JMSError) -> None:
+        """It will not come back: everything that waits hears so."""
+        told = self.error is None and self.ready
+        self.error = error
+        self.closed = True
+        for send in [*self.outgoing.unconfirmed.values(), *self.outgoing.waiting]:
+            self.finish(send, error)
+        self.outgoing.unconfirmed.clear()
+        self.outgoing.waiting.clear()
+        self.channel.touch()
+        if told:
+            self.channel.report(error)
+
+    def on_flow(self, event: Flow) -> None:
+        """Credit came, or the broker wants it back."""
+        self.pump()
+
+    def pump(self) -> None:
+        """Put on the wire what credit allows."""
+        self.scheduled = False
+        link = self.link
+        if link is None or not self.attached:
+            if self.closed:
+                self._refuse_waiting()
+            return
+        waiting = self.outgoing.waiting
+        unconfirmed = self.outgoing.unconfirmed
+        credit = link.credit
+        while credit > 0 and waiting:
+            send = waiting[0]
+            transaction = send.transaction
+            txn_id: bytes | None = None
+            if transaction is not None:
+                if transaction.doomed or transaction.outcome is not None:
+                    waiting.popleft()
+                    self.finish(send, transaction.failure)
+                    continue
+                txn_id = transaction.id
+                if txn_id is None:
+                    break
+            waiting.popleft()
+            unconfirmed[send.number] = send
+            link.send(send.data, send.number.to_bytes(8, "big"), send, txn_id=txn_id)
+            credit -= 1
+        if link.draining:
+            link.drained()
+        self.channel.touch()
+        if self.channel.coordinator is not None:
+            self.channel.coordinator.pump()
+        if self.closing:
+            self._detach_when_done()
+
+    def on_disposition(self, event: Disposition) -> None:
+        """The broker decided about a send."""
+        send: Send = event.context
+        outcome = event.outcome
+        if isinstance(outcome, Transactional):
+            outcome = outcome.outcome
+        self.outgoing.unconfirmed.pop(send.number, None)
+        if type(outcome) is Accepted:
+            error = None
+        else:
+            error = self._error_of(outcome)
+            if send.transaction is not None:
+                send.transaction.failure = send.transaction.failure or error
+        self.finish(send, error)
+        if self.closing:
+            self._detach_when_done()
+
+    def _error_of(self, outcome: Outcome | None) -> JMSError:
+        what = f"The message for {self.address} was refused"
+        match outcome:
+            case Rejected(condition=condition, description=description):
+                return error_of(condition, description, what)
+            case Released():
+                return JMSError(f"{what}: the broker released it; it was not stored.", code="released")
+            case Modified():
+                return JMSError(f"{what}: the broker could not deliver it; it was not stored.", code="modified")
+        return JMSError(f"{what}: the broker settled it without an outcome.")
+
+    def finish(self, send: Send, error: JMSError | None) -> None:
+        """The last word on a send; later ones do not count."""
+        if send.done:
+            return
+        send.error = error
+        send.done = True
+        self.channel.touch()
+        if send.completion is not None:
+            self.channel.complete(send)
+        elif error is not None and not send.watched:
+            self.channel.report(error)
+
+    def _refuse_waiting(self) -> None:
+        error = self.error or JMSError(f"The producer for {self.address} is closed; the message was not sent.")
+        while self.outgoing.waiting:
+            self.finish(self.outgoing.waiting.popleft(), error)
+
+    def close(self) -> None:
+        """Close once everything is confirmed; the broker then forgets the numbers."""
+        self.closing = True
+        self._detach_when_done()
+
+    def _detach_when_done(self) -> None:
+        if self.outgoing.waiting or self.outgoing.unconfirmed:
+            return
+        if self.link is None:
+            self._close_done()
+        elif self.attached:
+            self.attached = False
+            self.link.close()
+
+    def _close_done(self) -> None:
+        self.closed = True
+        self.channel.forget_sender(self)
+        self.channel.touch()

@@ -1,0 +1,375 @@
+"""JMS messages to AMQP's sections and back (AMQP.md A9). Pure, and the only part of the client that knows both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from legato.amqp.codec import (
+    decode_value,
+    encode_binary,
+    encode_compound,
+    encode_string,
+    encode_symbol,
+    encode_uint,
+    encode_value,
+    skip_value,
+)
+from legato.amqp.header import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    Header,
+    encode_header,
+    header_of,
+    section_at,
+)
+from legato.amqp.message import decode_message
+from legato.amqp.names import REDELIVERED
+from legato.amqp.types import Byte, Int, ULong
+from legato.client.destinations import Destination, DestinationKind, destination_of
+from legato.client.messages import BytesMessage, DeliveryMode, Message, TextMessage
+from legato.errors import MessageFormatError, ProtocolError
+
+MESSAGE_TYPE = "x-opt-jms-msg-type"
+DESTINATION_KIND = "x-opt-jms-dest"
+REPLY_TO_KIND = "x-opt-jms-reply-to"
+
+_TYPE_NUMBERS: dict[type[Message], int] = {Message: 0, BytesMessage: 3, TextMessage: 5}
+_CLASSES = {number: kind for kind, number in _TYPE_NUMBERS.items()}
+_NULL = b"\x40"
+_PROPERTIES_PREFIX = b"\x00\x53\x73"
+_VALUE_PREFIX = b"\x00\x53\x77"
+_DATA_PREFIX = b"\x00\x53\x75"
+_CACHE_MAX = 4096
+
+
+# -- sending ---------------------------------------------------------------------------------------------
+
+
+class Envelope:
+    """What a producer's messages to one destination have in common, encoded once."""
+
+    __slots__ = ("_annotations", "_headers", "_to", "destination")
+
+    def __init__(self, destination: Destination) -> None:
+        self.destination = destination
+        self._to = encode_string(destination.name)
+        self._annotations: dict[tuple[type[Message], DestinationKind | None], bytes] = {}
+        self._headers: dict[tuple[int, int, int], bytes] = {}
+
+    def encode(self, message: Message, ttl_ms: int) -> bytes:
+        """Encode a message whose headers are set.
+
+        Raises:
+            MessageFormatError: a header or property is of a type that cannot be sent.
+        """
+        if message._headers_unread:
+            message._read_headers()
+        values = message.__dict__
+        reply_to = values.get("_reply_to")
+        try:
+            parts = [
+                self._header(values["_delivery_mode"], values["_priority"], ttl_ms),
+                self._annotation(type(message), None if reply_to is None else reply_to.kind),
+                self._properties(values, reply_to),
+            ]
+            properties = message._properties
+            if properties:
+                parts.append(_encode_application_properties(properties._values))
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise MessageFormatError(f"The message cannot be sent: {error}.", linked=error) from error
+        parts.append(_encode_body(message))
+        return b"".join(parts)
+
+    def _header(self, mode: int, priority: int, ttl_ms: int) -> bytes:
+        key = (mode, priority, ttl_ms)
+        known = self._headers.get(key)
+        if known is None:
+            known = encode_header(
+                Header(durable=mode == DeliveryMode.PERSISTENT, priority=priority, ttl_ms=ttl_ms or None)
+            )
+            if len(self._headers) < _CACHE_MAX:
+                self._headers[key] = known
+        return known
+
+    def _annotation(self, kind: type[Message], reply_kind: DestinationKind | None) -> bytes:
+        key = (kind, reply_kind)
+        known = self._annotations.get(key)
+        if known is None:
+            items: dict[str, Byte] = {
+                MESSAGE_TYPE: Byte(_type_number(kind)),
+                DESTINATION_KIND: Byte(self.destination.kind),
+            }
+            if reply_kind is not None:
+                items[REPLY_TO_KIND] = Byte(reply_kind)
+            parts = [part for name, value in items.items() for part in (encode_symbol(name), encode_value(value))]
+            known = self._annotations[key] = b"\x00\x53\x72" + encode_compound(0xC1, parts)
+        return known
+
+    def _properties(self, values: dict[str, Any], reply_to: Destination | None) -> bytes:
+        correlation_id = values.get("_correlation_id")
+        expiration = values["_expiration"]
+        kind = values.get("_type")
+        application = values.get("_properties")
+        group_id, group_sequence = (None, None) if application is None else _group_of(application._values)
+        parts = [
+            encode_string(values["_message_id"]),
+            _NULL,
+            self._to,
+            _NULL if kind is None else encode_string(kind),
+            _NULL if reply_to is None else encode_string(reply_to.name),
+            _NULL if correlation_id is None else _encode_id(correlation_id),
+            _NULL,
+            _NULL,
+            b"\x83" + expiration.to_bytes(8, "big") if expiration else _NULL,
+            b"\x83" + values["_timestamp"].to_bytes(8, "big"),
+        ]
+        if group_id is not None or group_sequence is not None:
+            parts.append(_NULL if group_id is None else encode_string(group_id))
+            parts.append(_NULL if group_sequence is None else encode_uint(group_sequence & 0xFFFFFFFF))
+        return _PROPERTIES_PREFIX + encode_compound(0xC0, parts)
+
+
+def _type_number(kind: type[Message]) -> int:
+    for base in kind.__mro__:
+        number = _TYPE_NUMBERS.get(base)
+        if number is not None:
+            return number
+    raise TypeError(f"a {kind.__name__} is no message")
+
+
+def _group_of(properties: dict[str, Any]) -> tuple[str | None, int | None]:
+    return properties.get("JMSXGroupID"), properties.get("JMSXGroupSeq")
+
+
+def _encode_application_properties(items: dict[str, Any]) -> bytes:
+    parts = []
+    for name, value in items.items():
+        if name.startswith("JMSX"):
+            continue
+        parts.append(encode_string(name))
+        # Java reads a small number as an int or a long, a large one only as a long.
+        if type(value) is int and -(1 << 31) <= value < 1 << 31:
+            value = Int(value)
+        parts.append(encode_value(value))
+    return b"\x00\x53\x74" + encode_compound(0xC1, parts) if parts else b""
+
+
+def _encode_body(message: Message) -> bytes:
+    if message._body_unread and isinstance(message._source, Received):
+        return message._source.body_sections()
+    body = message._body_value
+    if isinstance(message, BytesMessage):
+        return _DATA_PREFIX + encode_binary(body)
+    return _VALUE_PREFIX + (_NULL if body is None else encode_string(body) if type(body) is str else encode_value(body))
+
+
+_ID_TYPES: dict[str, Callable[[str], Any]] = {
+    "ID:AMQP_UUID:": UUID,
+    "ID:AMQP_ULONG:": lambda text: ULong(int(text)),
+    "ID:AMQP_BINARY:": bytes.fromhex,
+}
+
+
+def _encode_id(value: str | bytes) -> bytes:
+    if isinstance(value, bytes):
+        return encode_binary(value)
+    for prefix, kind in _ID_TYPES.items():
+        if value.startswith(prefix):
+            return encode_value(kind(value.removeprefix(prefix)))
+    return encode_string(value)
+
+
+# -- receiving -------------------------------------------------------------------------------------------
+
+_SHAPES: dict[bytes, type[Message] | None] = {}
+"""Message classes by their annotations' bytes, which repeat."""
+
+
+def read_message(data: bytes, queue: Destination, acknowledge: Callable[[Message], None]) -> Message:
+    """The message that a broker sent; its parts are decoded when they are asked for.
+
+    Args:
+        queue: where it was received from, for messages that do not say where they were sent.
+        acknowledge: what `Message.acknowledge()` does.
+
+    Raises:
+        ProtocolError: the bytes are no AMQP message.
+    """
+    received = Received(data, queue)
+    message: Message = received.kind().received(received, acknowledge)
+    return message
+
+
+def message_id_of(data: bytes) -> str:
+    """A message's id, for an error's sentence."""
+    message_id: str | None = Received(data, destination_of("")).headers()["message_id"]
+    return message_id or "a message without id"
+
+
+class Received:
+    """A message's bytes and where its sections lie."""
+
+    __slots__ = ("_body_at", "_body_section", "_data", "_places", "_queue")
+
+    def __init__(self, data: bytes, queue: Destination) -> None:
+        self._data = data
+        self._queue = queue
+        self._places: dict[int, tuple[int, int]] = {}
+        self._body_at = size = len(data)
+        self._body_section = 0
+        at = 0
+        try:
+            while at < size:
+                begin = at
+                code, at = (data[at + 2], at + 3) if data[at] == 0 and data[at + 1] == 0x53 else section_at(data, at)
+                if code >= DATA:
+                    self._body_at = begin
+                    self._body_section = code
+                    break
+                constructor = data[at]
+                if constructor == 0xC0 or constructor == 0xC1:
+                    end = at + 2 + data[at + 1]
+                else:
+                    end = skip_value(data, at)
+                self._places[code] = (at, end)
+                at = end
+        except IndexError:
+            raise ProtocolError("a message ends within a section", "amqp:decode-error") from None
+
+    def kind(self) -> type[Message]:
+        """The class of message it is."""
+        place = self._places.get(MESSAGE_ANNOTATIONS)
+        kind = None
+        if place is not None:
+            raw = self._data[place[0] : place[1]]
+            if raw in _SHAPES:
+                kind = _SHAPES[raw]
+            else:
+                kind = _class_of(decode_value(raw)[0])
+                if len(_SHAPES) < _CACHE_MAX:
+                    _SHAPES[raw] = kind
+        return kind or self._guess()
+
+    def _guess(self) -> type[Message]:
+        """The class for a message of a client that knows nothing of JMS."""
+        if self._body_section == DATA:
+            return BytesMessage
+        if self._body_section == VALUE:
+            constructor = self._data[self._body_at + 3]
+            if constructor in (0xA1, 0xB1):
+                return TextMessage
+            if constructor in (0xA0, 0xB0):
+                return BytesMessage
+        return Message
+
+    def body_sections(self) -> bytes:
+        """The body as it came, to be sent on."""
+        return self._data[self._body_at :] or _VALUE_PREFIX + _NULL
+
+    def body(self) -> Any:
+        """The body's value: what `Message.body` shows."""
+        data = self._data
+        at = self._body_at + 3
+        section = self._body_section
+        if section == VALUE and data[at - 2] == 0x53:
+            constructor = data[at]
+            if constructor == 0xA1:
+                return data[at + 2 : at + 2 + data[at + 1]].decode()
+            value = decode_value(data, at)[0]
+        elif section == DATA and data[at - 2] == 0x53:
+            value, end = decode_value(data, at)
+            if end < len(data):
+                value = self._compound_body()
+        else:
+            value = self._compound_body()
+        kind = self.kind()
+        if kind is TextMessage and isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        if kind is BytesMessage and not isinstance(value, bytes):
+            return b"" if value is None else str(value).encode()
+        return value
+
+    def _compound_body(self) -> Any:
+        if self._body_section not in (DATA, SEQUENCE, VALUE):
+            return None
+        body = decode_message(self._data[self._body_at :]).body
+        return None if body is None else getattr(body, body.__struct_fields__[0])
+
+    def headers(self) -> dict[str, Any]:
+        """Header values by their attribute names."""
+        header = header_of(self._section(HEADER, list))
+        annotations = self._section(MESSAGE_ANNOTATIONS, dict)
+        flagged = self._section(DELIVERY_ANNOTATIONS, dict).get(REDELIVERED) is True
+        fields = [*self._section(PROPERTIES, list), *[None] * 13]
+        message_id, user_id, to, subject, reply_to, correlation_id = fields[:6]
+        expiry_ms, creation_ms, group_id, group_sequence = fields[8:12]
+        properties = {name: _plain(value) for name, value in self._section(APPLICATION_PROPERTIES, dict).items()}
+        if group_id is not None:
+            properties["JMSXGroupID"] = group_id
+        if group_sequence is not None:
+            properties["JMSXGroupSeq"] = _signed(group_sequence)
+        if user_id is not None:
+            properties["JMSXUserID"] = user_id.decode("utf-8", "replace")
+        properties["JMSXDeliveryCount"] = header.delivery_count + 1
+        return {
+            "message_id": _id_text(message_id),
+            "correlation_id": correlation_id if isinstance(correlation_id, bytes) else _id_text(correlation_id),
+            "reply_to": None if reply_to is None else destination_of(reply_to, annotations.get(REPLY_TO_KIND)),
+            "destination": self._queue if to is None else destination_of(to, annotations.get(DESTINATION_KIND)),
+            "timestamp": int(creation_ms or 0),
+            "expiration": int(expiry_ms or (int(creation_ms) + header.ttl_ms if creation_ms and header.ttl_ms else 0)),
+            "delivery_mode": DeliveryMode.PERSISTENT if header.durable else DeliveryMode.NON_PERSISTENT,
+            "priority": min(header.priority, 9),
+            "type": subject,
+            "redelivered": flagged or header.delivery_count > 0,
+            "delivery_count": header.delivery_count + 1,
+            "properties": properties,
+        }
+
+    def _section(self, code: int, kind: type) -> Any:
+        place = self._places.get(code)
+        if place is None:
+            return kind()
+        value = decode_value(self._data, place[0])[0]
+        if not isinstance(value, kind):
+            raise ProtocolError(f"a section holds a {type(value).__name__}", "amqp:decode-error")
+        return value
+
+
+def _class_of(annotations: Any) -> type[Message] | None:
+    number = annotations.get(MESSAGE_TYPE) if isinstance(annotations, dict) else None
+    return None if number is None else _CLASSES.get(int(number), Message)
+
+
+def _plain(value: Any) -> Any:
+    """A value without AMQP's own type."""
+    if isinstance(value, bool) or value is None:
+        return value
+    for kind in (int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return value
+
+
+def _signed(number: int) -> int:
+    # JMSXGroupSeq is a Java int: -1, which closes a group, crosses as 0xFFFFFFFF.
+    return number - (1 << 32) if number >= 1 << 31 else int(number)
+
+
+def _id_text(value: Any) -> str | None:
+    """An id as a string, spelled as Qpid JMS does for those that are none."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, UUID):
+        return f"ID:AMQP_UUID:{value}"
+    if isinstance(value, bytes):
+        return f"ID:AMQP_BINARY:{value.hex().upper()}"
+    return f"ID:AMQP_ULONG:{int(value)}"

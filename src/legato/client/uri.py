@@ -1,0 +1,211 @@
+"""What a connection URI says: which brokers, as whom, with which options."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterable
+from typing import Any, get_type_hints
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+
+from legato import limits
+from legato.errors import ConfigError
+
+PORT_DEFAULT = 5672
+TLS_PORT_DEFAULT = 5671
+FAILOVER_CONTRACTS = ("legato",)
+"""The personalities of CONTRACT.md's table that this release knows."""
+
+
+class Host(msgspec.Struct, frozen=True):
+    """One broker's address."""
+
+    name: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.name}]:{self.port}" if ":" in self.name else f"{self.name}:{self.port}"
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What may follow the `?` of a URI. Units and bounds are part of the names.
+
+    An attempt is one round through all hosts. The first try after a loss is immediate; before the n-th further round
+    the client waits `reconnect_delay_ms * 2**(n - 1)`, at most `reconnect_delay_max_ms`, less a random part of up to
+    `reconnect_jitter`.
+    """
+
+    reconnect_attempts: int = -1
+    """Rounds after a connection was lost; -1 for ever, 0 never: no failover (CONTRACT E6)."""
+    connect_attempts: int = 8
+    """Rounds for the first connection; -1 for ever."""
+    reconnect_delay_ms: float = 10.0
+    reconnect_delay_max_ms: float = 1000.0
+    reconnect_jitter: float = 0.25
+    connect_timeout_s: float = 5.0
+    """For TCP, TLS, SASL and AMQP's opening together, for each host."""
+    idle_timeout_ms: int = limits.IDLE_TIMEOUT_MS
+    """A broker that is silent for so long counts as lost."""
+    prefetch: int = 1000
+    """Messages a consumer keeps ready ahead of `receive()`."""
+    send_window: int = 4000
+    """Messages a producer holds that are not yet on the wire, before `send()` waits."""
+    client_id: str | None = None
+    vhost: str | None = None
+    """The name of the broker that AMQP's open asks for; the host's name by default."""
+    listener_error: str = "acknowledge"
+    """What to do with a message whose listener raised, in AUTO and DUPS_OK: `acknowledge` (C6) or `redeliver`."""
+    failover_contract: str = "legato"
+    tls_ca_file: str | None = None
+    tls_cert_file: str | None = None
+    tls_key_file: str | None = None
+    tls_verify: bool = True
+
+
+class Uri(msgspec.Struct, frozen=True):
+    """A parsed URI."""
+
+    hosts: tuple[Host, ...]
+    user: str | None
+    password: str | None
+    tls: bool
+    options: Options
+
+    def __str__(self) -> str:
+        """The URI without its password, fit for a log."""
+        scheme = "amqps" if self.tls else "amqp"
+        user = f"{self.user}@" if self.user else ""
+        return f"{scheme}://{user}{','.join(map(str, self.hosts))}"
+
+
+def parse_uri(text: str) -> Uri:
+    """Parse `amqp[s]://[user:password@]host[:port][,host[:port]...][?option=value&...]`.
+
+    Raises:
+        ConfigError: it cannot be used; the message names the part and says what is accepted.
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme not in ("amqp", "amqps"):
+        raise ConfigError(
+            f"A connection URI begins with amqp:// or amqps://, such as amqp://localhost:5672; not {_begin(text)!r}."
+        )
+    tls = scheme == "amqps"
+    place, _, query = rest.partition("?")
+    login, at, hosts_text = place.rstrip("/").rpartition("@")
+    user, colon, password = login.partition(":")
+    hosts = tuple(_parse_host(part, tls) for part in hosts_text.split(",") if part.strip())
+    if not hosts:
+        raise ConfigError("The connection URI names no host; write amqp://host:5672 or amqp://one:5672,two:5672.")
+    return Uri(
+        hosts=hosts,
+        user=unquote(user) if at else None,
+        password=unquote(password) if colon else None,
+        tls=tls,
+        options=parse_options(parse_qsl(query, keep_blank_values=True)),
+    )
+
+
+def _begin(text: str) -> str:
+    # What follows may hold a password.
+    return text.partition("@")[0].partition(":")[0][:20]
+
+
+def _parse_host(text: str, tls: bool) -> Host:
+    text = text.strip()
+    default = TLS_PORT_DEFAULT if tls else PORT_DEFAULT
+    if text.startswith("["):
+        name, _, after = text[1:].partition("]")
+        port_text = after.removeprefix(":")
+    else:
+        name, _, port_text = text.partition(":")
+    try:
+        port = int(port_text) if port_text else default
+    except ValueError:
+        port = 0
+    if not name or not 0 < port < 65536:
+        raise ConfigError(f"The host {text!r} is not of the form name:port with a port from 1 to 65535.")
+    return Host(name, port)
+
+
+def _boolean(text: str) -> bool:
+    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    return known[text.lower()]
+
+
+_READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
+    int: (int, "a whole number"),
+    float: (float, "a number"),
+    bool: (_boolean, "true or false"),
+    str: (str, "a text"),
+    str | None: (str, "a text"),
+}
+
+
+def parse_options(pairs: Iterable[tuple[str, Any]]) -> Options:
+    """Options from their names and values, checked; a value is of the option's type or its spelling in a URI.
+
+    Raises:
+        ConfigError: a name is unknown or a value out of range.
+    """
+    types = get_type_hints(Options)
+    values: dict[str, Any] = {}
+    for name, given in pairs:
+        if name not in types:
+            raise ConfigError(f"The connection option {name!r} is unknown; known are {', '.join(sorted(types))}.")
+        read, wanted = _READERS[types[name]]
+        try:
+            values[name] = read(given) if isinstance(given, str) else given
+        except (ValueError, KeyError):
+            raise ConfigError(f"The connection option {name} wants {wanted}, not {given!r}.") from None
+    options = Options(**values)
+    _check(options)
+    return options
+
+
+def _check(options: Options) -> None:
+    ranges: list[tuple[str, float, float]] = [
+        ("reconnect_attempts", -1, float("inf")),
+        ("connect_attempts", -1, float("inf")),
+        ("reconnect_delay_ms", 1, 3_600_000),
+        ("reconnect_delay_max_ms", options.reconnect_delay_ms, 3_600_000),
+        ("reconnect_jitter", 0, 1),
+        ("connect_timeout_s", 0.001, 3600),
+        ("idle_timeout_ms", 100, 3_600_000),
+        ("prefetch", 1, 1_000_000),
+        ("send_window", 1, 1_000_000),
+    ]
+    for name, low, high in ranges:
+        if not low <= getattr(options, name) <= high:
+            raise ConfigError(
+                f"The connection option {name} must be from {low:g} to {high:g}, not {getattr(options, name):g}."
+            )
+    if options.connect_attempts == 0:
+        raise ConfigError("The connection option connect_attempts must be -1 or at least 1.")
+    if options.listener_error not in ("acknowledge", "redeliver"):
+        raise ConfigError(
+            f"The connection option listener_error is acknowledge or redeliver, not {options.listener_error!r}."
+        )
+    if options.failover_contract not in FAILOVER_CONTRACTS:
+        raise ConfigError(
+            f"The connection option failover_contract is {' or '.join(FAILOVER_CONTRACTS)}, "
+            f"not {options.failover_contract!r}."
+        )
+
+
+def tls_context(options: Options) -> ssl.SSLContext:
+    """The TLS settings that the `tls_` options describe.
+
+    Raises:
+        ConfigError: a file cannot be read or holds no certificate or key.
+    """
+    try:
+        context = ssl.create_default_context(cafile=options.tls_ca_file)
+        if not options.tls_verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if options.tls_cert_file:
+            context.load_cert_chain(options.tls_cert_file, options.tls_key_file)
+    except OSError as error:
+        raise ConfigError(f"The TLS files cannot be used: {error}.") from error
+    return context
