@@ -108,7 +108,7 @@ def malformed(what: str) -> ProtocolError:
     return ProtocolError(what, "amqp:decode-error")
 
 
-def skip_value(data: bytes, at: int) -> int:
+def skip_value(data: bytes, at: int = 0) -> int:
     """Where the value at `at` ends, without decoding what is in it.
 
     Raises:
