@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
@@ -124,7 +125,10 @@ def encode_message(
             message_annotations = encode_annotations(message_annotations)
         parts.append(message_annotations)
     if properties is not None:
-        parts.append(_encode_properties(properties))
+        try:
+            parts.append(_encode_properties(properties))
+        except (struct.error, OverflowError) as error:
+            raise ValueError(f"a property is out of its type's range: {error}") from error
     if application_properties:
         parts.append(_encode_application_properties(application_properties))
     if type(body) is DataBody:

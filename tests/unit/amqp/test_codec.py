@@ -220,7 +220,7 @@ def test_an_array_of_described_values_is_read() -> None:
 
 @pytest.mark.parametrize("value", [2**63, UInt(2**32), UInt(-1), UByte(256), Byte(-129), ULong(2**64), Symbol("ä")])
 def test_values_out_of_range_are_refused(value: Any) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"fit|range|ordinal"):
         encode_value(value)
 
 
