@@ -81,6 +81,7 @@ class Broker(Transactions, Publishing):
                 confirms.append(message.token)
                 message.token = None
         for message in tick.returned:
+            message.queue.returning -= 1
             message.queue.put_back(message)
             touched.add(message.queue)
         effects = self._effects
@@ -128,7 +129,7 @@ class Broker(Transactions, Publishing):
             elif kind is MessageDeadLettered:
                 message = next(dead)
                 message.queue.consumed -= 1
-                retry.returned.append(message)
+                retry.give_back(message)
             elif kind is not QueueMarked:
                 retry.facts.append(fact)
         retry.marks = tick.marks

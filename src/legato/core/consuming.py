@@ -120,7 +120,7 @@ class Consuming(State):
         message.count += 1
         tick = self._tick
         tick.facts.append(MessageReturned(message.queue.id, message.seq, message.count, False, consumer.id, cause, txn))
-        tick.returned.append(message)
+        tick.give_back(message)
 
     def browse(self, queue: Queue, port: Any) -> Browser:
         """A browser comes: it sees what waits now."""

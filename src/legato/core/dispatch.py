@@ -16,6 +16,8 @@ def dispatch(queue: Queue, archive: Archive, now_us: int, effects: list[Effect])
     Returns:
         True if it stopped only because the next message is above the durable dispatch mark.
     """
+    if queue.returning:
+        return False
     ring = queue.ring
     blocked_by_mark = False
     given: dict[Consumer, list[Message]] = {}

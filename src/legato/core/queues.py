@@ -39,6 +39,7 @@ class Queue:
         "ready",
         "recorded",
         "returned",
+        "returning",
         "ring",
         "stored",
         "taken_again",
@@ -59,6 +60,8 @@ class Queue:
         self.consumed = record.consumed
         self.ready: deque[Message] = deque()
         self.returned: list[Message] = []
+        self.returning = 0
+        """Messages that come back with the next commits: until then nothing is dispatched past them."""
         self.window_bytes = 0
         self.recorded = (record.stored, record.consumed)
         """Counters as of the last `QueueMarked`."""

@@ -51,6 +51,11 @@ class Tick:
     def __bool__(self) -> bool:
         return bool(self.facts or self.confirms or self.discharges)
 
+    def give_back(self, message: Message) -> None:
+        """The message returns to its place once this tick is durable."""
+        message.queue.returning += 1
+        self.returned.append(message)
+
     def append(self, newer: Tick) -> None:
         """Add what was gathered after this tick's facts failed."""
         self.facts += newer.facts

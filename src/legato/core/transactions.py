@@ -149,7 +149,7 @@ class Transactions(Settling):
                     message.queue.id, message.seq, message.count, False, consumer.id, "rollback", transaction.id
                 )
             )
-            tick.returned.append(message)
+            tick.give_back(message)
         if transaction.did_work:
             tick.facts.append(
                 TransactionRolledBack(transaction.id, len(transaction.consumed), len(transaction.sends), cause)

@@ -245,3 +245,15 @@ def test_a_blocked_consumer_gets_nothing_until_its_socket_drains() -> None:
     s.broker.block(consumer, False, s.now_us)
     s.run()
     assert s.received(consumer) == [b"1"]
+
+
+def test_what_returns_with_a_count_is_not_overtaken_by_what_returns_without() -> None:
+    """The count must be durable first; nothing is dispatched past the message meanwhile."""
+    s = Scenario()
+    s.publish("q", b"1", b"2")
+    consumer = s.consumer("q", 2, exact=True)
+    waiting = s.consumer("q", 2)
+    s.broker.present(consumer, s.in_hand(consumer)[0])
+    s.broker.detach(consumer, clean=True)
+    s.run()
+    assert s.received(waiting) == [b"1", b"2"]

@@ -1,0 +1,104 @@
+"""One store, several processes: who serves, who waits, who must stop."""
+
+import time
+from pathlib import Path
+
+from legato.amqp.events import Transfer
+from legato.amqp.outcomes import ACCEPTED
+from legato.store.lmdb import LmdbStore
+from tests.support.amqp_peer import AmqpPeer, data_of, text
+from tests.support.server import Server, server
+
+
+def test_the_backup_takes_over_with_everything_that_was_confirmed(tmp_path: Path) -> None:
+    """CONTRACT B1, B2, B4, B8."""
+    with server(tmp_path / "store") as primary, server(tmp_path / "store") as backup:
+        assert (primary.role, backup.role) == ("active epoch=1", "backup")
+        peer = AmqpPeer(primary.port)
+        sender = peer.sender("q")
+        for number in range(20):
+            assert peer.send(sender, text(b"%d" % number)) == ACCEPTED
+        primary.kill()
+        backup.wait_for_role("active")
+        assert backup.epoch == 2
+        after = AmqpPeer(backup.port)
+        after.receiver("q", 20)
+        assert [data_of(after.transfer()) for _ in range(20)] == [b"%d" % number for number in range(20)]
+
+
+def test_the_dead_primary_comes_back_as_the_backup(tmp_path: Path) -> None:
+    """CONTRACT B3: roles swap."""
+    with server(tmp_path / "store") as first, server(tmp_path / "store") as second:
+        first.kill()
+        second.wait_for_role("active")
+        first.start()
+        assert first.role == "backup"
+        second.kill()
+        first.wait_for_role("active")
+        assert first.epoch == 3
+
+
+def test_a_committed_acknowledgement_is_never_undone_by_a_takeover(tmp_path: Path) -> None:
+    """CONTRACT B9."""
+    with server(tmp_path / "store") as primary, server(tmp_path / "store") as backup:
+        peer = AmqpPeer(primary.port)
+        sender = peer.sender("q")
+        for body in (b"done", b"waiting"):
+            peer.send(sender, text(body))
+        link = peer.receiver("q", 1)
+        link.update(peer.transfer().delivery, ACCEPTED)
+        from legato.amqp.events import Disposition
+
+        peer.expect(Disposition, lambda event: event.link is link)
+        primary.kill()
+        backup.wait_for_role("active")
+        after = AmqpPeer(backup.port)
+        after.receiver("q", 10)
+        assert data_of(after.transfer()) == b"waiting"
+        # A status answer over the same connection comes after anything that was to be delivered.
+        after.receiver("$status", 1)
+        assert after.expect(Transfer).tag == b"status"
+
+
+def test_a_broker_whose_epoch_is_over_stops_serving(tmp_path: Path) -> None:
+    """DESIGN promise 7: it cannot commit, so it must not go on."""
+    with server(tmp_path / "store") as fenced:
+        peer = AmqpPeer(fenced.port)
+        sender = peer.sender("q")
+        peer.send(sender, text(b"before"))
+        usurper = LmdbStore(tmp_path / "store")
+        usurper.begin_epoch("usurper", time.time_ns() // 1000)
+        sender.send(text(b"after"), b"t", None)
+        peer.flush()
+        assert fenced.wait() != 0
+        assert [stored.body for stored in usurper.messages(1, 0, 10, 1 << 20)] == [text(b"before")]
+        assert "later epoch" in fenced.log.read_text() or "is over" in fenced.log.read_text()
+        usurper.close()
+
+
+def test_a_broker_whose_lock_file_was_replaced_stops_serving(tmp_path: Path) -> None:
+    with server(tmp_path / "store") as robbed:
+        (tmp_path / "store" / "lock").unlink()
+        successor = Server(tmp_path / "store")
+        successor.start()
+        try:
+            assert successor.role == "active epoch=2"
+            assert robbed.wait() != 0
+        finally:
+            successor.kill()
+
+
+def test_takeover_does_not_depend_on_the_backlog(tmp_path: Path) -> None:
+    """DESIGN promise 6: nothing is read that is not asked for; measured in bench/p5.py."""
+    store = LmdbStore(tmp_path / "store")
+    from legato.core.facts import MessageStored, QueueCreated
+    from legato.core.records import Batch
+
+    epoch = store.begin_epoch("filler", 1).epoch
+    store.commit(Batch(epoch, 1, [QueueCreated(1, "q")], []))
+    for begin in range(0, 100_000, 10_000):
+        facts = [MessageStored(1, begin + n + 1, 256, "") for n in range(10_000)]
+        store.commit(Batch(epoch, 1, list(facts), [b"x" * 256] * len(facts)))
+    store.close()
+    with server(tmp_path / "store") as broker:
+        assert broker.rss_anon_bytes() < 150 << 20

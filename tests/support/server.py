@@ -1,0 +1,116 @@
+"""One real `legato serve`, with any settings, for tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+WAIT_S = 30.0
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Server:
+    """A server process; `start` returns when it said what it is."""
+
+    def __init__(self, store: Path, *flags: str, port: int = 0, environment: Mapping[str, str] | None = None) -> None:
+        self.store = store
+        self.port = port or free_port()
+        self.flags: Sequence[str] = flags
+        self.environment = dict(environment or {})
+        self.log = store.parent / f"serve-{self.port}.log"
+        self.role = ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said = threading.Condition()
+
+    def start(self) -> Server:
+        """Start, and wait for `active epoch=N` or `backup`."""
+        self.role = ""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "legato.cli", "serve", "--store", str(self.store)),
+                    *("--listen", f"127.0.0.1:{self.port}", "--no-ledger", *self.flags),
+                ],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=os.environ | self.environment,
+            )
+        threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
+        self.wait_for_role("active", "backup", "ended")
+        return self
+
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self._tell(line.decode().strip())
+        process.wait()
+        self._tell("ended")
+
+    def _tell(self, role: str) -> None:
+        with self._said:
+            self.role = role
+            self._said.notify_all()
+
+    def wait_for_role(self, *beginnings: str) -> None:
+        """Wait until the process said something that begins so."""
+        with self._said:
+            if not self._said.wait_for(lambda: self.role.startswith(beginnings), WAIT_S):
+                raise AssertionError(f"the server said {self.role!r}; its log:\n{self.log.read_text()}")
+
+    @property
+    def epoch(self) -> int:
+        return int(self.role.removeprefix("active epoch="))
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(WAIT_S)
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(WAIT_S)
+
+    def wait(self) -> int:
+        """Wait until it ends by itself; returns the exit code."""
+        assert self._process is not None
+        return self._process.wait(WAIT_S)
+
+    def rss_anon_bytes(self) -> int:
+        """Private memory."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) << 10
+        raise AssertionError("no RssAnon")
+
+
+@contextmanager
+def server(store: Path, *flags: str, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """A running server, gone after the block."""
+    process = Server(store, *flags, environment=environment)
+    try:
+        yield process.start()
+    finally:
+        if process._process is not None and process._process.poll() is None:
+            process.kill()

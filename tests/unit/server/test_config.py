@@ -1,0 +1,76 @@
+"""Settings: where they come from, and what is said of those that cannot be used."""
+
+from pathlib import Path
+
+import pytest
+
+from legato.errors import ConfigError
+from legato.server.config import Config, load
+
+
+def of(file: Path | None = None, **environment: str) -> Config:
+    return load(file, store=Path("/s"), environment=environment)
+
+
+def test_flags_win_over_environment_over_file_over_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "legato.toml"
+    file.write_text('[server]\nlisten = "a:1"\ncontainer_id = "file"\n[store]\nmap_bytes = 1000000\n')
+    config = load(
+        file,
+        environment={"LEGATO_SERVER_LISTEN": "b:2", "LEGATO_SERVER_CONTAINER_ID": "env"},
+        store=Path("/s"),
+        listen="c:3",
+    )
+    assert config.address == ("c", 3)
+    assert config.server.container_id == "env"
+    assert config.store.map_bytes == 1_000_000
+    assert config.server.idle_timeout_ms == 60_000
+
+
+def test_the_environment_speaks_in_text() -> None:
+    config = of(LEGATO_STORE_LOG_FACTS="false", LEGATO_STORE_MAP_BYTES="4096")
+    assert config.store.log_facts is False
+    assert config.store.map_bytes == 4096
+
+
+def test_a_store_directory_is_needed() -> None:
+    with pytest.raises(ConfigError, match="--store"):
+        load(environment={})
+
+
+@pytest.mark.parametrize(
+    ("section", "line", "named"),
+    [
+        ("server", 'lisen = "x"', "lisen"),
+        ("server", 'listen = "nonsense"', "HOST:PORT"),
+        ("server", "idle_timeout_ms = -1", "idle_timeout_ms"),
+        ("store", 'map_bytes = "many"', "map_bytes"),
+        ("server", 'log_level = "LOUD"', "log_level"),
+        ("tls", 'certificate = "x"', "tls.key"),
+        ("auth", "anonymous = false", "auth.users"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, section: str, line: str, named: str) -> None:
+    file = tmp_path / "legato.toml"
+    file.write_text(f"[{section}]\n{line}\n")
+    with pytest.raises(ConfigError, match=named):
+        of(file)
+
+
+def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "legato.toml"
+    file.write_text("= nothing")
+    with pytest.raises(ConfigError, match=r"legato\.toml"):
+        of(file)
+    with pytest.raises(ConfigError, match=r"missing\.toml"):
+        of(tmp_path / "missing.toml")
+
+
+def test_users_come_as_flags() -> None:
+    assert load(store=Path("/s"), users=["ann:a:b"], environment={}).auth.users == {"ann": "a:b"}
+    with pytest.raises(ConfigError, match="NAME:PASSWORD"):
+        load(store=Path("/s"), users=["ann"], environment={})
+
+
+def test_ipv6_addresses_come_in_brackets() -> None:
+    assert load(store=Path("/s"), listen="[::1]:5672", environment={}).address == ("::1", 5672)
