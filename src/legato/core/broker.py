@@ -26,7 +26,7 @@ from legato.core.facts import (
 from legato.core.message import Message
 from legato.core.publishing import Publishing
 from legato.core.queues import Queue
-from legato.core.records import Archive, Batch, Meta
+from legato.core.records import Batch
 from legato.core.tick import Tick
 from legato.core.transactions import ROLLED_BACK, Transactions
 
@@ -35,10 +35,6 @@ FULL = "amqp:resource-limit-exceeded"
 
 class Broker(Transactions, Publishing):
     """The state machine of one epoch; see `State` for its arguments."""
-
-    def __init__(self, archive: Archive, meta: Meta) -> None:
-        super().__init__(archive, meta)
-        self._in_flight: Tick | None = None
 
     def take_batch(self, now_us: int) -> Batch | None:
         """What must be committed next, or None. Only one batch is out at a time."""

@@ -38,13 +38,19 @@ class Consuming(State):
         self._tick.facts.append(ConsumerAttached(consumer.id, queue.id, container))
         elsewhere = []
         for seq in sorted(held):
-            message = queue.claim(seq, self._archive)
+            message = self._claim(queue, seq)
             if message is not None:
                 consumer.first.append(message)
             elif queue.holder(seq) is not None or queue.taken_again.get(seq, container) != container:
                 elsewhere.append(seq)
         queue.consumers.append(consumer)
         return consumer, elsewhere
+
+    def _claim(self, queue: Queue, seq: int) -> Message | None:
+        for tick in (self._tick, self._in_flight):
+            if tick is not None and (message := tick.keep(queue, seq)) is not None:
+                return message
+        return queue.claim(seq, self._archive)
 
     def detach(self, consumer: Consumer, *, clean: bool, keep: Sequence[int] = ()) -> None:
         """A consumer stops receiving; what it had in flight returns to its place.

@@ -28,6 +28,8 @@ class State:
         self._next_consumer = meta.next_consumer
         self._producers: dict[str, Producer] = {}
         self._tick = Tick()
+        self._in_flight: Tick | None = None
+        """The tick that is being committed."""
         self._effects: list[Effect] = []
         self._unmarked: set[Queue] = set()
         """Queues that wait for a higher dispatch mark."""

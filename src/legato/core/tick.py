@@ -56,6 +56,15 @@ class Tick:
         message.queue.returning += 1
         self.returned.append(message)
 
+    def keep(self, queue: Queue, seq: int) -> Message | None:
+        """The message that was to return, if there is one of that place: it stays with who asks."""
+        for message in self.returned:
+            if message.seq == seq and message.queue is queue:
+                self.returned.remove(message)
+                queue.returning -= 1
+                return message
+        return None
+
     def append(self, newer: Tick) -> None:
         """Add what was gathered after this tick's facts failed."""
         self.facts += newer.facts

@@ -257,3 +257,21 @@ def test_facts_of_a_failed_commit_are_not_recorded() -> None:
     s.broker.publish(s.broker.queue("q"), b"1", "1", "t")
     s.run()
     assert not any(isinstance(fact, MessageStored) for fact in s.facts)
+
+
+def test_a_held_message_whose_return_is_being_recorded_is_still_its_holders() -> None:
+    """A client that reconnects at once must not be told that what it holds was acknowledged."""
+    s = Scenario()
+    s.publish("q", b"1")
+    lost = s.consumer("q", 1, exact=True, name="me")
+    s.broker.present(lost, s.in_hand(lost)[0])
+    s.broker.detach(lost, clean=False)
+    back, elsewhere = s.broker.attach(s.broker.queue("q"), None, "me", reports_presented=True, held=[1])
+    assert ([message.seq for message in back.first], elsewhere) == ([1], [])
+    s.inbox[back] = []
+    s.broker.flow(back, 1, False, s.now_us)
+    s.run()
+    assert s.received(back) == [b"1"]
+    s.accept(back, *s.in_hand(back))
+    assert s.broker.queue("q").depth == 0
+    assert s.broker.queue("q").returning == 0
