@@ -69,13 +69,14 @@ def _audit_frames(frames: Frames, started: float) -> AuditResult:
     bucket_us = bucket_for(last_us - first_us)
     offenders = {check: find_offenders(check, frames) for check in applicable(frames)}
     checks = _check_results(offenders)
-    lost = _lost_per_queue(offenders) if checks[0].count else {}
+    counts = {check.name: check.count for check in checks}
+    lost = _lost_per_queue(offenders) if counts["lost"] else {}
     return AuditResult(
         facts=span["facts"],
         first_us=first_us,
         last_us=last_us,
         last_position=span["last_position"] or 0,
-        queues=_queues(frames, lost),
+        queues=_queues(frames, lost, counts["number stored twice"] > 0),
         takeovers=_takeovers(frames["facts"]),
         checks=checks,
         timeline=_timeline(frames, first_us, bucket_us),
@@ -126,12 +127,12 @@ def _lost_per_queue(offenders: dict[Check, DataFrame]) -> dict[int, int]:
     return {row["queue"]: row["count"] for row in found.groupBy("queue").count().collect()}
 
 
-def _queues(frames: Frames, lost: dict[int, int]) -> list[QueueAudit]:
+def _queues(frames: Frames, lost: dict[int, int], found_number_twice: bool) -> list[QueueAudit]:
     facts, lifecycle = frames["facts"], frames["lifecycle"]
     names = {row["queue"]: row["name"] for row in ledger.queue_names(facts).collect()}
     totals = {row["queue"]: row for row in measures.queue_totals(lifecycle).collect()}
     forwarded = {row["queue"]: row["forwarded"] for row in measures.forwarded(facts, frames["transactions"]).collect()}
-    twice = _numbers_stored_twice(frames)
+    twice = _numbers_stored_twice(frames) if found_number_twice else {}
     latencies: dict[int, list[LatencySummary]] = {}
     for row in measures.latencies(lifecycle).collect():
         latencies.setdefault(row["queue"], []).append(_latency(row))

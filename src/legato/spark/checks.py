@@ -6,9 +6,10 @@ An empty answer passes. Every check finds its own kind of fault only, so that a 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 
-from legato.spark.ledger import query
+from legato.spark.ledger import aggregate
 
 Frames = Mapping[str, DataFrame]
 
@@ -28,15 +29,8 @@ class Check(NamedTuple):
 
 def lost(lifecycle: DataFrame, waiting: DataFrame) -> DataFrame:
     """Messages that were stored, never left their queue, and do not wait there either."""
-    return query(
-        """
-        select l.queue, l.seq, l.stored_us from {lifecycle} l left anti join {waiting} w
-          on l.queue = w.queue and l.seq = w.seq
-        where stored_count > 0 and left_count = 0
-        """,
-        lifecycle=lifecycle,
-        waiting=waiting,
-    )
+    unsettled = lifecycle.where("stored_count > 0 and left_count = 0").select("queue", "seq", "stored_us")
+    return unsettled.join(waiting, ["queue", "seq"], "left_anti")
 
 
 def lost_by_marks(lifecycle: DataFrame, marks: DataFrame) -> DataFrame:
@@ -44,160 +38,100 @@ def lost_by_marks(lifecycle: DataFrame, marks: DataFrame) -> DataFrame:
 
     A mark counts but does not name: as queues are served in order, the oldest are taken for the lost ones.
     """
-    return query(
-        """
-        with
-        last_mark as (
-          select queue, max(place) place, max_by(stored - consumed, place) waiting from {marks} group by queue
-        ),
-        unsettled as (
-          select l.queue, l.seq, l.stored_us, l.left_count, last_mark.waiting,
-            row_number() over (partition by l.queue order by l.seq desc) as newest
-          from {lifecycle} l join last_mark on l.queue = last_mark.queue
-          where stored_place < last_mark.place and (left_place is null or left_place > last_mark.place)
-        )
-        select queue, seq, stored_us from unsettled where newest > waiting and left_count = 0
-        """,
-        lifecycle=lifecycle,
-        marks=marks,
+    last_marks = aggregate(marks, "queue", mark="max(place)", waiting="max_by(stored - consumed, place)")
+    newest_first = Window.partitionBy("queue").orderBy(F.desc("seq"))
+    return (
+        lifecycle.join(F.broadcast(last_marks), "queue")
+        .where("stored_place < mark and (left_place is null or left_place > mark)")
+        .withColumn("newest", F.row_number().over(newest_first))
+        .where("newest > waiting and left_count = 0")
+        .select("queue", "seq", "stored_us")
     )
 
 
 def resurrected(lifecycle: DataFrame, waiting: DataFrame) -> DataFrame:
     """Messages that left their queue and wait there all the same."""
-    return query(
-        """
-        select l.queue, l.seq, l.left_us from {lifecycle} l left semi join {waiting} w
-          on l.queue = w.queue and l.seq = w.seq
-        where left_count > 0
-        """,
-        lifecycle=lifecycle,
-        waiting=waiting,
-    )
-
-
-def place_taken_twice(lifecycle: DataFrame) -> DataFrame:
-    """Places of a queue at which more than one message was stored."""
-    return query("select queue, seq, stored_count from {lifecycle} where stored_count > 1", lifecycle=lifecycle)
+    left = lifecycle.where("left_count > 0").select("queue", "seq", "left_us")
+    return left.join(waiting, ["queue", "seq"], "left_semi")
 
 
 def number_stored_twice(facts: DataFrame) -> DataFrame:
     """Messages of numbered producers that were stored more than once (promise 1)."""
-    return query(
-        """
-        select producer, number, count(*) times, min(queue) queue, min(seq) seq, max(seq) again
-        from {facts} where kind = 'MessageStored' and number is not null
-        group by producer, number having count(*) > 1
-        """,
-        facts=facts,
-    )
+    numbered = facts.where("kind = 'MessageStored' and number is not null")
+    return aggregate(
+        numbered, "producer, number", times="count(*)", queue="min(queue)", seq="min(seq)", again="max(seq)"
+    ).where("times > 1")
+
+
+def place_taken_twice(lifecycle: DataFrame) -> DataFrame:
+    """Places of a queue at which more than one message was stored."""
+    return lifecycle.where("stored_count > 1").select("queue", "seq", "stored_count")
 
 
 def consumed_twice(lifecycle: DataFrame) -> DataFrame:
     """Messages that left their queue more than once."""
-    return query(
-        "select queue, seq, consumed_count, dead_count from {lifecycle} where left_count > 1", lifecycle=lifecycle
-    )
+    return lifecycle.where("left_count > 1").select("queue", "seq", "consumed_count", "dead_count")
 
 
 def consumed_never_stored(lifecycle: DataFrame) -> DataFrame:
     """Messages that left their queue though they were never stored in it."""
-    return query(
-        "select queue, seq, left_us from {lifecycle} where left_count > 0 and stored_count = 0", lifecycle=lifecycle
-    )
+    return lifecycle.where("left_count > 0 and stored_count = 0").select("queue", "seq", "left_us")
 
 
 def consumed_before_stored(lifecycle: DataFrame) -> DataFrame:
     """Messages that left their queue at a place of the log before the one where they were stored."""
-    return query(
-        "select queue, seq, stored_us, left_us from {lifecycle} where left_place < stored_place", lifecycle=lifecycle
-    )
+    return lifecycle.where("left_place < stored_place").select("queue", "seq", "stored_us", "left_us")
 
 
 def attempt_forgotten(lifecycle: DataFrame) -> DataFrame:
     """Messages consumed with a delivery count that forgets deliveries which are on record (promise 4)."""
-    return query(
-        "select queue, seq, attempt, returned_attempt from {lifecycle} where attempt <= returned_attempt",
-        lifecycle=lifecycle,
-    )
+    return lifecycle.where("attempt <= returned_attempt").select("queue", "seq", "attempt", "returned_attempt")
 
 
 def dead_letter_missing(facts: DataFrame) -> DataFrame:
     """Dead-lettered messages that did not arrive in the dead-letter queue."""
-    return query(
-        """
-        select d.queue, d.seq, d.dead_queue, d.dead_seq
-        from {facts} d left anti join (select * from {facts} where origin_seq is not null) s
-          on d.dead_queue = s.queue and d.dead_seq = s.seq and d.queue = s.origin_queue and d.seq = s.origin_seq
-        where d.kind = 'MessageDeadLettered'
-        """,
-        facts=facts,
+    dead = facts.where("kind = 'MessageDeadLettered'").select("queue", "seq", "dead_queue", "dead_seq")
+    arrived = facts.where("origin_seq is not null").selectExpr(
+        "origin_queue as queue", "origin_seq as seq", "queue as dead_queue", "seq as dead_seq"
     )
+    return dead.join(arrived, ["queue", "seq", "dead_queue", "dead_seq"], "left_anti")
 
 
 def uncommitted_work(transactions: DataFrame) -> DataFrame:
     """Transactions that stored or consumed messages without having been committed."""
-    return query(
-        """
-        select hex(txn) txn, stored, consumed, rolled_back from {transactions}
-        where committed = 0 and stored + consumed > 0
-        """,
-        transactions=transactions,
-    )
+    offending = transactions.where("committed = 0 and stored + consumed > 0")
+    return offending.selectExpr("hex(txn) as txn", "stored", "consumed", "rolled_back")
 
 
 def partial_transactions(transactions: DataFrame) -> DataFrame:
     """Committed transactions of which not all work, or more than all, took place."""
-    return query(
-        """
-        select hex(txn) txn, stored, stored_said, consumed, consumed_said from {transactions}
-        where committed > 0 and (stored <> stored_said or consumed <> consumed_said)
-        """,
-        transactions=transactions,
-    )
+    offending = transactions.where("committed > 0 and (stored <> stored_said or consumed <> consumed_said)")
+    return offending.selectExpr("hex(txn) as txn", "stored", "stored_said", "consumed", "consumed_said")
 
 
 def two_outcomes(transactions: DataFrame) -> DataFrame:
     """Transactions with more than one outcome (promise 2)."""
-    return query(
-        """
-        select hex(txn) txn, committed, rolled_back from {transactions}
-        where committed > 0 and committed + rolled_back > 1
-        """,
-        transactions=transactions,
-    )
+    offending = transactions.where("committed > 0 and committed + rolled_back > 1")
+    return offending.selectExpr("hex(txn) as txn", "committed", "rolled_back")
 
 
 def epochs_mixed(records: DataFrame) -> DataFrame:
     """Commits of an epoch after a later epoch had begun: a fenced primary that still wrote (promise 7)."""
-    return query(
-        """
-        select position, epoch, newest_epoch from (
-          select position, epoch, max(epoch) over (order by position rows between unbounded preceding and current row)
-            as newest_epoch
-          from {records}
-        ) where epoch < newest_epoch
-        """,
-        records=records,
-    )
+    so_far = Window.orderBy("position").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    newest = records.select("position", "epoch", F.max("epoch").over(so_far).alias("newest_epoch"))
+    return newest.where("epoch < newest_epoch")
 
 
 def positions_missing(records: DataFrame) -> DataFrame:
     """Positions of the log, from 1 on, that no segment of the ledger holds."""
-    return query(
-        """
-        select previous + 1 as first_missing, position - 1 as last_missing from (
-          select position, lag(position, 1, 0L) over (order by position) as previous
-          from (select distinct position from {records})
-        ) where position > previous + 1
-        """,
-        records=records,
-    )
+    previous = F.lag("position", 1, 0).over(Window.orderBy("position"))
+    gaps = records.select("position", previous.alias("previous")).where("position > previous + 1")
+    return gaps.selectExpr("previous + 1 as first_missing", "position - 1 as last_missing")
 
 
 def records_torn(records: DataFrame) -> DataFrame:
     """Commits of which the ledger holds too few facts, or some twice."""
-    return query("select position, facts, facts_said from {records} where facts <> facts_said", records=records)
+    return records.where("facts <> facts_said").select("position", "facts", "facts_said")
 
 
 def marks_missed(marks: DataFrame) -> DataFrame:
@@ -205,12 +139,8 @@ def marks_missed(marks: DataFrame) -> DataFrame:
 
     That a message left its queue off the record is not for this check: it shows as a lost message.
     """
-    return query(
-        """
-        select queue, position, seq, seq_found, stored, stored_found, consumed, consumed_found from {marks}
-        where seq <> seq_found or stored <> stored_found or consumed < consumed_found
-        """,
-        marks=marks,
+    return marks.where("seq <> seq_found or stored <> stored_found or consumed < consumed_found").select(
+        "queue", "position", "seq", "seq_found", "stored", "stored_found", "consumed", "consumed_found"
     )
 
 

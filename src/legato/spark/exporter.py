@@ -17,6 +17,7 @@ from typing import Protocol
 from legato.core.facts import LogRecord
 from legato.errors import ConfigError
 from legato.spark.segments import LedgerLock, SegmentSpan, exported_through, sweep, write_segment
+from legato.store.lmdb import LmdbStore
 
 POLL_S = 0.2
 SEGMENT_S = 2.0
@@ -102,12 +103,20 @@ def export_all(store_dir: Path, ledger_dir: Path) -> int:
 
     Raises:
         StoreError: the store cannot be read.
+        ConfigError: the ledger belongs to another store.
     """
-    with _Opened(store_dir, ledger_dir) as opened:
-        while not opened.lock.acquire():
-            time.sleep(POLL_S)
-        Exporter(opened.store, ledger_dir).finish(time.monotonic())
+    while not try_export(store_dir, ledger_dir):
+        time.sleep(POLL_S)
     return exported_through(ledger_dir)
+
+
+def try_export(store_dir: Path, ledger_dir: Path) -> bool:
+    """Like `export_all`, but returns False at once if another exporter is at work, as beside a running broker."""
+    with _Opened(store_dir, ledger_dir) as opened:
+        if not opened.lock.acquire():
+            return False
+        Exporter(opened.store, ledger_dir).finish(time.monotonic())
+    return True
 
 
 def follow(store_dir: Path, ledger_dir: Path, segment_s: float = SEGMENT_S) -> None:
@@ -127,8 +136,6 @@ class _Opened:
     """A store open for reading and the ledger's lock, both closed at the end of the block."""
 
     def __init__(self, store_dir: Path, ledger_dir: Path) -> None:
-        from legato.store.lmdb import LmdbStore  # here, so that the rest can be used without lmdb installed
-
         self.store = LmdbStore(store_dir, read_only=True)
         self.lock = LedgerLock(ledger_dir)
 

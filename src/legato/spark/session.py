@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -17,6 +19,8 @@ JAVA_VERSION_MIN = 17
 _QUIET_LOGGING = """
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = error
 appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
@@ -63,7 +67,25 @@ def start_session(name: str = "legato", *, master: str | None = None, driver_mem
     builder = SparkSession.builder.appName(name).master(master or os.environ.get("SPARK_MASTER", "local[*]"))
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _stderr_to(scratch / f"spark-{os.getpid()}.log"):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _stderr_to(log: Path) -> Iterator[None]:
+    """What the JVM that is started meanwhile has to say, in a file: it warns of modules that Spark itself asks for."""
+    sys.stderr.flush()
+    own = os.dup(2)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"Spark's own words are in {log}")
+        raise
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
 
 
 def _require_java() -> None:

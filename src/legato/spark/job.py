@@ -1,0 +1,130 @@
+"""The audit as one call: export what is left, ask Spark, write what was asked for, show a table."""
+
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from legato.spark.audit import audit
+from legato.spark.exporter import try_export
+from legato.spark.flights import TotalsComparison
+from legato.spark.report import write_report
+from legato.spark.result import AuditResult
+from legato.spark.session import start_session
+from legato.spark.waiting import read_waiting
+
+
+def run_audit(
+    ledger_dir: Path,
+    *,
+    store_dir: Path | None = None,
+    json_path: Path | None = None,
+    report_path: Path | None = None,
+    totals: TotalsComparison | None = None,
+    client_gaps_ms: dict[int, float] | None = None,
+    title: str = "Delivery audit",
+) -> AuditResult:
+    """Audit a ledger in a Spark session that is started if there is none.
+
+    Args:
+        ledger_dir: directory of the segments.
+        store_dir: the store they come from; if no broker writes to it now, its log is exported to the end first, and
+            the messages that wait in it are told exactly from lost ones.
+        json_path: where to write the result as JSON.
+        report_path: where to write the page with pictures.
+        totals: a comparison of source and outcome to show in the page.
+        client_gaps_ms: by epoch, how long clients were without a broker, to show in the page.
+        title: the page's headline.
+
+    Raises:
+        ConfigError: there is no ledger, or no Java.
+        StoreError: the store cannot be read.
+    """
+    spark = start_session()
+    waiting = None if store_dir is None else _settle(store_dir, ledger_dir, spark)
+    result = audit(ledger_dir, spark, waiting)
+    if json_path is not None:
+        json_path.write_bytes(result.to_json())
+    if report_path is not None:
+        write_report(report_path, result, totals=totals, client_gaps_ms=client_gaps_ms or {}, title=title)
+    return result
+
+
+def _settle(store_dir: Path, ledger_dir: Path, spark: SparkSession) -> DataFrame | None:
+    """Export the rest of the log; returns what waits, or None if a broker is still changing it."""
+    if not try_export(store_dir, ledger_dir):
+        return None
+    waiting = read_waiting(store_dir, ledger_dir)
+    return None if waiting is None else spark.createDataFrame(waiting)
+
+
+def audit_table(result: AuditResult) -> Group:
+    """The result for a terminal: the account of each queue, the takeovers, and every check that failed."""
+    parts: list[Table | Text] = [_queues_table(result)]
+    if result.takeovers:
+        parts.append(_takeovers_table(result))
+    failed = [check for check in result.checks if check.count]
+    for check in failed:
+        parts.append(Text(f"✗ {check.sentence} ({check.count:,} times it did not hold)", style="bold red"))
+        parts += [Text(f"    {_story(example)}", style="red") for example in check.examples]
+    held = len(result.checks) - len(failed)
+    verdict = "every message is accounted for" if result.passes else "the ledger does not add up"
+    style = "bold green" if result.passes else "bold red"
+    parts.append(Text(f"{held} of {len(result.checks)} checks hold: {verdict}", style=style))
+    return Group(*parts)
+
+
+def print_audit(result: AuditResult, console: Console | None = None) -> None:
+    """Show `audit_table` on a console."""
+    (console or Console()).print(audit_table(result))
+
+
+def _story(example: dict[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in example.items())
+
+
+_QUEUE_COLUMNS = ("stored", "consumed", "forwarded", "dead_lettered", "waiting", "lost", "duplicated")
+
+
+def _queues_table(result: AuditResult) -> Table:
+    table = Table(title=f"{result.facts:,} facts in {len(result.queues)} queues", title_justify="left")
+    table.add_column("queue")
+    for column in (*_QUEUE_COLUMNS, "p50 ms", "p99 ms"):
+        table.add_column("done twice" if column == "duplicated" else column.replace("_", " "), justify="right")
+    for queue in result.queues:
+        end_to_end = next((each for each in queue.latencies if each.stage == "end to end"), None)
+        latencies = (f"{end_to_end.p50_ms:,.1f}", f"{end_to_end.p99_ms:,.1f}") if end_to_end else ("", "")
+        counts = [_count(column, getattr(queue, column)) for column in _QUEUE_COLUMNS]
+        table.add_row(queue.name, *counts, *latencies)
+    return table
+
+
+def _count(column: str, value: int) -> Text:
+    bad = column in ("lost", "duplicated") and value > 0
+    return Text(f"{value:,}", style="bold red" if bad else "")
+
+
+def _takeovers_table(result: AuditResult) -> Table:
+    table = Table(title="takeovers", title_justify="left")
+    for column in ("epoch", "from", "to", "how"):
+        table.add_column(column)
+    table.add_column("in charge after ms", justify="right")
+    table.add_column("serving after ms", justify="right")
+    for takeover in result.takeovers:
+        table.add_row(
+            str(takeover.epoch),
+            takeover.former_broker,
+            takeover.broker,
+            "stopped" if takeover.clean else "crashed",
+            f"{takeover.duration_ms:,.0f}",
+            "" if takeover.served_ms is None else f"{takeover.served_ms:,.0f}",
+        )
+    return table
+
+
+def totals_json(totals: TotalsComparison) -> bytes:
+    """A comparison as JSON, with its verdict in `equal`."""
+    return msgspec.json.encode({"equal": totals.equal, **msgspec.to_builtins(totals)})
