@@ -76,6 +76,7 @@ class Service:
         self._upkeep: asyncio.Future[None] | None = None
         self.exported_through: Callable[[], int] = lambda: 0
         self._ticker = self._loop.call_later(TICK_S, self._tick)
+        self._check_room()
 
     # -- for peers ---------------------------------------------------------------------------------------------
 
