@@ -15,12 +15,25 @@ def audit(
     report: Annotated[
         Path | None, typer.Option("--report", help="Write the page with pictures here.", metavar="FILE.html")
     ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            "--store",
+            help="The ledger's store: if no broker uses it now, what waits in it is told exactly from what is lost.",
+            metavar="DIR",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Account for every message of a ledger: lost, done twice, dead-lettered; takeovers and latencies.
 
     The exit code is 1 if anything was lost or done twice. Example: legato audit ./store/ledger --report audit.html
     """
-    from legato.spark.job import run_audit
+    from legato.spark.job import print_audit, run_audit
 
-    raise typer.Exit(0 if run_audit(ledger, report=report, as_json=as_json) else 1)
+    result = run_audit(ledger, store_dir=store, report_path=report)
+    if as_json:
+        typer.echo(result.to_json().decode())
+    else:
+        print_audit(result)
+    raise typer.Exit(0 if result.passes else 1)

@@ -17,9 +17,7 @@ def demo(
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(
-            "--report", help="Write the page here (default OUT/report.html).", metavar="FILE.html"
-        ),
+        typer.Option("--report", help="Write the page here (default OUT/report.html).", metavar="FILE.html"),
     ] = None,
     out: Annotated[
         Path, typer.Option("--out", help="Directory for store, ledger, records and logs.", metavar="DIR")

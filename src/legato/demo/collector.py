@@ -23,7 +23,7 @@ from legato.demo.reports import Collected
 from legato.demo.roles import Orders, perform, reporting, stop_requested
 from legato.errors import IllegalStateError
 
-RECORDS_PER_FILE = 5_000
+RECORDS_PER_FILE = 2_000
 WAIT_S = 0.25
 FILE_AGE_MAX_S = 1.0
 """A slow stream still gets to disk, and is acknowledged, after so many seconds."""

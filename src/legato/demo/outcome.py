@@ -14,7 +14,7 @@ class TakeoverGap(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of a run. All counts are Spark's, from the ledger of facts, except `asked_for` and `kills`.
+    """The numbers of a run. All counts are Spark's, from the ledger of facts.
 
     `sent` flights were stored in the queue `flights`; `consumed` of them were acknowledged in a committed transaction;
     `forwarded` departure records were stored. `totals_equal` says that the collected records have, for each carrier,
@@ -33,6 +33,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     asked_for: int
     kills: int
     seed: int
+    failed_checks: list[str] = []
+    """The sentences of the audit's checks that do not hold."""
 
     @property
     def holds(self) -> bool:
@@ -54,7 +56,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
                 f"{self.kills} kills, but clients saw {len(self.takeovers)} takeovers.",
             ),
         ]
-        return [sentence for holds, sentence in checks if not holds]
+        return [sentence for holds, sentence in checks if not holds] + self.failed_checks
 
 
 def write_json(outcome: Outcome, file: Path) -> None:

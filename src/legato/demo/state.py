@@ -29,7 +29,7 @@ class RunState:
     seen_again: int = 0
     takeovers: dict[int, Takeover] = field(default_factory=dict)
     kills: int = 0
-    _samples: deque[tuple[float, int]] = field(default_factory=deque)
+    _samples: deque[tuple[float, int]] = field(default_factory=deque, repr=False)
 
     @property
     def sent(self) -> int:

