@@ -134,7 +134,7 @@ class MemoryStore:
             outcomes_end_us = now_us - limits.OUTCOME_RETENTION_S * 1_000_000
             producers_end_us = now_us - limits.PRODUCER_RETENTION_S * 1_000_000
             outcomes = [txn for txn, time_us in self._outcomes.items() if time_us < outcomes_end_us]
-            producers = [p for p in self._producers.values() if p.seen_us < producers_end_us]
+            producers = [p for _, p in sorted(self._producers.items()) if p.seen_us < producers_end_us]
             for txn in outcomes:
                 del self._outcomes[txn]
             for producer in producers:

@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -33,6 +34,15 @@ PRODUCERS = 3
 SEQ_MAX = 400
 HOUR_US = 3_600_000_000
 NO_LIMIT = 1 << 40
+
+T = TypeVar("T")
+
+
+class Draw(Protocol):
+    """What `st.data()` draws with."""
+
+    def __call__(self, strategy: st.SearchStrategy[T]) -> T: ...
+
 
 queues = st.integers(1, QUEUES)
 seqs = st.integers(1, SEQ_MAX)
@@ -84,7 +94,8 @@ class LmdbAgainstModel(RuleBasedStateMachine):
         self.now_us = HOUR_US
         self.txns: set[bytes] = set()
         self.waiting: set[tuple[int, int]] = set()
-        self.begin_epoch()
+        self.store.begin_epoch("b", self.now_us)
+        self.model.begin_epoch("b", self.now_us)
         self.commit([QueueCreated(queue, f"queue-{queue}") for queue in range(1, QUEUES + 1)])
 
     def commit(self, facts: list[AnyFact]) -> None:
@@ -122,36 +133,57 @@ class LmdbAgainstModel(RuleBasedStateMachine):
             kept.append(fact)
         return kept
 
-    @rule(parts=st.lists(st.one_of(runs(), runs(), others()), max_size=6))
-    def commit_a_batch(self, parts: list[list[AnyFact]]) -> None:
+    @rule(data=st.data())
+    def take_a_step(self, data: st.DataObject) -> None:
+        """One rule for all: rules of their own would be switched off by turns, and then little happens."""
+        data.draw(st.sampled_from(STEPS))(self, data.draw)
+
+    def commit_a_batch(self, draw: Draw) -> None:
+        parts = draw(st.lists(st.one_of(runs(), runs(), others()), min_size=1, max_size=6))
         self.commit(self.acceptable([fact for part in parts for fact in part]))
 
-    @rule(hours=st.sampled_from([0, 1, 13]))
-    def let_time_pass(self, hours: int) -> None:
-        self.now_us += hours * HOUR_US
+    def store_at_the_end(self, draw: Draw) -> None:
+        record = self.model.queue(f"queue-{draw(queues)}")
+        assert record is not None
+        run = range(record.last_seq + 1, record.last_seq + 1 + draw(st.sampled_from([1, 20, 200])))
+        size, producer = draw(sizes), draw(st.integers(0, PRODUCERS))
+        self.commit(self.acceptable([MessageStored(record.queue, seq, size, "", producer, seq) for seq in run]))
 
-    @rule()
-    def begin_epoch(self) -> None:
-        assert self.store.begin_epoch("b", self.now_us) == self.model.begin_epoch("b", self.now_us)
+    def consume_what_waits(self, draw: Draw) -> None:
+        found = self.some_that_wait(draw)
+        self.commit(self.acceptable([MessageConsumed(queue, seq, 1, 1, 1) for queue, seq in found]))
 
-    @rule(share=st.floats(0, 1.2), limit=st.integers(0, 5))
-    def trim_the_log(self, share: float, limit: int) -> None:
-        through = int(self.model.meta().log_position * share)
-        assert self.store.trim_log(through, limit) == self.model.trim_log(through, limit)
+    def return_what_waits(self, draw: Draw) -> None:
+        count, flagged = draw(counts), draw(st.booleans())
+        found = self.some_that_wait(draw)
+        self.commit([MessageReturned(queue, seq, count, flagged, 1, "rollback") for queue, seq in found])
 
-    @rule()
-    def prune(self) -> None:
+    def some_that_wait(self, draw: Draw) -> list[tuple[int, int]]:
+        queue, skipped, step = draw(queues), draw(st.sampled_from([0, 1, 30])), draw(st.integers(1, 3))
+        found = self.model.messages(queue, 0, NO_LIMIT, NO_LIMIT)[skipped::step]
+        return [(queue, message.seq) for message in found[: draw(st.sampled_from([1, 30, 300]))]]
+
+    def remember_and_forget(self, draw: Draw) -> None:
+        self.commit(self.acceptable([fact for part in draw(st.lists(others(), min_size=1)) for fact in part]))
+
+    def let_time_pass(self, draw: Draw) -> None:
+        self.now_us += draw(st.sampled_from([1, 13, 25])) * HOUR_US
         assert self.store.prune(self.now_us) == self.model.prune(self.now_us)
 
-    @rule()
-    def reopen(self) -> None:
+    def begin_epoch(self, draw: Draw) -> None:
+        assert self.store.begin_epoch("b", self.now_us) == self.model.begin_epoch("b", self.now_us)
+
+    def trim_the_log(self, draw: Draw) -> None:
+        through, limit = draw(st.integers(0, 30)), draw(st.integers(0, 5))
+        assert self.store.trim_log(through, limit) == self.model.trim_log(through, limit)
+
+    def reopen(self, draw: Draw) -> None:
         self.store.close()
         self.store = LmdbStore(self.directory, sync=False)
 
-    @rule(queue=queues, after=seqs, limit=st.integers(0, 50), limit_bytes=st.integers(0, 50_000))
-    def read_some_messages(self, queue: int, after: int, limit: int, limit_bytes: int) -> None:
-        found = self.store.messages(queue, after, limit, limit_bytes)
-        assert list(found) == list(self.model.messages(queue, after, limit, limit_bytes))
+    def read_some_messages(self, draw: Draw) -> None:
+        reading = draw(queues), draw(seqs), draw(st.integers(0, 50)), draw(st.integers(0, 50_000))
+        assert list(self.store.messages(*reading)) == list(self.model.messages(*reading))
 
     @precondition(lambda self: hasattr(self, "store"))
     @invariant()
@@ -177,9 +209,23 @@ class LmdbAgainstModel(RuleBasedStateMachine):
             shutil.rmtree(self.directory)
 
 
+STEPS = [
+    *[LmdbAgainstModel.store_at_the_end] * 3,
+    *[LmdbAgainstModel.consume_what_waits] * 3,
+    *[LmdbAgainstModel.commit_a_batch] * 3,
+    *[LmdbAgainstModel.return_what_waits] * 2,
+    *[LmdbAgainstModel.remember_and_forget] * 2,
+    LmdbAgainstModel.let_time_pass,
+    LmdbAgainstModel.begin_epoch,
+    LmdbAgainstModel.trim_the_log,
+    LmdbAgainstModel.reopen,
+    LmdbAgainstModel.read_some_messages,
+]
+
+
 def body_of(fact: MessageStored) -> bytes:
     return f"{fact.queue}/{fact.seq};".encode().ljust(fact.size, b".")[: fact.size]
 
 
 TestLmdbAgainstModel = LmdbAgainstModel.TestCase
-TestLmdbAgainstModel.settings = settings(max_examples=40, stateful_step_count=15, deadline=None)
+TestLmdbAgainstModel.settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
