@@ -94,7 +94,7 @@ class Probe:
         with self.connection.create_session() as session:
             consumer = session.create_consumer(session.create_queue(self.address))
             while not self.ended.is_set():
-                if consumer.receive(timeout=0.5) is not None:
+                if consumer.receive(timeout_s=0.5) is not None:
                     self._note("receive")
 
     def await_work_after(self, instant: float) -> None:

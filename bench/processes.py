@@ -38,7 +38,8 @@ class Broker:
         self, command: Sequence[str], store: Path, port: int, environment: Mapping[str, str] | None = None
     ) -> None:
         self.port = port
-        self.process = start([*command, "--store", store, "--listen", f"127.0.0.1:{port}"], environment)
+        quiet = {"LEGATO_SERVER_LOG_LEVEL": "WARNING"} | dict(environment or {})
+        self.process = start([*command, "--store", store, "--listen", f"127.0.0.1:{port}"], quiet)
 
     def await_line(self, beginning: str) -> str:
         """Block until the broker prints a line that begins so; returns it.
