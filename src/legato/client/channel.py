@@ -195,6 +195,11 @@ class Channel:
         for receiver in list(self.receivers):
             receiver.flush()
 
+    def close_receivers_that_wait(self) -> None:
+        """Close those that waited for the transaction to take what they received."""
+        for receiver in list(self.receivers):
+            receiver.close_if_asked()
+
     def pump_senders(self) -> None:
         """Send what can be sent."""
         for sender in list(self.senders):

@@ -124,19 +124,25 @@ class CoordinatorEnd:
     # -- the application's wishes ------------------------------------------------------------------------
 
     def take(self, receiver: ReceiverEnd, delivery: Delivery) -> None:
-        """The current transaction received a message."""
-        transaction = self.current
-        transaction.took = True
-        if transaction.doomed or transaction.id is None:
-            transaction.received.append(delivery)
-            receiver.present(delivery)
-        else:
-            receiver.settle(delivery, Transactional(transaction.id, ACCEPTED), DeliveryState.ACKNOWLEDGED)
+        """The current transaction received a message; it is the transaction's at the broker once that is discharged."""
+        self.current.took = True
+        self.current.received.append(delivery)
+        receiver.present(delivery)
 
-    def holds_for(self, receiver: ReceiverEnd) -> bool:
-        """Whether a live transaction has yet to take messages of `receiver` at the broker."""
+    def release(self, receiver: ReceiverEnd) -> bool:
+        """`receiver` closes: give the transaction at the broker what it received; returns whether that is done."""
         transaction = self.current
-        return not transaction.doomed and any(delivery.consumer is receiver for delivery in transaction.received)
+        if transaction.id is not None and not transaction.doomed:
+            self._consume(transaction)
+        return transaction.doomed or not any(delivery.consumer is receiver for delivery in transaction.received)
+
+    def _consume(self, transaction: Transaction) -> None:
+        """Make what the transaction received part of it at the broker."""
+        assert transaction.id is not None
+        state = Transactional(transaction.id, ACCEPTED)
+        received, transaction.received = transaction.received, []
+        for delivery in received:
+            delivery.consumer.settle(delivery, state, DeliveryState.ACKNOWLEDGED)
 
     def end(self, commit: bool, following: Transaction) -> None:
         """`commit()` or `rollback()`: the outcome will be in the transaction.
@@ -182,6 +188,7 @@ class CoordinatorEnd:
         if ending.transaction.id is None or self.channel.has_waiting_sends():
             return
         ending.discharged = True
+        self._consume(ending.transaction)
         self._discharge(ending)
         self._declare(self.current)
 
@@ -238,10 +245,7 @@ class CoordinatorEnd:
             # It ended empty before it was declared; its successor takes the declaration over.
             transaction = transaction.following
         transaction.id = txn_id
-        received, transaction.received = transaction.received, []
-        for delivery in received:
-            delivery.consumer.settle(delivery, Transactional(txn_id, ACCEPTED), DeliveryState.ACKNOWLEDGED)
-            delivery.consumer.close_if_asked()
+        self.channel.close_receivers_that_wait()
         self.channel.pump_senders()
         self.pump()
 

@@ -125,7 +125,7 @@ class ReceiverEnd:
         if any(delivery.state is DeliveryState.ACCEPTING for delivery in self.incoming.outstanding.values()):
             return
         coordinator = self.channel.coordinator
-        if coordinator is not None and coordinator.holds_for(self):
+        if coordinator is not None and not coordinator.release(self):
             return
         if self.link is None:
             self._close_done()

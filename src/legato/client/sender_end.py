@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class SenderEnd:
     """One link towards a destination, re-attached by its name after a failover.
 
-    The application's thread appends to `outgoing.waiting` and calls `Channel.wake_sender`; all else is for the I/O thread.
+    The application's thread appends to `outgoing.waiting` and calls `Channel.wake_sender`; no more than that.
     """
 
     def __init__(self, channel: Channel, name: str, address: str, capability: str) -> None:

@@ -238,7 +238,7 @@ class Transaction:
         self.sends: list[tuple[Any, Send]] = []
         """(the producer's I/O half, send), in order."""
         self.received: list[Delivery] = []
-        """Deliveries that it took and that are not part of it at the broker."""
+        """Deliveries that it took and that are not part of it at the broker yet."""
         self.took = False
         """Whether it received anything."""
         self.doomed = False
