@@ -9,22 +9,19 @@ import msgspec
 from cproton import ffi, lib
 
 from legato import limits
+from legato.amqp.deliveries import Deliveries, Known
 from legato.amqp.events import (
     Attached,
     Closed,
     Detached,
-    Disposition,
     Event,
-    Flow,
     Opened,
     SessionBegan,
     SessionEnded,
-    Transfer,
 )
 from legato.amqp.link import Link, Receiver, Sender, Session, links_limit_reached
-from legato.amqp.outcomes import ACCEPTED, Transactional
 from legato.amqp.pndata import c_text, read_map, read_symbols, write_map, write_symbols
-from legato.amqp.states import ACCEPTED_STATE, TRANSACTIONAL_STATE, read_condition, read_outcome, write_condition
+from legato.amqp.states import read_condition, write_condition
 from legato.errors import ProtocolError
 
 SESSION_WINDOW_FRAMES = 8192
@@ -34,22 +31,11 @@ SESSIONS_MAX = 4095
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 
 _DELIVERY, _LINK_FLOW = lib.PN_DELIVERY, lib.PN_LINK_FLOW
-_ABORTED = -11
 
 _peek = lib.pn_collector_peek
 _pop = lib.pn_collector_pop
 _event_type = lib.pn_event_type
 _event_delivery = lib.pn_event_delivery
-_delivery_link = lib.pn_delivery_link
-_delivery_partial = lib.pn_delivery_partial
-_delivery_pending = lib.pn_delivery_pending
-_delivery_readable = lib.pn_delivery_readable
-_delivery_remote_state = lib.pn_delivery_remote_state
-_delivery_settle = lib.pn_delivery_settle
-_delivery_settled = lib.pn_delivery_settled
-_delivery_tag = lib.pn_delivery_tag
-_link_advance = lib.pn_link_advance
-_link_recv = lib.pn_link_recv
 _transport_pending = lib.pn_transport_pending
 _unpack = ffi.unpack
 _new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
@@ -87,14 +73,14 @@ class Connection:
             settings.session_window_bytes, SESSION_WINDOW_FRAMES * settings.max_frame_bytes
         )
         self._freed = False
+        self._opened = False
         self._greeted = False
         self._greeting = b""
         self._outbox: list[bytes] = []
         self._sessions: dict[Any, Session] = {}
         self._links: dict[Any, Link] = {}
-        self._deliveries: dict[Any, tuple[Link, int, Any]] = {}
-        self._buffer_bytes = 4096
-        self._buffer = _new_uncleared("char[]", self._buffer_bytes)
+        self._deliveries: Known = {}
+        self._transfers = Deliveries(self._links, self._deliveries, settings)
         self._ticked: list[Event] = []
         self._pn = lib.pn_connection()
         self._collector = lib.pn_collector()
@@ -264,7 +250,7 @@ class Connection:
             _pop(self._collector)
         lib.pn_collector_release(self._collector)
         lib.pn_collector_free(self._collector)
-        del self._transport, self._pn, self._collector, self._buffer
+        del self._transport, self._pn, self._collector
 
     def _forget_all(self) -> None:
         for link in self._links.values():
@@ -286,23 +272,16 @@ class Connection:
 
     def _handle_all(self, events: list[Event]) -> None:
         collector = self._collector
-        deliveries = self._deliveries
+        on_delivery = self._transfers.on_delivery
         handlers = self._handlers
         while event := _peek(collector):
             kind = _event_type(event)
             if kind == _DELIVERY:
                 if not self.closing:
-                    delivery = _event_delivery(event)
-                    known = deliveries.get(delivery)
-                    if known is not None:
-                        self._on_disposition(delivery, known, events)
-                    elif _delivery_readable(delivery):
-                        self._on_transfer(delivery, events)
-                    else:
-                        self._check_stray(delivery)
+                    on_delivery(_event_delivery(event), events)
             elif kind == _LINK_FLOW:
                 if not self.closing:
-                    self._on_flow(lib.pn_event_link(event), events)
+                    self._transfers.on_flow(lib.pn_event_link(event), events)
             else:
                 handler = handlers.get(kind)
                 if handler is not None:
@@ -320,125 +299,12 @@ class Connection:
             self.closed = True
             events.append(Closed(condition, description, False))
 
-    def _on_transfer(self, delivery: Any, events: list[Event]) -> None:
-        link = self._links.get(_delivery_link(delivery))
-        if not isinstance(link, Receiver):
-            return
-        pn_link = link._pn
-        size = _delivery_pending(delivery)
-        if size > self._buffer_bytes:
-            self._buffer_bytes = size
-            self._buffer = _new_uncleared("char[]", size)
-        taken = _link_recv(pn_link, self._buffer, size)
-        if link.closed:
-            _delivery_settle(delivery)
-            return
-        if taken == _ABORTED:
-            self._drop_aborted(link, delivery)
-            return
-        data = _unpack(self._buffer, taken) if taken > 0 else b""
-        if _delivery_partial(delivery) or link._parts:
-            whole = self._assemble(link, delivery, data)
-            if whole is None:
-                return
-            data = whole
-        elif taken > link.max_message_bytes:
-            self._refuse_size(link, delivery)
-            return
-        if link.credit <= 0:
-            self._refuse_transfer(link, delivery)
-            return
-        tag = _delivery_tag(delivery)
-        tag_bytes = _unpack(tag.start, tag.size) if tag.size else b""
-        state = _delivery_remote_state(delivery)
-        txn_id = None
-        if state == TRANSACTIONAL_STATE:
-            outcome = read_outcome(delivery, state)
-            txn_id = outcome.txn_id if isinstance(outcome, Transactional) else None
-        settled = _delivery_settled(delivery)
-        link.credit -= 1
-        link._last_handle = handle = link._last_handle + 1
-        _link_advance(pn_link)
-        if settled:
-            _delivery_settle(delivery)
-        else:
-            link._unsettled[handle] = delivery
-            self._deliveries[delivery] = (link, handle, handle)
-        events.append(Transfer(link, handle, tag_bytes, data, settled, txn_id))
-
-    def _assemble(self, link: Receiver, delivery: Any, data: bytes) -> bytes | None:
-        link._parts.append(data)
-        link._part_bytes += len(data)
-        session = link.session
-        session.partial_bytes += len(data)
-        if link._part_bytes > link.max_message_bytes:
-            self._refuse_size(link, delivery)
-            return None
-        if link.credit <= 0:
-            self._refuse_transfer(link, delivery)
-            return None
-        if session.partial_bytes > max(self.settings.session_window_bytes, self.settings.max_message_bytes):
-            link.close("amqp:resource-limit-exceeded", "too much is held in unfinished messages")
-            _delivery_settle(delivery)
-            return None
-        if _delivery_partial(delivery):
-            return None
-        whole = b"".join(link._parts)
-        link._drop_parts()
-        return whole
-
-    def _drop_aborted(self, link: Receiver, delivery: Any) -> None:
-        link._drop_parts()
-        link.credit -= 1
-        _delivery_settle(delivery)
-
-    def _refuse_size(self, link: Receiver, delivery: Any) -> None:
-        link.close("amqp:link:message-size-exceeded", f"a message may have at most {link.max_message_bytes} bytes")
-        _delivery_settle(delivery)
-
-    def _refuse_transfer(self, link: Receiver, delivery: Any) -> None:
-        link.close("amqp:link:transfer-limit-exceeded", "a message came without credit")
-        _delivery_settle(delivery)
-
-    def _on_disposition(self, delivery: Any, known: tuple[Link, int, Any], events: list[Event]) -> None:
-        link, handle, context = known
-        state = _delivery_remote_state(delivery)
-        settled = _delivery_settled(delivery)
-        if not settled and (not state or isinstance(link, Receiver)):
-            return
-        outcome = ACCEPTED if state == ACCEPTED_STATE else read_outcome(delivery, state)
-        if settled:
-            del self._deliveries[delivery]
-            del link._unsettled[handle]
-            _delivery_settle(delivery)
-        events.append(Disposition(link, context, outcome, settled, handle))
-
-    def _check_stray(self, delivery: Any) -> None:
-        """An event of a delivery that we settled is harmless, a transfer to a link of ours that sends is not."""
-        pn_link = _delivery_link(delivery)
-        if lib.pn_link_is_sender(pn_link) and lib.pn_link_current(pn_link) == delivery:
-            raise ProtocolError("a transfer came over a link that sends", "amqp:not-allowed")
-
-    def _on_flow(self, pn_link: Any, events: list[Event]) -> None:
-        link = self._links.get(pn_link)
-        if link is None or link.closed:
-            return
-        credit = lib.pn_link_credit(pn_link)
-        if isinstance(link, Sender):
-            draining = lib.pn_link_get_drain(pn_link)
-            if draining or credit != link.credit or draining != link.draining:
-                link.credit = credit
-                link.draining = draining
-                events.append(Flow(link))
-        elif isinstance(link, Receiver):
-            link.credit = credit
-            if link._drain_asked and lib.pn_link_drained(pn_link):
-                link._drain_asked = False
-                events.append(Flow(link))
-
     def _on_remote_open(self, event: Any, events: list[Event]) -> None:
         if self.closing:
             return
+        if self._opened:
+            raise ProtocolError("Open came a second time", "amqp:not-allowed")
+        self._opened = True
         pn = self._pn
         events.append(
             Opened(

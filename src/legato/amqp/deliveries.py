@@ -1,0 +1,184 @@
+"""The hot path: what the engine says about deliveries and credit, turned into events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cproton import ffi, lib
+
+from legato.amqp.events import Disposition, Event, Flow, Transfer
+from legato.amqp.link import Link, Receiver, Sender
+from legato.amqp.outcomes import ACCEPTED, Transactional
+from legato.amqp.states import ACCEPTED_STATE, TRANSACTIONAL_STATE, read_outcome
+from legato.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from legato.amqp.connection import Settings
+
+Known = dict[Any, tuple[Link, int, Any]]
+"""Unsettled deliveries by their pointer: link, handle, and the context to report. Every entry goes when its delivery is
+settled or its link is freed, since the engine uses the same memory again."""
+
+_ABORTED = -11
+"""`PN_ABORTED`, which the bindings leave out."""
+
+_delivery_link = lib.pn_delivery_link
+_delivery_partial = lib.pn_delivery_partial
+_delivery_pending = lib.pn_delivery_pending
+_delivery_readable = lib.pn_delivery_readable
+_delivery_remote_state = lib.pn_delivery_remote_state
+_delivery_settle = lib.pn_delivery_settle
+_delivery_settled = lib.pn_delivery_settled
+_delivery_tag = lib.pn_delivery_tag
+_link_advance = lib.pn_link_advance
+_link_recv = lib.pn_link_recv
+_unpack = ffi.unpack
+_new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
+
+
+class Deliveries:
+    """A connection's deliveries.
+
+    Args:
+        links: the connection's, by pointer.
+        known: the connection's unsettled deliveries, by pointer.
+        settings: for what a peer may send.
+    """
+
+    def __init__(self, links: dict[Any, Link], known: Known, settings: Settings) -> None:
+        self._links = links
+        self._known = known
+        self._settings = settings
+        self._buffer_bytes = 4096
+        self._buffer = _new_uncleared("char[]", self._buffer_bytes)
+
+    def on_delivery(self, delivery: Any, events: list[Event]) -> None:
+        """A delivery changed; the engine reports several changes as one (AMQP.md C7), so look at all there is.
+
+        Raises:
+            ProtocolError: the peer did what ends its connection.
+        """
+        known = self._known.get(delivery)
+        if known is not None:
+            self._on_disposition(delivery, known, events)
+        elif _delivery_readable(delivery):
+            self._on_transfer(delivery, events)
+        else:
+            self._check_stray(delivery)
+
+    def _on_transfer(self, delivery: Any, events: list[Event]) -> None:
+        link = self._links.get(_delivery_link(delivery))
+        if not isinstance(link, Receiver):
+            return
+        pn_link = link._pn
+        size = _delivery_pending(delivery)
+        if size > self._buffer_bytes:
+            self._buffer_bytes = size
+            self._buffer = _new_uncleared("char[]", size)
+        taken = _link_recv(pn_link, self._buffer, size)
+        if link.closed:
+            _delivery_settle(delivery)
+            return
+        if taken == _ABORTED:
+            self._drop_aborted(link, delivery)
+            return
+        data = _unpack(self._buffer, taken) if taken > 0 else b""
+        if _delivery_partial(delivery) or link._parts:
+            whole = self._assemble(link, delivery, data)
+            if whole is None:
+                return
+            data = whole
+        elif taken > link.max_message_bytes:
+            self._refuse_size(link, delivery)
+            return
+        if link.credit <= 0:
+            self._refuse_transfer(link, delivery)
+            return
+        tag = _delivery_tag(delivery)
+        tag_bytes = _unpack(tag.start, tag.size) if tag.size else b""
+        state = _delivery_remote_state(delivery)
+        txn_id = None
+        if state == TRANSACTIONAL_STATE:
+            outcome = read_outcome(delivery, state)
+            txn_id = outcome.txn_id if isinstance(outcome, Transactional) else None
+        settled = _delivery_settled(delivery)
+        link.credit -= 1
+        link._last_handle = handle = link._last_handle + 1
+        _link_advance(pn_link)
+        if settled:
+            _delivery_settle(delivery)
+        else:
+            link._unsettled[handle] = delivery
+            self._known[delivery] = (link, handle, handle)
+        events.append(Transfer(link, handle, tag_bytes, data, settled, txn_id))
+
+    def _assemble(self, link: Receiver, delivery: Any, data: bytes) -> bytes | None:
+        link._parts.append(data)
+        link._part_bytes += len(data)
+        session = link.session
+        session.partial_bytes += len(data)
+        if link._part_bytes > link.max_message_bytes:
+            self._refuse_size(link, delivery)
+            return None
+        if link.credit <= 0:
+            self._refuse_transfer(link, delivery)
+            return None
+        if session.partial_bytes > max(self._settings.session_window_bytes, self._settings.max_message_bytes):
+            link.close("amqp:resource-limit-exceeded", "too much is held in unfinished messages")
+            _delivery_settle(delivery)
+            return None
+        if _delivery_partial(delivery):
+            return None
+        whole = b"".join(link._parts)
+        link._drop_parts()
+        return whole
+
+    def _drop_aborted(self, link: Receiver, delivery: Any) -> None:
+        link._drop_parts()
+        link.credit -= 1
+        _delivery_settle(delivery)
+
+    def _refuse_size(self, link: Receiver, delivery: Any) -> None:
+        link.close("amqp:link:message-size-exceeded", f"a message may have at most {link.max_message_bytes} bytes")
+        _delivery_settle(delivery)
+
+    def _refuse_transfer(self, link: Receiver, delivery: Any) -> None:
+        link.close("amqp:link:transfer-limit-exceeded", "a message came without credit")
+        _delivery_settle(delivery)
+
+    def _on_disposition(self, delivery: Any, known: tuple[Link, int, Any], events: list[Event]) -> None:
+        link, handle, context = known
+        state = _delivery_remote_state(delivery)
+        settled = _delivery_settled(delivery)
+        if not settled and (not state or isinstance(link, Receiver)):
+            return
+        outcome = ACCEPTED if state == ACCEPTED_STATE else read_outcome(delivery, state)
+        if settled:
+            del self._known[delivery]
+            del link._unsettled[handle]
+            _delivery_settle(delivery)
+        events.append(Disposition(link, context, outcome, settled, handle))
+
+    def _check_stray(self, delivery: Any) -> None:
+        """An event of a delivery that we settled is harmless, a transfer to a link of ours that sends is not."""
+        pn_link = _delivery_link(delivery)
+        if lib.pn_link_is_sender(pn_link) and lib.pn_link_current(pn_link) == delivery:
+            raise ProtocolError("a transfer came over a link that sends", "amqp:not-allowed")
+
+    def on_flow(self, pn_link: Any, events: list[Event]) -> None:
+        """Credit or drain of a link may have changed."""
+        link = self._links.get(pn_link)
+        if link is None or link.closed:
+            return
+        credit = lib.pn_link_credit(pn_link)
+        if isinstance(link, Sender):
+            draining = lib.pn_link_get_drain(pn_link)
+            if draining or credit != link.credit or draining != link.draining:
+                link.credit = credit
+                link.draining = draining
+                events.append(Flow(link))
+        elif isinstance(link, Receiver):
+            link.credit = credit
+            if link._drain_asked and lib.pn_link_drained(pn_link):
+                link._drain_asked = False
+                events.append(Flow(link))
