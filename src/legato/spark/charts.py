@@ -12,6 +12,8 @@ WIDTH = 1080
 LEFT, RIGHT = 64, 16
 PLOT = WIDTH - LEFT - RIGHT
 HEAT_LEVELS = 9
+LATENCY_FLOOR = 2 * LATENCY_BUCKETS_PER_DECADE
+"""Faster than 100 µs is all the same in pictures."""
 
 Scale = Callable[[float], float]
 
@@ -115,14 +117,14 @@ def latency_curve(result: AuditResult) -> str:
     queues = {queue.queue: queue.name for queue in result.queues}
     counts: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for cell in result.timeline.latency:
-        counts[cell.queue][cell.latency] += cell.messages
+        counts[cell.queue][max(cell.latency, LATENCY_FLOOR)] += cell.messages
     if not counts:
         return ""
     low = min(min(rows) for rows in counts.values())
     high = max(max(rows) for rows in counts.values()) + 1
     x = _linear(low, high, LEFT, LEFT + PLOT)
     y = _linear(0, 1, height - bottom, top)
-    parts = [_horizontal_grid([0, 0.5, 0.95, 1], y, lambda share: f"{share:.0%}")]
+    parts = [_horizontal_grid([0, 0.25, 0.5, 0.75, 1], y, lambda share: f"{share:.0%}")]
     per_decade = LATENCY_BUCKETS_PER_DECADE
     for decade in range(math.ceil(low / per_decade), math.floor(high / per_decade) + 1):
         at = x(decade * per_decade)
@@ -277,5 +279,5 @@ def _merged(cells: Iterable[LatencyCell], rows_per_row: int) -> dict[tuple[int, 
     """Messages by time bucket and coarser latency row, all queues together."""
     merged: dict[tuple[int, int], int] = defaultdict(int)
     for cell in cells:
-        merged[cell.bucket, cell.latency // rows_per_row] += cell.messages
+        merged[cell.bucket, max(cell.latency, LATENCY_FLOOR) // rows_per_row] += cell.messages
     return merged

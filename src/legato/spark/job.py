@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
@@ -86,14 +87,22 @@ def _story(example: dict[str, object]) -> str:
     return ", ".join(f"{name} {value}" for name, value in example.items())
 
 
-_QUEUE_COLUMNS = ("stored", "consumed", "forwarded", "dead_lettered", "waiting", "lost", "duplicated")
+_QUEUE_COLUMNS = {
+    "stored": "stored",
+    "consumed": "consumed",
+    "forwarded": "forwarded",
+    "dead_lettered": "dead",
+    "waiting": "waiting",
+    "lost": "lost",
+    "duplicated": "twice",
+}
 
 
 def _queues_table(result: AuditResult) -> Table:
-    table = Table(title=f"{result.facts:,} facts in {len(result.queues)} queues", title_justify="left")
+    table = Table(title=f"{result.facts:,} facts, {len(result.queues)} queues", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("queue")
-    for column in (*_QUEUE_COLUMNS, "p50 ms", "p99 ms"):
-        table.add_column("done twice" if column == "duplicated" else column.replace("_", " "), justify="right")
+    for column in (*_QUEUE_COLUMNS.values(), "p50 ms", "p99 ms"):
+        table.add_column(column, justify="right")
     for queue in result.queues:
         end_to_end = next((each for each in queue.latencies if each.stage == "end to end"), None)
         latencies = (f"{end_to_end.p50_ms:,.1f}", f"{end_to_end.p99_ms:,.1f}") if end_to_end else ("", "")
@@ -108,7 +117,7 @@ def _count(column: str, value: int) -> Text:
 
 
 def _takeovers_table(result: AuditResult) -> Table:
-    table = Table(title="takeovers", title_justify="left")
+    table = Table(title="takeovers", title_justify="left", box=SIMPLE_HEAD)
     for column in ("epoch", "from", "to", "how"):
         table.add_column(column)
     table.add_column("in charge after ms", justify="right")

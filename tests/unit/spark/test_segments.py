@@ -1,0 +1,245 @@
+"""Segments of the ledger hold every record once, whatever moment an exporter dies at. No Spark, no JVM."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from legato.core.facts import AnyFact, EpochBegan, LogRecord, MessageConsumed, MessageStored, QueueCreated
+from legato.errors import ConfigError
+from legato.spark.exporter import Exporter, export_all, try_export
+from legato.spark.segments import LedgerLock, SegmentSpan, exported_through, spans, sweep, write_segment
+from legato.store.base import Batch
+from legato.store.lmdb import LmdbStore
+from legato.store.memory import MemoryStore
+
+
+def grow(store: MemoryStore | LmdbStore, commits: int) -> int:
+    """Add commits of one message each to the queue `q`; returns the position of the last."""
+    queue = store.queue("q")
+    last = 0
+    if queue is None:
+        store.begin_epoch("broker", 1)
+        store.commit(Batch(1, 2, [QueueCreated(1, "q")], []))
+    else:
+        last = queue.last_seq
+    position = 0
+    for seq in range(last + 1, last + 1 + commits):
+        position = store.commit(Batch(1, 10 * seq, [MessageStored(1, seq, 4, f"ID:{seq}")], [b"body"]))
+    return position
+
+
+def seqs_in(ledger: Path) -> list[int]:
+    """The seq of every stored message in the ledger, sorted, with repetitions if there are any."""
+    tables = [pq.read_table(path, columns=["seq", "kind"]) for path in ledger.glob("facts-*.parquet")]
+    rows = [row for table in tables for row in table.to_pylist()]
+    return sorted(row["seq"] for row in rows if row["kind"] == "MessageStored")
+
+
+def test_a_segment_is_named_by_the_positions_it_holds(tmp_path: Path) -> None:
+    span = write_segment(tmp_path, [(7, LogRecord(1, 5, [EpochBegan("a")])), (8, LogRecord(1, 6, [EpochBegan("b")]))])
+    assert span == SegmentSpan(7, 8)
+    assert [path.name for path in tmp_path.iterdir()] == ["facts-0000000000000007-0000000000000008.parquet"]
+    assert exported_through(tmp_path) == 8
+
+
+def test_a_ledger_that_does_not_exist_is_exported_through_nothing(tmp_path: Path) -> None:
+    assert exported_through(tmp_path / "none") == 0
+    assert list(spans(tmp_path / "none")) == []
+
+
+def test_exporting_again_adds_nothing(tmp_path: Path) -> None:
+    store = MemoryStore()
+    last = grow(store, 5)
+    assert Exporter(store, tmp_path).finish(0.0) == [SegmentSpan(1, last)]
+    assert Exporter(store, tmp_path).finish(0.0) == []
+    assert seqs_in(tmp_path) == [1, 2, 3, 4, 5]
+
+
+def test_the_next_exporter_continues_after_the_last_segment(tmp_path: Path) -> None:
+    store = MemoryStore()
+    middle = grow(store, 3)
+    Exporter(store, tmp_path).finish(0.0)
+    last = grow(store, 4)
+    assert Exporter(store, tmp_path).finish(0.0) == [SegmentSpan(middle + 1, last)]
+    assert seqs_in(tmp_path) == list(range(1, 8))
+
+
+def test_a_log_trimmed_up_to_what_was_exported_loses_nothing(tmp_path: Path) -> None:
+    store = MemoryStore()
+    grow(store, 3)
+    Exporter(store, tmp_path).finish(0.0)
+    store.trim_log(exported_through(tmp_path), 1000)
+    assert Exporter(store, tmp_path).finish(0.0) == []
+    grow(store, 2)
+    Exporter(store, tmp_path).finish(0.0)
+    assert seqs_in(tmp_path) == [1, 2, 3, 4, 5]
+
+
+def test_facts_wait_in_memory_until_a_segment_is_due(tmp_path: Path) -> None:
+    store = MemoryStore()
+    grow(store, 3)
+    exporter = Exporter(store, tmp_path, segment_s=2.0)
+    assert exporter.poll(100.0) == []
+    grow(store, 1)
+    assert exporter.poll(101.9) == []
+    assert len(exporter.poll(102.0)) == 1
+    assert seqs_in(tmp_path) == [1, 2, 3, 4]
+    assert exporter.poll(200.0) == []
+
+
+@pytest.mark.parametrize("step", ["replace", "fsync"])
+def test_a_crash_before_the_rename_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    store = MemoryStore()
+    grow(store, 3)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, die)
+        with pytest.raises(KeyboardInterrupt):
+            Exporter(store, tmp_path).finish(0.0)
+    assert exported_through(tmp_path) == 0
+    assert len(list(tmp_path.iterdir())) == 1, "the half-written file is there"
+    Exporter(store, tmp_path).finish(0.0)
+    assert seqs_in(tmp_path) == [1, 2, 3]
+    assert [path.name[:6] for path in tmp_path.iterdir()] == ["facts-"], "and was swept"
+
+
+def test_only_unfinished_files_are_swept(tmp_path: Path) -> None:
+    write_segment(tmp_path, [(1, LogRecord(1, 5, [EpochBegan("a")]))])
+    (tmp_path / ".writing-facts-x.parquet").write_bytes(b"half")
+    assert sweep(tmp_path) == 1
+    assert exported_through(tmp_path) == 1
+
+
+def test_a_ledger_of_another_store_is_refused(tmp_path: Path) -> None:
+    store = MemoryStore()
+    grow(store, 9)
+    Exporter(store, tmp_path).finish(0.0)
+    other = MemoryStore()
+    grow(other, 1)
+    with pytest.raises(ConfigError, match="another store"):
+        Exporter(other, tmp_path)
+
+
+def test_two_exporters_never_hold_the_lock_together(tmp_path: Path) -> None:
+    first, second = LedgerLock(tmp_path), LedgerLock(tmp_path)
+    assert first.acquire()
+    assert not second.acquire()
+    first.close()
+    assert second.acquire()
+    second.close()
+
+
+def test_every_column_says_what_the_fact_said(tmp_path: Path) -> None:
+    facts: list[AnyFact] = [
+        MessageStored(1, 2, 30, "ID:x", producer=4, number=5, txn=b"t", origin=(6, 7)),
+        MessageConsumed(1, 2, 8, 900, 3),
+    ]
+    span = write_segment(tmp_path, [(40, LogRecord(2, 1000, facts))])
+    rows = pq.read_table(tmp_path / span.file_name).to_pylist()
+    said = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    place = {"position": 40, "epoch": 2, "time_us": 1000}
+    assert said == [
+        {
+            **place,
+            "ordinal": 0,
+            "kind": "MessageStored",
+            "queue": 1,
+            "seq": 2,
+            "size": 30,
+            "message_id": "ID:x",
+            "producer": 4,
+            "number": 5,
+            "txn": b"t",
+            "origin_queue": 6,
+            "origin_seq": 7,
+        },
+        {
+            **place,
+            "ordinal": 1,
+            "kind": "MessageConsumed",
+            "queue": 1,
+            "seq": 2,
+            "consumer": 8,
+            "delivered_us": 900,
+            "attempt": 3,
+        },
+    ]
+
+
+def test_a_store_on_disk_is_exported_while_a_broker_writes_to_it(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path / "store")
+    try:
+        last = grow(store, 4)
+        exporter = start_exporter(tmp_path, "--once")
+        assert exporter.wait(60) == 0
+        assert exported_through(tmp_path / "ledger") == last
+        last = grow(store, 2)
+        assert start_exporter(tmp_path, "--once").wait(60) == 0
+        assert exported_through(tmp_path / "ledger") == last
+    finally:
+        store.close()
+    assert seqs_in(tmp_path / "ledger") == [1, 2, 3, 4, 5, 6]
+
+
+def test_an_export_leaves_the_ledger_to_the_exporter_at_work(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path / "store")
+    grow(store, 4)
+    store.close()
+    lock = LedgerLock(tmp_path / "ledger")
+    assert lock.acquire()
+    assert not try_export(tmp_path / "store", tmp_path / "ledger")
+    assert seqs_in(tmp_path / "ledger") == []
+    lock.close()
+    assert try_export(tmp_path / "store", tmp_path / "ledger")
+    assert seqs_in(tmp_path / "ledger") == [1, 2, 3, 4]
+
+
+def start_exporter(tmp_path: Path, *options: str) -> subprocess.Popen[bytes]:
+    """An exporter process on the store and the ledger in `tmp_path`."""
+    command = [sys.executable, "-m", "legato.spark.exporter", "--segment-s", "0", *options]
+    command += ["--store", str(tmp_path / "store"), "--ledger", str(tmp_path / "ledger")]
+    return subprocess.Popen(command, stdin=subprocess.PIPE)
+
+
+def test_the_exporter_process_ends_with_its_parents_pipe_after_a_last_export(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path / "store")
+    process = start_exporter(tmp_path)
+    try:
+        grow(store, 5)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        store.close()
+    assert seqs_in(tmp_path / "ledger") == [1, 2, 3, 4, 5]
+
+
+def test_exporters_killed_at_any_moment_leave_a_ledger_without_holes_or_repetitions(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path / "store", sync=False)
+    try:
+        grow(store, 20)
+        for _ in range(3):
+            process = start_exporter(tmp_path)
+            wanted = exported_through(tmp_path / "ledger") + 1
+            while exported_through(tmp_path / "ledger") < wanted:
+                grow(store, 20)
+                assert process.poll() is None
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=0.01)
+            os.kill(process.pid, signal.SIGKILL)
+            process.communicate()
+            last = grow(store, 20)
+    finally:
+        store.close()
+    assert export_all(tmp_path / "store", tmp_path / "ledger") == last
+    seqs = seqs_in(tmp_path / "ledger")
+    assert seqs == list(range(1, len(seqs) + 1))
