@@ -325,7 +325,7 @@ class Translator:
             peer.links.add(link)
             peer.receivers.add(browser)
             return
-        held = link.remote_properties.get(names.HELD) or []
+        held = _sequence_numbers(link.remote_properties.get(names.HELD))
         self._steal(peer, link, held)
         consumer, elsewhere = self._broker.attach(
             queue,
@@ -363,6 +363,11 @@ class _Refused(LegatoError):
     def __init__(self, condition: str, description: str) -> None:
         super().__init__(description)
         self.condition = condition
+
+
+def _sequence_numbers(value: object) -> list[int]:
+    """What a peer says that it holds, as plain numbers: the wire's own types stay outside."""
+    return [int(seq) for seq in value if isinstance(seq, int)] if isinstance(value, list) else []
 
 
 def _refuse_what_comes_later(terminus: Terminus) -> None:

@@ -249,3 +249,30 @@ def test_a_clean_stop_tells_its_clients(tmp_path: Path) -> None:
         peer.send(peer.sender("q"), text(b"x"))
         assert broker.stop() == 0
         assert peer.expect(Closed).condition == "amqp:connection:forced"
+
+
+def test_a_client_that_comes_back_gets_what_it_holds_first(broker: Server) -> None:
+    """CONTRACT table F, CLIENT_ACKNOWLEDGE in `legato`."""
+    from legato.amqp.types import Array, ULong
+
+    peer = AmqpPeer(broker.port, container="holder")
+    sender = peer.sender("held")
+    for body in (b"1", b"2", b"3"):
+        peer.send(sender, text(body))
+    properties = {names.REPORTS_PRESENTED: True}
+    peer.receiver("held", 2, properties, name="consumer")
+    tags = [peer.transfer().tag for _ in range(2)]
+    back = AmqpPeer(broker.port, container="holder")
+    held = Array(ULong(int.from_bytes(tag, "big")) for tag in tags)
+    link = back.receiver("held", 0, properties | {names.HELD: held}, name="consumer")
+    assert link.remote_properties[names.HELD_COUNT] == 2
+    link.add_credit(3)
+    back.flush()
+    again = [back.transfer() for _ in range(3)]
+    assert [transfer.tag for transfer in again[:2]] == tags
+    assert peer.expect(Detached).condition == "amqp:link:stolen"
+    for transfer in again:
+        link.update(transfer.delivery, ACCEPTED)
+    back.flush()
+    for _ in again:
+        assert back.expect(Disposition, lambda event: event.link is link).settled
