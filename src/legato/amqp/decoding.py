@@ -201,6 +201,12 @@ def decode_elements(data: bytes, at: int, end: int, count: int, depth: int = DEP
             elif code == 0x40:
                 append(None)
                 at += 1
+            elif (fixed := _FIXED.get(code)) is not None:
+                stop = at + 1 + fixed[0]
+                if stop > end:
+                    raise malformed("a value ends after the data")
+                append(fixed[1](data, at + 1))
+                at = stop
             else:
                 value, at = _decode(data, at, end, depth)
                 append(value)

@@ -38,7 +38,7 @@ from legato.amqp.header import (
 from legato.amqp.types import Symbol, Timestamp
 
 
-class Properties(msgspec.Struct, kw_only=True, gc=False):
+class Properties(msgspec.Struct, gc=False):
     """AMQP 3.2.4. Ids are strings, unsigned longs (`ULong` or int), UUIDs or bytes; times are ms since the epoch."""
 
     message_id: Any = None
@@ -279,16 +279,14 @@ _FIELD_TYPES: list[Any] = [
 
 
 def _properties_of(fields: list[Any]) -> Properties:
-    properties = Properties()
-    for name, types, value in zip(_PROPERTY_FIELDS, _FIELD_TYPES, fields, strict=False):
-        if value is None:
+    values = fields[: len(_FIELD_TYPES)]
+    for index, value in enumerate(values):
+        if value is None or (type(value) is str and _FIELD_TYPES[index] is _STRING):
             continue
-        if not isinstance(value, types):
-            raise malformed(f"the property {name} is of another type")
-        kind = type(value)
-        if kind is Symbol:
-            value = str(value)
-        elif kind is Timestamp:
-            value = int(value)
-        setattr(properties, name, value)
-    return properties
+        if not isinstance(value, _FIELD_TYPES[index]):
+            raise malformed(f"the property {_PROPERTY_FIELDS[index]} is of another type")
+        if type(value) is Symbol:
+            values[index] = str(value)
+        elif type(value) is Timestamp:
+            values[index] = int(value)
+    return Properties(*values)

@@ -205,3 +205,7 @@ def test_a_stream_may_be_cut_anywhere(pair: Pair) -> None:
         events += pair.server.receive_data(bytes((byte,)))
     assert [type(event) for event in events] == [Attached]
     assert not sender.closed
+
+
+def test_a_second_open_ends_the_connection() -> None:
+    assert of(survives(OPEN), Closed)[0].condition == "amqp:not-allowed"

@@ -178,17 +178,18 @@ def test_a_name_can_be_used_again_after_detaching(pair: Pair) -> None:
     assert remote.links == session.links == []
 
 
-def test_a_name_can_be_used_again_in_one_breath(pair: Pair) -> None:
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_name_can_be_used_again_in_one_breath(pair: Pair, closed: bool) -> None:
     """Left alone, the engine writes attaches before detaches, which costs the connection (AMQP.md C2.4)."""
     receiver, old = pair.incoming()
-    receiver.detach()
+    receiver.close() if closed else receiver.detach()
     fresh = receiver.session.receiver("in", source=Terminus(address="other"))
     fresh.add_credit(1)
     _, events = pair.exchange()
     (detached,), (attached,) = of(events, Detached), of(events, Attached)
     assert detached.link is old
     assert attached.link is not old
-    detached.link.detach()
+    detached.link.close() if closed else detached.link.detach()
     attached.link.accept()
     attached.link.send(b"m", b"t")
     events, _ = pair.exchange()
