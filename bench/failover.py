@@ -13,6 +13,7 @@ from legato.client import BytesMessage, ConnectionFactory
 PACE_S = 0.001
 SETTLED_S = (0.3, 0.6)
 KILL_TIMEOUT_S = 30.0
+JOIN_S = 5.0
 
 
 class Cluster:
@@ -61,7 +62,9 @@ class Probe:
         self.last_at = {"send": 0.0, "receive": 0.0}
         self.gaps: dict[str, list[tuple[float, float]]] = {"send": [], "receive": []}
         self.failures: list[BaseException] = []
-        self.threads = [threading.Thread(target=self._guard, args=(work,)) for work in (self._send, self._receive)]
+        self.threads = [
+            threading.Thread(target=self._guard, args=(work,), daemon=True) for work in (self._send, self._receive)
+        ]
         self.connection.start()
         for thread in self.threads:
             thread.start()
@@ -119,10 +122,10 @@ class Probe:
             return max(end - begin for each in self.gaps.values() for begin, end in each if end > killed_at)
 
     def stop(self) -> None:
-        """End both threads and close."""
+        """End both threads and close; a thread that waits for brokers which are gone for good ends with the process."""
         self.ended.set()
         for thread in self.threads:
-            thread.join()
+            thread.join(JOIN_S)
         self.connection.close()
 
 

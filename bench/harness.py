@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -79,6 +80,8 @@ def temporary_store() -> Iterator[Path]:
     ).stdout.strip()
     if kind in {"tmpfs", "ramfs"}:
         sys.exit(f"{base} is a {kind}: set BENCH_STORE to a directory on a disk, or every fsync is free.")
+    # A benchmark that is told to end takes its brokers and its stores with it.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     path = Path(mkdtemp(prefix="legato-bench-", dir=base))
     try:
         yield path
