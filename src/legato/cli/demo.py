@@ -53,9 +53,8 @@ def demo(
         flights_per_commit=batch,
         port=port,
     )
-    from rich.console import Console
-
+    from legato.demo.display import make_console
     from legato.demo.job import run_demo
 
-    outcome = run_demo(options, Console())
+    outcome = run_demo(options, make_console())
     raise typer.Exit(0 if outcome.holds else 1)

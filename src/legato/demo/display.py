@@ -17,6 +17,7 @@ from legato.demo.state import RunState
 
 LINE_INTERVAL_S = 2.0
 REFRESH_PER_SECOND = 8
+PLAIN_WIDTH = 140
 
 ROLE_STYLES = {
     Role.STARTING: "yellow",
@@ -25,6 +26,12 @@ ROLE_STYLES = {
     Role.DEAD: "bold red",
     Role.STOPPED: "dim",
 }
+
+
+def make_console() -> Console:
+    """Standard output; tables in a file or a pipe are as wide as they like to be."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
 
 
 class Display(Protocol):

@@ -67,7 +67,7 @@ def write_json(outcome: Outcome, file: Path) -> None:
 
 def outcome_table(outcome: Outcome) -> Table:
     """The outcome for people."""
-    table = Table(title="What Spark found in the ledger", title_justify="left", box=None, show_header=False)
+    table = Table(title="The run", title_justify="left", box=None, show_header=False)
     table.add_column(style="dim")
     table.add_column(justify="right")
     good, bad = "bold green", "bold red"

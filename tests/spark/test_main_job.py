@@ -1,0 +1,48 @@
+"""The main job from flights to verdict: real brokers, a real SIGKILL, a real Spark."""
+
+from io import StringIO
+
+import msgspec
+import pyarrow.parquet as parquet
+import pytest
+from rich.console import Console
+
+from legato.demo.job import judge, run_demo
+from legato.demo.options import DemoOptions
+from legato.demo.run import RunResult, records_directory
+
+FLIGHTS = 12_000
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> DemoOptions:
+    """A run that held; the tests look at what it left."""
+    out = tmp_path_factory.mktemp("main-job")
+    options = DemoOptions(flights=FLIGHTS, kills=1, seed=3, out=out / "out", json_file=out / "result.json")
+    screen = StringIO()
+    outcome = run_demo(options, Console(file=screen, width=140))
+    assert outcome.holds, screen.getvalue()
+    return options
+
+
+def test_every_message_is_accounted_for_after_a_kill(done: DemoOptions) -> None:
+    assert done.json_file is not None
+    result = msgspec.json.decode(done.json_file.read_bytes())
+    assert (result["sent"], result["consumed"], result["forwarded"]) == (FLIGHTS, FLIGHTS, FLIGHTS)
+    assert (result["lost"], result["duplicated"], result["dead_lettered"]) == (0, 0, 0)
+    assert result["totals_equal"] is True
+    assert [takeover["epoch"] for takeover in result["takeovers"]] == [2]
+    assert result["takeovers"][0]["gap_ms"] > 0
+    assert (done.out / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_record_that_is_missing_and_one_that_is_there_twice_are_found(done: DemoOptions) -> None:
+    result = RunResult(sent=FLIGHTS, collected=FLIGHTS, takeovers=[], kills=0, seconds=1.0, seed=3)
+    file = min(records_directory(done.out).glob("*.parquet"))
+    whole = parquet.read_table(file)
+    parquet.write_table(whole.slice(1), file)
+    parquet.write_table(whole.slice(1, 2), file.with_name("part-twice.parquet"))
+    screen = StringIO()
+    outcome = judge(done, result, done.out / "store", Console(file=screen, width=140))
+    assert (outcome.lost, outcome.duplicated, outcome.totals_equal, outcome.holds) == (1, 2, False, False)
+    assert "1 messages were lost" in screen.getvalue()
