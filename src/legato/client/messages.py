@@ -155,8 +155,8 @@ class Message:
         self._acknowledge(self)
 
     def _read_headers(self) -> None:
-        self._headers_unread = False
         values = self._source.headers()
+        self._headers_unread = False
         self._properties = Properties(values.pop("properties"), read_only=True)
         for name, value in values.items():
             self.__dict__["_" + name] = value

@@ -189,6 +189,7 @@ def _encode_id(value: str | bytes) -> bytes:
 
 # -- receiving -------------------------------------------------------------------------------------------
 
+_UNDECODABLE = (ProtocolError, ValueError, TypeError, AttributeError, IndexError, OverflowError)
 _SHAPES: dict[bytes, type[Message] | None] = {}
 """Message classes by their annotations' bytes, which repeat."""
 
@@ -275,7 +276,28 @@ class Received:
         return self._data[self._body_at :] or _VALUE_PREFIX + _NULL
 
     def body(self) -> Any:
-        """The body's value: what `Message.body` shows."""
+        """The body's value: what `Message.body` shows.
+
+        Raises:
+            MessageFormatError: its bytes cannot be decoded.
+        """
+        try:
+            return self._decode_body()
+        except _UNDECODABLE as error:
+            raise MessageFormatError(f"The message's body cannot be decoded: {error}.", linked=error) from error
+
+    def headers(self) -> dict[str, Any]:
+        """Header values by their attribute names.
+
+        Raises:
+            MessageFormatError: their bytes cannot be decoded.
+        """
+        try:
+            return self._decode_headers()
+        except _UNDECODABLE as error:
+            raise MessageFormatError(f"The message's headers cannot be decoded: {error}.", linked=error) from error
+
+    def _decode_body(self) -> Any:
         data = self._data
         at = self._body_at + 3
         section = self._body_section
@@ -303,8 +325,7 @@ class Received:
         body = decode_message(self._data[self._body_at :]).body
         return None if body is None else getattr(body, body.__struct_fields__[0])
 
-    def headers(self) -> dict[str, Any]:
-        """Header values by their attribute names."""
+    def _decode_headers(self) -> dict[str, Any]:
         header = header_of(self._section(HEADER, list))
         annotations = self._section(MESSAGE_ANNOTATIONS, dict)
         flagged = self._section(DELIVERY_ANNOTATIONS, dict).get(REDELIVERED) is True
@@ -346,7 +367,7 @@ class Received:
 
 def _class_of(annotations: Any) -> type[Message] | None:
     number = annotations.get(MESSAGE_TYPE) if isinstance(annotations, dict) else None
-    return None if number is None else _CLASSES.get(int(number), Message)
+    return _CLASSES.get(number, Message) if isinstance(number, int) else None
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,51 @@
+"""Which broker is tried when."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from legato.client.failover import Schedule, Try
+from legato.client.uri import Host, Options
+
+A, B = Host("a", 1), Host("b", 2)
+
+
+def tries(schedule: Schedule, count: int, chance: float = 0.0) -> list[Try | None]:
+    return [schedule.next(chance) for _ in range(count)]
+
+
+def test_hosts_are_tried_in_order_beginning_after_the_lost_one() -> None:
+    """CONTRACT B22."""
+    schedule = Schedule((A, B), Options(), rounds_max=-1, first=1)
+    assert [attempt.host for attempt in tries(schedule, 5) if attempt] == [B, A, B, A, B]
+
+
+def test_the_first_round_begins_at_once_and_later_ones_wait_twice_as_long_up_to_a_maximum() -> None:
+    options = Options(reconnect_delay_ms=10, reconnect_delay_max_ms=100)
+    schedule = Schedule((A, B), options, rounds_max=-1)
+    waits = [attempt.wait_ms for attempt in tries(schedule, 14) if attempt]
+    assert waits == [0, 0, 10, 0, 20, 0, 40, 0, 80, 0, 100, 0, 100, 0]
+
+
+def test_it_gives_up_after_its_rounds() -> None:
+    """CONTRACT E6: a number of attempts, each of all hosts."""
+    schedule = Schedule((A, B), Options(), rounds_max=2)
+    assert tries(schedule, 6) == [Try(0, A), Try(0, B), Try(10, A), Try(0, B), None, None]
+    schedule = Schedule((A,), Options(), rounds_max=0)
+    assert schedule.next(0.5) is None
+
+
+def test_jitter_only_shortens_a_wait() -> None:
+    options = Options(reconnect_delay_ms=10, reconnect_jitter=0.5)
+    schedule = Schedule((A,), options, rounds_max=-1)
+    schedule.next(1.0)
+    assert schedule.next(1.0) == Try(5.0, A)
+
+
+@given(st.floats(0, 1), st.integers(1, 5))
+def test_trying_for_ever_never_waits_beyond_the_maximum(chance: float, hosts: int) -> None:
+    options = Options()
+    schedule = Schedule(tuple(Host(str(n), 1) for n in range(hosts)), options, rounds_max=-1)
+    for _ in range(3000):
+        attempt = schedule.next(chance)
+        assert attempt is not None
+        assert 0 <= attempt.wait_ms <= options.reconnect_delay_max_ms

@@ -1,0 +1,77 @@
+"""Messages as applications see them."""
+
+import pytest
+
+from legato.client import BytesMessage, DeliveryMode, Message, Queue, TextMessage
+from legato.client.translate import Envelope, read_message
+from legato.errors import IllegalStateError, MessageFormatError, MessageNotWriteableError
+
+ORDERS = Queue("orders")
+
+
+def received(message: Message) -> Message:
+    """`message` as a consumer would get it."""
+    message.__dict__.update(
+        _message_id="ID:1", _timestamp=1, _expiration=0, _delivery_mode=DeliveryMode.PERSISTENT, _priority=4
+    )
+    return read_message(Envelope(ORDERS).encode(message, 0), ORDERS, lambda message: None)
+
+
+def test_a_new_message_has_the_defaults_of_jakarta_messaging() -> None:
+    message = TextMessage("tea")
+    assert (message.text, message.body) == ("tea", "tea")
+    assert (message.priority, message.delivery_mode) == (4, DeliveryMode.PERSISTENT)
+    assert (message.message_id, message.redelivered, message.expiration) == (None, False, 0)
+    assert dict(message.properties) == {}
+
+
+@pytest.mark.parametrize("name", ["", "1st", "a-b", "a b", "NOT", "between", "JMSXDeliveryCount", "JMSXUserID"])
+def test_a_property_name_is_an_identifier_that_selectors_can_use(name: str) -> None:
+    with pytest.raises(MessageFormatError):
+        TextMessage().set_property(name, 1)
+
+
+@pytest.mark.parametrize("name", ["a", "_a", "$a", "größe", "a$1", "JMS_vendor", "JMSXGroupID", "JMSXGroupSeq"])
+def test_identifiers_can_name_a_property(name: str) -> None:
+    message = TextMessage()
+    message.set_property(name, "x")
+    assert message.properties[name] == "x"
+
+
+@pytest.mark.parametrize("value", [[], {}, b"x", object(), 1 << 63, -(1 << 63) - 1])
+def test_a_property_holds_a_primitive_value(value: object) -> None:
+    with pytest.raises(MessageFormatError):
+        TextMessage().set_property("a", value)  # type: ignore[arg-type]
+
+
+def test_a_body_is_of_its_messages_type() -> None:
+    with pytest.raises(MessageFormatError):
+        TextMessage(b"x")  # type: ignore[arg-type]
+    with pytest.raises(MessageFormatError):
+        BytesMessage("x")  # type: ignore[arg-type]
+
+
+def test_a_received_message_is_read_only_until_it_is_cleared() -> None:
+    message = received(TextMessage("tea"))
+    assert isinstance(message, TextMessage)
+    with pytest.raises(MessageNotWriteableError, match="clear_body"):
+        message.text = "coffee"
+    with pytest.raises(MessageNotWriteableError, match="clear_properties"):
+        message.set_property("a", 1)
+    message.clear_body()
+    assert message.text is None
+    message.text = "coffee"
+    message.clear_properties()
+    message.set_property("a", 1)
+    assert (message.text, dict(message.properties)) == ("coffee", {"a": 1})
+
+
+def test_headers_of_a_received_message_can_be_set() -> None:
+    message = received(TextMessage("tea"))
+    message.correlation_id = "c"
+    assert (message.correlation_id, message.message_id) == ("c", "ID:1")
+
+
+def test_only_a_received_message_can_be_acknowledged() -> None:
+    with pytest.raises(IllegalStateError):
+        TextMessage("tea").acknowledge()

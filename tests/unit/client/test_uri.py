@@ -1,0 +1,56 @@
+"""What a connection URI says, and what is wrong with it."""
+
+import pytest
+
+from legato.client.uri import Host, parse_options, parse_uri
+from legato.errors import ConfigError
+
+
+def test_a_uri_names_hosts_in_order_a_login_and_options() -> None:
+    uri = parse_uri("amqp://user:p%40ss@a:5672,b:5673?reconnect_attempts=-1&prefetch=10")
+    assert uri.hosts == (Host("a", 5672), Host("b", 5673))
+    assert (uri.user, uri.password, uri.tls) == ("user", "p@ss", False)
+    assert (uri.options.reconnect_attempts, uri.options.prefetch) == (-1, 10)
+
+
+def test_ports_have_defaults_for_either_scheme() -> None:
+    assert parse_uri("amqp://one").hosts == (Host("one", 5672),)
+    assert parse_uri("amqps://one,two:7").hosts == (Host("one", 5671), Host("two", 7))
+
+
+def test_an_ipv6_address_is_written_in_brackets() -> None:
+    uri = parse_uri("amqp://[::1]:7000,[fe80::2]")
+    assert uri.hosts == (Host("::1", 7000), Host("fe80::2", 5672))
+    assert str(uri.hosts[0]) == "[::1]:7000"
+
+
+def test_a_uri_never_shows_its_password() -> None:
+    assert "secret" not in str(parse_uri("amqp://user:secret@host"))
+    with pytest.raises(ConfigError) as caught:
+        parse_uri("http://user:secret@host")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("localhost:5672", "amqp://"),
+        ("amqp://", "names no host"),
+        ("amqp://a:port", "a:port"),
+        ("amqp://a:70000", "a:70000"),
+        ("amqp://a?prefech=1", "prefech"),
+        ("amqp://a?prefetch=many", "prefetch"),
+        ("amqp://a?prefetch=0", "prefetch"),
+        ("amqp://a?connect_attempts=0", "connect_attempts"),
+        ("amqp://a?reconnect_delay_ms=50&reconnect_delay_max_ms=20", "reconnect_delay_max_ms"),
+        ("amqp://a?failover_contract=hornetq", "failover_contract"),
+        ("amqp://a?listener_error=ignore", "listener_error"),
+    ],
+)
+def test_what_cannot_be_used_is_named(text: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        parse_uri(text)
+
+
+def test_options_take_values_as_well_as_their_spelling() -> None:
+    assert parse_options([("tls_verify", "false"), ("reconnect_delay_ms", 5)]).tls_verify is False
