@@ -167,6 +167,8 @@ class ReceiverEnd:
             if known.state is DeliveryState.ACCEPTING:
                 self._state_accepted(known)
             self.incoming.claims_came()
+            # What is held takes credit but no room in the inbox: nobody else would ever ask for more.
+            self.grant()
         self.channel.touch()
         link = self.link
         if self._drained and link is not None and link.credit == 0:
