@@ -88,7 +88,9 @@ def collect(orders: Orders, connection: Connection) -> None:
         connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT) as session,
         reporting(connection, lambda: Collected(records=len(files), seen_again=files.seen_again)),
     ):
-        consumer = session.create_consumer(session.create_queue(DEPARTURES_QUEUE))
+        queue = session.create_queue(DEPARTURES_QUEUE)
+        # The next file's messages come while this one's are being written.
+        consumer = session.create_consumer(queue, prefetch=2 * RECORDS_PER_FILE)
         while messages := gather(consumer, stop):
             files.write(messages)
             acknowledge(session, messages[-1])
