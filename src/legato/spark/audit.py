@@ -1,9 +1,12 @@
 """The audit of a ledger: every check of `checks.py` and every measure of `measures.py`, in as few passes as will do."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
 
+import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -46,41 +49,43 @@ def audit(ledger_dir: Path, spark: SparkSession, waiting: DataFrame | None = Non
 def audit_facts(facts: DataFrame, waiting: DataFrame | None = None) -> AuditResult:
     """The same for facts that are a frame already."""
     started = time.monotonic()
-    frames = {
-        "facts": facts,
+    with frames_of(facts, waiting) as frames:
+        result = _audit_frames(frames)
+    return msgspec.structs.replace(result, seconds=round(time.monotonic() - started, 2))
+
+
+@contextmanager
+def frames_of(facts: DataFrame, waiting: DataFrame | None = None) -> Iterator[Frames]:
+    """The frames that checks ask, each computed once while the block lasts."""
+    computed = {
         "lifecycle": ledger.lifecycle(facts).cache(),
         "transactions": ledger.transactions(facts).cache(),
         "records": ledger.records(facts).cache(),
         "marks": ledger.marks(facts).cache(),
     }
-    if waiting is not None:
-        frames["waiting"] = waiting
+    given = {"facts": facts} if waiting is None else {"facts": facts, "waiting": waiting}
     try:
-        return _audit_frames(frames, started)
+        yield computed | given
     finally:
-        for name in ("lifecycle", "transactions", "records", "marks"):
-            frames[name].unpersist()
+        for frame in computed.values():
+            frame.unpersist()
 
 
-def _audit_frames(frames: Frames, started: float) -> AuditResult:
+def _audit_frames(frames: Frames) -> AuditResult:
     span = measures.span(frames["facts"]).first()
     assert span is not None, "an aggregate has one row"
     first_us, last_us = span["first_us"] or 0, span["last_us"] or 0
     bucket_us = bucket_for(last_us - first_us)
-    offenders = {check: find_offenders(check, frames) for check in applicable(frames)}
-    checks = _check_results(offenders)
-    counts = {check.name: check.count for check in checks}
-    lost = _lost_per_queue(offenders) if counts["lost"] else {}
+    checks = run_checks(frames)
     return AuditResult(
         facts=span["facts"],
         first_us=first_us,
         last_us=last_us,
         last_position=span["last_position"] or 0,
-        queues=_queues(frames, lost, counts["number stored twice"] > 0),
+        queues=_queues(frames, {check.name: check.count for check in checks}),
         takeovers=_takeovers(frames["facts"]),
         checks=checks,
         timeline=_timeline(frames, first_us, bucket_us),
-        seconds=round(time.monotonic() - started, 2),
     )
 
 
@@ -105,7 +110,9 @@ def find_offenders(check: Check, frames: Frames) -> DataFrame:
     return check.find(*(frames[name] for name in check.frames))
 
 
-def _check_results(offenders: dict[Check, DataFrame]) -> list[CheckResult]:
+def run_checks(frames: Frames) -> list[CheckResult]:
+    """Every applicable check's answer; all are counted in one job, only offenders are looked at again."""
+    offenders = {check: find_offenders(check, frames) for check in applicable(frames)}
     counted = [
         found.agg(F.count("*").alias("n")).select(F.lit(check.name).alias("name"), "n")
         for check, found in offenders.items()
@@ -122,17 +129,20 @@ def _check_results(offenders: dict[Check, DataFrame]) -> list[CheckResult]:
     ]
 
 
-def _lost_per_queue(offenders: dict[Check, DataFrame]) -> dict[int, int]:
-    found = next(found for check, found in offenders.items() if check.name == "lost")
-    return {row["queue"]: row["count"] for row in found.groupBy("queue").count().collect()}
+def _count_by_queue(name: str, frames: Frames, times: str = "1") -> dict[int, int]:
+    """Per queue, the sum of `times` over the offenders of the check of that name."""
+    check = next(check for check in applicable(frames) if check.name == name)
+    found = find_offenders(check, frames).groupBy("queue").agg(F.expr(f"sum({times})").alias("n"))
+    return {row["queue"]: row["n"] for row in found.collect()}
 
 
-def _queues(frames: Frames, lost: dict[int, int], found_number_twice: bool) -> list[QueueAudit]:
+def _queues(frames: Frames, offences: dict[str, int]) -> list[QueueAudit]:
     facts, lifecycle = frames["facts"], frames["lifecycle"]
     names = {row["queue"]: row["name"] for row in ledger.queue_names(facts).collect()}
     totals = {row["queue"]: row for row in measures.queue_totals(lifecycle).collect()}
     forwarded = {row["queue"]: row["forwarded"] for row in measures.forwarded(facts, frames["transactions"]).collect()}
-    twice = _numbers_stored_twice(frames) if found_number_twice else {}
+    lost = _count_by_queue("lost", frames) if offences["lost"] else {}
+    twice = _count_by_queue("number stored twice", frames, "times - 1") if offences["number stored twice"] else {}
     latencies: dict[int, list[LatencySummary]] = {}
     for row in measures.latencies(lifecycle).collect():
         latencies.setdefault(row["queue"], []).append(_latency(row))
@@ -155,12 +165,6 @@ def _queues(frames: Frames, lost: dict[int, int], found_number_twice: bool) -> l
 
 
 _STAGES = ["queueing", "processing", "end to end"]
-
-
-def _numbers_stored_twice(frames: Frames) -> dict[int, int]:
-    check = next(check for check in CHECKS if check.name == "number stored twice")
-    found = find_offenders(check, frames).groupBy("queue").agg(F.sum(F.expr("times - 1")).alias("n"))
-    return {row["queue"]: row["n"] for row in found.collect()}
 
 
 def _latency(row: Row) -> LatencySummary:

@@ -1,0 +1,40 @@
+"""One Spark session for all of this tier: it takes longer to start than the tests to run."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from legato.core.facts import LogRecord
+from legato.spark.ledger import read_facts
+from legato.spark.segments import write_segment
+from legato.spark.session import start_session
+
+MakeFacts = Callable[[list[LogRecord]], DataFrame]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = start_session("legato-tests", master="local[2]", driver_memory="1g")
+    for key, value in {
+        "spark.sql.shuffle.partitions": "1",
+        # Compiling a query takes longer than a few rows do.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
+    }.items():
+        session.conf.set(key, value)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def facts_of(spark: SparkSession, tmp_path: Path) -> MakeFacts:
+    """Facts as the audit reads them: records written as a segment, at positions from 1 on, and read by Spark."""
+
+    def make(records: list[LogRecord]) -> DataFrame:
+        write_segment(tmp_path, list(enumerate(records, 1)))
+        return read_facts(spark, tmp_path)
+
+    return make

@@ -1,0 +1,158 @@
+"""Each check finds its own kind of fault, and no other check finds anything."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from legato.core.facts import (
+    EpochBegan,
+    LogRecord,
+    MessageConsumed,
+    MessageStored,
+    QueueMarked,
+    TransactionCommitted,
+    TransactionRolledBack,
+)
+from legato.spark.audit import frames_of, run_checks
+from legato.spark.checks import CHECKS, marks_missed, positions_missing, records_torn
+from legato.spark.ledger import marks, read_facts, records
+from legato.spark.result import CheckResult
+from legato.spark.segments import write_segment
+from tests.spark.conftest import MakeFacts
+from tests.spark.history import (
+    DEAD,
+    FIRST_TXN,
+    INVOICES,
+    ORDERS,
+    QUEUES_EACH,
+    SECOND_TXN,
+    WAITING,
+    history,
+    instead,
+    moved,
+    moved_txn,
+    ms_us,
+    order,
+    record,
+    without,
+)
+
+Spoil = Callable[[list[LogRecord]], list[LogRecord]]
+
+INVOICE_CONSUMED = MessageConsumed(INVOICES, 4, 2, ms_us(312), 1)
+
+
+def waiting_frame(spark: SparkSession, waiting: list[tuple[int, int]]) -> DataFrame:
+    return spark.createDataFrame(waiting, "queue int, seq bigint")
+
+
+def failing(facts: DataFrame, waiting: DataFrame | None = None) -> dict[str, CheckResult]:
+    with frames_of(facts, waiting) as frames:
+        return {check.name: check for check in run_checks(frames) if check.count}
+
+
+def stored_by_number_again(records: list[LogRecord]) -> list[LogRecord]:
+    again = record(2, 402, MessageStored(ORDERS, 7, 10, "ID:2", 1, 2), MessageConsumed(ORDERS, 7, 1, ms_us(401), 1))
+    return [*records, again]
+
+
+def consumed_before_its_send(records: list[LogRecord]) -> list[LogRecord]:
+    without(records, INVOICE_CONSUMED)
+    records[9].facts.append(INVOICE_CONSUMED)
+    return records
+
+
+FAULTS: dict[str, Spoil] = {
+    "number stored twice": stored_by_number_again,
+    "place taken twice": lambda r: [*r, record(2, 402, MessageStored(DEAD, 1, 10, "ID:other"))],
+    "consumed twice": lambda r: [*r, record(2, 402, INVOICE_CONSUMED)],
+    "consumed, never stored": lambda r: [*r, record(2, 402, MessageConsumed(INVOICES, 9, 2, ms_us(400), 1))],
+    "consumed before stored": consumed_before_its_send,
+    "attempt forgotten": lambda r: instead(
+        r,
+        MessageConsumed(ORDERS, 3, 1, ms_us(305), 2, SECOND_TXN),
+        MessageConsumed(ORDERS, 3, 1, ms_us(305), 1, SECOND_TXN),
+    ),
+    "dead letter missing": lambda r: instead(
+        r, MessageStored(DEAD, 1, 10, "", origin=(ORDERS, 5)), MessageStored(DEAD, 1, 10, "", origin=(ORDERS, 4))
+    ),
+    "uncommitted work": lambda r: instead(
+        r, TransactionCommitted(FIRST_TXN, 2, 2), TransactionRolledBack(FIRST_TXN, 2, 2, "client")
+    ),
+    "partial transaction": lambda r: instead(
+        r, TransactionCommitted(FIRST_TXN, 2, 2), TransactionCommitted(FIRST_TXN, 2, 3)
+    ),
+    "two outcomes": lambda r: [*r, record(2, 402, TransactionRolledBack(FIRST_TXN, 2, 2, "disconnect"))],
+    "epochs mixed": lambda r: [*r, record(1, 402, EpochBegan("a"))],
+    "marks missed": lambda r: instead(r, QueueMarked(DEAD, 1, 1, 0), QueueMarked(DEAD, 2, 2, 1)),
+    "lost": lambda r: [*r, record(2, 402, order(7), QueueMarked(ORDERS, 7, 7, 5))],
+    "resurrected": lambda r: [
+        *r,
+        record(2, 402, MessageConsumed(ORDERS, 6, 1, ms_us(401), 1), QueueMarked(ORDERS, 6, 6, 6)),
+    ],
+}
+"""Each spoils a history in one way. What waits at the end is `WAITING` all the same."""
+
+LEDGER_FAULTS = {"positions missing", "records torn"}
+"""Checks of the ledger as a whole, tested one by one."""
+
+
+def test_a_history_without_fault_passes_every_check(spark: SparkSession, facts_of: MakeFacts) -> None:
+    assert failing(facts_of(history()), waiting_frame(spark, WAITING)) == {}
+
+
+def test_each_fault_is_found_by_its_own_check_and_by_no_other(spark: SparkSession, facts_of: MakeFacts) -> None:
+    assert {check.name for check in CHECKS} == FAULTS.keys() | LEDGER_FAULTS
+    spoiled: list[LogRecord] = []
+    first_position: dict[str, int] = {}
+    for number, (name, spoil) in enumerate(FAULTS.items()):
+        first_position[name] = len(spoiled) + 1
+        spoiled += moved(spoil(history()), number)
+    waiting = [(queue + QUEUES_EACH * number, seq) for number in range(len(FAULTS)) for queue, seq in WAITING]
+    found = failing(facts_of(spoiled), waiting_frame(spark, waiting))
+    assert {name: check.count for name, check in found.items()} == dict.fromkeys(FAULTS, 1)
+    for number, name in enumerate(FAULTS):
+        (example,) = found[name].examples
+        if "queue" in example:
+            assert example["queue"] // QUEUES_EACH == number
+        elif "txn" in example:
+            assert example["txn"] == moved_txn(FIRST_TXN, number).hex().upper()
+        else:
+            assert first_position[name] <= example["position"] < first_position[name] + len(history()) + 1
+
+
+def test_without_a_store_the_last_mark_tells_what_is_lost(facts_of: MakeFacts) -> None:
+    found = failing(facts_of(without(history(), INVOICE_CONSUMED)))
+    assert list(found) == ["lost"]
+    assert found["lost"].examples == [{"queue": INVOICES, "seq": 4, "stored_us": ms_us(310)}]
+
+
+def test_a_lost_tail_is_seen_by_the_mark_after_it(facts_of: MakeFacts) -> None:
+    missed = marks_missed(marks(facts_of(without(history(), order(6))))).collect()
+    assert [(row["queue"], row["stored"], row["stored_found"]) for row in missed] == [(ORDERS, 6, 5)]
+
+
+def test_a_mark_counts_what_stands_before_it_in_its_own_commit(facts_of: MakeFacts) -> None:
+    happened = history()
+    assert happened[6].facts[0] == order(5), "it stands before the mark in the same commit"
+    without(happened, order(6))
+    happened[6].facts.append(order(6))
+    assert marks_missed(marks(facts_of(happened))).collect() == []
+
+
+def test_missing_positions_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    numbered = list(enumerate(history(), 3))
+    write_segment(tmp_path, numbered[:8])
+    write_segment(tmp_path, [(position + 4, each) for position, each in numbered[8:]])
+    missing = positions_missing(records(read_facts(spark, tmp_path))).collect()
+    assert [tuple(row) for row in missing] == [(1, 2), (11, 14)]
+
+
+def test_a_commit_that_the_ledger_holds_in_part_or_twice_is_torn(spark: SparkSession, tmp_path: Path) -> None:
+    numbered = list(enumerate(history(), 1))
+    write_segment(tmp_path, numbered)
+    write_segment(tmp_path, numbered[8:9])
+    facts = read_facts(spark, tmp_path).where("not (kind = 'QueueCreated' and name = 'orders')")
+    torn = records_torn(records(facts)).orderBy("position").collect()
+    assert [tuple(row) for row in torn] == [(2, 2, 3), (9, 2, 1)]

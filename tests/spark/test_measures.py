@@ -1,0 +1,85 @@
+"""Takeovers, latencies, throughput and the account of the queues, computed by hand for the small history."""
+
+from legato.core.facts import EpochEnded, MessageConsumed
+from legato.spark.audit import audit_facts, bucket_for
+from legato.spark.ledger import lifecycle
+from legato.spark.measures import latencies, throughput
+from legato.spark.report import report_page
+from tests.spark.conftest import MakeFacts
+from tests.spark.history import INVOICES, ORDERS, history, ms_us, order, record
+
+
+def test_the_audit_accounts_for_every_queue_and_takeover(facts_of: MakeFacts) -> None:
+    result = audit_facts(facts_of(history()))
+    assert result.passes
+    accounts = {
+        queue.name: (
+            queue.stored,
+            queue.consumed,
+            queue.forwarded,
+            queue.dead_lettered,
+            queue.waiting,
+            queue.redelivered,
+        )
+        for queue in result.queues
+    }
+    assert accounts == {"orders": (6, 4, 4, 1, 1, 1), "invoices": (4, 4, 0, 0, 0, 0), "DLQ": (1, 0, 0, 0, 1, 0)}
+    (takeover,) = result.takeovers
+    assert (takeover.epoch, takeover.former_broker, takeover.broker, takeover.clean) == (2, "a", "b", False)
+    assert (takeover.duration_ms, takeover.served_ms) == (200.0, 260.0)
+    assert result.facts == sum(len(each.facts) for each in history())
+    page = report_page(result, None, {2: 250.0}, "A <small> history")
+    assert "Every message is accounted for." in page
+    assert "A &lt;small&gt; history" in page
+    assert "http" not in page, "nothing comes from outside"
+
+
+def test_an_audit_that_fails_says_so_with_examples(facts_of: MakeFacts) -> None:
+    records = history()
+    records.append(record(2, 402, order(1)))
+    result = audit_facts(facts_of(records))
+    assert not result.passes
+    assert result.queue("orders").duplicated == 2, "its place and its number were taken twice"
+    assert b'"passes": false' in result.to_json()
+    page = report_page(result, None, {}, "history")
+    assert "Every message is accounted for." not in page
+    assert "2 of" in page
+
+
+def test_a_primary_that_stopped_is_told_from_one_that_crashed(facts_of: MakeFacts) -> None:
+    records = history()
+    records[7].facts.append(EpochEnded("asked"))
+    (takeover,) = audit_facts(facts_of(records)).takeovers
+    assert takeover.clean
+
+
+def test_percentiles_are_those_of_the_messages(facts_of: MakeFacts) -> None:
+    stored = [record(1, 1, *(order(seq) for seq in range(1, 101)))]
+    consumed = [record(1, 10 + seq, consumption(seq)) for seq in range(1, 101)]
+    rows = latencies(lifecycle(facts_of([*stored, *consumed]))).collect()
+    found = {row["stage"]: (list(row["percentiles"]), row["longest"], row["messages"]) for row in rows}
+    assert found == {
+        "queueing": ([1000, 1000, 1000], 1000, 100),
+        "processing": ([58_000, 103_000, 107_000], 108_000, 100),
+        "end to end": ([59_000, 104_000, 108_000], 109_000, 100),
+    }
+
+
+def test_throughput_counts_in_buckets_from_the_start(facts_of: MakeFacts) -> None:
+    rows = throughput(facts_of(history()), ms_us(0), 100_000).orderBy("queue", "bucket").collect()
+    assert [tuple(row) for row in rows if row["queue"] in (ORDERS, INVOICES)] == [
+        (ORDERS, 0, 5, 2, 0),
+        (ORDERS, 3, 1, 2, 1),
+        (INVOICES, 0, 2, 2, 0),
+        (INVOICES, 3, 2, 2, 0),
+    ]
+
+
+def test_a_timeline_never_has_too_many_buckets() -> None:
+    for duration_us in (0, 10**6, 10**8, 10**11, 10**14):
+        assert duration_us / bucket_for(duration_us) <= 240
+
+
+def consumption(seq: int) -> MessageConsumed:
+    """That order consumed, delivered 2 ms after the history began."""
+    return MessageConsumed(ORDERS, seq, 1, ms_us(2), 1)
