@@ -179,6 +179,14 @@ class StoreTests:
         assert store.queue("q") == QueueRecord(1, "q", last_seq=2, stored=2, consumed=1)
         assert store.queue("dead") == QueueRecord(2, "dead", last_seq=1, stored=1)
 
+    def test_a_message_stored_and_dead_lettered_in_one_batch_is_only_among_the_dead(
+        self, store: Store, epoch: int
+    ) -> None:
+        store.commit(batch_of(epoch, QueueCreated(2, "dead")))
+        facts: list[AnyFact] = [stored(1), MessageDeadLettered(1, 1, 1, "size", 2, 1), stored(1, queue=2), stored(2)]
+        store.commit(batch_of(epoch, *facts))
+        assert (waiting(store, 1), waiting(store, 2)) == ([2], [1])
+
     def test_failed_deliveries_stay_with_their_message_and_go_with_it(self, store: Store, epoch: int) -> None:
         store.commit(batch_of(epoch, *[stored(seq) for seq in range(1, 7)]))
         store.commit(

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -228,4 +228,6 @@ def body_of(fact: MessageStored) -> bytes:
 
 
 TestLmdbAgainstModel = LmdbAgainstModel.TestCase
-TestLmdbAgainstModel.settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
+TestLmdbAgainstModel.settings = settings(
+    max_examples=50, stateful_step_count=20, deadline=None, phases=set(Phase) - {Phase.explain}
+)

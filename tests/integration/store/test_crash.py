@@ -1,0 +1,56 @@
+"""A process killed while it commits leaves whole commits only, and every one that had returned (promise 6)."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from legato.core.facts import TransactionCommitted
+from legato.store.lmdb import LmdbStore
+from tests.integration.store import committer
+
+
+@pytest.mark.parametrize("commits", [1, 2, 7, 30, 100])
+def test_sigkill_between_and_during_commits_loses_nothing_and_tears_nothing(tmp_path: Path, commits: int) -> None:
+    for _life in range(2):
+        returned = run_until_killed(tmp_path, commits)
+        store = LmdbStore(tmp_path)
+        try:
+            check(store, returned)
+        finally:
+            store.close()
+
+
+def check(store: LmdbStore, returned: int) -> None:
+    """The store holds all of every batch up to `returned`, or up to one more, which was not heard of any more."""
+    last = committer.last_batch(store)
+    assert last in (returned, returned + 1)
+    for queue in (1, 2):
+        found = store.messages(queue, 0, 1 << 30, 1 << 30)
+        assert [message.seq for message in found] == committer.expected(last)
+        assert all(int.from_bytes(m.body, "big") == (m.seq - 1) // committer.BATCH + 1 for m in found)
+    assert [record.stored for record in store.queues()] == [last * committer.BATCH] * 2
+    records = store.log(0, 1 << 30)
+    assert [position for position, _ in records] == list(range(1, store.meta().log_position + 1))
+    txns = [fact.txn for _, record in records for fact in record.facts if isinstance(fact, TransactionCommitted)]
+    assert len(txns) == last
+    assert all(store.outcome(txn) for txn in txns)
+
+
+def run_until_killed(directory: Path, commits: int) -> int:
+    """Kill a committer, with SIGKILL, once `commits` of its commits have returned; tells the last that had."""
+    command = [sys.executable, "-m", committer.__name__, str(directory)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    returned = 0
+    try:
+        for heard, line in enumerate(process.stdout, 1):
+            returned = int(line)
+            if heard == commits:
+                process.kill()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    return returned
