@@ -113,7 +113,7 @@ def _tiles(result: AuditResult, totals: TotalsComparison | None) -> str:
         tiles.append(
             f'<div class="tile {"good" if totals.equal else "bad"}"><div class="value">'
             f"{len(totals.carriers) - wrong}/{len(totals.carriers)}</div>"
-            '<div class="label">carriers equal to the source</div></div>'
+            '<div class="label">carriers equal</div></div>'
         )
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
@@ -124,11 +124,15 @@ def _tile(label: str, value: int, wanted: int | None = None) -> str:
 
 
 def _section(title: str, note: str, body: str, legend: Sequence[tuple[str, str]] = ()) -> str:
-    keys = "".join(f'<span style="--key:var(--{colour})">{escape(name)}</span>' for name, colour in legend)
     return (
         f'<section><div class="head"><h2>{title}</h2><span class="note">{note}</span>'
-        f'{f"""<div class="legend">{keys}</div>""" if keys else ""}</div>{body}</section>'
+        f"{_legend(legend) if legend else ''}</div>{body}</section>"
     )
+
+
+def _legend(keys: Sequence[tuple[str, str]]) -> str:
+    items = "".join(f'<span style="--key:var(--{colour})">{escape(name)}</span>' for name, colour in keys)
+    return f'<div class="legend">{items}</div>'
 
 
 def _throughput(result: AuditResult) -> str:
@@ -190,10 +194,12 @@ def _latency(result: AuditResult) -> str:
         for index, queue in enumerate(consumed)
     ]
     body = (
-        f'<div class="scroll">{heat}</div><h3>Share of messages that took at most so long, end to end</h3>'
+        f'<div class="scroll">{heat}</div>'
+        f'<div class="head"><h3>Share of messages that took at most so long</h3>{_legend(legend)}</div>'
         f'<div class="scroll">{curve}</div>{_table(columns, rows)}'
     )
-    return _section("Latency", "from stored to consumed, the darker the more messages", body, legend)
+    note = "from stored to consumed, over time: the stronger the colour, the more messages"
+    return _section("Latency", note, body)
 
 
 def _queues(result: AuditResult) -> str:
