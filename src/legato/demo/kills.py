@@ -10,7 +10,7 @@ DELAY_MAX_S = 0.1
 
 @dataclass(frozen=True)
 class Kill:
-    """One SIGKILL: `delay_s` seconds after the fraction `at` of all flights is processed."""
+    """One SIGKILL: `delay_s` seconds after the fraction `at` of the work is done (`RunState.progress`)."""
 
     at: float
     delay_s: float

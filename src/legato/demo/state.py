@@ -45,8 +45,8 @@ class RunState:
 
     @property
     def progress(self) -> float:
-        """The part of all flights that is processed, 0 to 1."""
-        return self.processed / self.flights
+        """The part of the work that is done, 0 to 1: half of it is sending, so that a kill may hit producers as well."""
+        return (self.sent + self.processed) / (2 * self.flights)
 
     def take(self, name: str, report: AnyReport) -> None:
         """Add what the process `name` reports."""

@@ -15,7 +15,7 @@ def test_totals_of_several_processes_add_up_and_later_reports_replace_earlier_on
     state.take("worker-2", Processed(flights=5, rolled_back=2))
     state.take("collector", Collected(records=7, seen_again=1))
     assert (state.sent, state.processed, state.rolled_back, state.collected) == (35, 25, 3, 7)
-    assert state.progress == pytest.approx(0.025)
+    assert state.progress == pytest.approx((35 + 25) / 2000)
 
 
 def test_a_takeover_shows_the_longest_gap_that_a_client_saw() -> None:
