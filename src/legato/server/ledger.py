@@ -8,12 +8,16 @@ from pathlib import Path
 
 log = logging.getLogger("legato.ledger")
 
-RESTART_DELAY_S = 2.0
+START_DELAY_S = 2.0
+"""After a takeover clients come first: starting an exporter costs a second of processor time."""
 FINAL_EXPORT_TIMEOUT_S = 20.0
 
 
 class LedgerProcess:
-    """Keeps an exporter running while the broker is active; it ends by itself when our end of its input closes."""
+    """Keeps an exporter running while the broker is active; it ends by itself when our end of its input closes.
+
+    Only when it is told to finish does it write the last facts: should we die, our successor's exporter goes on.
+    """
 
     def __init__(self, store: Path, ledger: Path) -> None:
         self._store = store
@@ -32,19 +36,17 @@ class LedgerProcess:
 
     async def _keep_running(self) -> None:
         while True:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "legato.spark.exporter",
-                "--store",
-                str(self._store),
-                "--ledger",
-                str(self._ledger),
-                stdin=asyncio.subprocess.PIPE,
-            )
+            await asyncio.sleep(START_DELAY_S)
+            self._process = await self._spawn()
             code = await self._process.wait()
             log.error("! the ledger's exporter ended with code %s; it starts again", code)
-            await asyncio.sleep(RESTART_DELAY_S)
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "legato.spark.exporter"),
+            *("--store", str(self._store), "--ledger", str(self._ledger)),
+            stdin=asyncio.subprocess.PIPE,
+        )
 
     async def stop(self) -> None:
         """Let the exporter write what is left, and end."""
@@ -52,8 +54,9 @@ class LedgerProcess:
             self._watch.cancel()
         process = self._process
         if process is None or process.returncode is not None:
-            return
+            process = await self._spawn()
         assert process.stdin is not None
+        process.stdin.write(b"finish\n")
         process.stdin.close()
         try:
             await asyncio.wait_for(process.wait(), FINAL_EXPORT_TIMEOUT_S)

@@ -120,7 +120,7 @@ def try_export(store_dir: Path, ledger_dir: Path) -> bool:
 
 
 def follow(store_dir: Path, ledger_dir: Path, segment_s: float = SEGMENT_S) -> None:
-    """Export until standard input ends or the process is asked to stop, then once more."""
+    """Export until the process is asked to stop, then once more; or until standard input ends, then not."""
     stop = _StopRequest()
     with _Opened(store_dir, ledger_dir) as opened:
         while not opened.lock.acquire():
@@ -129,7 +129,8 @@ def follow(store_dir: Path, ledger_dir: Path, segment_s: float = SEGMENT_S) -> N
         exporter = Exporter(opened.store, ledger_dir, segment_s)
         while not stop.wait(POLL_S):
             exporter.poll(time.monotonic())
-        exporter.finish(time.monotonic())
+        if not stop.orphaned:
+            exporter.finish(time.monotonic())
 
 
 class _Opened:
@@ -148,10 +149,12 @@ class _Opened:
 
 
 class _StopRequest:
-    """The end of standard input, SIGTERM or SIGINT."""
+    """A line on standard input, its end, SIGTERM or SIGINT."""
 
     def __init__(self) -> None:
         self._asked = False
+        self.orphaned = False
+        """The broker died without a word. Its successor starts an exporter that continues; we must not cost it time."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._ask)
 
@@ -161,8 +164,9 @@ class _StopRequest:
     def wait(self, timeout_s: float) -> bool:
         """Wait at most `timeout_s` seconds; returns whether to stop."""
         readable, _, _ = select.select([sys.stdin], [], [], timeout_s)
-        if readable and not os.read(sys.stdin.fileno(), 4096):
+        if readable:
             self._asked = True
+            self.orphaned = not os.read(sys.stdin.fileno(), 4096)
         return self._asked
 
 
