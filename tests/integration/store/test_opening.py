@@ -1,0 +1,194 @@
+"""What opening a store refuses, and what another process may do with one that is open."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from legato.core.facts import QueueCreated
+from legato.errors import FencedError, StoreCorruptError, StoreError, StoreFormatError
+from legato.store.lmdb import LmdbStore
+from tests.conformance.store import batch_of, consumed, stored, waiting
+
+
+@pytest.fixture
+def closed_store(tmp_path: Path) -> Path:
+    """The directory of a store with a hundred messages, and a megabyte in all."""
+    store = LmdbStore(tmp_path, sync=False)
+    epoch = store.begin_epoch("b", 0).epoch
+    store.commit(batch_of(epoch, QueueCreated(1, "q"), *[stored(seq, size=10_000) for seq in range(1, 101)]))
+    store.close()
+    return tmp_path
+
+
+def put(directory: Path, database: bytes, key: bytes, value: bytes) -> None:
+    """Change a store behind its back."""
+    environment = lmdb.open(str(directory), max_dbs=16)
+    handle = environment.open_db(database)
+    with environment.begin(write=True) as txn:
+        txn.put(key, value, db=handle)
+    environment.close()
+
+
+def run(code: str, *arguments: object) -> str:
+    """What another Python process prints."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_what_was_committed_is_there_after_closing_and_opening(closed_store: Path) -> None:
+    store = LmdbStore(closed_store)
+    assert waiting(store) == list(range(1, 101))
+    assert (store.meta().epoch, store.meta().log_position) == (1, 2)
+    store.close()
+
+
+def test_a_commit_waits_for_the_disk_unless_told_otherwise(tmp_path: Path) -> None:
+    system_calls = run(
+        "import sys; from legato.store.lmdb import LmdbStore; import lmdb\n"
+        "opened = lmdb.open\n"
+        "lmdb.open = lambda *a, **k: print(k['sync'], k['metasync'], k.get('writemap', False)) or opened(*a, **k)\n"
+        "LmdbStore(sys.argv[1]).close()\n"
+        "LmdbStore(sys.argv[1], sync=False).close()",
+        tmp_path,
+    )
+    assert system_calls.splitlines() == ["True True False", "False False False"]
+
+
+@pytest.mark.parametrize("version", [b"0", b"2", b"9.9"])
+def test_an_unknown_format_is_refused_with_its_name(closed_store: Path, version: bytes) -> None:
+    put(closed_store, b"meta", b"format", version)
+    with pytest.raises(StoreFormatError, match=f"format {version.decode()}, this version of Legato reads format 1"):
+        LmdbStore(closed_store)
+
+
+def test_a_database_of_someone_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    put(tmp_path, b"theirs", b"key", b"value")
+    before = (tmp_path / "data.mdb").read_bytes()
+    with pytest.raises(StoreCorruptError, match="not a store"):
+        LmdbStore(tmp_path)
+    assert (tmp_path / "data.mdb").read_bytes() == before
+
+
+def test_a_file_of_anything_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data.mdb").write_bytes(b"no database\n" * 2_000)
+    with pytest.raises(StoreCorruptError):
+        LmdbStore(tmp_path)
+
+
+def test_a_file_cut_off_is_refused_before_it_can_kill_the_process(closed_store: Path) -> None:
+    os.truncate(closed_store / "data.mdb", 200_000)
+    with pytest.raises(StoreCorruptError, match="cut off"):
+        LmdbStore(closed_store)
+
+
+@pytest.mark.parametrize("value", [b"", b"\0", b"\x07\0\0\0" + bytes(100), b"\0\0\0\0\0\0\0\x02" + bytes(20)])
+def test_a_message_that_is_not_what_was_written_is_said_to_be_corrupt(closed_store: Path, value: bytes) -> None:
+    put(closed_store, b"messages", bytes([0, 0, 0, 1]) + (50).to_bytes(8, "big"), value)
+    store = LmdbStore(closed_store)
+    with pytest.raises(StoreCorruptError, match="block 50 of queue 1"):
+        waiting(store)
+    with pytest.raises(StoreCorruptError, match="block 50 of queue 1"):
+        store.commit(batch_of(1, consumed(50)))
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("database", "key"),
+    [
+        (b"meta", b"state"),
+        (b"queues", bytes([0, 0, 0, 1])),
+        (b"log", (2).to_bytes(8, "big")),
+        (b"queue_names", b"=q"),
+    ],
+)
+def test_a_record_that_is_not_what_was_written_is_said_to_be_corrupt(
+    closed_store: Path, database: bytes, key: bytes
+) -> None:
+    put(closed_store, database, key, b"\xc1\xc1")
+    store = LmdbStore(closed_store)
+    with pytest.raises(StoreCorruptError):
+        store.meta(), list(store.queues()), store.log(0, 10), store.queue("q")
+    store.close()
+
+
+def test_reading_where_there_is_no_store_says_so_and_makes_none(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no store in"):
+        LmdbStore(tmp_path / "nowhere", read_only=True)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError):
+        LmdbStore(tmp_path / "file")
+
+
+def test_another_process_reads_what_was_committed_and_cannot_change_it(closed_store: Path) -> None:
+    store = LmdbStore(closed_store)
+    store.commit(batch_of(1, consumed(1)))
+    answer = run(
+        "import sys; from legato.store.lmdb import LmdbStore; from legato.errors import StoreError\n"
+        "store = LmdbStore(sys.argv[1], read_only=True)\n"
+        "print(store.queue('q').consumed, len(store.log(0, 100)), len(store.messages(1, 0, 1000, 1 << 30)))\n"
+        "try: store.begin_epoch('x', 0)\n"
+        "except StoreError: print('refused')",
+        closed_store,
+    )
+    assert answer.splitlines() == ["1 3 99", "refused"]
+    store.close()
+
+
+def test_a_reader_sees_commits_made_after_it_opened(closed_store: Path) -> None:
+    reader = LmdbStore(closed_store, read_only=True)
+    run(
+        "import sys; from legato.store.lmdb import LmdbStore\n"
+        "from tests.conformance.store import batch_of, consumed\n"
+        "store = LmdbStore(sys.argv[1]); store.commit(batch_of(1, *[consumed(seq) for seq in range(1, 100)]))",
+        closed_store,
+    )
+    assert waiting(reader) == [100]
+    reader.close()
+
+
+def test_an_epoch_begun_by_another_process_fences_this_one(closed_store: Path) -> None:
+    store = LmdbStore(closed_store)
+    epoch = store.begin_epoch("here", 0).epoch
+    store.commit(batch_of(epoch, consumed(1)))
+    assert run(
+        "import sys; from legato.store.lmdb import LmdbStore; from legato.core.facts import *\n"
+        "store = LmdbStore(sys.argv[1]); print(store.begin_epoch('there', 0).epoch)",
+        closed_store,
+    ) == str(epoch + 1)
+    before = store.meta()
+    with pytest.raises(FencedError, match=f"epoch {epoch} is over: the store is in epoch {epoch + 1}"):
+        store.commit(batch_of(epoch, consumed(2)))
+    with pytest.raises(FencedError):
+        store.trim_log(1, 1)
+    with pytest.raises(FencedError):
+        store.prune(1 << 60)
+    assert store.meta() == before
+    assert waiting(store)[0] == 2
+    store.close()
+
+
+def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path)
+    store.close()
+    store.close()
+    with pytest.raises(StoreError):
+        store.meta()
+    with pytest.raises(StoreError):
+        store.begin_epoch("b", 0)
+
+
+def test_without_the_log_the_state_is_the_same(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path, log_facts=False)
+    epoch = store.begin_epoch("b", 0).epoch
+    assert store.commit(batch_of(epoch, QueueCreated(1, "q"), stored(1), stored(2))) == 0
+    assert waiting(store) == [1, 2]
+    assert store.log_range() == (1, 0)
+    store.close()
