@@ -45,7 +45,7 @@ class RunState:
 
     @property
     def progress(self) -> float:
-        """The part of the work that is done, 0 to 1: half of it is sending, so that a kill may hit producers as well."""
+        """The part of the work that is done, 0 to 1: half of it is sending, so that kills hit producers too."""
         return (self.sent + self.processed) / (2 * self.flights)
 
     def take(self, name: str, report: AnyReport) -> None:
