@@ -210,9 +210,22 @@ def start_exporter(tmp_path: Path, *options: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE)
 
 
-def test_the_exporter_process_ends_with_its_parents_pipe_after_a_last_export(tmp_path: Path) -> None:
+def test_the_exporter_process_that_is_told_to_finish_ends_after_a_last_export(tmp_path: Path) -> None:
     store = LmdbStore(tmp_path / "store")
     process = start_exporter(tmp_path)
+    try:
+        grow(store, 5)
+        process.communicate(b"finish\n", timeout=60)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        store.close()
+    assert seqs_in(tmp_path / "ledger") == [1, 2, 3, 4, 5]
+
+
+def test_the_exporter_process_whose_parent_died_leaves_the_rest_to_the_next_one(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path / "store")
+    process = start_exporter(tmp_path, "--segment-s", "3600")
     try:
         grow(store, 5)
         process.communicate(timeout=60)
@@ -220,7 +233,7 @@ def test_the_exporter_process_ends_with_its_parents_pipe_after_a_last_export(tmp
     finally:
         process.kill()
         store.close()
-    assert seqs_in(tmp_path / "ledger") == [1, 2, 3, 4, 5]
+    assert exported_through(tmp_path / "ledger") == 0
 
 
 def test_exporters_killed_at_any_moment_leave_a_ledger_without_holes_or_repetitions(tmp_path: Path) -> None:
