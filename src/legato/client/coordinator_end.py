@@ -103,7 +103,10 @@ class CoordinatorEnd:
         self.attached = True
         self.channel.restored(self)
         ending = self._ending
-        if ending is not None and ending.discharged:
+        if ending is not None and not ending.discharged:
+            self._declare(ending.transaction)
+            return
+        if ending is not None:
             # A commit was cut off: ask for its outcome.
             self._discharge(ending)
         if not self.current.doomed:
@@ -154,11 +157,11 @@ class CoordinatorEnd:
         transaction, self.current = self.current, following
         if transaction.doomed:
             self.channel.quiesce(lambda: self._end_doomed(transaction))
-        elif commit and not transaction.did_work:
+        elif not transaction.did_work:
             # CONTRACT B17: nothing to commit, nothing to ask. The broker's transaction serves on.
             following.id = transaction.id
             transaction.following = following
-            transaction.outcome = True
+            transaction.outcome = commit
             self.channel.touch()
         else:
             ending = self._ending = Ending(transaction, commit)

@@ -49,6 +49,8 @@ class ReceiverEnd:
         self.closing = False
         self.closed = False
         self.error: JMSError | None = None
+        self._credit = 0
+        """Messages that may still come, as far as events were handled; the engine is ahead of us."""
         self._accepting: dict[int, Delivery] = {}
         self._drained: list[Callable[[], None]] = []
 
@@ -69,6 +71,7 @@ class ReceiverEnd:
             properties=properties,
         )
         self.link.context = self
+        self._credit = 0
 
     def connection_lost(self) -> list[Delivery]:
         """The wire is gone; returns the deliveries that the application has."""
@@ -156,12 +159,14 @@ class ReceiverEnd:
         link = self.link
         if link is None or not self.attached or self._drained or not self.channel.flowing:
             return
-        space = self.prefetch - link.credit - len(self.incoming.inbox)
-        if space > 0 and (space * 2 >= self.prefetch or link.credit == 0):
+        space = self.prefetch - self._credit - len(self.incoming.inbox)
+        if space > 0 and (space * 2 >= self.prefetch or self._credit == 0):
+            self._credit += space
             link.add_credit(space)
 
     def on_transfer(self, event: Transfer) -> None:
         """A message came."""
+        self._credit -= 1
         known = self.incoming.arrived(self, event.delivery, event.tag, event.data, settled=event.settled)
         if known is not None:
             if known.state is DeliveryState.ACCEPTING:
@@ -170,8 +175,7 @@ class ReceiverEnd:
             # What is held takes credit but no room in the inbox: nobody else would ever ask for more.
             self.grant()
         self.channel.touch()
-        link = self.link
-        if self._drained and link is not None and link.credit == 0:
+        if self._drained and self._credit == 0:
             self._run_drained()
 
     def flush(self) -> None:
@@ -250,8 +254,11 @@ class ReceiverEnd:
     def drain(self, then: Callable[[], None]) -> None:
         """Call `then` once nothing more can come until credit is granted again."""
         self._drained.append(then)
-        if self.link is None or not self.attached or not self.link.drain():
+        if self.link is None or not self.attached or self._credit == 0:
             self._run_drained()
+        else:
+            # Nothing to drain for the engine means that the last messages are among the events being handled.
+            self.link.drain()
 
     def probe(self, answered: Callable[[], None]) -> None:
         """Call `answered` once everything that the broker has for us now is here."""
@@ -265,6 +272,7 @@ class ReceiverEnd:
 
     def on_flow(self, event: Flow) -> None:
         """The broker gave the rest of the credit back."""
+        self._credit = 0
         self._run_drained()
 
     def _run_drained(self) -> None:

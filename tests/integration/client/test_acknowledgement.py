@@ -1,0 +1,175 @@
+"""Acknowledgement modes against a broker that stays alive (CONTRACT C)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from legato.client import AcknowledgeMode, Connection, ConnectionFactory, IllegalStateError
+from tests.integration.client.helpers import NOTHING_COMES_S, drain, receive, send, texts
+from tests.support.broker import BrokerPair
+
+Connect = Callable[..., Connection]
+
+
+def abandon(connection: Connection) -> None:
+    """End a connection as a crash of its process would: without a word to the broker."""
+    wire = connection._transport.wire
+    assert wire is not None
+    connection._transport._uri = ConnectionFactory("amqp://127.0.0.1:1?reconnect_attempts=0")._uri
+    wire._socket.shutdown(2)
+
+
+def test_in_auto_a_message_is_acknowledged_when_receive_returns(connect: Connect, queue_name: str) -> None:
+    """CONTRACT C2."""
+    connection = connect()
+    send(connection, queue_name, "1", "2", "3")
+    session = connection.create_session()
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    assert texts(receive(consumer, 2)) == ["1", "2"]
+    consumer.close()
+    assert drain(connection, queue_name) == ["3"]
+
+
+def test_in_client_mode_one_acknowledge_covers_all_that_the_session_received(connect: Connect, queue_name: str) -> None:
+    """CONTRACT C7, C11(a): acknowledging the third of five received acknowledges the fifth too."""
+    connection = connect()
+    send(connection, queue_name, *"123456")
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    messages = receive(session.create_consumer(session.create_queue(queue_name)), 5)
+    messages[2].acknowledge()
+    session.close()
+    assert drain(connection, queue_name) == ["6"]
+
+
+def test_in_client_mode_it_covers_every_consumer_of_the_session(connect: Connect, queue_name: str) -> None:
+    """CONTRACT C7: session-wide."""
+    connection = connect()
+    other = f"{queue_name}.other"
+    send(connection, queue_name, "1")
+    send(connection, other, "2")
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    (first,) = receive(session.create_consumer(session.create_queue(queue_name)), 1)
+    receive(session.create_consumer(session.create_queue(other)), 1)
+    first.acknowledge()
+    session.close()
+    assert drain(connection, queue_name) + drain(connection, other) == []
+
+
+def test_what_is_received_after_the_last_acknowledge_comes_again(connect: Connect, queue_name: str) -> None:
+    """CONTRACT C11(b)."""
+    connection = connect()
+    send(connection, queue_name, *"123")
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    receive(consumer, 2)[1].acknowledge()
+    receive(consumer, 1)
+    session.close()
+    again = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    (message,) = receive(again.create_consumer(again.create_queue(queue_name)), 1)
+    assert (message.body, message.redelivered, message.delivery_count) == ("3", True, 2)
+
+
+def test_acknowledging_twice_is_harmless(connect: Connect, queue_name: str) -> None:
+    """CONTRACT B13: an acknowledge fails only if the message went elsewhere, or the session is closed."""
+    connection = connect()
+    send(connection, queue_name, "1")
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    (message,) = receive(session.create_consumer(session.create_queue(queue_name)), 1)
+    message.acknowledge()
+    message.acknowledge()
+    session.close()
+    with pytest.raises(IllegalStateError, match="closed"):
+        message.acknowledge()
+
+
+def test_in_auto_acknowledge_is_a_harmless_no_op(connect: Connect, queue_name: str) -> None:
+    """CONTRACT B26."""
+    connection = connect()
+    send(connection, queue_name, "1")
+    session = connection.create_session()
+    receive(session.create_consumer(session.create_queue(queue_name)), 1)[0].acknowledge()
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.CLIENT, AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK])
+def test_recover_may_be_called_in_any_mode(connect: Connect, queue_name: str, mode: AcknowledgeMode) -> None:
+    """CONTRACT C8: what was received and not acknowledged comes again, in order, flagged and counted."""
+    connection = connect()
+    send(connection, queue_name, *"12345")
+    session = connection.create_session(acknowledge_mode=mode)
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    receive(consumer, 3)
+    session.recover()
+    again = receive(consumer, 5 if mode == AcknowledgeMode.CLIENT else 2)
+    seen = [(message.body, message.redelivered, message.delivery_count) for message in again]
+    unseen = [("4", False, 1), ("5", False, 1)]
+    if mode == AcknowledgeMode.CLIENT:
+        assert seen == [("1", True, 2), ("2", True, 2), ("3", True, 2), *unseen]
+    else:
+        assert seen == unseen
+
+
+def test_recover_lets_another_consumer_have_the_message(connect: Connect, queue_name: str) -> None:
+    """CONTRACT C9: what was recovered may have been consumed by another application."""
+    connection = connect()
+    send(connection, queue_name, "1")
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    receive(consumer, 1)
+    other = connection.create_session()
+    waiting = other.create_consumer(other.create_queue(queue_name))
+    assert waiting.receive(NOTHING_COMES_S) is None
+    session.recover()
+    consumer.close()
+    (message,) = receive(waiting, 1)
+    assert (message.body, message.redelivered) == ("1", True)
+
+
+def test_a_crash_of_the_application_counts_only_what_it_was_given(connect: Connect, queue_name: str) -> None:
+    """Promise 4, CONTRACT B25: prefetched messages were never delivered; CONTRACT C10: redelivery is visible."""
+    connection, survivor = connect(), connect()
+    send(survivor, queue_name, *"123")
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    receive(consumer, 1)
+    # Asks the broker something, after what it was told so far.
+    session.create_producer(session.create_queue(f"{queue_name}.other")).close()
+    abandon(connection)
+    again = survivor.create_session()
+    messages = receive(again.create_consumer(again.create_queue(queue_name)), 3)
+    assert [(message.body, message.delivery_count) for message in messages] == [("1", 2), ("2", 1), ("3", 1)]
+    assert messages[0].redelivered
+
+
+def test_dups_ok_acknowledges_in_lumps_and_a_crash_brings_a_lump_again(connect: Connect, queue_name: str) -> None:
+    """CONTRACT C5, C11(e)."""
+    connection, survivor = connect(), connect()
+    send(survivor, queue_name, *"12345")
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.DUPS_OK)
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    receive(consumer, 3)
+    abandon(connection)
+    assert len(drain_wait(survivor, queue_name)) > 1
+
+
+def drain_wait(connection: Connection, queue: str) -> list[str]:
+    session = connection.create_session()
+    consumer = session.create_consumer(session.create_queue(queue))
+    return texts(iter(lambda: consumer.receive(1), None))
+
+
+def test_dups_ok_acknowledges_everything_before_it_waits_or_closes(connect: Connect, queue_name: str) -> None:
+    """CONTRACT C5."""
+    connection = connect()
+    send(connection, queue_name, *"123")
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.DUPS_OK)
+    receive(session.create_consumer(session.create_queue(queue_name)), 2)
+    session.close()
+    assert drain(connection, queue_name) == ["3"]
+
+
+def test_a_bad_acknowledge_mode_is_refused(calm_pair: BrokerPair, connect: Connect) -> None:
+    """CONTRACT A23."""
+    with pytest.raises(Exception, match="AcknowledgeMode"):
+        connect().create_session(acknowledge_mode=17)  # type: ignore[arg-type]

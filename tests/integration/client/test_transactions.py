@@ -1,0 +1,144 @@
+"""Transacted sessions against a broker that stays alive (CONTRACT A3, A4, B17)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from legato.client import Connection, IllegalStateError, TextMessage
+from tests.integration.client.helpers import NOTHING_COMES_S, drain, receive, send, texts
+
+Connect = Callable[..., Connection]
+
+
+def test_sends_are_visible_and_receives_final_only_after_commit(connect: Connect, queue_name: str) -> None:
+    """CONTRACT A3, A9."""
+    connection = connect()
+    out = f"{queue_name}.out"
+    send(connection, queue_name, "1")
+    session = connection.create_session(transacted=True)
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    producer = session.create_producer(session.create_queue(out))
+    producer.send(receive(consumer, 1)[0])
+    assert drain(connection, out) == []
+    session.commit()
+    assert drain(connection, out) == ["1"]
+    session.close()
+    assert drain(connection, queue_name) == []
+
+
+def test_rollback_discards_sends_and_brings_receives_again_in_order(connect: Connect, queue_name: str) -> None:
+    """CONTRACT A4."""
+    connection = connect()
+    send(connection, queue_name, *"12345")
+    session = connection.create_session(transacted=True)
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    producer = session.create_producer(session.create_queue(f"{queue_name}.out"))
+    for message in receive(consumer, 3):
+        producer.send(message)
+    session.rollback()
+    seen = [(message.body, message.redelivered, message.delivery_count) for message in receive(consumer, 5)]
+    assert seen == [("1", True, 2), ("2", True, 2), ("3", True, 2), ("4", False, 1), ("5", False, 1)]
+    session.commit()
+    assert drain(connection, f"{queue_name}.out") == []
+    session.close()
+    assert drain(connection, queue_name) == []
+
+
+def test_many_transactions_follow_each_other_in_a_session(connect: Connect, queue_name: str) -> None:
+    connection = connect()
+    expected = [str(number) for number in range(300)]
+    session = connection.create_session(transacted=True)
+    producer = session.create_producer(session.create_queue(queue_name))
+    for begin in range(0, 300, 3):
+        for text in expected[begin : begin + 3]:
+            producer.send(TextMessage(text))
+        session.commit()
+    assert drain(connection, queue_name) == expected
+
+
+def test_a_transaction_may_send_more_than_a_producers_credit(connect: Connect, queue_name: str) -> None:
+    connection = connect(send_window=500)
+    session = connection.create_session(transacted=True)
+    producer = session.create_producer(session.create_queue(queue_name))
+    for number in range(5_000):
+        producer.send(TextMessage(str(number)))
+    session.commit()
+    assert len(drain(connection, queue_name)) == 5_000
+
+
+def test_a_commit_without_work_succeeds(connect: Connect) -> None:
+    """CONTRACT B17."""
+    session = connect().create_session(transacted=True)
+    for _ in range(3):
+        session.commit()
+        session.rollback()
+
+
+def test_closing_a_session_rolls_back(connect: Connect, queue_name: str) -> None:
+    """CONTRACT A23."""
+    connection = connect()
+    send(connection, queue_name, *"12")
+    session = connection.create_session(transacted=True)
+    receive(session.create_consumer(session.create_queue(queue_name)), 1)
+    session.create_producer(session.create_queue(queue_name)).send(TextMessage("3"))
+    session.close()
+    assert drain(connection, queue_name) == ["1", "2"]
+
+
+def test_a_consumer_that_closes_before_the_commit_has_received_for_good(connect: Connect, queue_name: str) -> None:
+    connection = connect()
+    send(connection, queue_name, *"12")
+    session = connection.create_session(transacted=True)
+    with session.create_consumer(session.create_queue(queue_name)) as consumer:
+        receive(consumer, 1)
+    session.commit()
+    session.close()
+    assert drain(connection, queue_name) == ["2"]
+
+
+def test_two_consumers_of_a_session_are_rolled_back_together(connect: Connect, queue_name: str) -> None:
+    connection = connect()
+    other = f"{queue_name}.other"
+    send(connection, queue_name, *"12")
+    send(connection, other, *"34")
+    session = connection.create_session(transacted=True)
+    first = session.create_consumer(session.create_queue(queue_name))
+    second = session.create_consumer(session.create_queue(other))
+    receive(first, 1)
+    receive(second, 2)
+    session.rollback()
+    assert texts(receive(first, 2) + receive(second, 2)) == ["1", "2", "3", "4"]
+
+
+def test_a_completion_listener_in_a_transaction_hears_when_the_broker_has_the_message(
+    connect: Connect, queue_name: str
+) -> None:
+    session = connect().create_session(transacted=True)
+    producer = session.create_producer(session.create_queue(queue_name))
+    heard: list[object] = []
+    producer.send(TextMessage("1"), completion_listener=lambda message, error: heard.append(error))
+    producer.flush()
+    session.rollback()
+    assert heard == [None]
+
+
+def test_transactions_need_a_transacted_session(connect: Connect) -> None:
+    """CONTRACT A23."""
+    connection = connect()
+    plain = connection.create_session()
+    for call in (plain.commit, plain.rollback, plain.replay):
+        with pytest.raises(IllegalStateError, match="not transacted"):
+            call()
+    with pytest.raises(IllegalStateError, match="rollback"):
+        connection.create_session(transacted=True).recover()
+
+
+def test_nothing_is_replayed_without_a_rolled_back_commit(connect: Connect, queue_name: str) -> None:
+    session = connect().create_session(transacted=True)
+    session.create_producer(session.create_queue(queue_name)).send(TextMessage("1"))
+    session.rollback()
+    assert session.replay() == 0
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    assert consumer.receive(NOTHING_COMES_S) is None
