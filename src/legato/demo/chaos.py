@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from legato.demo.display import make_console
 from legato.demo.job import run_demo
-from legato.demo.options import DemoOptions, choose_seed
+from legato.demo.options import DemoOptions, choose_seed, prepare_directory
 from legato.errors import LegatoError
 
 
@@ -19,10 +20,17 @@ def chaos(
     flights: Annotated[int, typer.Option("--flights", help="Flights in each run.")] = 40_000,
     kills: Annotated[int, typer.Option("--kills", help="Kills in each run.")] = 2,
     seed: Annotated[int | None, typer.Option("--seed", help="Repeat an earlier series.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="Where to keep the runs that failed.")] = Path("demo-out/chaos"),
+    out: Annotated[Path, typer.Option("--out", help="Where to keep the runs that failed; emptied first.")] = Path(
+        "demo-out"
+    ),
 ) -> None:
     """Run the demo again and again, killing at other instants each time; the exit code is 1 if any run failed."""
-    console = Console()
+    console = make_console()
+    try:
+        prepare_directory(out)
+    except LegatoError as error:
+        console.print(str(error), style="red")
+        raise typer.Exit(2) from None
     series_seed = choose_seed() if seed is None else seed
     console.print(f"{runs} runs of {flights:,} flights with {kills} kills each; series seed {series_seed}")
     random = Random(series_seed)
@@ -45,7 +53,6 @@ def chaos(
 
 def perform(options: DemoOptions) -> list[str]:
     """One run; what is wrong with it, a sentence each."""
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     with (options.out.parent / f"{options.out.name}.log").open("w") as log:
         try:
             return run_demo(options, Console(file=log, width=160)).complaints()
