@@ -57,10 +57,11 @@ def reign_chart(result: AuditResult) -> str:
     seconds = _buckets(result) * result.timeline.bucket_us / 1e6
     x = _linear(0, seconds, LEFT, LEFT + PLOT)
     parts = [_time_axis(seconds, x, height - bottom)]
-    for index, broker in enumerate(brokers):
+    labels = _short_names(brokers)
+    for index in range(len(brokers)):
         middle = top + lane * (index + 0.5)
         parts.append(
-            f'<text class="tick" x="{LEFT - 10}" y="{middle + 4:.1f}" text-anchor="end">{escape(broker)}</text>'
+            f'<text class="tick" x="{LEFT - 10}" y="{middle + 4:.1f}" text-anchor="end">{labels[index]}</text>'
         )
         parts.append(f'<path class="grid" d="M{LEFT} {middle:.1f}H{LEFT + PLOT}"/>')
     for broker, epoch, start_us, end_us in reigns:
@@ -273,6 +274,13 @@ def _reigns(result: AuditResult) -> list[tuple[str, int, int, int]]:
         last = result.takeovers[-1]
         reigns.append((last.broker, last.epoch, start_us, result.last_us))
     return reigns
+
+
+def _short_names(brokers: Sequence[str]) -> list[str]:
+    """What tells brokers apart: their ports if they share a host."""
+    hosts = {broker.rpartition(":")[0] for broker in brokers}
+    names = [f":{broker.rpartition(':')[2]}" for broker in brokers] if len(hosts) == 1 and hosts != {""} else brokers
+    return [escape(broker if len(broker) <= 9 else f"…{broker[-8:]}") for broker in names]
 
 
 def _merged(cells: Iterable[LatencyCell], rows_per_row: int) -> dict[tuple[int, int], int]:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from legato.spark.audit import audit
+from legato.spark.charts import duration
 from legato.spark.exporter import try_export
 from legato.spark.flights import TotalsComparison
 from legato.spark.report import write_report
@@ -99,13 +100,15 @@ _QUEUE_COLUMNS = {
 
 
 def _queues_table(result: AuditResult) -> Table:
-    table = Table(title=f"{result.facts:,} facts, {len(result.queues)} queues", title_justify="left", box=SIMPLE_HEAD)
-    table.add_column("queue")
-    for column in (*_QUEUE_COLUMNS.values(), "p50 ms", "p99 ms"):
-        table.add_column(column, justify="right")
+    table = Table(
+        title=f"{result.facts:,} facts, {len(result.queues)} queues", title_justify="left", box=SIMPLE_HEAD, padding=0
+    )
+    table.add_column("queue", no_wrap=True)
+    for column in (*_QUEUE_COLUMNS.values(), "p50", "p99"):
+        table.add_column(column, justify="right", no_wrap=True)
     for queue in result.queues:
         end_to_end = next((each for each in queue.latencies if each.stage == "end to end"), None)
-        latencies = (f"{end_to_end.p50_ms:,.1f}", f"{end_to_end.p99_ms:,.1f}") if end_to_end else ("", "")
+        latencies = (duration(end_to_end.p50_ms * 1e3), duration(end_to_end.p99_ms * 1e3)) if end_to_end else ("", "")
         counts = [_count(column, getattr(queue, column)) for column in _QUEUE_COLUMNS]
         table.add_row(queue.name, *counts, *latencies)
     return table
@@ -119,17 +122,17 @@ def _count(column: str, value: int) -> Text:
 def _takeovers_table(result: AuditResult) -> Table:
     table = Table(title="takeovers", title_justify="left", box=SIMPLE_HEAD)
     for column in ("epoch", "from", "to", "how"):
-        table.add_column(column)
-    table.add_column("in charge after ms", justify="right")
-    table.add_column("serving after ms", justify="right")
+        table.add_column(column, no_wrap=True)
+    table.add_column("in charge after", justify="right")
+    table.add_column("serving after", justify="right")
     for takeover in result.takeovers:
         table.add_row(
             str(takeover.epoch),
             takeover.former_broker,
             takeover.broker,
             "stopped" if takeover.clean else "crashed",
-            f"{takeover.duration_ms:,.0f}",
-            "" if takeover.served_ms is None else f"{takeover.served_ms:,.0f}",
+            duration(takeover.duration_ms * 1e3),
+            "" if takeover.served_ms is None else duration(takeover.served_ms * 1e3),
         )
     return table
 

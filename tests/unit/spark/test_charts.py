@@ -1,0 +1,35 @@
+"""The numbers on axes and in tiles are round, short and true."""
+
+import itertools
+
+import pytest
+
+from legato.spark.charts import duration, human, nice_ticks
+
+
+@pytest.mark.parametrize("highest", [0.3, 1, 7, 40, 99.9, 100, 12_345, 3e6])
+def test_ticks_are_few_evenly_spaced_and_reach_the_highest_value(highest: float) -> None:
+    ticks = nice_ticks(highest)
+    assert ticks[0] == 0
+    assert ticks[-2] < highest <= ticks[-1] * (1 + 1e-9)
+    assert 2 <= len(ticks) <= 6
+    assert {round(b - a, 9) for a, b in itertools.pairwise(ticks)} == {round(ticks[1], 9)}
+
+
+def test_an_axis_of_nothing_still_has_ticks() -> None:
+    assert nice_ticks(0) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [(0, "0 µs"), (999, "999 µs"), (1500, "1.5 ms"), (253_000, "253 ms"), (1_180_000, "1.18 s"), (6e8, "10 min")],
+)
+def test_a_duration_is_told_in_the_unit_that_suits_it(us: float, text: str) -> None:
+    assert duration(us) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0"), (0.5, "0.5"), (12, "12"), (9_999, "9,999"), (20_100, "20.1k"), (1.24e6, "1.24M")]
+)
+def test_a_count_is_short_enough_for_a_tile(value: float, text: str) -> None:
+    assert human(value) == text
