@@ -26,11 +26,7 @@ def chaos(
 ) -> None:
     """Run the demo again and again, killing at other instants each time; the exit code is 1 if any run failed."""
     console = make_console()
-    try:
-        prepare_directory(out)
-    except LegatoError as error:
-        console.print(str(error), style="red")
-        raise typer.Exit(2) from None
+    prepare_directory(out)
     series_seed = choose_seed() if seed is None else seed
     console.print(f"{runs} runs of {flights:,} flights with {kills} kills each; series seed {series_seed}")
     random = Random(series_seed)
@@ -65,3 +61,5 @@ if __name__ == "__main__":
         typer.run(chaos)
     except KeyboardInterrupt:
         sys.exit(130)
+    except LegatoError as error:
+        sys.exit(str(error))
