@@ -52,7 +52,7 @@ class IllegalStateError(JMSError):
 
 
 class TransactionRolledBackError(JMSError):
-    """The transaction was rolled back: its sends are disposed (`Session.replay()` sends them again), its messages come again."""
+    """The transaction was rolled back: `Session.replay()` sends its sends again, its messages come again."""
 
 
 class TransactionInProgressError(JMSError):

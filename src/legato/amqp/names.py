@@ -1,9 +1,11 @@
 """Names that a Legato client and a Legato broker agree on beyond AMQP and its JMS mapping."""
 
 PRODUCER_ID = "legato:producer-id"
-"""Link property of a sender (string): it numbers its messages by 8-byte big-endian delivery tags 1, 2, 3 ... (promise 1).
-The broker's attach answers with `LAST_NUMBER`. Transactional transfers are not numbered against it. Closing the link (detach with closed=true) forgets
-the numbers."""
+"""Link property of a sender (string): it numbers its messages by 8-byte big-endian delivery tags 1, 2, 3 ...
+
+The broker stores each number once (promise 1). Its attach answers with `LAST_NUMBER`. Transactional transfers are not
+numbered against it. Closing the link (detach with closed=true) forgets the numbers.
+"""
 
 LAST_NUMBER = "legato:last-number"
 """Link property in the broker's attach (ulong): the last number stored for this producer, 0 if none."""
@@ -13,8 +15,10 @@ REPORTS_PRESENTED = "legato:reports-presented"
 so only such messages count as delivery attempts (promise 4)."""
 
 HELD = "legato:held"
-"""Link property of a receiver on re-attach (array of ulong): sequence numbers that its application still holds. Those still
-available are assigned to this link and come first, in order; the others went elsewhere."""
+"""Link property of a receiver on re-attach (array of ulong): sequence numbers that its application still holds.
+
+Those still available are assigned to this link and come first, in order; the others went elsewhere.
+"""
 
 HELD_COUNT = "legato:held-count"
 """Link property in the broker's answer to `HELD` (ulong): so many of them come first on this link."""
@@ -35,6 +39,6 @@ STATUS_ADDRESS = "$status"
 
 # Deliveries of the broker carry an 8-byte big-endian tag: the message's sequence number in its queue.
 # A disposition `accepted` that is not settled asks for a confirmation: the broker settles when it is durable,
-# with state accepted; with `rejected{legato:already-acknowledged}` or `rejected{legato:went-elsewhere}` where that is so.
+# with state accepted, or with `rejected` and one of these conditions where that is so.
 ALREADY_ACKNOWLEDGED = "legato:already-acknowledged"
 WENT_ELSEWHERE = "legato:went-elsewhere"

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from legato.amqp.codec import decode_value, encode_binary, encode_compound, encode_symbol, malformed, skip_value
+from legato.amqp.codec import decode_value, encode_compound, encode_symbol, malformed, skip_value
 from legato.amqp.coordinator import Declare, Discharge, decode_coordinator, encode_declare, encode_discharge
 from legato.amqp.header import (
     APPLICATION_PROPERTIES,
@@ -45,9 +45,7 @@ __all__ = [
     "ValueBody",
     "decode_coordinator",
     "decode_message",
-    "destination_of",
     "encode_annotations",
-    "encode_data",
     "encode_declare",
     "encode_discharge",
     "encode_message",
@@ -265,12 +263,3 @@ def with_delivery(data: bytes, count: int, flagged: bool) -> bytes:
 def _counted(header: Header, count: int) -> Header:
     return Header(header.durable, header.priority, header.ttl_ms, header.first_acquirer, count)
 
-
-def destination_of(data: bytes, sections: Sections) -> str | None:
-    """Where the sender addressed a message that came over the anonymous relay: `to` (AMQP.md A2)."""
-    return sections.to
-
-
-def encode_data(data: bytes) -> bytes:
-    """A message that is nothing but opaque bytes."""
-    return b"\x00\x53\x75" + encode_binary(data)

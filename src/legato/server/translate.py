@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from legato import limits
 from legato.amqp import names
+from legato.amqp.admission import admit
 from legato.amqp.coordinator import Declare, decode_coordinator
 from legato.amqp.events import (
     Attached,
@@ -32,11 +33,12 @@ from legato.amqp.outcomes import (
     Released,
     Transactional,
 )
-from legato.amqp.sections import normalise, scan
+from legato.amqp.sections import scan
 from legato.amqp.terminus import Terminus
 from legato.core.broker import FULL, Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
+from legato.core.queues import Queue
 from legato.core.transactions import UNKNOWN_TXN
 from legato.errors import LegatoError, ProtocolError
 from legato.server.ports import Coordinator, DischargeToken, Outlet, Publisher, StatusPort
@@ -91,43 +93,49 @@ class Translator:
             if port.__class__ is Coordinator:
                 self._coordinate(peer, port, event)
             return
-        broker = self._broker
+        data = event.data
         token = None if event.settled else (link, event.delivery)
         producer = port.producer
         number = 0
         if producer is not None and event.txn_id is None:
             number = int.from_bytes(event.tag, "big")
         try:
-            data = event.data
-            sections = scan(data)
-            body = normalise(data, sections)
-            queue = port.queue
-            if queue is None:
-                address = sections.to
-                if not address:
-                    raise ProtocolError("A message to the anonymous relay must say where to: properties.to.", "failed")
-                queue = broker.queue(address)
-            message_id = sections.message_id
+            body, message_id = admit(data)
+            queue = port.queue or self._relayed_to(data)
         except ProtocolError as error:
             self._refuse(port, token, number, error.condition, str(error))
             return
         if self._service.full:
             self._refuse(port, token, number, FULL, self._service.full)
         elif event.txn_id is not None:
-            transaction = broker.transaction(event.txn_id, peer)
-            if transaction is None:
-                self._refuse(port, token, 0, UNKNOWN_TXN, "the transaction is not known on this connection")
-            else:
-                broker.publish_in(transaction, queue, body, message_id)
-                if token is not None:
-                    link.settle(event.delivery, Transactional(event.txn_id, ACCEPTED))
-                    self._service.owe(link, port)
+            self._publish_in(peer, event, port, queue, body, message_id)
         elif producer is not None:
-            broker.publish_numbered(queue, body, message_id, token, producer, number)
+            self._broker.publish_numbered(queue, body, message_id, token, producer, number)
         else:
-            broker.publish(queue, body, message_id, token)
+            self._broker.publish(queue, body, message_id, token)
         if token is None:
             self._service.owe(link, port)
+
+    def _relayed_to(self, data: bytes) -> Queue:
+        """The queue that a message to the anonymous relay names (AMQP.md A2)."""
+        address = scan(data).to
+        if not address:
+            raise ProtocolError("A message to the anonymous relay must say where to: properties.to.", "failed")
+        return self._broker.queue(address)
+
+    def _publish_in(
+        self, peer: Peer, event: Transfer, port: Publisher, queue: Queue, body: bytes, message_id: str
+    ) -> None:
+        assert event.txn_id is not None
+        transaction = self._broker.transaction(event.txn_id, peer)
+        if transaction is None:
+            token = None if event.settled else (event.link, event.delivery)
+            self._refuse(port, token, 0, UNKNOWN_TXN, "the transaction is not known on this connection")
+            return
+        self._broker.publish_in(transaction, queue, body, message_id)
+        if not event.settled:
+            event.link.settle(event.delivery, Transactional(event.txn_id, ACCEPTED))
+            self._service.owe(event.link, port)
 
     def _refuse(self, port: Publisher, token: Any, number: int, condition: str, description: str) -> None:
         if number and port.producer is not None and not port.producer.is_duplicate(number):

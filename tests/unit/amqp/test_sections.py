@@ -21,8 +21,6 @@ from legato.amqp.sections import (
     ValueBody,
     decode_coordinator,
     decode_message,
-    destination_of,
-    encode_data,
     encode_declare,
     encode_discharge,
     encode_message,
@@ -104,7 +102,7 @@ def test_scanning_finds_what_proton_wrote(message: proton.Message) -> None:
     assert sections.header.first_acquirer == message.first_acquirer
     assert sections.message_id == id_text(message.id)
     assert (sections.absolute_expiry_ms or 0) == round(message.expiry_time * 1000)
-    assert destination_of(data, sections) == message.address
+    assert sections.to == message.address
     assert sections.has_delivery_annotations == (message.instructions is not None)
     assert sections.application_properties() == (message.properties or {})
     assert sections.message_annotations() == (message.annotations or {})
@@ -144,7 +142,7 @@ def test_a_redelivery_says_so_and_changes_nothing_else(message: proton.Message, 
 
 
 def test_a_message_without_a_header_gets_one_when_it_is_redelivered() -> None:
-    stored = encode_data(b"x")
+    stored = encode_message(header=Header(), body=DataBody(b"x"))
     assert normalise(stored, scan(stored)) is stored
     again = with_delivery(stored, 2, True)
     read = read_by_proton(again)
