@@ -1,28 +1,28 @@
 """Every error Legato raises, one tree.
 
-    LegatoError
-    ├── JMSError                         what applications see, named as in Jakarta Messaging
-    │   ├── IllegalStateError
-    │   ├── TransactionRolledBackError
-    │   ├── TransactionInProgressError
-    │   ├── InvalidDestinationError
-    │   ├── InvalidSelectorError
-    │   ├── InvalidClientIDError
-    │   ├── JMSSecurityError
-    │   ├── MessageFormatError
-    │   ├── MessageEOFError
-    │   ├── MessageNotReadableError
-    │   ├── MessageNotWriteableError
-    │   ├── ResourceAllocationError
-    │   └── SpaceLostError
-    ├── ConfigError                      a setting that cannot be used
-    ├── ProtocolError                    a peer broke AMQP; its connection ends, nothing else
-    └── StoreError
-        ├── FencedError                  a later epoch has begun: this broker must stop serving
-        ├── StoreFullError               no room: producers are refused, everything else goes on
-        ├── StoreFormatError             written by a version we do not know
-        ├── StoreCorruptError            what we read is not what was written
-        └── StoreLockedError             another process holds the store
+LegatoError
+├── JMSError                         what applications see, named as in Jakarta Messaging
+│   ├── IllegalStateError
+│   ├── TransactionRolledBackError
+│   ├── TransactionInProgressError
+│   ├── InvalidDestinationError
+│   ├── InvalidSelectorError
+│   ├── InvalidClientIDError
+│   ├── JMSSecurityError
+│   ├── MessageFormatError
+│   ├── MessageEOFError
+│   ├── MessageNotReadableError
+│   ├── MessageNotWriteableError
+│   ├── ResourceAllocationError
+│   └── SpaceLostError
+├── ConfigError                      a setting that cannot be used
+├── ProtocolError                    a peer broke AMQP; its connection ends, nothing else
+└── StoreError
+    ├── FencedError                  a later epoch has begun: this broker must stop serving
+    ├── StoreFullError               no room: producers are refused, everything else goes on
+    ├── StoreFormatError             written by a version we do not know
+    ├── StoreCorruptError            what we read is not what was written
+    └── StoreLockedError             another process holds the store
 """
 
 from collections.abc import Iterator

@@ -262,4 +262,3 @@ def with_delivery(data: bytes, count: int, flagged: bool) -> bytes:
 
 def _counted(header: Header, count: int) -> Header:
     return Header(header.durable, header.priority, header.ttl_ms, header.first_acquirer, count)
-

@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from legato.amqp.admission import admit
 from legato.amqp.header import Header
 from legato.amqp.message import DataBody, Properties, ValueBody, encode_message
