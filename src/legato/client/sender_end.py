@@ -87,7 +87,7 @@ class SenderEnd:
         told = self.error is None and self.ready
         self.error = error
         self.closed = True
-        for send in [*self.outgoing.unconfirmed.values(), *self.outgoing.waiting]:
+        for send in [*self.outgoing.unconfirmed, *self.outgoing.waiting]:
             self.finish(send, error)
         self.outgoing.unconfirmed.clear()
         self.outgoing.waiting.clear()
@@ -123,7 +123,7 @@ class SenderEnd:
                 if txn_id is None:
                     break
             waiting.popleft()
-            unconfirmed[send.number] = send
+            unconfirmed.append(send)
             link.send(send.data, send.number.to_bytes(8, "big"), send, txn_id=txn_id)
             credit -= 1
         if link.draining:
@@ -140,14 +140,14 @@ class SenderEnd:
         outcome = event.outcome
         if isinstance(outcome, Transactional):
             outcome = outcome.outcome
-        self.outgoing.unconfirmed.pop(send.number, None)
         if type(outcome) is Accepted:
             error = None
         else:
             error = self._error_of(outcome)
             if send.transaction is not None:
                 send.transaction.failure = send.transaction.failure or error
-        self.finish(send, error)
+        for done in self.outgoing.decided(send, error):
+            self.finish(done, done.error)
         if self.closing:
             self._detach_when_done()
 

@@ -36,7 +36,7 @@ class AcknowledgeMode(IntEnum):
 class Send:
     """One message on its way to a broker."""
 
-    __slots__ = ("completion", "data", "done", "error", "message", "number", "transaction", "watched")
+    __slots__ = ("completion", "data", "decided", "done", "error", "message", "number", "transaction", "watched")
 
     def __init__(
         self,
@@ -54,6 +54,8 @@ class Send:
         """Called in the listeners' thread once it is done."""
         self.watched = True
         """Whether somebody looks at `error`."""
+        self.decided = False
+        """Whether the broker has said what became of it; `done` follows in the order of the sends."""
         self.done = False
         self.error: JMSError | None = None
 
@@ -67,11 +69,26 @@ class Outgoing:
         self.last_number = 0
         """Of the messages sent so far; the application's thread counts."""
         self.waiting: deque[Send] = deque()
-        self.unconfirmed: dict[int, Send] = {}
+        self.unconfirmed: deque[Send] = deque()
+
+    def decided(self, send: Send, error: JMSError | None) -> list[Send]:
+        """The broker decided about a send; returns those that are done thereby, in the order in which they were sent.
+
+        Jakarta Messaging 7.3.8 wants that order; the engine reports a range of dispositions in any.
+        """
+        send.decided = True
+        send.error = error
+        unconfirmed = self.unconfirmed
+        done = []
+        while unconfirmed and unconfirmed[0].decided:
+            done.append(unconfirmed.popleft())
+        return done
 
     def connection_lost(self) -> int:
         """Put what is unconfirmed back in front of what waits, except transactions' sends; returns how many."""
-        again = [send for send in self.unconfirmed.values() if send.transaction is None]
+        again = [send for send in self.unconfirmed if send.transaction is None]
+        for send in again:
+            send.decided = False
         self.unconfirmed.clear()
         self.waiting.extendleft(reversed(again))
         return len(again)

@@ -41,16 +41,27 @@ class TestOutgoing:
     def test_unconfirmed_sends_go_out_again_first_in_order_with_their_numbers(self) -> None:
         """Promise 1: the broker recognises them by their numbers."""
         outgoing = Outgoing()
-        outgoing.unconfirmed = {number: send(number) for number in (3, 4, 5)}
+        outgoing.unconfirmed.extend(send(number) for number in (3, 4, 5))
         outgoing.waiting.extend(send(number) for number in (6, 7))
         assert outgoing.connection_lost() == 3
         assert [found.number for found in outgoing.waiting] == [3, 4, 5, 6, 7]
         assert not outgoing.unconfirmed
 
+    def test_sends_are_done_in_their_order_whatever_the_order_of_their_outcomes(self) -> None:
+        """Jakarta Messaging 7.3.8."""
+        outgoing = Outgoing()
+        one, two, three = sends = [send(number) for number in (1, 2, 3)]
+        outgoing.unconfirmed.extend(sends)
+        refused = JMSError("refused")
+        assert outgoing.decided(three, None) == []
+        assert outgoing.decided(one, refused) == [one]
+        assert outgoing.decided(two, None) == [two, three]
+        assert [found.error for found in sends] == [refused, None, None]
+
     def test_sends_of_a_transaction_are_not_sent_again_by_themselves(self) -> None:
         """CONTRACT A9: a failover disposes them."""
         outgoing = Outgoing()
-        outgoing.unconfirmed = {1: send(1, Transaction()), 2: send(2)}
+        outgoing.unconfirmed.extend([send(1, Transaction()), send(2)])
         assert outgoing.connection_lost() == 1
         assert [found.number for found in outgoing.waiting] == [2]
 
