@@ -16,7 +16,7 @@ from legato.demo.processes import Child
 @pytest.fixture(autouse=True)
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Children run modules; those of a test are in its directory."""
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
 
 
 def start(tmp_path: Path, code: str) -> tuple[Child, "queue.Queue[bytes | None]"]:
