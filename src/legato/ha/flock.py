@@ -1,7 +1,7 @@
 """A file with a BSD lock (`flock`) on it: how a process can be known to live.
 
 The lock belongs to the open file. The system frees it when the last descriptor of that open file closes, which is
-when its process ends, however it ends. So a holder must not pass the descriptor on: it is closed on exec, and here
+when its process ends, however it ends. So a holder must not pass the descriptor on: Python closes it on exec, and we do
 in the child of a fork as well. A waiter sleeps in the kernel and is woken at once.
 
 The file system must support `flock` for all who look at the file. Local ones do. Linux' NFS (since 2.6.12) makes it
@@ -29,7 +29,7 @@ class LockFile:
         self.path = path
         flags = os.O_RDWR | os.O_CREAT if create else os.O_RDONLY
         try:
-            self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+            self._descriptor = os.open(path, flags, 0o644)
         except OSError as error:
             raise StoreError(f"the lock file {path} cannot be opened: {error}") from error
         self._open = True

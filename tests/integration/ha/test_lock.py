@@ -63,9 +63,23 @@ def says(process: "subprocess.Popen[str]") -> str:
 
 @pytest.fixture
 def in_background() -> Iterator[Callable[[StoreLock], "Future[bool]"]]:
-    """Waits for a lock in another thread."""
+    """Waits for a lock in another thread; returns when that thread is asleep in the kernel."""
+
+    def wait(lock: StoreLock) -> "Future[bool]":
+        inode = lock.path.stat().st_ino
+        waiting = pool.submit(lock.acquire_blocking)
+        while not waiting.done() and not is_waited_for(inode):
+            os.sched_yield()
+        return waiting
+
     with ThreadPoolExecutor() as pool:
-        yield lambda lock: pool.submit(lock.acquire_blocking)
+        yield wait
+
+
+def is_waited_for(inode: int) -> bool:
+    """True if someone sleeps until the file's lock is free."""
+    lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return any(words[1] == "->" and words[6].endswith(f":{inode}") for words in lines)
 
 
 def test_a_free_lock_is_taken_and_given_back(tmp_path: Path) -> None:
@@ -147,7 +161,7 @@ def test_waiting_can_be_given_up_and_then_takes_nothing(
     assert waiting.result(WAIT_S) is False
     assert waiter.acquire_blocking() is False
     holder.release()
-    assert in_background(next_one).result(WAIT_S)
+    assert next_one.acquire_blocking()
     assert not waiter.held
     next_one.release()
 
