@@ -76,6 +76,8 @@ class Transactions(Settling):
         """Consume at commit; until then the message is the transaction's."""
         if message.consumer is not consumer:
             return False
+        # An application that acknowledges has seen the message: should we crash before it commits, that counts.
+        self.present(consumer, message)
         del consumer.unsettled[message.seq]
         transaction.consumed.append((consumer, message))
         return True

@@ -275,3 +275,21 @@ def test_a_held_message_whose_return_is_being_recorded_is_still_its_holders() ->
     s.accept(back, *s.in_hand(back))
     assert s.broker.queue("q").depth == 0
     assert s.broker.queue("q").returning == 0
+
+
+def test_what_a_long_transaction_received_counts_after_a_crash() -> None:
+    """DESIGN promise 4: it was handed to the application."""
+    s = Scenario()
+    s.publish("q", b"1", b"2")
+    consumer = s.consumer("q", 2)
+    live = s.broker.transaction(s.broker.declare("me"), "me")
+    assert live is not None
+    s.broker.acknowledge_in(live, consumer, s.in_hand(consumer)[0])
+    s.broker.tick()
+    s.broker.tick()
+    s.run()
+
+    after = s.crash()
+    after.consumer("q", 2)
+    assert after.seen["q", 1] == (1, True)
+    assert after.seen["q", 2] == (0, True)
