@@ -212,9 +212,11 @@ class BytesMessage(Message):
 
     @body.setter
     def body(self, value: bytes) -> None:
-        if not isinstance(value, bytes | bytearray | memoryview):
-            raise MessageFormatError(f"A bytes message's body is bytes, not {type(value).__name__}.")
-        self._write_body(bytes(value))
+        if type(value) is not bytes:
+            if not isinstance(value, (bytes, bytearray, memoryview)):
+                raise MessageFormatError(f"A bytes message's body is bytes, not {type(value).__name__}.")
+            value = bytes(value)
+        self._write_body(value)
 
     def _empty_body(self) -> bytes:
         return b""

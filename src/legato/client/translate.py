@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from legato.amqp.codec import (
@@ -47,6 +47,10 @@ _NULL = b"\x40"
 _PROPERTIES_PREFIX = b"\x00\x53\x73"
 _VALUE_PREFIX = b"\x00\x53\x77"
 _DATA_PREFIX = b"\x00\x53\x75"
+_PROPERTIES_LIST = _PROPERTIES_PREFIX + b"\xc0"
+_PLAIN = frozenset(("_correlation_id", "_type", "_properties"))
+"""Attributes that a message without further AMQP properties does not have."""
+_BYTE = [bytes((value,)) for value in range(256)]
 _CACHE_MAX = 4096
 
 
@@ -56,11 +60,14 @@ _CACHE_MAX = 4096
 class Envelope:
     """What a producer's messages to one destination have in common, encoded once."""
 
-    __slots__ = ("_annotations", "_headers", "_to", "destination")
+    __slots__ = ("_annotations", "_headers", "_plain", "_plain_bytes", "_to", "destination")
 
     def __init__(self, destination: Destination) -> None:
         self.destination = destination
         self._to = encode_string(destination.name)
+        self._plain = _NULL + self._to + _NULL * 6 + b"\x83"
+        """What lies between message id and timestamp if no other property is set."""
+        self._plain_bytes = 1 + 2 + len(self._plain) + 8
         self._annotations: dict[tuple[type[Message], DestinationKind | None], bytes] = {}
         self._headers: dict[tuple[int, int, int], bytes] = {}
 
@@ -74,19 +81,19 @@ class Envelope:
             message._read_headers()
         values = message.__dict__
         reply_to = values.get("_reply_to")
+        properties = message._properties
         try:
-            parts = [
-                self._header(values["_delivery_mode"], values["_priority"], ttl_ms),
-                self._annotation(type(message), None if reply_to is None else reply_to.kind),
-                self._properties(values, reply_to),
-            ]
-            properties = message._properties
-            if properties:
-                parts.append(_encode_application_properties(properties._values))
+            return b"".join(
+                (
+                    self._header(values["_delivery_mode"], values["_priority"], ttl_ms),
+                    self._annotation(type(message), None if reply_to is None else reply_to.kind),
+                    self._properties(values, reply_to),
+                    _encode_application_properties(properties._values) if properties else b"",
+                    _encode_body(message),
+                )
+            )
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise MessageFormatError(f"The message cannot be sent: {error}.", linked=error) from error
-        parts.append(_encode_body(message))
-        return b"".join(parts)
 
     def _header(self, mode: int, priority: int, ttl_ms: int) -> bytes:
         key = (mode, priority, ttl_ms)
@@ -114,13 +121,26 @@ class Envelope:
         return known
 
     def _properties(self, values: dict[str, Any], reply_to: Destination | None) -> bytes:
+        message_id = values["_message_id"].encode()
+        timestamp = values["_timestamp"].to_bytes(8, "big")
+        size = len(message_id) + self._plain_bytes
+        if size < 256 and reply_to is None and not values["_expiration"] and _PLAIN.isdisjoint(values):
+            # Most messages have nothing else: the same list, put together in one step.
+            return b"".join(
+                (_PROPERTIES_LIST, _BYTE[size], b"\x0a\xa1", _BYTE[len(message_id)], message_id, self._plain, timestamp)
+            )
+        return self._all_properties(values, reply_to, message_id, timestamp)
+
+    def _all_properties(
+        self, values: dict[str, Any], reply_to: Destination | None, message_id: bytes, timestamp: bytes
+    ) -> bytes:
         correlation_id = values.get("_correlation_id")
         expiration = values["_expiration"]
         kind = values.get("_type")
         application = values.get("_properties")
         group_id, group_sequence = (None, None) if application is None else _group_of(application._values)
         parts = [
-            encode_string(values["_message_id"]),
+            encode_string(message_id.decode()),
             _NULL,
             self._to,
             _NULL if kind is None else encode_string(kind),
@@ -129,7 +149,7 @@ class Envelope:
             _NULL,
             _NULL,
             b"\x83" + expiration.to_bytes(8, "big") if expiration else _NULL,
-            b"\x83" + values["_timestamp"].to_bytes(8, "big"),
+            b"\x83" + timestamp,
         ]
         if group_id is not None or group_sequence is not None:
             parts.append(_NULL if group_id is None else encode_string(group_id))
@@ -167,8 +187,13 @@ def _encode_body(message: Message) -> bytes:
         return message._source.body_sections()
     body = message._body_value
     if isinstance(message, BytesMessage):
-        return _DATA_PREFIX + encode_binary(body)
-    return _VALUE_PREFIX + (_NULL if body is None else encode_string(body) if type(body) is str else encode_value(body))
+        size = len(body)
+        if size < 256:
+            return b"".join((_DATA_PREFIX, b"\xa0", _BYTE[size], body))
+        return b"".join((_DATA_PREFIX, b"\xb0", size.to_bytes(4, "big"), body))
+    if type(body) is str:
+        return _VALUE_PREFIX + encode_string(body)
+    return _VALUE_PREFIX + encode_value(body)
 
 
 _ID_TYPES: dict[str, Callable[[str], Any]] = {
@@ -190,8 +215,7 @@ def _encode_id(value: str | bytes) -> bytes:
 # -- receiving -------------------------------------------------------------------------------------------
 
 _UNDECODABLE = (ProtocolError, ValueError, TypeError, AttributeError, IndexError, OverflowError)
-_SHAPES: dict[bytes, type[Message] | None] = {}
-"""Message classes by their annotations' bytes, which repeat."""
+_PREFIX_MAX_BYTES = 1024
 
 
 def read_message(data: bytes, queue: Destination, acknowledge: Callable[[Message], None]) -> Message:
@@ -205,7 +229,7 @@ def read_message(data: bytes, queue: Destination, acknowledge: Callable[[Message
         ProtocolError: the bytes are no AMQP message.
     """
     received = Received(data, queue)
-    message: Message = received.kind().received(received, acknowledge)
+    message: Message = received.kind.received(received, acknowledge)
     return message
 
 
@@ -216,48 +240,66 @@ def message_id_of(data: bytes) -> str:
 
 
 class Received:
-    """A message's bytes and where its sections lie."""
+    """A message's bytes; where their sections lie is found out as far as it is asked for."""
 
-    __slots__ = ("_body_at", "_body_section", "_data", "_places", "_queue")
+    __slots__ = ("_body_at", "_body_section", "_data", "_places", "_queue", "kind")
+
+    _prefix: ClassVar[tuple[bytes, type[Message]]] = (b"\xff", Message)
+    """What the last message scanned had before its properties, and the class that this means: producers repeat it."""
 
     def __init__(self, data: bytes, queue: Destination) -> None:
         self._data = data
         self._queue = queue
-        self._places: dict[int, tuple[int, int]] = {}
-        self._body_at = size = len(data)
-        self._body_section = 0
-        at = 0
+        self._places: dict[int, tuple[int, int]] | None = None
+        self.kind: type[Message]
+        """The class of message it is."""
+        prefix, kind = Received._prefix
         try:
-            while at < size:
-                begin = at
-                code, at = (data[at + 2], at + 3) if data[at] == 0 and data[at + 1] == 0x53 else section_at(data, at)
-                if code >= DATA:
-                    self._body_at = begin
-                    self._body_section = code
-                    break
-                constructor = data[at]
-                if constructor == 0xC0 or constructor == 0xC1:
-                    end = at + 2 + data[at + 1]
-                else:
-                    end = skip_value(data, at)
-                self._places[code] = (at, end)
-                at = end
+            if data.startswith(prefix):
+                at = len(prefix)
+                if data[at : at + 4] == _PROPERTIES_LIST:
+                    at += 5 + data[at + 4]
+                    if data[at] == 0 and data[at + 1] == 0x53 and data[at + 2] >= DATA:
+                        self._body_at = at
+                        self._body_section = data[at + 2]
+                        self.kind = kind
+                        return
+            self._scan()
         except IndexError:
             raise ProtocolError("a message ends within a section", "amqp:decode-error") from None
 
-    def kind(self) -> type[Message]:
-        """The class of message it is."""
-        place = self._places.get(MESSAGE_ANNOTATIONS)
-        kind = None
-        if place is not None:
-            raw = self._data[place[0] : place[1]]
-            if raw in _SHAPES:
-                kind = _SHAPES[raw]
-            else:
-                kind = _class_of(decode_value(raw)[0])
-                if len(_SHAPES) < _CACHE_MAX:
-                    _SHAPES[raw] = kind
-        return kind or self._guess()
+    def _scan(self) -> dict[int, tuple[int, int]]:
+        """Find all sections."""
+        data = self._data
+        self._body_at = size = len(data)
+        self._body_section = 0
+        self._places = places = {}
+        prefix_end = at = 0
+        while at < size:
+            begin = at
+            code, at = section_at(data, at)
+            if code >= DATA:
+                self._body_at = begin
+                self._body_section = code
+                break
+            end = skip_value(data, at)
+            places[code] = (at, end)
+            if code < PROPERTIES:
+                prefix_end = end
+            at = end
+        annotated = self._annotated_kind(places)
+        self.kind = annotated or self._guess()
+        if annotated is not None and prefix_end <= _PREFIX_MAX_BYTES:
+            Received._prefix = (data[:prefix_end], annotated)
+        return places
+
+    def _annotated_kind(self, places: dict[int, tuple[int, int]]) -> type[Message] | None:
+        place = places.get(MESSAGE_ANNOTATIONS)
+        if place is None:
+            return None
+        annotations = decode_value(self._data, place[0])[0]
+        number = annotations.get(MESSAGE_TYPE) if isinstance(annotations, dict) else None
+        return _CLASSES.get(number, Message) if isinstance(number, int) else None
 
     def _guess(self) -> type[Message]:
         """The class for a message of a client that knows nothing of JMS."""
@@ -301,23 +343,24 @@ class Received:
         data = self._data
         at = self._body_at + 3
         section = self._body_section
-        if section == VALUE and data[at - 2] == 0x53:
+        kind = self.kind
+        if section == DATA and kind is BytesMessage:
             constructor = data[at]
-            if constructor == 0xA1:
-                return data[at + 2 : at + 2 + data[at + 1]].decode()
-            value = decode_value(data, at)[0]
-        elif section == DATA and data[at - 2] == 0x53:
-            value, end = decode_value(data, at)
-            if end < len(data):
-                value = self._compound_body()
-        else:
-            value = self._compound_body()
-        kind = self.kind()
+            begin = at + 2 if constructor == 0xA0 else at + 5
+            end = begin + (data[at + 1] if constructor == 0xA0 else int.from_bytes(data[at + 1 : begin], "big"))
+            if end == len(data) and constructor in (0xA0, 0xB0):
+                return data[begin:]
+        value = self._value()
         if kind is TextMessage and isinstance(value, bytes):
             return value.decode("utf-8", "replace")
         if kind is BytesMessage and not isinstance(value, bytes):
             return b"" if value is None else str(value).encode()
         return value
+
+    def _value(self) -> Any:
+        if self._body_section == VALUE and self._data[self._body_at + 1] == 0x53:
+            return decode_value(self._data, self._body_at + 3)[0]
+        return self._compound_body()
 
     def _compound_body(self) -> Any:
         if self._body_section not in (DATA, SEQUENCE, VALUE):
@@ -356,18 +399,13 @@ class Received:
         }
 
     def _section(self, code: int, kind: type) -> Any:
-        place = self._places.get(code)
+        place = (self._places or self._scan()).get(code)
         if place is None:
             return kind()
         value = decode_value(self._data, place[0])[0]
         if not isinstance(value, kind):
             raise ProtocolError(f"a section holds a {type(value).__name__}", "amqp:decode-error")
         return value
-
-
-def _class_of(annotations: Any) -> type[Message] | None:
-    number = annotations.get(MESSAGE_TYPE) if isinstance(annotations, dict) else None
-    return _CLASSES.get(number, Message) if isinstance(number, int) else None
 
 
 def _plain(value: Any) -> Any:
