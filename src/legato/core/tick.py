@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from legato.core.consumers import Consumer
 from legato.core.facts import AnyFact
 from legato.core.message import Message
 from legato.core.queues import Queue
-
-if TYPE_CHECKING:
-    from legato.core.transactions import Transaction
+from legato.core.transaction import Transaction
 
 
 class Tick:

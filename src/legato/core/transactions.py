@@ -13,33 +13,12 @@ from legato.core.queues import Queue
 from legato.core.records import Archive, Meta
 from legato.core.settling import Settling
 from legato.core.tick import Tick
+from legato.core.transaction import Transaction
 from legato.ids import make_txn_id, txn_epoch
 
 UNKNOWN_TXN = "amqp:transaction:unknown-id"
 # Qpid JMS takes amqp:transaction:rollback for "in doubt"; any other condition is a plain rollback (AMQP.md A7).
 ROLLED_BACK = "failed"
-
-
-class Transaction:
-    """A declared transaction. `owner` is the shell's handle of the connection that declared it.
-
-    `failed` is the reason why it can only roll back, once there is one.
-    """
-
-    __slots__ = ("bytes", "consumed", "failed", "id", "owner", "sends")
-
-    def __init__(self, txn_id: bytes, owner: Any) -> None:
-        self.id = txn_id
-        self.owner = owner
-        self.bytes = 0
-        self.sends: list[tuple[Queue, bytes, str]] = []
-        self.consumed: list[tuple[Consumer, Message]] = []
-        self.failed: str | None = None
-
-    @property
-    def did_work(self) -> bool:
-        """Whether its outcome matters to anybody (CONTRACT B17)."""
-        return bool(self.sends or self.consumed)
 
 
 class Transactions(Settling):

@@ -1,0 +1,40 @@
+"""The reference names every setting, fact, error and wire name that there is."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from legato.amqp import names
+from legato.core.facts import Fact
+from legato.errors import LegatoError, tree
+from legato.server.config import Config, load
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+
+
+def settings() -> list[str]:
+    return [
+        key.encode_name for section in msgspec.structs.fields(Config) for key in msgspec.structs.fields(section.type)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("configuration.md", settings()),
+        ("facts.md", [fact.__name__ for fact in Fact.__subclasses__()]),
+        ("errors.md", [error.__name__ for error in tree() if error is not LegatoError]),
+        ("wire.md", [value for key, value in vars(names).items() if key.isupper()]),
+    ],
+)
+def test_a_page_names_everything_it_is_about(page: str, expected: list[str]) -> None:
+    text = (REFERENCE / page).read_text()
+    assert [name for name in expected if name not in text] == []
+
+
+def test_the_configuration_shown_is_one_that_works(tmp_path: Path) -> None:
+    shown = (REFERENCE / "configuration.md").read_text().split("```toml\n")[1].split("```")[0]
+    file = tmp_path / "legato.toml"
+    file.write_text(shown)
+    assert load(file, environment={}) == load(store=Path("store"), environment={})
