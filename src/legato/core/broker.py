@@ -85,6 +85,9 @@ class Broker(Transactions, Publishing):
             effects.append(Confirm(confirms))
         if tick.acknowledged:
             effects.append(ConfirmAcknowledged(tick.acknowledged))
+        for producer in tick.left:
+            if producer.links == 0 and self._producers.get(producer.name) is producer:
+                del self._producers[producer.name]
         for token, transaction, _ in tick.discharges:
             self._committing.discard(transaction.id)
             effects.append(Discharged(token))
@@ -129,6 +132,7 @@ class Broker(Transactions, Publishing):
             elif kind is not QueueMarked:
                 retry.facts.append(fact)
         retry.marks = tick.marks
+        retry.left = tick.left
         retry.returned += tick.returned
         retry.acknowledged = tick.acknowledged
         retry.confirms = tick.confirms

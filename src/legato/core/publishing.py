@@ -31,6 +31,7 @@ class Publishing(State):
     def detach_producer(self, producer: Producer, *, forget: bool) -> None:
         """A numbered producer's link ended; `forget` says that it closed for good."""
         producer.links -= 1
+        self._tick.left.append(producer)
         if producer.links == 0 and forget:
             self._producers.pop(producer.name, None)
             self._tick.facts.append(ProducerForgotten(producer.id, producer.name))

@@ -7,6 +7,7 @@ from typing import Any
 from legato.core.consumers import Consumer
 from legato.core.facts import AnyFact
 from legato.core.message import Message
+from legato.core.producers import Producer
 from legato.core.queues import Queue
 from legato.core.transaction import Transaction
 
@@ -25,6 +26,7 @@ class Tick:
         "dead",
         "discharges",
         "facts",
+        "left",
         "marks",
         "returned",
         "stored",
@@ -42,6 +44,8 @@ class Tick:
         self.returned: list[Message] = []
         self.dead: list[Message] = []
         """`dead[i]` belongs to the i-th `MessageDeadLettered` of `facts`."""
+        self.left: list[Producer] = []
+        """Producers that have no link any more: once their numbers are durable, the store remembers them."""
         self.marks: list[tuple[Queue, int]] = []
         self.discharges: list[tuple[Any, Transaction, bool]] = []
         """Token, transaction, whether it commits."""
@@ -74,4 +78,5 @@ class Tick:
         self.returned += newer.returned
         self.dead += newer.dead
         self.marks += newer.marks
+        self.left += newer.left
         self.discharges += newer.discharges

@@ -293,3 +293,14 @@ def test_what_a_long_transaction_received_counts_after_a_crash() -> None:
     after.consumer("q", 2)
     assert after.seen["q", 1] == (1, True)
     assert after.seen["q", 2] == (0, True)
+
+
+def test_a_producer_that_left_costs_no_memory_and_is_still_known() -> None:
+    s = Scenario()
+    for number in range(3):
+        producer = s.broker.producer("p")
+        s.broker.publish_numbered(s.broker.queue("q"), b"x", "x", number, producer, number + 1)
+        s.broker.detach_producer(producer, forget=False)
+        s.run()
+        assert s.broker._producers == {}
+    assert s.broker.producer("p").last == 3
