@@ -99,13 +99,14 @@ def measure(side: str, given: argparse.Namespace) -> float:
         for first in range(1, given.backlog + 1, FILL_BATCH):
             commit(first, min(first + FILL_BATCH, given.backlog + 1), 0)
         before = spent()
-        begin = time.perf_counter()
+        begin, begin_cpu = time.perf_counter(), time.thread_time()
         with BusyThread(given.busy) as busy:
             for done in range(0, given.count, given.batch):
                 commit(given.backlog + 1 + done, given.backlog + 1 + done + given.batch, 1 + done)
         rate: float = given.count / (spent() - before)
+        cpu_us = (time.thread_time() - begin_cpu) / given.count * 1e6
         beside = f", beside it {busy.rounds / (time.perf_counter() - begin):,.0f} rounds/s" if given.busy else ""
-    note(f"{side}: {rate:,.0f} msg/s{beside}")
+    note(f"{side}: {rate:,.0f} msg/s, {cpu_us:.2f} us of this thread's CPU a message{beside}")
     return rate
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from legato.core.records import Meta, ProducerRecord, QueueRecord
 from legato.errors import StoreError
 from legato.store import values
-from legato.store.blocks import has_message, insert_message, new_blocks, remove_messages
+from legato.store.blocks import insert_message, new_blocks, remove_messages, waiting_among
 from legato.store.changes import KEEP_COUNT, Changes, QueueChanges
 from legato.store.environment import Databases
 from legato.store.keys import name_key, number_key, place_key, read_place, read_time, time_key
@@ -60,9 +60,9 @@ def _change_queue(txn: Any, databases: Databases, queue: int, change: QueueChang
                 _forget_deliveries(txn, databases, queue, removed)
             if change.added:
                 _add_messages(cursor, queue, change.added, record.last_seq)
-            for seq, (count, flagged) in change.deliveries.items():
-                if seq not in change.removed and has_message(cursor, queue, seq):
-                    _note_delivery(txn, databases, place_key(queue, seq), count, flagged)
+            if change.deliveries:
+                seqs = waiting_among(cursor, queue, sorted(change.deliveries))
+                _note_deliveries(txn, databases, queue, {seq: change.deliveries[seq] for seq in seqs})
     record.stored += change.stored
     record.consumed += change.consumed
     record.last_seq = max(record.last_seq, change.last_seq)
@@ -96,11 +96,16 @@ def _forget_deliveries(txn: Any, databases: Databases, queue: int, removed: Sequ
                 position = bisect_left(removed, seq, position)
 
 
-def _note_delivery(txn: Any, databases: Databases, key: bytes, count: int, flagged: bool) -> None:
-    if count == KEEP_COUNT:
-        value = txn.get(key, db=databases.deliveries)
-        count = values.decode_delivery(value)[0] if value is not None else 0
-    txn.put(key, values.pack_delivery(min(count, values.COUNT_MAX), flagged), db=databases.deliveries)
+def _note_deliveries(txn: Any, databases: Databases, queue: int, deliveries: dict[int, tuple[int, bool]]) -> None:
+    items: list[tuple[bytes, bytes]] = []
+    for seq, (noted, flagged) in deliveries.items():
+        key, count = place_key(queue, seq), noted
+        if count == KEEP_COUNT:
+            value = txn.get(key, db=databases.deliveries)
+            count = values.decode_delivery(value)[0] if value is not None else 0
+        items.append((key, values.pack_delivery(min(count, values.COUNT_MAX), flagged)))
+    with txn.cursor(db=databases.deliveries) as cursor:
+        cursor.putmulti(items)
 
 
 def _register_producers(txn: Any, databases: Databases, meta: Meta, registered: dict[int, str], time_us: int) -> None:

@@ -8,7 +8,7 @@ Blocks of a queue never overlap: a message is in the last block whose key is not
 """
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -31,11 +31,12 @@ Bytes = bytes | memoryview
 
 def pack_block(first: int, seqs: Sequence[int], bodies: Sequence[Bytes]) -> bytes:
     """The value of a block under sequence `first`; `seqs` ascend, from there or above."""
-    count = len(seqs)
-    numbers = struct.pack(
-        f">B3x{2 * count + 1}I", _INLINE, count, *[seq - first for seq in seqs], *accumulate(map(len, bodies))
-    )
-    return b"".join((numbers, *bodies))
+    return _pack([seq - first for seq in seqs], list(accumulate(map(len, bodies))), bodies)
+
+
+def _pack(deltas: Sequence[int], ends: Sequence[int], pieces: Sequence[Bytes]) -> bytes:
+    count = len(deltas)
+    return b"".join((struct.pack(f">B3x{2 * count + 1}I", _INLINE, count, *deltas, *ends), *pieces))
 
 
 class Block:
@@ -51,17 +52,49 @@ class Block:
         if tag != _INLINE or count == 0 or start + numbers[-1] != len(value):
             raise StoreCorruptError(f"block {first} of queue {queue} is not what was written")
         self.first = first
-        self.seqs = [first + delta for delta in numbers[:count]]
+        self.count = count
+        self.last = first + numbers[count - 1]
+        self._deltas = numbers[:count]
         self._ends = numbers[count:]
         self._bodies = value[start:]
 
-    def body(self, index: int) -> memoryview:
-        """The bytes of the message `seqs[index]`."""
-        return self._bodies[self._ends[index - 1] if index else 0 : self._ends[index]]
+    def seqs(self) -> list[int]:
+        """The sequences of its messages, ascending."""
+        return [self.first + delta for delta in self._deltas]
 
-    def bodies(self) -> list[memoryview]:
-        """The bytes of all messages, in the order of `seqs`."""
-        return [self.body(index) for index in range(len(self.seqs))]
+    def body(self, index: int) -> memoryview:
+        """The bytes of the message at `index`."""
+        return self._bodies[self._begin(index) : self._ends[index]]
+
+    def indexes(self, seqs: Sequence[int]) -> list[int]:
+        """Where those of `seqs` (ascending) are that are here."""
+        if len(seqs) == self.count and seqs[0] == self.first and seqs == self.seqs():
+            return list(range(self.count))
+        found = [(bisect_left(self._deltas, seq - self.first), seq - self.first) for seq in seqs]
+        return [index for index, delta in found if index < self.count and self._deltas[index] == delta]
+
+    def index_after(self, seq: int) -> int:
+        """The index of the first message above `seq`."""
+        return bisect_right(self._deltas, seq - self.first)
+
+    def pack_without(self, indexes: Sequence[int]) -> bytes:
+        """The value of this block without some of its messages; what lies between them is copied as one."""
+        deltas: list[int] = []
+        ends: list[int] = []
+        pieces: list[Bytes] = []
+        begin = shift = 0
+        for index in (*indexes, self.count):
+            deltas += self._deltas[begin:index]
+            ends += [end - shift for end in self._ends[begin:index]]
+            pieces.append(self._bodies[self._begin(begin) : self._begin(index)])
+            if index < self.count:
+                shift += self._ends[index] - self._begin(index)
+            begin = index + 1
+        return _pack(deltas, ends, pieces)
+
+    def _begin(self, index: int) -> int:
+        """Where the body at `index` begins; for the index after the last, and beyond, the end of all."""
+        return self._ends[min(index, self.count) - 1] if index else 0
 
 
 def find_block(cursor: Any, queue: int, seq: int) -> Block | None:
@@ -79,8 +112,9 @@ def messages_after(cursor: Any, queue: int, after: int) -> Iterator[tuple[int, m
     if block is None:
         block = _read_block(cursor, queue, cursor.set_range(place_key(queue, after)))
     while block is not None:
-        for index in range(bisect_right(block.seqs, after), len(block.seqs)):
-            yield block.seqs[index], block.body(index)
+        seqs = block.seqs()
+        for index in range(block.index_after(after), block.count):
+            yield seqs[index], block.body(index)
         block = _read_block(cursor, queue, cursor.next())
 
 
@@ -92,28 +126,37 @@ def _read_block(cursor: Any, queue: int, there: bool) -> Block | None:
     return Block(queue, first, cursor.value()) if owner == queue else None
 
 
-def remove_messages(cursor: Any, queue: int, removed: Sequence[int]) -> None:
-    """Take the messages `removed` (ascending) out of their blocks; those not there are passed over."""
+def blocks_with(cursor: Any, queue: int, seqs: Sequence[int]) -> Iterator[tuple[Block, list[int]]]:
+    """The blocks that hold any of `seqs` (ascending), the cursor on them, and at which indexes they do."""
     position = 0
-    while position < len(removed):
-        block = find_block(cursor, queue, removed[position])
-        end = bisect_right(removed, block.seqs[-1], position) if block else position
+    while position < len(seqs):
+        block = find_block(cursor, queue, seqs[position])
+        end = bisect_right(seqs, block.last, position) if block else position
         if block is None or end == position:
             position += 1
             continue
-        gone = removed[position:end]
+        indexes = block.indexes(seqs[position:end])
         position = end
-        if gone == block.seqs:
+        if indexes:
+            yield block, indexes
+
+
+def remove_messages(cursor: Any, queue: int, removed: Sequence[int]) -> None:
+    """Take the messages `removed` (ascending) out of their blocks; those not there are passed over."""
+    for block, indexes in blocks_with(cursor, queue, removed):
+        if len(indexes) == block.count:
             cursor.delete()
-            continue
-        absent = frozenset(gone)
-        kept = [index for index, seq in enumerate(block.seqs) if seq not in absent]
-        if not kept:
-            cursor.delete()
-        elif len(kept) < len(block.seqs):
-            seqs = [block.seqs[index] for index in kept]
-            value = pack_block(block.first, seqs, [block.body(index) for index in kept])
-            cursor.put(place_key(queue, block.first), value)
+        else:
+            cursor.put(place_key(queue, block.first), block.pack_without(indexes))
+
+
+def waiting_among(cursor: Any, queue: int, seqs: Sequence[int]) -> list[int]:
+    """Those of `seqs` (ascending) that wait on disk."""
+    found: list[int] = []
+    for block, indexes in blocks_with(cursor, queue, seqs):
+        held = block.seqs()
+        found += [held[index] for index in indexes]
+    return found
 
 
 def new_blocks(queue: int, messages: Mapping[int, bytes], seqs: Sequence[int]) -> list[tuple[bytes, bytes]]:
@@ -138,13 +181,7 @@ def insert_message(cursor: Any, queue: int, seq: int, body: bytes) -> None:
     if block is None or seq - block.first > BLOCK_SPAN:
         cursor.put(place_key(queue, seq), pack_block(seq, [seq], [body]))
         return
-    messages: dict[int, Bytes] = dict(zip(block.seqs, block.bodies(), strict=True))
+    messages: dict[int, Bytes] = {held: block.body(index) for index, held in enumerate(block.seqs())}
     messages[seq] = body
     seqs = sorted(messages)
-    cursor.put(place_key(queue, block.first), pack_block(block.first, seqs, [messages[s] for s in seqs]))
-
-
-def has_message(cursor: Any, queue: int, seq: int) -> bool:
-    """True if the message waits on disk."""
-    block = find_block(cursor, queue, seq)
-    return block is not None and seq in block.seqs
+    cursor.put(place_key(queue, block.first), pack_block(block.first, seqs, [messages[held] for held in seqs]))
