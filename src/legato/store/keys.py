@@ -10,8 +10,6 @@ _POSITION = struct.Struct(">Q")
 NAME_BYTES_MAX = 500
 """Longer names are kept under their digest: LMDB's keys end at 511 bytes."""
 
-NUMBER_MAX = (1 << 32) - 1
-SEQ_MAX = (1 << 64) - 1
 
 number_key = _NUMBER.pack
 """The key of a queue or a producer, from its number."""
