@@ -259,10 +259,15 @@ class Session:
         self._closed = True
         if self._dispatcher is not None:
             self._dispatcher.stop()
-        channel = self._channel
         for consumer in self._consumers:
             consumer._closed = True
-        channel.gate.open()
+        self._channel.gate.open()
+        # Another thread's receive() returns now; its commit() or send() first comes to its end.
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        channel = self._channel
         if channel.coordinator is not None and channel.error is None:
             transaction = self._transaction
             channel.transport.post(channel.coordinator.end, False, Transaction())
