@@ -1,12 +1,8 @@
-"""What a broker keeps of a message that came, in one pass over the usual encodings: it runs for every message."""
+"""What a broker keeps of a message that came: this runs for every message, so it looks at as little as it can."""
 
 from __future__ import annotations
 
 from legato.amqp.sections import normalise, scan
-
-_STORED_AS_IS: set[bytes] = set()
-"""Header sections that need no rewriting; producers repeat theirs."""
-_STORED_AS_IS_MAX = 4096
 
 _HEADER = b"\x00\x53\x70"
 _MESSAGE_ANNOTATIONS = b"\x00\x53\x72"
@@ -15,60 +11,90 @@ _APPLICATION_PROPERTIES = b"\x00\x53\x74"
 _BODIES = (b"\x00\x53\x75", b"\x00\x53\x77")
 _SHORT, _LONG = (0xA0, 0xA1), (0xB0, 0xB1)
 
+_STORED_AS_IS: set[bytes] = set()
+"""Header sections that need no rewriting; producers repeat theirs."""
+_STORED_AS_IS_MAX = 4096
 
-def admit(data: bytes) -> tuple[bytes, str]:
-    """The bytes to store, and the message id as text, empty if there is none.
+_NOTHING = b"\xff"
+"""No message begins so."""
 
-    Raises:
-        ProtocolError: `data` is no AMQP message.
+
+class Admission:
+    """One producer's messages. They are alike: what was found before the id of one mostly holds for the next.
+
+    The bytes up to the message id say how long the id and the properties are, so if they are the same, the id and
+    the body are at the same places.
     """
-    message_id = _usual(data)
-    if message_id is not None:
-        return data, message_id
-    sections = scan(data)
-    stored = normalise(data, sections)
-    end = sections.header_end
-    if stored is data and end and len(_STORED_AS_IS) < _STORED_AS_IS_MAX:
-        _STORED_AS_IS.add(data[:end])
-    return stored, sections.message_id
 
+    __slots__ = ("_body_at", "_id_at", "_id_end", "_prefix")
 
-def _usual(data: bytes) -> str | None:
-    """The message id, if the message is stored as it is and encoded as most clients do; else None."""
-    try:
+    def __init__(self) -> None:
+        self._prefix = _NOTHING
+        self._id_at = self._id_end = self._body_at = 0
+
+    def admit(self, data: bytes) -> tuple[bytes, str]:
+        """The bytes to store, and the message id as text, empty if there is none.
+
+        Raises:
+            ProtocolError: `data` is no AMQP message.
+        """
+        try:
+            if data.startswith(self._prefix) and _ends_with_body(data, self._body_at):
+                return data, data[self._id_at : self._id_end].decode()
+            if self._usual(data):
+                return data, data[self._id_at : self._id_end].decode()
+        except (IndexError, UnicodeDecodeError):
+            self._prefix = _NOTHING
+        sections = scan(data)
+        stored = normalise(data, sections)
+        end = sections.header_end
+        if stored is data and end and len(_STORED_AS_IS) < _STORED_AS_IS_MAX:
+            _STORED_AS_IS.add(data[:end])
+        return stored, sections.message_id
+
+    def _usual(self, data: bytes) -> bool:
+        """Whether the message is stored as it is and encoded as most clients do; takes note of the places if so."""
+        self._prefix = _NOTHING
         if data[:3] != _HEADER or data[3] != 0xC0:
-            return None
+            return False
         at = 5 + data[4]
         if data[:at] not in _STORED_AS_IS:
-            return None
-        message_id = ""
-        section = data[at : at + 3]
-        if section == _MESSAGE_ANNOTATIONS and data[at + 3] == 0xC1:
+            return False
+        if data[at : at + 3] == _MESSAGE_ANNOTATIONS and data[at + 3] == 0xC1:
             at += 5 + data[at + 4]
-            section = data[at : at + 3]
-        if section == _PROPERTIES and data[at + 3] == 0xC0:
-            size = data[at + 4]
-            if data[at + 6] == 0xA1 and data[at + 7] + 3 <= size:
-                message_id = data[at + 8 : at + 8 + data[at + 7]].decode()
-            elif data[at + 6] != 0x40:
-                return None
-            at += 5 + size
-            section = data[at : at + 3]
-        if section == _APPLICATION_PROPERTIES:
-            if data[at + 3] == 0xC1:
-                at += 5 + data[at + 4]
-            elif data[at + 3] == 0xD1:
-                at += 8 + int.from_bytes(data[at + 4 : at + 8], "big")
-            section = data[at : at + 3]
-        if section not in _BODIES:
-            return None
-        constructor = data[at + 3]
-        if constructor in _SHORT:
-            end = at + 5 + data[at + 4]
-        elif constructor in _LONG:
-            end = at + 8 + int.from_bytes(data[at + 4 : at + 8], "big")
+        if data[at : at + 3] != _PROPERTIES or data[at + 3] != 0xC0:
+            return False
+        size = data[at + 4]
+        if data[at + 6] == 0xA1 and data[at + 7] + 3 <= size:
+            self._id_at = at + 8
+            self._id_end = at + 8 + data[at + 7]
+        elif data[at + 6] == 0x40:
+            self._id_at = self._id_end = at + 7
         else:
-            return None
-        return message_id if end == len(data) else None
-    except (IndexError, UnicodeDecodeError):
-        return None
+            return False
+        at += 5 + size
+        if data[at : at + 3] == _APPLICATION_PROPERTIES:
+            return _ends_with_body(data, _after_map(data, at + 3))
+        if not _ends_with_body(data, at):
+            return False
+        self._prefix = data[: self._id_at]
+        self._body_at = at
+        return True
+
+
+def _after_map(data: bytes, at: int) -> int:
+    if data[at] == 0xC1:
+        return at + 2 + data[at + 1]
+    if data[at] == 0xD1:
+        return at + 5 + int.from_bytes(data[at + 1 : at + 5], "big")
+    return len(data)
+
+
+def _ends_with_body(data: bytes, at: int) -> bool:
+    """Whether the only thing at `at` is one body section of a common type."""
+    if data[at : at + 3] not in _BODIES:
+        return False
+    constructor = data[at + 3]
+    if constructor in _SHORT:
+        return at + 5 + data[at + 4] == len(data)
+    return constructor in _LONG and at + 8 + int.from_bytes(data[at + 4 : at + 8], "big") == len(data)

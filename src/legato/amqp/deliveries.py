@@ -68,7 +68,7 @@ class Deliveries:
 
     def _on_transfer(self, delivery: Any, events: list[Event]) -> None:
         link = self._links.get(_delivery_link(delivery))
-        if not isinstance(link, Receiver):
+        if link.__class__ is not Receiver:
             return
         pn_link = link._pn
         size = _delivery_pending(delivery)
@@ -94,8 +94,11 @@ class Deliveries:
         if link.credit <= 0:
             self._refuse_transfer(link, delivery)
             return
-        tag = _delivery_tag(delivery)
-        tag_bytes = _unpack(tag.start, tag.size) if tag.size else b""
+        tag_bytes = b""
+        if link.reads_tags:
+            tag = _delivery_tag(delivery)
+            if tag.size:
+                tag_bytes = _unpack(tag.start, tag.size)
         state = _delivery_remote_state(delivery)
         txn_id = None
         if state == TRANSACTIONAL_STATE:

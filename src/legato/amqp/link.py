@@ -200,6 +200,8 @@ class Receiver(Link):
     def __init__(self, session: Session, name: str, pn_link: Any) -> None:
         super().__init__(session, name, pn_link)
         self.max_message_bytes = session.connection.settings.max_message_bytes
+        self.reads_tags = True
+        """Whether `Transfer.tag` is wanted; reading it costs as much as the rest of a small transfer's bookkeeping."""
         self._parts: list[bytes] = []
         self._part_bytes = 0
         self._drain_asked = False

@@ -71,10 +71,11 @@ class Broker(Transactions, Publishing):
             touched.add(queue)
         for message in tick.stored:
             queue = message.queue
+            if queue not in touched:
+                touched.add(queue)
             queue.append(message)
-            touched.add(queue)
-            if message.token is not None:
-                confirms.append(message.token)
+            if (token := message.token) is not None:
+                confirms.append(token)
                 message.token = None
         for message in tick.returned:
             message.queue.returning -= 1

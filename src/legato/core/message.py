@@ -4,46 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 if TYPE_CHECKING:
     from legato.core.consumers import Consumer
     from legato.core.queues import Queue
 
 
-class Message:
-    """One message of one queue, in the window or in flight.
+class Message(msgspec.Struct, eq=False, gc=False):
+    """One message of one queue, in the window or in flight; a Struct because none is quicker to make.
 
     `body` is None while in flight: the store has it, should it come back. `token` is the publisher's, until the
-    message is durable. `handle` names the delivery on the consumer's link, for the shell.
+    message is durable. `handle` names the delivery on the consumer's link, for the shell. Outside the garbage
+    collector: what it refers to never refers back to it once it is settled.
     """
 
-    __slots__ = (
-        "body",
-        "consumer",
-        "count",
-        "delivered_us",
-        "excluded",
-        "flagged",
-        "handle",
-        "presented",
-        "queue",
-        "seq",
-        "size",
-        "token",
-    )
-
-    def __init__(self, queue: Queue, seq: int, body: bytes | None, size: int, token: Any = None) -> None:
-        self.queue = queue
-        self.seq = seq
-        self.body = body
-        self.size = size
-        self.token = token
-        self.count = 0
-        self.flagged = False
-        self.presented = False
-        self.consumer: Consumer | None = None
-        self.delivered_us = 0
-        self.handle = 0
-        self.excluded: set[int] | None = None
+    queue: Queue
+    seq: int
+    body: bytes | None
+    size: int
+    token: Any = None
+    count: int = 0
+    flagged: bool = False
+    presented: bool = False
+    consumer: Consumer | None = None
+    delivered_us: int = 0
+    handle: int = 0
+    excluded: set[int] | None = None
 
     def __lt__(self, other: Message) -> bool:
         return self.seq < other.seq

@@ -12,9 +12,9 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from legato import limits
 from legato.core.message import Message
 from legato.core.records import Archive, QueueRecord
+from legato.limits import WINDOW_BYTES, WINDOW_MESSAGES
 
 if TYPE_CHECKING:
     from legato.core.consumers import Consumer
@@ -82,21 +82,22 @@ class Queue:
     def append(self, message: Message) -> None:
         """A message became durable: it joins the window if somebody may want it, the window reaches up to it, and
         there is room; else it waits on disk."""
+        seq = message.seq
         if (
-            self.consumers
-            and self.loaded_seq == self.visible_seq
-            and self.window_bytes < limits.WINDOW_BYTES
-            and len(self.ready) < limits.WINDOW_MESSAGES
+            self.loaded_seq == self.visible_seq
+            and self.consumers
+            and self.window_bytes < WINDOW_BYTES
+            and len(self.ready) < WINDOW_MESSAGES
         ):
             self.ready.append(message)
             self.window_bytes += message.size
-            self.loaded_seq = message.seq
-        self.visible_seq = message.seq
+            self.loaded_seq = seq
+        self.visible_seq = seq
 
     def load(self, archive: Archive) -> bool:
         """Read the next part of the queue from disk; whether anything came."""
         while self.loaded_seq < self.visible_seq:
-            stored = archive.messages(self.id, self.loaded_seq, limits.WINDOW_MESSAGES, limits.WINDOW_BYTES)
+            stored = archive.messages(self.id, self.loaded_seq, WINDOW_MESSAGES, WINDOW_BYTES)
             if not stored:
                 self.loaded_seq = self.visible_seq
                 return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from legato import limits
+from legato.amqp.admission import Admission
 from legato.core.producers import Producer
 from legato.core.queues import Queue
 
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
 class Publisher:
     """A link that messages come in on. `queue` is None for the anonymous relay (messages name their own)."""
 
-    __slots__ = ("owed", "peer", "producer", "queue")
+    __slots__ = ("admit", "owed", "peer", "producer", "queue")
 
     def __init__(self, peer: Peer, queue: Queue | None, producer: Producer | None) -> None:
         self.peer = peer
         self.queue = queue
+        self.admit = Admission().admit
         self.producer = producer
         self.owed = 0
         """Messages settled since credit was last given back; given in lumps."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from legato import limits
 from legato.amqp import names
-from legato.amqp.admission import admit
 from legato.amqp.coordinator import Declare, decode_coordinator
 from legato.amqp.events import (
     Attached,
@@ -100,7 +99,7 @@ class Translator:
         if producer is not None and event.txn_id is None:
             number = int.from_bytes(event.tag, "big")
         try:
-            body, message_id = admit(data)
+            body, message_id = port.admit(data)
             queue = port.queue or self._relayed_to(data)
         except ProtocolError as error:
             self._refuse(port, token, number, error.condition, str(error))
@@ -309,6 +308,7 @@ class Translator:
             producer = self._broker.producer(name)
             properties[names.LAST_NUMBER] = producer.last
         link.context = Publisher(peer, queue, producer)
+        link.reads_tags = producer is not None
         link.accept(properties=properties or None, max_message_bytes=self._service.config.server.max_message_bytes)
         link.add_credit(limits.PRODUCER_CREDIT)
         peer.links.add(link)

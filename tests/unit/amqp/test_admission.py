@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.amqp.admission import admit
+from legato.amqp.admission import Admission
 from legato.amqp.header import Header
 from legato.amqp.message import DataBody, Properties, ValueBody, encode_message
 from legato.amqp.sections import normalise, scan
@@ -32,9 +32,13 @@ def carefully(data: bytes) -> tuple[bytes, str] | str:
         return error.condition
 
 
+ADMISSION = Admission()
+"""One for all examples: what it remembers of one must not mislead it on the next."""
+
+
 def at_once(data: bytes) -> tuple[bytes, str] | str:
     try:
-        return admit(data)
+        return ADMISSION.admit(data)
     except ProtocolError as error:
         return error.condition
 
