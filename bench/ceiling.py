@@ -18,7 +18,7 @@ from cproton_ffi import ffi, lib
 
 from bench.engine import Engine
 
-CREDIT = 2000
+CREDIT = 5000
 MESSAGE_BYTES_MAX = 1 << 20
 
 _body = ffi.new("char[]", MESSAGE_BYTES_MAX)

@@ -12,7 +12,7 @@ SASL_FRAME_BYTES_MAX = 16 << 10
 HANDSHAKE_TIMEOUT_S = 60.0
 IDLE_TIMEOUT_MS = 60_000
 
-PRODUCER_CREDIT = 2_000
+PRODUCER_CREDIT = 5_000
 """Credit a producer is given; topped up when half is used."""
 COORDINATOR_CREDIT = 100
 

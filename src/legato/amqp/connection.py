@@ -9,7 +9,7 @@ import msgspec
 from cproton import ffi, lib
 
 from legato import limits
-from legato.amqp.deliveries import Deliveries, Known
+from legato.amqp.deliveries import Deliveries, Known, check_stray
 from legato.amqp.events import (
     Attached,
     Closed,
@@ -35,6 +35,7 @@ _DELIVERY, _LINK_FLOW = lib.PN_DELIVERY, lib.PN_LINK_FLOW
 _peek = lib.pn_collector_peek
 _pop = lib.pn_collector_pop
 _event_type = lib.pn_event_type
+_delivery_readable = lib.pn_delivery_readable
 _event_delivery = lib.pn_event_delivery
 _transport_pending = lib.pn_transport_pending
 _unpack = ffi.unpack
@@ -272,16 +273,24 @@ class Connection:
 
     def _handle_all(self, events: list[Event]) -> None:
         collector = self._collector
-        on_delivery = self._transfers.on_delivery
+        transfers = self._transfers
+        known_of = self._deliveries.get
         handlers = self._handlers
         while event := _peek(collector):
             kind = _event_type(event)
             if kind == _DELIVERY:
                 if not self.closing:
-                    on_delivery(_event_delivery(event), events)
+                    delivery = _event_delivery(event)
+                    known = known_of(delivery)
+                    if known is not None:
+                        transfers.on_disposition(delivery, known, events)
+                    elif _delivery_readable(delivery):
+                        transfers.on_transfer(delivery, events)
+                    else:
+                        check_stray(delivery)
             elif kind == _LINK_FLOW:
                 if not self.closing:
-                    self._transfers.on_flow(lib.pn_event_link(event), events)
+                    transfers.on_flow(lib.pn_event_link(event), events)
             else:
                 handler = handlers.get(kind)
                 if handler is not None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from legato.amqp.connection import Settings
 
 Known = dict[Any, tuple[Link, int, Any]]
-"""Unsettled deliveries by their pointer: link, handle, and the context to report. Every entry goes when its delivery is
-settled or its link is freed, since the engine uses the same memory again."""
+"""Unsettled deliveries of which more will be heard, by their pointer: link, handle, and the context to report. Every
+entry goes when its delivery is settled or its link is freed, since the engine uses the same memory again."""
 
 _ABORTED = -11
 """`PN_ABORTED`, which the bindings leave out."""
@@ -25,7 +25,6 @@ _ABORTED = -11
 _delivery_link = lib.pn_delivery_link
 _delivery_partial = lib.pn_delivery_partial
 _delivery_pending = lib.pn_delivery_pending
-_delivery_readable = lib.pn_delivery_readable
 _delivery_remote_state = lib.pn_delivery_remote_state
 _delivery_settle = lib.pn_delivery_settle
 _delivery_settled = lib.pn_delivery_settled
@@ -34,6 +33,17 @@ _link_advance = lib.pn_link_advance
 _link_recv = lib.pn_link_recv
 _unpack = ffi.unpack
 _new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
+
+
+def check_stray(delivery: Any) -> None:
+    """An event of a delivery that is none of ours any more is harmless, a transfer to a link of ours that sends is not.
+
+    Raises:
+        ProtocolError: the peer did what ends its connection.
+    """
+    pn_link = _delivery_link(delivery)
+    if lib.pn_link_is_sender(pn_link) and lib.pn_link_current(pn_link) == delivery:
+        raise ProtocolError("a transfer came over a link that sends", "amqp:not-allowed")
 
 
 class Deliveries:
@@ -52,21 +62,8 @@ class Deliveries:
         self._buffer_bytes = 4096
         self._buffer = _new_uncleared("char[]", self._buffer_bytes)
 
-    def on_delivery(self, delivery: Any, events: list[Event]) -> None:
-        """A delivery changed; the engine reports several changes as one (AMQP.md C7), so look at all there is.
-
-        Raises:
-            ProtocolError: the peer did what ends its connection.
-        """
-        known = self._known.get(delivery)
-        if known is not None:
-            self._on_disposition(delivery, known, events)
-        elif _delivery_readable(delivery):
-            self._on_transfer(delivery, events)
-        else:
-            self._check_stray(delivery)
-
-    def _on_transfer(self, delivery: Any, events: list[Event]) -> None:
+    def on_transfer(self, delivery: Any, events: list[Event]) -> None:
+        """A delivery can be read: part of a message, or the whole of one."""
         link = self._links.get(_delivery_link(delivery))
         if link.__class__ is not Receiver:
             return
@@ -112,7 +109,6 @@ class Deliveries:
             _delivery_settle(delivery)
         else:
             link._unsettled[handle] = delivery
-            self._known[delivery] = (link, handle, handle)
         events.append(Transfer(link, handle, tag_bytes, data, settled, txn_id))
 
     def _assemble(self, link: Receiver, delivery: Any, data: bytes) -> bytes | None:
@@ -149,7 +145,8 @@ class Deliveries:
         link.close("amqp:link:transfer-limit-exceeded", "a message came without credit")
         _delivery_settle(delivery)
 
-    def _on_disposition(self, delivery: Any, known: tuple[Link, int, Any], events: list[Event]) -> None:
+    def on_disposition(self, delivery: Any, known: tuple[Link, int, Any], events: list[Event]) -> None:
+        """A delivery that we know changed; the engine reports several changes as one, so look at all (AMQP.md C7)."""
         link, handle, context = known
         state = _delivery_remote_state(delivery)
         settled = _delivery_settled(delivery)
@@ -161,12 +158,6 @@ class Deliveries:
             del link._unsettled[handle]
             _delivery_settle(delivery)
         events.append(Disposition(link, context, outcome, settled, handle))
-
-    def _check_stray(self, delivery: Any) -> None:
-        """An event of a delivery that we settled is harmless, a transfer to a link of ours that sends is not."""
-        pn_link = _delivery_link(delivery)
-        if lib.pn_link_is_sender(pn_link) and lib.pn_link_current(pn_link) == delivery:
-            raise ProtocolError("a transfer came over a link that sends", "amqp:not-allowed")
 
     def on_flow(self, pn_link: Any, events: list[Event]) -> None:
         """Credit or drain of a link may have changed."""

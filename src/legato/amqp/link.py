@@ -241,17 +241,29 @@ class Receiver(Link):
         pn_delivery = self._unsettled.pop(delivery, None)
         if pn_delivery is None:
             return
-        del self._deliveries[pn_delivery]
+        self._deliveries.pop(pn_delivery, None)
         if type(outcome) is Accepted:
             _pn_delivery_update(pn_delivery, ACCEPTED_STATE)
         elif outcome is not None:
             write_outcome(pn_delivery, outcome)
         _pn_delivery_settle(pn_delivery)
 
+    def accept_all(self, deliveries: list[int]) -> None:
+        """`settle` as accepted, for many at once."""
+        take = self._unsettled.pop
+        forget = self._deliveries.pop
+        for delivery in deliveries:
+            pn_delivery = take(delivery, None)
+            if pn_delivery is not None:
+                forget(pn_delivery, None)
+                _pn_delivery_update(pn_delivery, ACCEPTED_STATE)
+                _pn_delivery_settle(pn_delivery)
+
     def update(self, delivery: int, outcome: Outcome) -> None:
         """State `outcome` without settling: a terminal one asks the sender for a confirmation (AMQP 2.6.12)."""
         pn_delivery = self._unsettled.get(delivery)
         if pn_delivery is not None:
+            self._deliveries[pn_delivery] = (self, delivery, delivery)
             write_outcome(pn_delivery, outcome)
 
     def _limit_messages(self, max_message_bytes: int | None) -> None:

@@ -29,7 +29,7 @@ LOCAL_TRANSACTIONS = "amqp:local-transactions"
 class Ending:
     """A `commit()` or `rollback()` that the application waits for."""
 
-    __slots__ = ("commit", "discharged", "quiet", "transaction")
+    __slots__ = ("commit", "discharged", "quiet", "refused", "transaction")
 
     def __init__(self, transaction: Transaction, commit: bool) -> None:
         self.transaction = transaction
@@ -37,6 +37,8 @@ class Ending:
         self.quiet = commit
         """A rollback first stops the flow of messages, so that what it received can come again in order."""
         self.discharged = False
+        self.refused = False
+        """A send of the transaction was refused: it is rolled back instead of committed."""
 
 
 class CoordinatorEnd:
@@ -191,6 +193,7 @@ class CoordinatorEnd:
         if ending.transaction.id is None or self.channel.has_waiting_sends():
             return
         ending.discharged = True
+        ending.refused = ending.transaction.failure is not None
         self._consume(ending.transaction)
         self._discharge(ending)
         self._declare(self.current)
@@ -199,7 +202,7 @@ class CoordinatorEnd:
 
     def _discharge(self, ending: Ending) -> None:
         assert ending.transaction.id is not None
-        self._send(encode_discharge(ending.transaction.id, not ending.commit), ending)
+        self._send(encode_discharge(ending.transaction.id, fail=ending.refused or not ending.commit), ending)
 
     def _declare(self, transaction: Transaction) -> None:
         self._send(encode_declare(), transaction)
@@ -221,20 +224,24 @@ class CoordinatorEnd:
         ending: Ending = event.context
         if ending is not self._ending:
             return
-        committed = ending.commit and type(outcome) is Accepted
+        committed = ending.commit and not ending.refused and type(outcome) is Accepted
         if committed or not ending.commit:
             if not ending.commit:
                 self.channel.give_back([])
                 self.channel.grant()
             self._resolve(ending, committed)
             return
-        reason = outcome.description or outcome.condition if isinstance(outcome, Rejected) else "no reason was given"
         transaction = ending.transaction
+        refusal = transaction.failure
+        code = refusal.code if refusal is not None else None
+        reason = str(refusal)
+        if isinstance(outcome, Rejected):
+            reason, code = outcome.description or outcome.condition, outcome.condition
         transaction.failure = TransactionRolledBackError(
             f"The transaction was rolled back: {reason}. What it received comes again; session.replay() sends again "
             "what it sent.",
-            code=outcome.condition if isinstance(outcome, Rejected) else None,
-            linked=transaction.failure,
+            code=code,
+            linked=refusal,
         )
         self.channel.quiesce(lambda: self._refused(ending))
 

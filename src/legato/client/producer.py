@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from legato.client.destinations import Destination, checked_queue
 from legato.client.messages import PRIORITY_DEFAULT, DeliveryMode, Message
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("legato.client")
 
 
-@runtime_checkable
 class CompletionListener(Protocol):
     """Hears what became of asynchronous sends (Jakarta Messaging 7.3)."""
 
@@ -159,7 +158,7 @@ class MessageProducer:
 
     def _completion_of(self, listener: CompletionListener | CompletionCallable) -> Callable[[Send], None]:
         if self._completion is None or self._completion[0] is not listener:
-            call = _object_caller(listener) if isinstance(listener, CompletionListener) else listener
+            call = _caller_of(listener)
 
             def complete(send: Send) -> None:
                 try:
@@ -247,7 +246,10 @@ class _Route:
         self.id_prefix = id_prefix
 
 
-def _object_caller(listener: CompletionListener) -> CompletionCallable:
+def _caller_of(listener: CompletionListener | CompletionCallable) -> CompletionCallable:
+    if callable(listener):
+        return listener
+
     def call(message: Message, error: JMSError | None) -> None:
         if error is None:
             listener.on_completion(message)

@@ -338,6 +338,7 @@ class Session:
         transport = channel.transport
         if transport.is_current_thread:
             raise IllegalStateError(f"A failover listener cannot {what}: it runs in the thread that would do it.")
+        transport.hurry()
         if not channel.gate.wait(lambda: ready() or channel.error or transport.error, timeout_s):
             return False
         if not ready():
@@ -351,4 +352,5 @@ class Session:
         channel = self._channel
         transport = channel.transport
         if not transport.is_current_thread:
+            transport.hurry()
             channel.gate.wait(lambda: closed() or channel.error or transport.error)

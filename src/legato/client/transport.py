@@ -1,7 +1,9 @@
 """The I/O thread of a connection: the only one that touches the engine. Connects, moves bytes, fails over.
 
-Everything of one wake-up is handled in a lump: commands of the application's threads, then the broker's events; the
-output is flushed once, and each waiting thread is woken once.
+1. Everything of one wake-up is handled in a lump: commands of the application's threads, then the broker's events; the
+   output is flushed once, and each waiting thread is woken once.
+2. After a lump with commands the thread dozes for a moment: what is asked for meanwhile makes the next lump, and wakes
+   it only if somebody waits (`hurry`). Then it sleeps, and any command wakes it.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ from legato.client.uri import Host, Uri
 from legato.client.wire import Login, Wire, establish
 from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
 
+DOZE_S = 0.001
+"""What nobody waits for may wait so long for company; a thread switch costs more than handling a message."""
 CLOSE_WAIT_S = 2.0
 """How long `close()` waits for the broker's answer to ours."""
 
@@ -81,6 +85,8 @@ class Transport:
         self._outage: _Outage | None = None
         self._commands: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._asleep = False
+        self._dozing = False
+        self._hurried = False
         self._stopping = False
         self._stop_deadline = 0.0
         self._wake_in, self._wake_out = socket.socketpair()
@@ -101,10 +107,20 @@ class Transport:
         """Have the I/O thread call `function`; wakes it only if it sleeps."""
         self._commands.append((function, arguments))
         if self._asleep:
-            self._asleep = False
-            # A full pipe wakes it as well; a closed one has nobody to wake.
-            with contextlib.suppress(OSError):
-                self._wake_out.send(b"\0")
+            self._wake()
+
+    def hurry(self) -> None:
+        """Somebody waits for what was posted."""
+        if self._commands:
+            self._hurried = True
+            if self._dozing or self._asleep:
+                self._wake()
+
+    def _wake(self) -> None:
+        self._asleep = self._dozing = False
+        # A full pipe wakes it as well; a closed one has nobody to wake.
+        with contextlib.suppress(OSError):
+            self._wake_out.send(b"\0")
 
     @property
     def is_current_thread(self) -> bool:
@@ -115,6 +131,7 @@ class Transport:
         """Close the connection in good order, or drop it if there is none; returns when the thread has ended."""
         self._stopping = True
         self.post(self._begin_stop)
+        self.hurry()
         if not self.is_current_thread and self._thread.ident is not None:
             self._thread.join(self._login.timeout_s + CLOSE_WAIT_S)
         self.notifier.stop()
@@ -173,6 +190,8 @@ class Transport:
 
     def _turn(self) -> None:
         """One lump: commands, output, news for waiting threads, sleep, input."""
+        self._hurried = False
+        busy = bool(self._commands)
         self._run_commands()
         wire = self.wire
         assert wire is not None
@@ -186,14 +205,13 @@ class Transport:
             return
         wire.flush()
         self._notify()
-        ready = self._sleep(wire, deadline_ms, now)
-        if ready:
+        if self._sleep(wire, deadline_ms, now, doze=busy):
             self._handle(wire.receive())
         if self._stop_deadline and time.monotonic() > self._stop_deadline:
             self._finish()
 
-    def _sleep(self, wire: Wire, deadline_ms: int, now: float) -> bool:
-        """Wait for the socket or a command; returns whether the socket has something to read."""
+    def _sleep(self, wire: Wire, deadline_ms: int, now: float, *, doze: bool) -> bool:
+        """Wait for the socket, a command, or the end of the doze; returns whether the socket has something to read."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if wire.wants_write else 0)
         if wanted != self._watched:
             self._selector.modify(wire, wanted)
@@ -201,11 +219,15 @@ class Transport:
         timeout_s = max(deadline_ms / 1000 - now, 0.0) if deadline_ms else None
         if self._stop_deadline:
             timeout_s = min(timeout_s or CLOSE_WAIT_S, CLOSE_WAIT_S)
-        self._asleep = True
-        if self._commands:
-            timeout_s = 0.0
+        if doze:
+            self._dozing = True
+            timeout_s = 0.0 if self._hurried else DOZE_S
+        else:
+            self._asleep = True
+            if self._commands:
+                timeout_s = 0.0
         found = self._selector.select(timeout_s)
-        self._asleep = False
+        self._asleep = self._dozing = False
         readable = False
         for key, mask in found:
             if key.fileobj is wire:

@@ -18,10 +18,9 @@ class Settling(Consuming):
         """The consumer accepted the message: it leaves the queue. False if it does not have it (promise 5)."""
         if message.consumer is not consumer:
             return False
-        tick = self._tick
-        self._consume(consumer, message, b"", tick)
+        self._consume(consumer, message, b"", self._tick)
         if confirm:
-            tick.acknowledged.append((consumer, message))
+            self._tick.acknowledged.append((consumer, message))
         return True
 
     def _consume(self, consumer: Consumer, message: Message, txn: bytes, tick: Tick) -> None:

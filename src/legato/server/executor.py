@@ -25,6 +25,7 @@ from legato.core.message import Message
 from legato.server.ports import COORDINATOR_REFILL, PRODUCER_REFILL, Coordinator, DischargeToken, Outlet, Publisher
 
 if TYPE_CHECKING:
+    from legato.amqp.link import Receiver
     from legato.server.peer import Peer
 
 _TAG = struct.Struct(">Q").pack
@@ -92,11 +93,17 @@ class Executor:
         self.touched.add(outlet.peer)
 
     def _confirm(self, effect: Confirm) -> None:
+        by_link: dict[Receiver, list[int]] = {}
         for link, delivery in effect.tokens:
-            link.settle(delivery, ACCEPTED)
+            if link in by_link:
+                by_link[link].append(delivery)
+            else:
+                by_link[link] = [delivery]
+        for link, deliveries in by_link.items():
+            link.accept_all(deliveries)
             port = link.context
             if port is not None:
-                port.owed += 1
+                port.owed += len(deliveries)
                 if port.owed >= PRODUCER_REFILL:
                     link.add_credit(port.owed)
                     port.owed = 0

@@ -67,5 +67,5 @@ class DischargeToken:
         self.delivery = delivery
 
 
-PRODUCER_REFILL = limits.PRODUCER_CREDIT // 2
+PRODUCER_REFILL = limits.PRODUCER_CREDIT // 10
 COORDINATOR_REFILL = limits.COORDINATOR_CREDIT // 2
