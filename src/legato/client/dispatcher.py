@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from typing import TYPE_CHECKING
 
-from legato.amqp.outcomes import DELIVERY_FAILED
-from legato.client.session_state import AcknowledgeMode, Delivery, DeliveryState
+from legato.client.session_state import AcknowledgeMode, Delivery
 from legato.errors import JMSError
 
 if TYPE_CHECKING:
@@ -94,8 +94,11 @@ class Dispatcher:
             consumer._transport.report(
                 JMSError(f"The listener for {consumer.destination} raised {error!r}.", code="LISTENER", linked=error)
             )
-        if consumer._mode in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK):
-            if failed and self._redeliver_on_error:
-                consumer._transport.post(consumer._end.settle, delivery, DELIVERY_FAILED, DeliveryState.RETURNED)
-            else:
-                consumer._listener_returned(delivery)
+        if consumer._mode not in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK):
+            return
+        if not (failed and self._redeliver_on_error):
+            consumer._listener_returned(delivery)
+        elif not self._stopping:
+            # A session that closes gives the message back by itself, one whose connection is gone need not.
+            with contextlib.suppress(JMSError):
+                self._session._give_back([delivery])

@@ -221,10 +221,13 @@ class Session:
             current = None if self._dispatcher is None else self._dispatcher.current
             if current is not None and current not in deliveries:
                 deliveries.append(current)
-            batch = AckBatch(deliveries)
-            batch.open = 1
-            self._channel.transport.post(self._channel.recover, batch)
-            self._wait(lambda: batch.open == 0, "recover")
+            self._give_back(deliveries)
+
+    def _give_back(self, deliveries: list[Delivery]) -> None:
+        batch = AckBatch(deliveries)
+        batch.open = 1
+        self._channel.transport.post(self._channel.recover, batch)
+        self._wait(lambda: batch.open == 0, "recover")
 
     def _acknowledge(self, message: Message) -> None:
         if self.acknowledge_mode is not AcknowledgeMode.CLIENT:
