@@ -185,6 +185,17 @@ class Sender(Link):
 
     settle = confirm
 
+    def confirm_all(self, handles: list[int]) -> None:
+        """`confirm` as accepted, for many at once."""
+        take = self._unsettled.pop
+        forget = self._deliveries.pop
+        for handle in handles:
+            delivery = take(handle, None)
+            if delivery is not None:
+                forget(delivery, None)
+                _pn_delivery_update(delivery, ACCEPTED_STATE)
+                _pn_delivery_settle(delivery)
+
     def drained(self) -> int:
         """Give back the credit left over; returns how much, 0 unless the peer drains."""
         if self.closed:

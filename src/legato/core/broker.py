@@ -186,10 +186,12 @@ class Broker(Transactions, Publishing):
         """Raise dispatch marks for what consumers may be given once this tick is durable."""
         queues = self._unmarked
         queues.update(message.queue for message in tick.stored)
-        for queue in queues:
-            wanted = mark_wanted(queue)
+        consumed_from = self._consumed_from
+        for queue in queues | consumed_from:
+            wanted = mark_wanted(queue, ahead=queue in consumed_from)
             if wanted > queue.mark_pending:
                 queue.mark_pending = wanted
                 tick.facts.append(DispatchMarked(queue.id, wanted))
                 tick.marks.append((queue, wanted))
         self._unmarked = set()
+        self._consumed_from = set()

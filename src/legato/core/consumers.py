@@ -31,6 +31,7 @@ class Consumer:
         "reports_presented",
         "unsent_bytes",
         "unsettled",
+        "window",
     )
 
     def __init__(self, number: int, queue: Queue, port: Any, container: str, reports_presented: bool) -> None:
@@ -40,6 +41,8 @@ class Consumer:
         self.container = container
         self.reports_presented = reports_presented
         self.credit = 0
+        self.window = 0
+        """The most credit it ever gave: what it will give again as it acknowledges."""
         self.draining = False
         self.blocked = False
         self.unsent_bytes = 0

@@ -86,6 +86,7 @@ class Consuming(State):
     def flow(self, consumer: Consumer, credit: int, draining: bool, now_us: int) -> None:
         """The consumer's credit is now `credit`."""
         consumer.credit = credit
+        consumer.window = max(consumer.window, credit)
         consumer.draining = draining
         self._refresh(consumer)
         self._dispatch(consumer.queue, now_us)

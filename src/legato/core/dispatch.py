@@ -116,9 +116,16 @@ def _drained(consumer: Consumer, effects: list[Effect]) -> None:
     effects.append(Drained(consumer))
 
 
-def mark_wanted(queue: Queue) -> int:
-    """Up to which sequence number consumers could be given messages now, for the credit they have."""
-    credit = sum(consumer.credit for consumer in queue.ring)
+def mark_wanted(queue: Queue, *, ahead: bool) -> int:
+    """Up to which sequence number consumers could be given messages now, for the credit they have.
+
+    Args:
+        ahead: reckon with the credit that they are about to give again, so that it need not wait for a commit.
+    """
+    if ahead:
+        credit = sum(max(consumer.credit, consumer.window) for consumer in queue.consumers)
+    else:
+        credit = sum(consumer.credit for consumer in queue.ring)
     if credit == 0:
         return 0
     if queue.ready:

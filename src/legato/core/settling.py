@@ -28,6 +28,7 @@ class Settling(Consuming):
         message.consumer = None
         consumer.unsettled.pop(message.seq, None)
         queue.consumed += 1
+        self._consumed_from.add(queue)
         tick.facts.append(
             MessageConsumed(queue.id, message.seq, consumer.id, message.delivered_us, message.count + 1, txn)
         )

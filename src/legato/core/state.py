@@ -33,6 +33,8 @@ class State:
         self._effects: list[Effect] = []
         self._unmarked: set[Queue] = set()
         """Queues that wait for a higher dispatch mark."""
+        self._consumed_from: set[Queue] = set()
+        """Queues whose consumers acknowledged something: they will ask for more before the next commit is done."""
         self._returned_to: set[Queue] = set()
         """Queues that something went back to since they were dispatched."""
         self._presented: list[Message] = []

@@ -119,9 +119,15 @@ class Executor:
             self.owe(link, port)
 
     def _confirm_acknowledged(self, effect: ConfirmAcknowledged) -> None:
+        by_consumer: dict[Consumer, list[int]] = {}
         for consumer, message in effect.messages:
+            if consumer in by_consumer:
+                by_consumer[consumer].append(message.handle)
+            else:
+                by_consumer[consumer] = [message.handle]
+        for consumer, handles in by_consumer.items():
             outlet: Outlet = consumer.port
-            outlet.link.confirm(message.handle, ACCEPTED)
+            outlet.link.confirm_all(handles)
             self.touched.add(outlet.peer)
 
     def _discharged(self, effect: Discharged) -> None:
