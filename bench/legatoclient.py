@@ -10,6 +10,10 @@ import time
 from legato.client import BytesMessage, Connection, ConnectionFactory, JMSError, Message
 
 
+PREFETCH = 4_000
+"""As many as a commit holds when senders and receivers keep the broker busy; RabbitMQ is given as much."""
+
+
 def _begin() -> None:
     print("ready", flush=True)
     input()
@@ -58,7 +62,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--size", type=int, default=256)
     options = parser.parse_args()
-    with ConnectionFactory(f"amqp://127.0.0.1:{options.port}").create_connection() as connection:
+    uri = f"amqp://127.0.0.1:{options.port}?prefetch={PREFETCH}"
+    with ConnectionFactory(uri).create_connection() as connection:
         if options.what == "send":
             result = send(connection, options.address, options.count, options.size)
         else:
