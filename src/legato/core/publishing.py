@@ -36,6 +36,12 @@ class Publishing(State):
             self._producers.pop(producer.name, None)
             self._tick.facts.append(ProducerForgotten(producer.id, producer.name))
 
+    def refresh_producers(self) -> None:
+        """Say again that the attached producers are there, so that the store's retention spares the idle ones."""
+        for producer in self._producers.values():
+            if producer.links:
+                self._tick.facts.append(ProducerRegistered(producer.id, producer.name))
+
     def publish(self, queue: Queue, body: bytes, message_id: str, token: Any) -> None:
         """Store a message; `Confirm` or `Refuse` will carry `token`, which must not be None."""
         queue.last_seq = seq = queue.last_seq + 1

@@ -48,6 +48,11 @@ class Links:
             self._broker.detach(port, clean=clean)
         elif isinstance(port, Browser):
             peer.receivers.discard(port)
+        elif isinstance(port, Coordinator):
+            for txn_id in port.declared:
+                transaction = self._broker.transaction(txn_id, peer)
+                if transaction is not None:
+                    self._broker.roll_back(transaction, "disconnect")
 
     def attach(self, peer: Peer, link: Link) -> None:
         """A peer attached a link: accept it and hang on it what it is for, or refuse it with the reason."""

@@ -41,11 +41,13 @@ class Outlet:
 class Coordinator:
     """A link that transactions are declared and discharged on."""
 
-    __slots__ = ("owed", "peer")
+    __slots__ = ("declared", "owed", "peer")
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self.owed = 0
+        self.declared: set[bytes] = set()
+        """Transactions declared here and not discharged: they end with this link."""
 
 
 class StatusPort:

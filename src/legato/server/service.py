@@ -36,6 +36,7 @@ TICK_S = 0.1
 KEEPALIVE_EVERY_TICKS = 10
 UPKEEP_EVERY_TICKS = 20
 MARKS_EVERY_TICKS = 50
+PRODUCERS_EVERY_TICKS = 36_000
 
 
 class Service:
@@ -202,6 +203,8 @@ class Service:
         self.broker.tick()
         if self._ticks % MARKS_EVERY_TICKS == 0:
             self.broker.mark_queues()
+        if self._ticks % PRODUCERS_EVERY_TICKS == 0:
+            self.broker.refresh_producers()
         if self._ticks % KEEPALIVE_EVERY_TICKS == 0:
             now_ms = self._clock.monotonic_ms()
             for peer in list(self.peers):

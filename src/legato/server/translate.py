@@ -91,9 +91,11 @@ class Translator:
             body, message_id = port.admit(data)
             queue = port.queue or self._relayed_to(data)
         except ProtocolError as error:
+            self._doom(peer, event, str(error))
             self._refuse(port, token, number, error.condition, str(error))
             return
         if self._service.full:
+            self._doom(peer, event, self._service.full)
             self._refuse(port, token, number, FULL, self._service.full)
         elif event.txn_id is not None:
             self._publish_in(peer, event, port, queue, body, message_id)
@@ -125,6 +127,12 @@ class Translator:
             event.link.settle(event.delivery, Transactional(event.txn_id, ACCEPTED))
             self._service.owe(event.link, port)
 
+    def _doom(self, peer: Peer, event: Transfer, reason: str) -> None:
+        """A transaction that lost one of its sends can only roll back (AMQP.md A7)."""
+        transaction = self._broker.transaction(event.txn_id, peer) if event.txn_id is not None else None
+        if transaction is not None:
+            transaction.failed = reason
+
     def _refuse(self, port: Publisher, token: Any, number: int, condition: str, description: str) -> None:
         if number and port.producer is not None and not port.producer.is_duplicate(number):
             self._broker.refuse_number(port.producer, number)
@@ -141,8 +149,11 @@ class Translator:
             link.settle(event.delivery, Rejected(error.condition, str(error)))
             return
         if isinstance(asked, Declare):
-            link.settle(event.delivery, Declared(self._broker.declare(peer)))
+            txn_id = self._broker.declare(peer)
+            port.declared.add(txn_id)
+            link.settle(event.delivery, Declared(txn_id))
         else:
+            port.declared.discard(asked.txn_id)
             token = DischargeToken(link, event.delivery)
             self._broker.discharge(asked.txn_id, peer, fail=asked.fail, token=token)
         self._service.owe(link, port)

@@ -276,3 +276,29 @@ def test_a_client_that_comes_back_gets_what_it_holds_first(broker: Server) -> No
     back.flush()
     for _ in again:
         assert back.expect(Disposition, lambda event: event.link is link).settled
+
+
+def test_a_transaction_that_lost_a_send_cannot_commit(peer: AmqpPeer) -> None:
+    """AMQP.md A7: all or nothing also where a send is refused."""
+    sender, coordinator = peer.sender("doomed"), peer.coordinator()
+    txn = peer.declare(coordinator)
+    assert peer.send(sender, text(b"good"), txn_id=txn) == Transactional(txn, ACCEPTED)
+    assert isinstance(peer.send(sender, b"\xff\xff", txn_id=txn), Rejected)
+    assert isinstance(peer.discharge(coordinator, txn), Rejected)
+    peer.receiver("doomed", 1)
+    peer.receiver(names.STATUS_ADDRESS, 1)
+    assert peer.transfer().tag == b"status"
+
+
+def test_a_transaction_ends_with_its_coordinator_link(peer: AmqpPeer) -> None:
+    """AMQP 4.2: what it received comes again."""
+    peer.send(peer.sender("left"), text(b"x"))
+    coordinator = peer.coordinator()
+    txn = peer.declare(coordinator)
+    link = peer.receiver("left", 1)
+    link.settle(peer.transfer().delivery, Transactional(txn, ACCEPTED))
+    peer.flush()
+    link.add_credit(1)
+    coordinator.close()
+    peer.flush()
+    assert decode_message(peer.transfer().data).header.delivery_count == 1
