@@ -19,13 +19,16 @@ COORDINATOR_CREDIT = 100
 WINDOW_MESSAGES = 8_192
 """Messages of a queue's head kept in the heap (promise 6: the rest waits on disk)."""
 WINDOW_BYTES = 8 << 20
+FIRST_LOAD_MESSAGES = 256
+"""What is read of a queue first; each further read is twice as much, up to a window."""
 
 BATCH_FACTS_MAX = 20_000
 """A commit never holds more facts than this, nor more bytes than the next: it bounds latency and memory."""
 BATCH_BYTES_MAX = 16 << 20
 
-DELIVERY_BYTES_IN_ONE_GO = 4 << 20
-"""A consumer is given no more before its socket has taken that: large messages must not pile up in memory."""
+DELIVERY_BYTES_IN_ONE_GO = 128 << 10
+"""A consumer is given no more before its socket has taken that: the first message must not wait for the last, and
+large ones must not pile up in memory."""
 
 TRANSACTION_BYTES_MAX = 256 << 20
 """What a transaction may send: it is kept in memory until it commits."""

@@ -37,20 +37,21 @@ class Consuming(State):
         self._next_consumer += 1
         self._tick.facts.append(ConsumerAttached(consumer.id, queue.id, container))
         elsewhere = []
+        claimed = self._claim(queue, set(held))
         for seq in sorted(held):
-            message = self._claim(queue, seq)
-            if message is not None:
-                consumer.first.append(message)
+            if seq in claimed:
+                consumer.first.append(claimed[seq])
             elif queue.holder(seq) is not None or queue.taken_again.get(seq, container) != container:
                 elsewhere.append(seq)
         queue.consumers.append(consumer)
         return consumer, elsewhere
 
-    def _claim(self, queue: Queue, seq: int) -> Message | None:
+    def _claim(self, queue: Queue, seqs: set[int]) -> dict[int, Message]:
+        claimed: dict[int, Message] = {}
         for tick in (self._tick, self._in_flight):
-            if tick is not None and (message := tick.keep(queue, seq)) is not None:
-                return message
-        return queue.claim(seq, self._archive)
+            if tick is not None and seqs:
+                claimed |= tick.keep(queue, seqs)
+        return claimed | queue.claim(seqs - claimed.keys(), self._archive)
 
     def detach(self, consumer: Consumer, *, clean: bool, keep: Sequence[int] = ()) -> None:
         """A consumer stops receiving; what it had in flight returns to its place.

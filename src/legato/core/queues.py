@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from legato.core.message import Message
 from legato.core.records import Archive, QueueRecord
-from legato.limits import WINDOW_BYTES, WINDOW_MESSAGES
+from legato.limits import FIRST_LOAD_MESSAGES, WINDOW_BYTES, WINDOW_MESSAGES
 
 if TYPE_CHECKING:
     from legato.core.consumers import Consumer
@@ -32,6 +32,7 @@ class Queue:
         "flag_upto",
         "id",
         "last_seq",
+        "load_next",
         "loaded_seq",
         "mark",
         "mark_pending",
@@ -53,6 +54,7 @@ class Queue:
         self.last_seq = record.last_seq
         self.visible_seq = record.last_seq
         self.loaded_seq = 0 if record.stored > record.consumed else record.last_seq
+        self.load_next = FIRST_LOAD_MESSAGES
         self.flag_upto = record.dispatch_mark
         self.mark = record.dispatch_mark
         self.mark_pending = record.dispatch_mark
@@ -97,7 +99,8 @@ class Queue:
     def load(self, archive: Archive) -> bool:
         """Read the next part of the queue from disk; whether anything came."""
         while self.loaded_seq < self.visible_seq:
-            stored = archive.messages(self.id, self.loaded_seq, WINDOW_MESSAGES, WINDOW_BYTES)
+            stored = archive.messages(self.id, self.loaded_seq, self.load_next, WINDOW_BYTES)
+            self.load_next = min(2 * self.load_next, WINDOW_MESSAGES)
             if not stored:
                 self.loaded_seq = self.visible_seq
                 return False
@@ -116,6 +119,7 @@ class Queue:
 
     def unload(self) -> None:
         """Nobody receives any more: what was never dispatched waits on disk (promise 6)."""
+        self.load_next = FIRST_LOAD_MESSAGES
         if self.ready:
             self.loaded_seq = self.ready[0].seq - 1
             self.ready.clear()
@@ -156,25 +160,24 @@ class Queue:
         assert message.consumer is None
         heappush(self.returned, message)
 
-    def claim(self, seq: int, archive: Archive) -> Message | None:
-        """Take the message `seq` out of order for a consumer whose application still holds it, if it is still here."""
-        for place in (self.returned, self.ready):
-            for message in place:
-                if message.seq == seq:
-                    place.remove(message)
-                    if place is self.returned:
-                        self.returned.sort()
-                    else:
-                        self.window_bytes -= message.size
-                        self.claimed.add(seq)
-                    return message
-        if seq <= self.loaded_seq or seq > self.visible_seq:
-            return None
-        found = archive.messages(self.id, seq - 1, 1, 0)
-        if not found or found[0].seq != seq:
-            return None
-        self.claimed.add(seq)
-        return self._restored(seq, found[0].body, found[0].count, found[0].flagged)
+    def claim(self, seqs: set[int], archive: Archive) -> dict[int, Message]:
+        """Take messages out of order, for a consumer whose application still holds them: those that are still here."""
+        claimed = {message.seq: message for message in (*self.returned, *self.ready) if message.seq in seqs}
+        if claimed:
+            self.window_bytes -= sum(message.size for message in self.ready if message.seq in claimed)
+            self.returned = sorted(message for message in self.returned if message.seq not in claimed)
+            self.ready = deque(message for message in self.ready if message.seq not in claimed)
+        on_disk = sorted(seq for seq in seqs if self.loaded_seq < seq <= self.visible_seq)
+        while on_disk:
+            found = archive.messages(self.id, on_disk[0] - 1, FIRST_LOAD_MESSAGES, WINDOW_BYTES)
+            for stored in found:
+                if stored.seq in seqs:
+                    claimed[stored.seq] = self._restored(stored.seq, stored.body, stored.count, stored.flagged)
+            read_through = found[-1].seq if found else self.visible_seq
+            on_disk = [seq for seq in on_disk if seq > read_through]
+        # Should the window be read again, it passes over them.
+        self.claimed.update(claimed)
+        return claimed
 
     def holder(self, seq: int) -> Consumer | None:
         """The consumer that has the message `seq` in flight."""

@@ -58,14 +58,13 @@ class Tick:
         message.queue.returning += 1
         self.returned.append(message)
 
-    def keep(self, queue: Queue, seq: int) -> Message | None:
-        """The message that was to return, if there is one of that place: it stays with who asks."""
-        for message in self.returned:
-            if message.seq == seq and message.queue is queue:
-                self.returned.remove(message)
-                queue.returning -= 1
-                return message
-        return None
+    def keep(self, queue: Queue, seqs: set[int]) -> dict[int, Message]:
+        """Those of the messages that were to return with this tick: they stay with who asks."""
+        kept = {message.seq: message for message in self.returned if message.queue is queue and message.seq in seqs}
+        if kept:
+            self.returned = [message for message in self.returned if kept.get(message.seq) is not message]
+            queue.returning -= len(kept)
+        return kept
 
     def append(self, newer: Tick) -> None:
         """Add what was gathered after this tick's facts failed."""

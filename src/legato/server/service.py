@@ -35,6 +35,8 @@ log = logging.getLogger("legato.service")
 TICK_S = 0.1
 KEEPALIVE_EVERY_TICKS = 10
 UPKEEP_EVERY_TICKS = 20
+PRUNE_EVERY_TICKS = 600
+"""Forgetting waits for the writer, and the writer for it: seldom, and only if there is something to forget."""
 MARKS_EVERY_TICKS = 50
 PRODUCERS_EVERY_TICKS = 36_000
 
@@ -221,7 +223,7 @@ class Service:
         """Check room, and let the store forget what is past its time, off the loop."""
         self._check_room()
         if self._upkeep is None or self._upkeep.done():
-            self._upkeep = self._loop.run_in_executor(None, self._forget)
+            self._upkeep = self._loop.run_in_executor(None, self._forget, self._ticks % PRUNE_EVERY_TICKS == 0)
 
     def _check_room(self) -> None:
         usage = self._store.usage()
@@ -238,16 +240,19 @@ class Service:
             log.info("= producers are welcome again")
         self.full = full
 
-    def _forget(self) -> None:
+    def _forget(self, prune: bool) -> None:
         try:
-            self._store.prune(self._clock.now_us())
-            self._store.trim_log(self._through(), limits.LOG_TRIM_RECORDS)
+            if prune:
+                self._store.prune(self._clock.now_us())
+            first, last = self._store.log_range()
+            through = self._through(first, last)
+            if through >= first:
+                self._store.trim_log(through, limits.LOG_TRIM_RECORDS)
         except StoreError as error:
             log.warning("! upkeep of the store: %s", error)
 
-    def _through(self) -> int:
+    def _through(self, first: int, last: int) -> int:
         """Up to which position the log is not needed: what the ledger has, or what exceeds the log's bound."""
-        first, last = self._store.log_range()
         excess = self._store.log_bytes() - self.config.store.log_bytes
         through = self.exported_through()
         if excess > 0:
