@@ -9,7 +9,6 @@ import time
 
 from legato.client import BytesMessage, Connection, ConnectionFactory, JMSError, Message
 
-
 PREFETCH = 4_000
 """As many as a commit holds when senders and receivers keep the broker busy; RabbitMQ is given as much."""
 
