@@ -33,8 +33,8 @@ class FailoverEvent(msgspec.Struct, frozen=True):
 class Schedule:
     """The tries of one connecting, from the first on.
 
-    A round is one try of every host. The first round begins at once; each later one waits twice as long as the one
-    before, up to a maximum, less a random part so that the clients of a dead broker do not come back in step
+    A round is one try of every host. The first round begins at once; each later one waits longer than the one before by
+    a factor, up to a maximum, less a random part so that the clients of a dead broker do not come back in step
     (CONTRACT B23).
     """
 
@@ -61,6 +61,7 @@ class Schedule:
     def _delay_ms(self, round_number: int, chance: float) -> float:
         if round_number == 0:
             return 0.0
-        # The exponent is bounded: 2.0 ** 2000 would overflow after an hour without a broker.
-        grown: float = self._options.reconnect_delay_ms * 2.0 ** min(round_number - 1, 30)
-        return min(grown, self._options.reconnect_delay_max_ms) * (1.0 - self._options.reconnect_jitter * chance)
+        options = self._options
+        # The exponent is bounded: a power would overflow after an hour without a broker.
+        grown: float = options.reconnect_delay_ms * options.reconnect_backoff ** min(round_number - 1, 100)
+        return min(grown, options.reconnect_delay_max_ms) * (1.0 - options.reconnect_jitter * chance)

@@ -32,15 +32,17 @@ class Options(msgspec.Struct, frozen=True):
     """What may follow the `?` of a URI. Units and bounds are part of the names.
 
     An attempt is one round through all hosts. The first try after a loss is immediate; before the n-th further round
-    the client waits `reconnect_delay_ms * 2**(n - 1)`, at most `reconnect_delay_max_ms`, less a random part of up to
-    `reconnect_jitter`.
+    the client waits `reconnect_delay_ms * reconnect_backoff ** (n - 1)`, at most `reconnect_delay_max_ms`, less a random
+    part of up to `reconnect_jitter`.
     """
 
     reconnect_attempts: int = -1
     """Rounds after a connection was lost; -1 for ever, 0 never: no failover (CONTRACT E6)."""
-    connect_attempts: int = 8
-    """Rounds for the first connection; -1 for ever."""
-    reconnect_delay_ms: float = 10.0
+    connect_attempts: int = 20
+    """Rounds for the first connection; -1 for ever. Twenty take a good second."""
+    reconnect_delay_ms: float = 5.0
+    reconnect_backoff: float = 1.25
+    """A backup that takes over in t is found after at most 1.25 t; doubling would waste up to t."""
     reconnect_delay_max_ms: float = 1000.0
     reconnect_jitter: float = 0.25
     connect_timeout_s: float = 5.0
@@ -169,6 +171,7 @@ def _check(options: Options) -> None:
         ("connect_attempts", -1, float("inf")),
         ("reconnect_delay_ms", 1, 3_600_000),
         ("reconnect_delay_max_ms", options.reconnect_delay_ms, 3_600_000),
+        ("reconnect_backoff", 1, 10),
         ("reconnect_jitter", 0, 1),
         ("connect_timeout_s", 0.001, 3600),
         ("idle_timeout_ms", 100, 3_600_000),

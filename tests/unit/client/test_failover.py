@@ -19,8 +19,8 @@ def test_hosts_are_tried_in_order_beginning_after_the_lost_one() -> None:
     assert [attempt.host for attempt in tries(schedule, 5) if attempt] == [B, A, B, A, B]
 
 
-def test_the_first_round_begins_at_once_and_later_ones_wait_twice_as_long_up_to_a_maximum() -> None:
-    options = Options(reconnect_delay_ms=10, reconnect_delay_max_ms=100)
+def test_the_first_round_begins_at_once_and_later_ones_wait_longer_up_to_a_maximum() -> None:
+    options = Options(reconnect_delay_ms=10, reconnect_backoff=2, reconnect_delay_max_ms=100)
     schedule = Schedule((A, B), options, rounds_max=-1)
     waits = [attempt.wait_ms for attempt in tries(schedule, 14) if attempt]
     assert waits == [0, 0, 10, 0, 20, 0, 40, 0, 80, 0, 100, 0, 100, 0]
@@ -28,7 +28,7 @@ def test_the_first_round_begins_at_once_and_later_ones_wait_twice_as_long_up_to_
 
 def test_it_gives_up_after_its_rounds() -> None:
     """CONTRACT E6: a number of attempts, each of all hosts."""
-    schedule = Schedule((A, B), Options(), rounds_max=2)
+    schedule = Schedule((A, B), Options(reconnect_delay_ms=10), rounds_max=2)
     assert tries(schedule, 6) == [Try(0, A), Try(0, B), Try(10, A), Try(0, B), None, None]
     schedule = Schedule((A,), Options(), rounds_max=0)
     assert schedule.next(0.5) is None
@@ -39,6 +39,19 @@ def test_jitter_only_shortens_a_wait() -> None:
     schedule = Schedule((A,), options, rounds_max=-1)
     schedule.next(1.0)
     assert schedule.next(1.0) == Try(5.0, A)
+
+
+@given(st.floats(1, 1000))
+def test_a_backup_is_found_soon_after_it_serves(serves_after_ms: float) -> None:
+    """P4, P5: the gap follows the takeover, not the client's own steps."""
+    options = Options()
+    schedule = Schedule((A,), options, rounds_max=-1)
+    waited = 0.0
+    while waited < serves_after_ms:
+        attempt = schedule.next(0.0)
+        assert attempt is not None
+        waited += attempt.wait_ms
+    assert waited <= serves_after_ms * options.reconnect_backoff + options.reconnect_delay_ms
 
 
 @given(st.floats(0, 1), st.integers(1, 5))
