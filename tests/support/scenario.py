@@ -15,6 +15,7 @@ from legato.core.effects import (
     DischargeRefused,
     Drained,
     Effect,
+    Paced,
     Refuse,
     Show,
 )
@@ -36,6 +37,7 @@ class Scenario:
         self.discharged: list[Any] = []
         self.discharge_refused: dict[Any, str] = {}
         self.drained: list[Any] = []
+        self.paced: list[Consumer] = []
         self.acknowledged: list[int] = []
         self.shown: list[int] = []
         self.inbox: dict[Consumer, list[Message]] = {}
@@ -64,11 +66,19 @@ class Scenario:
         return consumer
 
     def run(self) -> None:
-        """Commit until nothing is left to be committed."""
+        """Commit, and let sockets take what they are given, until nothing is left to do."""
         self.broker.dispatch_returned(self.now_us)
         self._perform(self.broker.take_effects())
-        while self.step():
+        while self.step() or self.resume():
             pass
+
+    def resume(self) -> bool:
+        """Sockets take what they were given; whether any had been given as much as it may."""
+        paced, self.paced = self.paced, []
+        for consumer in paced:
+            self.broker.resume(consumer, self.now_us)
+        self._perform(self.broker.take_effects())
+        return bool(paced)
 
     def step(self) -> bool:
         """One commit, if there is anything to commit."""
@@ -113,6 +123,8 @@ class Scenario:
                     self.inbox[consumer] += messages
                     for message in messages:
                         self.seen[message.queue.name, message.seq] = (message.count, message.flagged)
+                case Paced(consumer=consumer):
+                    self.paced.append(consumer)
                 case Show(messages=messages):
                     self.shown += [message.seq for message in messages]
                 case Confirm(tokens=tokens):

@@ -257,3 +257,22 @@ def test_what_returns_with_a_count_is_not_overtaken_by_what_returns_without() ->
     s.broker.detach(consumer, clean=True)
     s.run()
     assert s.received(waiting) == [b"1", b"2"]
+
+
+def test_a_consumer_is_given_a_run_at_a_time_until_its_socket_took_it() -> None:
+    """Large messages must not pile up in memory, nor the first wait for the last."""
+    s = Scenario()
+    size = limits.DELIVERY_BYTES_IN_ONE_GO // 2
+    s.publish("q", *(b"%d" % n * size for n in range(6)))
+    consumer, _ = s.broker.attach(s.broker.queue("q"), None, "c")
+    s.inbox[consumer] = []
+    s.broker.flow(consumer, 6, True, s.now_us)
+    while s.step():
+        pass
+    assert len(s.received(consumer)) == 2
+    assert s.drained == [], "there is more to come"
+    s.resume()
+    assert len(s.received(consumer)) == 2
+    s.run()
+    assert len(s.received(consumer)) == 2
+    assert s.drained == [consumer]
