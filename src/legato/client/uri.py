@@ -32,8 +32,8 @@ class Options(msgspec.Struct, frozen=True):
     """What may follow the `?` of a URI. Units and bounds are part of the names.
 
     An attempt is one round through all hosts. The first try after a loss is immediate; before the n-th further round
-    the client waits `reconnect_delay_ms * reconnect_backoff ** (n - 1)`, at most `reconnect_delay_max_ms`, less a random
-    part of up to `reconnect_jitter`.
+    the client waits `reconnect_delay_ms * reconnect_backoff ** (n - 1)`, at most `reconnect_delay_max_ms`, less a
+    random part of up to `reconnect_jitter`.
     """
 
     reconnect_attempts: int = -1
