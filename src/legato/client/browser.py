@@ -11,7 +11,7 @@ from legato.amqp.terminus import Terminus
 from legato.client.conditions import error_of
 from legato.client.destinations import Destination
 from legato.client.messages import Message
-from legato.client.translate import read_message
+from legato.client.received import read_message
 from legato.errors import JMSError
 
 if TYPE_CHECKING:

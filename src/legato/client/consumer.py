@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from legato.amqp.outcomes import Rejected
 from legato.client.destinations import Destination
 from legato.client.messages import Message
+from legato.client.received import read_message
 from legato.client.receiver_end import ReceiverEnd
 from legato.client.session_state import AcknowledgeMode, Delivery, DeliveryState
-from legato.client.translate import read_message
 from legato.errors import IllegalStateError, ProtocolError
 
 if TYPE_CHECKING:

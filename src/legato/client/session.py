@@ -14,9 +14,9 @@ from legato.client.destinations import Destination, Queue, checked_queue
 from legato.client.dispatcher import Dispatcher
 from legato.client.messages import BytesMessage, Message, TextMessage
 from legato.client.producer import MessageProducer
+from legato.client.received import message_id_of
 from legato.client.receiver_end import ReceiverEnd
 from legato.client.session_state import AckBatch, AcknowledgeMode, Delivery, Send, Transaction
-from legato.client.translate import message_id_of
 from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
 
 if TYPE_CHECKING:

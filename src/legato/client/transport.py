@@ -2,21 +2,16 @@
 
 1. Everything of one wake-up is handled in a lump: commands of the application's threads, then the broker's events; the
    output is flushed once, and each waiting thread is woken once.
-2. After a lump with commands the thread dozes for a moment: what is asked for meanwhile makes the next lump, and wakes
-   it only if somebody waits (`hurry`). Then it sleeps, and any command wakes it.
+2. Between lumps it sleeps; `mailbox` says how and until when.
 """
 
 from __future__ import annotations
 
-import contextlib
 import random
 import selectors
-import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from legato.amqp.connection import Settings
 from legato.amqp.events import (
@@ -33,14 +28,13 @@ from legato.client.channel import Channel, End
 from legato.client.conditions import UNBLOCKED, error_of
 from legato.client.failover import FailoverEvent, Schedule
 from legato.client.gate import Gate
+from legato.client.mailbox import Mailbox
 from legato.client.notifier import Notifier
 from legato.client.session_state import Send
 from legato.client.uri import Host, Uri
 from legato.client.wire import Login, Wire, establish
 from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
 
-DOZE_S = 0.001
-"""What nobody waits for may wait so long for company; a thread switch costs more than handling a message."""
 CLOSE_WAIT_S = 2.0
 """How long `close()` waits for the broker's answer to ours."""
 
@@ -83,17 +77,11 @@ class Transport:
         self._channels: list[Channel] = []
         self._awaited: set[End] = set()
         self._outage: _Outage | None = None
-        self._commands: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._asleep = False
-        self._dozing = False
-        self._hurried = False
         self._stopping = False
         self._stop_deadline = 0.0
-        self._wake_in, self._wake_out = socket.socketpair()
-        self._wake_in.setblocking(False)
-        self._wake_out.setblocking(False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._wake_in, selectors.EVENT_READ)
+        self._mailbox = Mailbox()
+        self.post = self._mailbox.post
+        self.hurry = self._mailbox.hurry
         self._watched = 0
         self._thread = threading.Thread(target=self._run, name=f"legato {settings.container_id}", daemon=True)
 
@@ -102,25 +90,6 @@ class Transport:
     def start_thread(self) -> None:
         """Begin to connect."""
         self._thread.start()
-
-    def post(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Have the I/O thread call `function`; wakes it only if it sleeps."""
-        self._commands.append((function, arguments))
-        if self._asleep:
-            self._wake()
-
-    def hurry(self) -> None:
-        """Somebody waits for what was posted."""
-        if self._commands:
-            self._hurried = True
-            if self._dozing or self._asleep:
-                self._wake()
-
-    def _wake(self) -> None:
-        self._asleep = self._dozing = False
-        # A full pipe wakes it as well; a closed one has nobody to wake.
-        with contextlib.suppress(OSError):
-            self._wake_out.send(b"\0")
 
     @property
     def is_current_thread(self) -> bool:
@@ -190,9 +159,7 @@ class Transport:
 
     def _turn(self) -> None:
         """One lump: commands, output, news for waiting threads, sleep, input."""
-        self._hurried = False
-        busy = bool(self._commands)
-        self._run_commands()
+        busy = self._mailbox.run()
         wire = self.wire
         assert wire is not None
         wire.flush()
@@ -214,38 +181,12 @@ class Transport:
         """Wait for the socket, a command, or the end of the doze; returns whether the socket has something to read."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if wire.wants_write else 0)
         if wanted != self._watched:
-            self._selector.modify(wire, wanted)
+            self._mailbox.selector.modify(wire, wanted)
             self._watched = wanted
         timeout_s = max(deadline_ms / 1000 - now, 0.0) if deadline_ms else None
         if self._stop_deadline:
             timeout_s = min(timeout_s or CLOSE_WAIT_S, CLOSE_WAIT_S)
-        if doze:
-            self._dozing = True
-            timeout_s = 0.0 if self._hurried else DOZE_S
-        else:
-            self._asleep = True
-            if self._commands:
-                timeout_s = 0.0
-        found = self._selector.select(timeout_s)
-        self._asleep = self._dozing = False
-        readable = False
-        for key, mask in found:
-            if key.fileobj is wire:
-                readable = bool(mask & selectors.EVENT_READ)
-            else:
-                self._drain_wakes()
-        return readable
-
-    def _drain_wakes(self) -> None:
-        with contextlib.suppress(OSError):
-            while len(self._wake_in.recv(4096)) == 4096:
-                pass
-
-    def _run_commands(self) -> None:
-        commands = self._commands
-        while commands:
-            function, arguments = commands.popleft()
-            function(*arguments)
+        return any(mask & selectors.EVENT_READ for _, mask in self._mailbox.sleep(timeout_s, doze=doze))
 
     def _notify(self) -> None:
         if self.completed:
@@ -336,23 +277,19 @@ class Transport:
         """Wait before a try, doing meanwhile what needs no broker."""
         deadline = time.monotonic() + wait_s
         while True:
-            self._run_commands()
+            self._mailbox.run()
             self._notify()
             if self._stopping:
                 raise _Stopped
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0:
                 return
-            self._asleep = True
-            if not self._commands:
-                self._selector.select(remaining_s)
-            self._asleep = False
-            self._drain_wakes()
+            self._mailbox.sleep(remaining_s)
 
     def _adopt(self, wire: Wire) -> None:
         self.wire = wire
         self._watched = selectors.EVENT_READ
-        self._selector.register(wire, self._watched)
+        self._mailbox.selector.register(wire, self._watched)
         for channel in list(self._channels):
             channel.begin()
         if self._outage is not None and not self._awaited:
@@ -366,7 +303,7 @@ class Transport:
         assert wire is not None
         began = time.monotonic()
         self.wire = None
-        self._selector.unregister(wire)
+        self._mailbox.selector.unregister(wire)
         if self._outage is None:
             self._outage = _Outage(wire, began)
         self._awaited.clear()
@@ -423,11 +360,9 @@ class Transport:
     def _release(self) -> None:
         wire, self.wire = self.wire, None
         if wire is not None:
-            self._selector.unregister(wire)
+            self._mailbox.selector.unregister(wire)
             wire.close()
-        self._selector.close()
-        self._wake_in.close()
-        self._wake_out.close()
+        self._mailbox.close()
 
     # -- commands ----------------------------------------------------------------------------------------
 

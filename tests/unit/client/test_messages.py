@@ -3,7 +3,8 @@
 import pytest
 
 from legato.client import BytesMessage, DeliveryMode, Message, Queue, TextMessage
-from legato.client.translate import Envelope, read_message
+from legato.client.received import read_message
+from legato.client.translate import Envelope
 from legato.errors import IllegalStateError, MessageFormatError, MessageNotWriteableError
 
 ORDERS = Queue("orders")

@@ -15,7 +15,8 @@ from legato.amqp.header import Header
 from legato.amqp.message import AmqpMessage, DataBody, SequenceBody, ValueBody, encode_message
 from legato.amqp.names import REDELIVERED
 from legato.client import BytesMessage, DeliveryMode, Message, Queue, TextMessage, Topic
-from legato.client.translate import Envelope, Received, message_id_of, read_message
+from legato.client.received import Received, message_id_of, read_message
+from legato.client.translate import Envelope
 from legato.errors import MessageFormatError, ProtocolError
 
 ORDERS = Queue("orders")

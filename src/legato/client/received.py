@@ -1,0 +1,253 @@
+"""Messages from AMQP's sections, decoded as far as they are asked for (AMQP.md A9). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+from uuid import UUID
+
+from legato.amqp.codec import decode_value, skip_value
+from legato.amqp.header import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    header_of,
+    section_at,
+)
+from legato.amqp.message import decode_message
+from legato.amqp.names import REDELIVERED
+from legato.client.destinations import Destination, destination_of
+from legato.client.messages import BytesMessage, DeliveryMode, Message, TextMessage
+from legato.errors import MessageFormatError, ProtocolError
+
+MESSAGE_TYPE = "x-opt-jms-msg-type"
+DESTINATION_KIND = "x-opt-jms-dest"
+REPLY_TO_KIND = "x-opt-jms-reply-to"
+TYPE_NUMBERS: dict[type[Message], int] = {Message: 0, BytesMessage: 3, TextMessage: 5}
+
+_CLASSES = {number: kind for kind, number in TYPE_NUMBERS.items()}
+_SHORT_PROPERTIES = b"\x00\x53\x73\xc0"
+_NULL_BODY = b"\x00\x53\x77\x40"
+_UNDECODABLE = (ProtocolError, ValueError, TypeError, AttributeError, IndexError, OverflowError)
+_PREFIX_MAX_BYTES = 1024
+
+
+def read_message(data: bytes, queue: Destination, acknowledge: Callable[[Message], None]) -> Message:
+    """The message that a broker sent; its parts are decoded when they are asked for.
+
+    Args:
+        queue: where it was received from, for messages that do not say where they were sent.
+        acknowledge: what `Message.acknowledge()` does.
+
+    Raises:
+        ProtocolError: the bytes are no AMQP message.
+    """
+    received = Received(data, queue)
+    message: Message = received.kind.received(received, acknowledge)
+    return message
+
+
+def message_id_of(data: bytes) -> str:
+    """A message's id, for an error's sentence."""
+    message_id: str | None = Received(data, destination_of("")).headers()["message_id"]
+    return message_id or "a message without id"
+
+
+class Received:
+    """A message's bytes; where their sections lie is found out as far as it is asked for."""
+
+    __slots__ = ("_body_at", "_body_section", "_data", "_places", "_queue", "kind")
+
+    _prefix: ClassVar[tuple[bytes, type[Message]]] = (b"\xff", Message)
+    """What the last message scanned had before its properties, and the class that this means: producers repeat it."""
+
+    def __init__(self, data: bytes, queue: Destination) -> None:
+        self._data = data
+        self._queue = queue
+        self._places: dict[int, tuple[int, int]] | None = None
+        self.kind: type[Message]
+        """The class of message it is."""
+        prefix, kind = Received._prefix
+        try:
+            if data.startswith(prefix):
+                at = len(prefix)
+                if data[at : at + 4] == _SHORT_PROPERTIES:
+                    at += 5 + data[at + 4]
+                    if data[at] == 0 and data[at + 1] == 0x53 and data[at + 2] >= DATA:
+                        self._body_at = at
+                        self._body_section = data[at + 2]
+                        self.kind = kind
+                        return
+            self._scan()
+        except IndexError:
+            raise ProtocolError("a message ends within a section", "amqp:decode-error") from None
+
+    def _scan(self) -> dict[int, tuple[int, int]]:
+        """Find all sections."""
+        data = self._data
+        self._body_at = size = len(data)
+        self._body_section = 0
+        self._places = places = {}
+        prefix_end = at = 0
+        while at < size:
+            begin = at
+            code, at = section_at(data, at)
+            if code >= DATA:
+                self._body_at = begin
+                self._body_section = code
+                break
+            end = skip_value(data, at)
+            places[code] = (at, end)
+            if code < PROPERTIES:
+                prefix_end = end
+            at = end
+        annotated = self._annotated_kind(places)
+        self.kind = annotated or self._guess()
+        if annotated is not None and prefix_end <= _PREFIX_MAX_BYTES:
+            Received._prefix = (data[:prefix_end], annotated)
+        return places
+
+    def _annotated_kind(self, places: dict[int, tuple[int, int]]) -> type[Message] | None:
+        place = places.get(MESSAGE_ANNOTATIONS)
+        if place is None:
+            return None
+        annotations = decode_value(self._data, place[0])[0]
+        number = annotations.get(MESSAGE_TYPE) if isinstance(annotations, dict) else None
+        return _CLASSES.get(number, Message) if isinstance(number, int) else None
+
+    def _guess(self) -> type[Message]:
+        """The class for a message of a client that knows nothing of JMS."""
+        if self._body_section == DATA:
+            return BytesMessage
+        if self._body_section == VALUE:
+            constructor = self._data[self._body_at + 3]
+            if constructor in (0xA1, 0xB1):
+                return TextMessage
+            if constructor in (0xA0, 0xB0):
+                return BytesMessage
+        return Message
+
+    def body_sections(self) -> bytes:
+        """The body as it came, to be sent on."""
+        return self._data[self._body_at :] or _NULL_BODY
+
+    def body(self) -> Any:
+        """The body's value: what `Message.body` shows.
+
+        Raises:
+            MessageFormatError: its bytes cannot be decoded.
+        """
+        try:
+            return self._decode_body()
+        except _UNDECODABLE as error:
+            raise MessageFormatError(f"The message's body cannot be decoded: {error}.", linked=error) from error
+
+    def headers(self) -> dict[str, Any]:
+        """Header values by their attribute names.
+
+        Raises:
+            MessageFormatError: their bytes cannot be decoded.
+        """
+        try:
+            return self._decode_headers()
+        except _UNDECODABLE as error:
+            raise MessageFormatError(f"The message's headers cannot be decoded: {error}.", linked=error) from error
+
+    def _decode_body(self) -> Any:
+        data = self._data
+        at = self._body_at + 3
+        section = self._body_section
+        kind = self.kind
+        if section == DATA and kind is BytesMessage:
+            constructor = data[at]
+            begin = at + 2 if constructor == 0xA0 else at + 5
+            end = begin + (data[at + 1] if constructor == 0xA0 else int.from_bytes(data[at + 1 : begin], "big"))
+            if end == len(data) and constructor in (0xA0, 0xB0):
+                return data[begin:]
+        value = self._value()
+        if kind is TextMessage and isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        if kind is BytesMessage and not isinstance(value, bytes):
+            return b"" if value is None else str(value).encode()
+        return value
+
+    def _value(self) -> Any:
+        if self._body_section == VALUE and self._data[self._body_at + 1] == 0x53:
+            return decode_value(self._data, self._body_at + 3)[0]
+        return self._compound_body()
+
+    def _compound_body(self) -> Any:
+        if self._body_section not in (DATA, SEQUENCE, VALUE):
+            return None
+        body = decode_message(self._data[self._body_at :]).body
+        return None if body is None else getattr(body, body.__struct_fields__[0])
+
+    def _decode_headers(self) -> dict[str, Any]:
+        header = header_of(self._section(HEADER, list))
+        annotations = self._section(MESSAGE_ANNOTATIONS, dict)
+        flagged = self._section(DELIVERY_ANNOTATIONS, dict).get(REDELIVERED) is True
+        fields = [*self._section(PROPERTIES, list), *[None] * 13]
+        message_id, user_id, to, subject, reply_to, correlation_id = fields[:6]
+        expiry_ms, creation_ms, group_id, group_sequence = fields[8:12]
+        properties = {name: _plain(value) for name, value in self._section(APPLICATION_PROPERTIES, dict).items()}
+        if group_id is not None:
+            properties["JMSXGroupID"] = group_id
+        if group_sequence is not None:
+            properties["JMSXGroupSeq"] = _signed(group_sequence)
+        if user_id is not None:
+            properties["JMSXUserID"] = user_id.decode("utf-8", "replace")
+        properties["JMSXDeliveryCount"] = header.delivery_count + 1
+        return {
+            "message_id": _id_text(message_id),
+            "correlation_id": correlation_id if isinstance(correlation_id, bytes) else _id_text(correlation_id),
+            "reply_to": None if reply_to is None else destination_of(reply_to, annotations.get(REPLY_TO_KIND)),
+            "destination": self._queue if to is None else destination_of(to, annotations.get(DESTINATION_KIND)),
+            "timestamp": int(creation_ms or 0),
+            "expiration": int(expiry_ms or (int(creation_ms) + header.ttl_ms if creation_ms and header.ttl_ms else 0)),
+            "delivery_mode": DeliveryMode.PERSISTENT if header.durable else DeliveryMode.NON_PERSISTENT,
+            "priority": min(header.priority, 9),
+            "type": subject,
+            "redelivered": flagged or header.delivery_count > 0,
+            "delivery_count": header.delivery_count + 1,
+            "properties": properties,
+        }
+
+    def _section(self, code: int, kind: type) -> Any:
+        place = (self._places or self._scan()).get(code)
+        if place is None:
+            return kind()
+        value = decode_value(self._data, place[0])[0]
+        if not isinstance(value, kind):
+            raise ProtocolError(f"a section holds a {type(value).__name__}", "amqp:decode-error")
+        return value
+
+
+def _plain(value: Any) -> Any:
+    """A value without AMQP's own type."""
+    if isinstance(value, bool) or value is None:
+        return value
+    for kind in (int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return value
+
+
+def _signed(number: int) -> int:
+    # JMSXGroupSeq is a Java int: -1, which closes a group, crosses as 0xFFFFFFFF.
+    return number - (1 << 32) if number >= 1 << 31 else int(number)
+
+
+def _id_text(value: Any) -> str | None:
+    """An id as a string, spelled as Qpid JMS does for those that are none."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, UUID):
+        return f"ID:AMQP_UUID:{value}"
+    if isinstance(value, bytes):
+        return f"ID:AMQP_BINARY:{value.hex().upper()}"
+    return f"ID:AMQP_ULONG:{int(value)}"
