@@ -150,12 +150,16 @@ class Deliveries:
         link, handle, context = known
         state = _delivery_remote_state(delivery)
         settled = _delivery_settled(delivery)
-        if not settled and (not state or isinstance(link, Receiver)):
-            return
+        if not settled:
+            if not state or isinstance(link, Receiver) or link._reported.get(handle) == state:
+                return
+            # Two dispositions in one read are two events that both see the second: report that once.
+            link._reported[handle] = state
         outcome = ACCEPTED if state == ACCEPTED_STATE else read_outcome(delivery, state)
         if settled:
             del self._known[delivery]
             del link._unsettled[handle]
+            link._reported.pop(handle, None)
             _delivery_settle(delivery)
         events.append(Disposition(link, context, outcome, settled, handle))
 

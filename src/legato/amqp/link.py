@@ -178,6 +178,7 @@ class Sender(Link):
         delivery = self._unsettled.pop(handle, None)
         if delivery is None:
             return
+        self._reported.pop(handle, None)
         del self._deliveries[delivery]
         if outcome is not None:
             write_outcome(delivery, outcome)
@@ -189,7 +190,9 @@ class Sender(Link):
         """`confirm` as accepted, for many at once."""
         take = self._unsettled.pop
         forget = self._deliveries.pop
+        unreport = self._reported.pop
         for handle in handles:
+            unreport(handle, None)
             delivery = take(handle, None)
             if delivery is not None:
                 forget(delivery, None)

@@ -32,6 +32,8 @@ class Link:
         """For a sender: messages that may still be sent. For a receiver: messages that may still come."""
         self._pn = pn_link
         self._unsettled: dict[int, Any] = {}
+        self._reported: dict[int, int] = {}
+        """States that a `Disposition` has told of and that the peer has not settled, by handle."""
         self._last_handle = 0
         self._deliveries = session.connection._deliveries
         self.remote_source = Terminus()
@@ -155,6 +157,7 @@ class Link:
         for delivery in self._unsettled.values():
             deliveries.pop(delivery, None)
         self._unsettled.clear()
+        self._reported.clear()
 
     def _free(self) -> None:
         self._forget()
