@@ -150,12 +150,14 @@ class Deliveries:
         link, handle, context = known
         state = _delivery_remote_state(delivery)
         settled = _delivery_settled(delivery)
-        if not settled:
-            if not state or isinstance(link, Receiver) or link._reported.get(handle) == state:
-                return
-            # Two dispositions in one read are two events that both see the second: report that once.
-            link._reported[handle] = state
+        if not settled and (not state or isinstance(link, Receiver)):
+            return
         outcome = ACCEPTED if state == ACCEPTED_STATE else read_outcome(delivery, state)
+        if not settled:
+            # Two dispositions in one read are two events that both see the second: report that once.
+            if link._reported.get(handle) == outcome:
+                return
+            link._reported[handle] = outcome
         if settled:
             del self._known[delivery]
             del link._unsettled[handle]

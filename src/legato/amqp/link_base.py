@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cproton import lib
 
+from legato.amqp.outcomes import Outcome
 from legato.amqp.pndata import read_map, write_map
 from legato.amqp.states import write_condition
 from legato.amqp.terminus import Terminus, read_terminus, write_terminus
@@ -32,8 +33,8 @@ class Link:
         """For a sender: messages that may still be sent. For a receiver: messages that may still come."""
         self._pn = pn_link
         self._unsettled: dict[int, Any] = {}
-        self._reported: dict[int, int] = {}
-        """States that a `Disposition` has told of and that the peer has not settled, by handle."""
+        self._reported: dict[int, Outcome | None] = {}
+        """Outcomes that a `Disposition` has told of and that the peer has not settled, by handle."""
         self._last_handle = 0
         self._deliveries = session.connection._deliveries
         self.remote_source = Terminus()
