@@ -23,6 +23,11 @@ HELD_MAX = 16_000
 """Claims that fit the one frame of an attach; what an application holds beyond that comes again, flagged."""
 
 
+FIRST_CREDIT = 64
+RAMP_FACTOR = 4
+"""Asked for first on a new link, and by how much more each time that came, up to `prefetch`."""
+
+
 class ReceiverEnd:
     """One link from a queue, re-attached by its name after a failover.
 
@@ -52,6 +57,8 @@ class ReceiverEnd:
         self._credit = 0
         """Messages that may still come, as far as events were handled; the engine is ahead of us."""
         self._accepting: dict[int, Delivery] = {}
+        self._ramp = FIRST_CREDIT
+        """So much of `prefetch` is asked for until that came: what others of the connection wait for comes between."""
         self._drained: list[Callable[[], None]] = []
 
     # -- its life ----------------------------------------------------------------------------------------
@@ -72,6 +79,7 @@ class ReceiverEnd:
         )
         self.link.context = self
         self._credit = 0
+        self._ramp = FIRST_CREDIT
 
     def connection_lost(self) -> list[Delivery]:
         """The wire is gone; returns the deliveries that the application has."""
@@ -159,8 +167,9 @@ class ReceiverEnd:
         link = self.link
         if link is None or not self.attached or self._drained or not self.channel.flowing:
             return
-        space = self.prefetch - self._credit - len(self.incoming.inbox)
-        if space > 0 and (space * 2 >= self.prefetch or self._credit == 0):
+        limit = min(self.prefetch, self._ramp)
+        space = limit - self._credit - len(self.incoming.inbox)
+        if space > 0 and (space * 2 >= limit or self._credit == 0):
             self._credit += space
             link.add_credit(space)
 
@@ -175,8 +184,12 @@ class ReceiverEnd:
             # What is held takes credit but no room in the inbox: nobody else would ever ask for more.
             self.grant()
         self.channel.touch()
-        if self._drained and self._credit == 0:
-            self._run_drained()
+        if self._credit == 0:
+            if self._drained:
+                self._run_drained()
+            elif self._ramp < self.prefetch:
+                self._ramp *= RAMP_FACTOR
+                self.grant()
 
     def flush(self) -> None:
         """State what the application's thread has put into `presented` and `accepted` since the last time."""
