@@ -19,7 +19,7 @@ COORDINATOR_CREDIT = 100
 WINDOW_MESSAGES = 8_192
 """Messages of a queue's head kept in the heap (promise 6: the rest waits on disk)."""
 WINDOW_BYTES = 8 << 20
-FIRST_LOAD_MESSAGES = 256
+FIRST_LOAD_MESSAGES = 64
 """What is read of a queue first; each further read is twice as much, up to a window."""
 
 BATCH_FACTS_MAX = 20_000
