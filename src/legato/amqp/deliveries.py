@@ -161,7 +161,8 @@ class Deliveries:
         if settled:
             del self._known[delivery]
             del link._unsettled[handle]
-            link._reported.pop(handle, None)
+            if link._reported:
+                link._reported.pop(handle, None)
             _delivery_settle(delivery)
         events.append(Disposition(link, context, outcome, settled, handle))
 
