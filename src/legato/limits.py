@@ -26,7 +26,7 @@ BATCH_FACTS_MAX = 20_000
 """A commit never holds more facts than this, nor more bytes than the next: it bounds latency and memory."""
 BATCH_BYTES_MAX = 16 << 20
 
-DELIVERY_BYTES_IN_ONE_GO = 128 << 10
+DELIVERY_BYTES_IN_ONE_GO = 64 << 10
 """A consumer is given no more before its socket has taken that: the first message must not wait for the last, and
 large ones must not pile up in memory."""
 
