@@ -42,3 +42,9 @@ FREE_DISK_RESERVE_BYTES = 64 << 20
 assert SESSION_WINDOW_BYTES >= 2 * MAX_FRAME_BYTES
 LOG_TRIM_RECORDS = 2_000
 """Records of the log forgotten in one go: each is a page or so, and the writer waits meanwhile."""
+HISTORY_ATTEMPTS = 10
+"""Failed deliveries of a message that are remembered one by one."""
+GROUPS_MAX = 65_536
+"""Message groups of a queue whose receiver is remembered; beyond, the oldest without anything in flight goes."""
+SCAN_MESSAGES = 500
+"""Messages looked at for a selector in one go: the others of the broker must not wait for more."""

@@ -6,7 +6,21 @@
    `ConsumerAttached` gave them. A number is never given twice in the life of a store.
 """
 
+from enum import IntEnum
+
 import msgspec
+
+
+class Kind(IntEnum):
+    """What a numbered queue of the store is."""
+
+    QUEUE = 0
+    TOPIC = 1
+    """Keeps bodies only: one for all copies in its subscriptions."""
+    SUBSCRIPTION = 2
+    """A queue of copies; the sequence of a copy is that of its body in the topic."""
+    SCHEDULE = 3
+    """What is to be delivered later; a sequence is a due time."""
 
 
 class Fact(msgspec.Struct, array_like=True, gc=False):
@@ -26,8 +40,16 @@ class EpochEnded(Fact, tag=2):
 
 
 class QueueCreated(Fact, tag=3):
+    """A queue, topic or subscription came to be. `container` is whose it is: of a temporary one and of no-local."""
+
     queue: int
     name: str
+    kind: int = 0
+    topic: int = 0
+    selector: str = ""
+    no_local: bool = False
+    container: str = ""
+    temporary: bool = False
 
 
 class ProducerRegistered(Fact, tag=4):
@@ -52,11 +74,33 @@ class ConsumerAttached(Fact, tag=6):
     container: str
 
 
+class QueueDeleted(Fact, tag=7):
+    """A queue, topic or subscription is gone, and with it the `waiting` messages in it."""
+
+    queue: int
+    name: str
+    waiting: int = 0
+
+
+class QueuePaused(Fact, tag=8):
+    """Dispatching from a queue was stopped by an administrator, or goes on."""
+
+    queue: int
+    paused: bool
+
+
+class QueueGrouped(Fact, tag=9):
+    """The first message with a group id came: from here on the queue looks for group ids."""
+
+    queue: int
+
+
 class MessageStored(Fact, tag=10):
     """A message became part of a queue, at the place `seq`. Its body is in the batch's `bodies`.
 
     `producer` and `number` are 0 unless the producer numbers its messages; `txn` is empty outside transactions;
-    `origin` is `(queue, seq)` where the broker itself moved it from (a dead letter), else None.
+    `origin` is `(queue, seq)` where the broker itself moved it from (a dead letter), else None. `expires_us` is 0
+    if it never expires. The highest byte of `seq` is the lane (`core.lanes`).
     """
 
     queue: int
@@ -67,6 +111,7 @@ class MessageStored(Fact, tag=10):
     number: int = 0
     txn: bytes = b""
     origin: tuple[int, int] | None = None
+    expires_us: int = 0
 
 
 class MessageConsumed(Fact, tag=11):
@@ -87,7 +132,8 @@ class MessageReturned(Fact, tag=12):
     """A message went back to its place with a delivery count that must be remembered.
 
     `count` is the number of failed deliveries so far; `flagged` says that it may have been seen although
-    the count does not say so. `cause` is one of `rollback`, `modified`, `disconnect`.
+    the count does not say so. `cause` is one of `rollback`, `modified`, `disconnect`, or `carried` for a count that
+    a moved message brings along; the others also enter the message's delivery history.
     """
 
     queue: int
@@ -139,6 +185,39 @@ class DuplicateDropped(Fact, tag=17):
     number: int
 
 
+class MessagePublished(Fact, tag=18):
+    """A message was published to a topic: each of `subscriptions` has a copy at `seq`.
+
+    Its body is in the batch's `bodies`, once, unless nobody subscribes: then none is, and nothing is stored.
+    """
+
+    topic: int
+    seq: int
+    size: int
+    message_id: str
+    subscriptions: list[int]
+    producer: int = 0
+    number: int = 0
+    txn: bytes = b""
+    origin: tuple[int, int] | None = None
+    expires_us: int = 0
+
+
+class MessageMoved(Fact, tag=19):
+    """A message left its queue for another place, or for none (`to_queue` 0), without having been consumed.
+
+    `cause`: `delayed` (to the schedule, for redelivery), `due` (from it), `expired`, `dropped` (a full queue),
+    `purged`, `moved` (by an administrator). The `MessageStored` or `MessagePublished` with this origin follows in the
+    same batch.
+    """
+
+    queue: int
+    seq: int
+    cause: str
+    to_queue: int = 0
+    to_seq: int = 0
+
+
 class TransactionCommitted(Fact, tag=20):
     """A transaction that did work was committed; its outcome is kept (promise 2)."""
 
@@ -169,6 +248,9 @@ AnyFact = (
     EpochBegan
     | EpochEnded
     | QueueCreated
+    | QueueDeleted
+    | QueuePaused
+    | QueueGrouped
     | ProducerRegistered
     | ProducerForgotten
     | ConsumerAttached
@@ -177,6 +259,8 @@ AnyFact = (
     | MessageReturned
     | MessagePresented
     | MessageDeadLettered
+    | MessagePublished
+    | MessageMoved
     | DispatchMarked
     | NumberRefused
     | DuplicateDropped

@@ -9,7 +9,10 @@ from legato.core.facts import AnyFact
 
 
 class Batch(msgspec.Struct):
-    """The facts of one tick, committed together. `bodies[i]` belongs to the i-th `MessageStored` of `facts`."""
+    """The facts of one tick, committed together.
+
+    `bodies[i]` belongs to the i-th of its `MessageStored` facts and those `MessagePublished` that have subscriptions.
+    """
 
     epoch: int
     time_us: int
@@ -29,7 +32,12 @@ class Meta(msgspec.Struct):
 
 
 class QueueRecord(msgspec.Struct):
-    """A queue as the store knows it; `stored - consumed` messages wait (dead-lettered ones count as consumed)."""
+    """A queue as the store knows it; `stored - consumed` messages wait (whatever left it counts as consumed).
+
+    `last_seq` and `dispatch_mark` are those of lane 0; `lanes` has `(last_seq, dispatch_mark)` of every other lane by
+    its number, sequences whole. `bytes` is the size of what waits. A topic's `stored`, `consumed` and `bytes` are those
+    of its bodies.
+    """
 
     queue: int
     name: str
@@ -37,6 +45,16 @@ class QueueRecord(msgspec.Struct):
     dispatch_mark: int = 0
     stored: int = 0
     consumed: int = 0
+    kind: int = 0
+    topic: int = 0
+    selector: str = ""
+    no_local: bool = False
+    container: str = ""
+    temporary: bool = False
+    paused: bool = False
+    grouped: bool = False
+    bytes: int = 0
+    lanes: dict[int, tuple[int, int]] = {}
 
 
 class ProducerRecord(msgspec.Struct):
@@ -49,6 +67,14 @@ class ProducerRecord(msgspec.Struct):
     seen_us: int = 0
 
 
+class Attempt(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A failed delivery: a `MessageReturned` whose cause is not `carried`."""
+
+    time_us: int
+    consumer: int
+    cause: str
+
+
 class StoredMessage(msgspec.Struct, gc=False):
     """A waiting message: its place, its AMQP bytes, its failed deliveries, and whether it may have been seen anyway."""
 
@@ -57,6 +83,19 @@ class StoredMessage(msgspec.Struct, gc=False):
     count: int = 0
     flagged: bool = False
     """A `MessageReturned(flagged)` or `MessagePresented` is on record; the dispatch mark is the caller's to apply."""
+    expires_us: int = 0
+    stored_us: int = 0
+    """When it was stored, or a neighbour of it: to the age of a queue's head that is near enough."""
+    history: list[Attempt] = []
+    """The last failed deliveries, oldest first, at most `limits.HISTORY_ATTEMPTS`."""
+
+
+class ExpiryPlace(msgspec.Struct, frozen=True, order=True, gc=False):
+    """Where a message waits that expires."""
+
+    expires_us: int = 0
+    queue: int = 0
+    seq: int = 0
 
 
 class Archive(Protocol):
@@ -72,5 +111,17 @@ class Archive(Protocol):
         """True if the transaction is known to have committed."""
 
     def messages(self, queue: int, after: int, limit: int, limit_bytes: int) -> Sequence[StoredMessage]:
-        """Waiting messages of `queue` with seq > `after`, in order: at most `limit`, and no more once
+        """Waiting messages of `queue` with seq > `after` in the same lane, in order: at most `limit`, and no more once
         `limit_bytes` of bodies are exceeded (at least one message if there is any)."""
+
+    def queue_by_number(self, queue: int) -> QueueRecord | None:
+        """The queue of that number, or None if there is none any more."""
+
+    def subscriptions(self, topic: int) -> Sequence[QueueRecord]:
+        """The subscriptions of a topic."""
+
+    def temporaries(self, limit: int) -> Sequence[QueueRecord]:
+        """Queues, topics and subscriptions that were made to be temporary, by number: at most `limit`."""
+
+    def expired(self, after: ExpiryPlace, now_us: int, limit: int) -> Sequence[ExpiryPlace]:
+        """Places of waiting messages that expired at or before `now_us`, in order of expiry, beyond `after`."""
