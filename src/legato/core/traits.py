@@ -1,0 +1,20 @@
+"""What a message says about its own delivery, as far as the broker must act on it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Traits(msgspec.Struct, frozen=True, gc=False):
+    """Priority (0-9), absolute expiry and delivery times (0: none), group (empty: none)."""
+
+    priority: int = 4
+    expires_us: int = 0
+    deliver_us: int = 0
+    group: str = ""
+    closes_group: bool = False
+    """It is the last of its group: JMSXGroupSeq is negative."""
+
+
+PLAIN = Traits()
+"""Of nearly all messages."""
