@@ -7,6 +7,7 @@ import pytest
 
 from legato.amqp import names
 from legato.core.facts import Fact
+from legato.core.settings import AddressSettings
 from legato.errors import LegatoError, tree
 from legato.server.config import Config, load
 
@@ -14,9 +15,8 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
 
 def settings() -> list[str]:
-    return [
-        key.encode_name for section in msgspec.structs.fields(Config) for key in msgspec.structs.fields(section.type)
-    ]
+    sections = [field.type for field in msgspec.structs.fields(Config) if field.name != "address"]
+    return [key.encode_name for section in [*sections, AddressSettings] for key in msgspec.structs.fields(section)]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,21 @@ EPOCH = "legato:epoch"
 STATUS_ADDRESS = "$status"
 """A receiver attached here gets one message whose data section is the broker's status as JSON, per credit."""
 
+MANAGEMENT_ADDRESS = "$management"
+"""A node that takes requests: messages with the application properties `operation`, `type` and `name`."""
+
+TEMPORARY_NAME = "legato:temporary-name"
+"""Link property of an attach to a dynamic node (string): the address that this temporary destination had before its
+client lost the broker. The node gets the same name, and keeps what is in it if it is still there."""
+
+CONSUMER_PRIORITY = "priority"
+"""Link property of a receiver (integer, 0 by default): a consumer of lower priority gets messages only while none of a
+higher one can take them. The name is Apache Artemis'."""
+
+EXCEPTION = "x-opt-legato-exception"
+"""Message annotation in a receiver's outcome `modified` (string): what its application raised. A dead letter shows it;
+of `rejected` the error's description is shown."""
+
 # Deliveries of the broker carry an 8-byte big-endian tag: the message's sequence number in its queue.
 # A disposition `accepted` that is not settled asks for a confirmation: the broker settles when it is durable,
 # with state accepted, or with `rejected` and one of these conditions where that is so.

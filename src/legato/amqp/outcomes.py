@@ -27,6 +27,8 @@ class Modified(Outcome, frozen=True, gc=False):
 
     delivery_failed: bool = False
     undeliverable_here: bool = False
+    text: str = ""
+    """What went wrong, in the words of the receiver's application (`names.EXCEPTION`)."""
 
 
 class Received(Outcome, frozen=True, gc=False):

@@ -6,6 +6,7 @@ from typing import Any
 
 from cproton import lib
 
+from legato.amqp.names import EXCEPTION
 from legato.amqp.outcomes import (
     ACCEPTED,
     RECEIVED,
@@ -19,7 +20,7 @@ from legato.amqp.outcomes import (
     Released,
     Transactional,
 )
-from legato.amqp.pndata import c_text, decode_error, put, read
+from legato.amqp.pndata import c_text, decode_error, put, read, write_map
 from legato.amqp.types import Described, Symbol, ULong
 
 RECEIVED_STATE = 0x23
@@ -61,7 +62,11 @@ def read_outcome(delivery: Any, state: int) -> Outcome | None:
             c_text(lib.pn_condition_get_description(condition)) or "",
         )
     if state == MODIFIED_STATE:
-        return Modified(lib.pn_disposition_is_failed(disposition), lib.pn_disposition_is_undeliverable(disposition))
+        return Modified(
+            lib.pn_disposition_is_failed(disposition),
+            lib.pn_disposition_is_undeliverable(disposition),
+            _exception(read(lib.pn_disposition_annotations(disposition))),
+        )
     if state in (TRANSACTIONAL_STATE, DECLARED_STATE):
         fields = read(lib.pn_disposition_data(disposition))
         if not isinstance(fields, list) or not fields or not isinstance(fields[0], bytes):
@@ -87,12 +92,17 @@ def _nested_outcome(value: Any) -> Outcome | None:
     if state == RECEIVED_STATE:
         return RECEIVED
     if state == MODIFIED_STATE:
-        return Modified(_flag(fields, 0), _flag(fields, 1))
+        return Modified(_flag(fields, 0), _flag(fields, 1), _exception(fields[2] if len(fields) > 2 else None))
     if state == REJECTED_STATE:
         error = fields[0] if fields else None
         parts = error.value if isinstance(error, Described) and isinstance(error.value, list) else []
         return Rejected(_text(parts, 0), _text(parts, 1))
     raise decode_error("an outcome that AMQP does not know")
+
+
+def _exception(annotations: Any) -> str:
+    text = annotations.get(EXCEPTION) if isinstance(annotations, dict) else None
+    return str(text) if isinstance(text, str) else ""
 
 
 def _flag(fields: list[Any], index: int) -> bool:
@@ -123,6 +133,8 @@ def write_outcome(delivery: Any, outcome: Outcome) -> None:
     elif isinstance(outcome, Modified):
         lib.pn_disposition_set_failed(disposition, outcome.delivery_failed)
         lib.pn_disposition_set_undeliverable(disposition, outcome.undeliverable_here)
+        if outcome.text:
+            write_map(lib.pn_disposition_annotations(disposition), {EXCEPTION: outcome.text})
         lib.pn_delivery_update(delivery, MODIFIED_STATE)
     elif isinstance(outcome, Declared):
         _write_fields(disposition, [outcome.txn_id])
@@ -147,7 +159,8 @@ def _described(outcome: Outcome) -> Described:
     if isinstance(outcome, Released):
         return Described(ULong(RELEASED_STATE), [])
     if isinstance(outcome, Modified):
-        return Described(ULong(MODIFIED_STATE), [outcome.delivery_failed, outcome.undeliverable_here])
+        annotations = [{Symbol(EXCEPTION): outcome.text}] if outcome.text else []
+        return Described(ULong(MODIFIED_STATE), [outcome.delivery_failed, outcome.undeliverable_here, *annotations])
     if isinstance(outcome, Rejected):
         if not outcome.condition:
             return Described(ULong(REJECTED_STATE), [])

@@ -13,6 +13,7 @@ import msgspec
 
 from legato import limits
 from legato.errors import ConfigError
+from legato.server.addresses import Addresses
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 
@@ -75,6 +76,8 @@ class Config(msgspec.Struct, forbid_unknown_fields=True):
     auth: AuthSection = msgspec.field(default_factory=AuthSection)
     tls: TlsSection = msgspec.field(default_factory=TlsSection)
     ledger: LedgerSection = msgspec.field(default_factory=LedgerSection)
+    address: list[dict[str, Any]] = []
+    """`[[address]]` tables, as they are written; `Addresses` checks them."""
 
     @property
     def store_directory(self) -> Path:
@@ -85,7 +88,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True):
         return Path(self.ledger.directory) if self.ledger.directory else self.store_directory / "ledger"
 
     @property
-    def address(self) -> tuple[str, int]:
+    def host_and_port(self) -> tuple[str, int]:
         """Host and port to listen on; IPv6 hosts in brackets."""
         host, colon, port = self.server.listen.rpartition(":")
         if not colon or not host or not port.isdecimal() or not 0 <= int(port) < 65536:
@@ -171,4 +174,5 @@ def _check(config: Config) -> None:
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")
     if config.server.log_level not in levels:
         raise ConfigError(f"server.log_level is {config.server.log_level!r}: give one of {', '.join(levels)}.")
-    _ = config.address
+    _ = config.host_and_port
+    Addresses(config.address)

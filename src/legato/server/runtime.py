@@ -101,7 +101,7 @@ class Runtime:
             self._epoch = meta.epoch
             self._lock.describe(meta.epoch, config.server.listen)
             service = Service(config, store, meta, clock, self._fail)
-            host, port = config.address
+            host, port = config.host_and_port
             try:
                 listener = await loop.create_server(partial(Peer, service), host, port, ssl=tls, backlog=1024)
             except OSError as error:

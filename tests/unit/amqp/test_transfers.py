@@ -25,10 +25,11 @@ TERMINAL = [
     Rejected("amqp:not-found", "no such ünit"),
     DELIVERY_FAILED,
     Modified(undeliverable_here=True),
+    Modified(delivery_failed=True, text="ValueError: not a number"),
     Declared(b"\x00\xff"),
     Transactional(b"t\x00", ACCEPTED),
     Transactional(b"t", RELEASED),
-    Transactional(b"t", Modified(True, True)),
+    Transactional(b"t", Modified(True, True, "why")),
     Transactional(b"t", Rejected("a:b", "why")),
     Transactional(b"t"),
 ]

@@ -21,7 +21,7 @@ def test_flags_win_over_environment_over_file_over_defaults(tmp_path: Path) -> N
         store=Path("/s"),
         listen="c:3",
     )
-    assert config.address == ("c", 3)
+    assert config.host_and_port == ("c", 3)
     assert config.server.container_id == "env"
     assert config.store.map_bytes == 1_000_000
     assert config.server.idle_timeout_ms == 60_000
@@ -73,4 +73,4 @@ def test_users_come_as_flags() -> None:
 
 
 def test_ipv6_addresses_come_in_brackets() -> None:
-    assert load(store=Path("/s"), listen="[::1]:5672", environment={}).address == ("::1", 5672)
+    assert load(store=Path("/s"), listen="[::1]:5672", environment={}).host_and_port == ("::1", 5672)

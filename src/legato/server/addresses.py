@@ -1,0 +1,123 @@
+"""What each address does beyond the defaults: tables with wildcards, the more specific over the less specific."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
+from legato.errors import ConfigError
+
+SETTINGS_CACHED_MAX = 10_000
+"""Addresses whose settings are remembered; names of temporary destinations come and go without end."""
+
+POLICIES: dict[str, dict[str, Any]] = {
+    # Redelivery as ActiveMQ's client does it: 1 delivery and 6 more, a second apart, nothing past them (CONTRACT D15).
+    "activemq": {"maximum_deliveries": 7, "redelivery_delay_s": 1.0, "redelivery_blocking": "consumer"},
+}
+"""Ready-made settings that a table can name with `policy`; what the table itself says wins over them."""
+
+_NO_TABLE_KEYS = ("match", "policy")
+
+
+class Addresses:
+    """The settings of every address; `replace` changes them while the broker runs.
+
+    1. A pattern's words are separated by dots; `*` is any one word, `#` any number of words, none included.
+    2. All tables that match an address hold for it; of two that set the same field the more specific one wins.
+    3. A pattern is more specific than another if, at the first word where they differ, a plain word stands against a
+       wildcard, or `*` against `#`; of equal ones the later table wins.
+
+    Args:
+        tables: the `[[address]]` tables of a configuration.
+
+    Raises:
+        ConfigError: a table cannot be used; the message names the table and the setting.
+    """
+
+    def __init__(self, tables: Sequence[dict[str, Any]] = ()) -> None:
+        self._tables = _checked(tables)
+        self._cache: dict[str, AddressSettings] = {}
+
+    def settings(self, address: str) -> AddressSettings:
+        """What holds for an address, given by its plain name."""
+        found = self._cache.get(address)
+        if found is None:
+            if len(self._cache) >= SETTINGS_CACHED_MAX:
+                self._cache.clear()
+            found = self._cache[address] = self._look_up(address)
+        return found
+
+    def replace(self, other: Addresses) -> None:
+        """From now on the tables of `other` hold."""
+        self._tables = other._tables
+        self._cache.clear()
+
+    def _look_up(self, address: str) -> AddressSettings:
+        words = address.split(".")
+        fields: dict[str, Any] = {}
+        for pattern, table in self._tables:
+            if matches(pattern, words):
+                fields |= table
+        return msgspec.structs.replace(DEFAULT_SETTINGS, **fields) if fields else DEFAULT_SETTINGS
+
+
+def matches(pattern: Sequence[str], words: Sequence[str]) -> bool:
+    """Whether a pattern's words match those of an address; each pair of places is looked at once."""
+    reached = {0}
+    for part in pattern:
+        if not reached:
+            return False
+        if part == "#":
+            reached = set(range(min(reached), len(words) + 1))
+        else:
+            reached = {at + 1 for at in reached if at < len(words) and part in ("*", words[at])}
+    return len(words) in reached
+
+
+def _checked(tables: Sequence[dict[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
+    """The tables as patterns and fields, the least specific first."""
+    if not isinstance(tables, (list, tuple)):
+        raise ConfigError("Configuration: addresses are tables of their own: [[address]] with match = 'orders.#'.")
+    checked = []
+    for number, table in enumerate(tables, 1):
+        if not isinstance(table, dict):
+            raise ConfigError("Configuration: addresses are tables of their own: [[address]] with match = 'orders.#'.")
+        match = table.get("match")
+        if not isinstance(match, str) or not match:
+            raise ConfigError(f"Configuration: the {_ordinal(number)} [[address]] needs match = 'a.pattern'.")
+        pattern = match.split(".")
+        wrong = next((word for word in pattern if len(word) > 1 and ("*" in word or "#" in word)), None)
+        if wrong is not None:
+            raise ConfigError(
+                f"Configuration: address {match!r}: {wrong!r} mixes a wildcard and text; "
+                "'*' stands for one whole word, '#' for any number of them."
+            )
+        checked.append((pattern, _fields(match, table)))
+    return sorted(checked, key=lambda entry: _specificity(entry[0]))
+
+
+def _fields(match: str, table: dict[str, Any]) -> dict[str, Any]:
+    policy = table.get("policy")
+    if policy is not None and (not isinstance(policy, str) or policy not in POLICIES):
+        raise ConfigError(
+            f"Configuration: address {match!r}: policy is {policy!r}; there is {', '.join(map(repr, POLICIES))}."
+        )
+    own = {key: value for key, value in table.items() if key not in _NO_TABLE_KEYS}
+    given = POLICIES[policy] | own if policy else own
+    try:
+        settings = msgspec.convert(given, AddressSettings, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"Configuration: address {match!r}: {error}.") from None
+    return {key: getattr(settings, key) for key in given}
+
+
+def _specificity(pattern: Sequence[str]) -> list[int]:
+    """Sorts patterns, the least specific first; what ends stands before `#` but after a word."""
+    return [{"#": 0, "*": 2}.get(word, 3) for word in pattern] + [1]
+
+
+def _ordinal(number: int) -> str:
+    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")
