@@ -50,6 +50,7 @@ class QueueCreated(Fact, tag=3):
     no_local: bool = False
     container: str = ""
     temporary: bool = False
+    shared: bool = False
 
 
 class ProducerRegistered(Fact, tag=4):

@@ -1,6 +1,6 @@
 """State as it is kept: what a store holds of queues, producers and messages, and what one commit adds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -51,6 +51,7 @@ class QueueRecord(msgspec.Struct):
     no_local: bool = False
     container: str = ""
     temporary: bool = False
+    shared: bool = False
     paused: bool = False
     grouped: bool = False
     bytes: int = 0
@@ -125,3 +126,19 @@ class Archive(Protocol):
 
     def expired(self, after: ExpiryPlace, now_us: int, limit: int) -> Sequence[ExpiryPlace]:
         """Places of waiting messages that expired at or before `now_us`, in order of expiry, beyond `after`."""
+
+
+class Bodies(Protocol):
+    """What the broker asks of messages' bytes, which it does not read itself."""
+
+    def group(self, body: bytes) -> tuple[str, bool]:
+        """The group id, empty if there is none, and whether the message closes its group."""
+
+    def matcher(self, selector: str) -> Callable[[bytes], bool]:
+        """What tells whether a message matches a selector that was accepted before."""
+
+    def annotate(self, body: bytes, properties: Mapping[str, str | int]) -> bytes:
+        """The message with further application properties, and without an expiry."""
+
+    def read(self, body: bytes, name: str) -> object:
+        """An application property; None if there is none."""
