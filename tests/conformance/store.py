@@ -15,6 +15,7 @@ from legato.core.facts import (
     MessageConsumed,
     MessageDeadLettered,
     MessagePresented,
+    MessagePublished,
     MessageReturned,
     MessageStored,
     NumberRefused,
@@ -49,9 +50,18 @@ def consumed(seq: int, *, queue: int = 1) -> MessageConsumed:
     return MessageConsumed(queue, seq, 1, NOW_US, 1)
 
 
+def as_stored(seq: int, *, size: int = 20, time_us: int = NOW_US) -> StoredMessage:
+    """What is read of `body_of(seq, size)` when it was never delivered."""
+    return StoredMessage(seq, body_of(seq, size), stored_us=time_us)
+
+
 def batch_of(epoch: int, *facts: AnyFact, time_us: int = NOW_US) -> Batch:
     """A batch of `facts` with the bodies that belong to them."""
-    bodies = [body_of(fact.seq, fact.size) for fact in facts if isinstance(fact, MessageStored)]
+    bodies = [
+        body_of(fact.seq, fact.size)
+        for fact in facts
+        if isinstance(fact, MessageStored) or (isinstance(fact, MessagePublished) and fact.subscriptions)
+    ]
     return Batch(epoch, time_us, list(facts), bodies)
 
 
@@ -105,7 +115,7 @@ class StoreTests:
     def test_messages_are_kept_in_order_with_their_bodies(self, store: Store, epoch: int) -> None:
         store.commit(batch_of(epoch, *[stored(seq) for seq in range(1, 400)]))
         store.commit(batch_of(epoch, *[stored(seq) for seq in (400, 402, 500)]))
-        expected = [StoredMessage(seq, body_of(seq)) for seq in [*range(1, 401), 402, 500]]
+        expected = [as_stored(seq) for seq in [*range(1, 401), 402, 500]]
         assert list(store.messages(1, 0, NO_LIMIT, NO_LIMIT)) == expected
         assert list(store.messages(1, 399, NO_LIMIT, NO_LIMIT)) == expected[399:]
         assert list(store.messages(1, 401, NO_LIMIT, NO_LIMIT)) == expected[400:]
@@ -128,7 +138,7 @@ class StoreTests:
         store.commit(batch_of(epoch, stored(10), stored(20), stored(30)))
         store.commit(batch_of(epoch, stored(15), stored(5), stored(31), stored(7)))
         store.commit(batch_of(epoch, consumed(20), stored(6)))
-        expected = [StoredMessage(seq, body_of(seq)) for seq in (5, 6, 7, 10, 15, 30, 31)]
+        expected = [as_stored(seq) for seq in (5, 6, 7, 10, 15, 30, 31)]
         assert list(store.messages(1, 0, NO_LIMIT, NO_LIMIT)) == expected
 
     def test_reading_stops_at_the_limits_but_gives_at_least_one_message(self, store: Store, epoch: int) -> None:
@@ -156,12 +166,12 @@ class StoreTests:
     ) -> None:
         store.commit(batch_of(epoch, stored(1), MessageReturned(1, 1, 1, True, 1, "rollback"), consumed(1), stored(2)))
         assert waiting(store) == [2]
-        assert store.queue("q") == QueueRecord(1, "q", last_seq=2, stored=2, consumed=1)
+        assert store.queue("q") == QueueRecord(1, "q", last_seq=2, stored=2, consumed=1, bytes=20)
 
     def test_a_queue_counts_what_happened_to_it(self, store: Store, epoch: int) -> None:
         store.commit(batch_of(epoch, *[stored(seq) for seq in range(1, 11)], DispatchMarked(1, 5)))
         store.commit(batch_of(epoch, consumed(1), consumed(2), DispatchMarked(1, 3), stored(14)))
-        assert store.queue("q") == QueueRecord(1, "q", last_seq=14, dispatch_mark=5, stored=11, consumed=2)
+        assert store.queue("q") == QueueRecord(1, "q", last_seq=14, dispatch_mark=5, stored=11, consumed=2, bytes=180)
 
     def test_the_dispatch_mark_never_goes_back(self, store: Store, epoch: int) -> None:
         for seq in (1_000, 3_000, 2_000):
@@ -176,8 +186,8 @@ class StoreTests:
         facts: list[AnyFact] = [MessageDeadLettered(1, 1, 1, "count", 2, 1), moved]
         store.commit(Batch(epoch, NOW_US, facts, [body_of(1)]))
         assert (waiting(store, 1), waiting(store, 2)) == ([2], [1])
-        assert store.queue("q") == QueueRecord(1, "q", last_seq=2, stored=2, consumed=1)
-        assert store.queue("dead") == QueueRecord(2, "dead", last_seq=1, stored=1)
+        assert store.queue("q") == QueueRecord(1, "q", last_seq=2, stored=2, consumed=1, bytes=20)
+        assert store.queue("dead") == QueueRecord(2, "dead", last_seq=1, stored=1, bytes=20)
 
     def test_a_message_stored_and_dead_lettered_in_one_batch_is_only_among_the_dead(
         self, store: Store, epoch: int

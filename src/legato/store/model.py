@@ -1,0 +1,223 @@
+"""The model of a store's state: what each fact means, one dictionary per thing."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from legato import limits
+from legato.core.facts import (
+    AnyFact,
+    ConsumerAttached,
+    DispatchMarked,
+    MessageConsumed,
+    MessageDeadLettered,
+    MessageMoved,
+    MessagePresented,
+    MessagePublished,
+    MessageReturned,
+    MessageStored,
+    NumberRefused,
+    ProducerForgotten,
+    ProducerRegistered,
+    QueueCreated,
+    QueueDeleted,
+    QueueGrouped,
+    QueuePaused,
+    TransactionCommitted,
+)
+from legato.core.records import Attempt, Batch, Meta, ProducerRecord, QueueRecord, StoredMessage
+from legato.errors import StoreError
+from legato.store.lanes import lane_of
+
+QUEUE_FACTS = (
+    QueueDeleted,
+    QueuePaused,
+    QueueGrouped,
+    MessageStored,
+    MessageConsumed,
+    MessageMoved,
+    MessageDeadLettered,
+    MessageReturned,
+    MessagePresented,
+    DispatchMarked,
+)
+"""Facts that change a queue, which must be there."""
+
+
+class SharedBody(NamedTuple):
+    """What was published to a topic, and the subscriptions that still have a copy."""
+
+    body: bytes
+    holders: set[int]
+
+
+class Model:
+    """State in the heap: a batch is checked as a whole, then applied fact by fact, in order."""
+
+    def __init__(self) -> None:
+        self.meta = Meta()
+        self.queues: dict[int, QueueRecord] = {}
+        self.messages: dict[int, dict[int, StoredMessage]] = {}
+        self.shared: dict[tuple[int, int], SharedBody] = {}
+        """Bodies by topic and sequence."""
+        self.producers: dict[int, ProducerRecord] = {}
+        self.outcomes: dict[bytes, int] = {}
+
+    def apply(self, batch: Batch) -> None:
+        """All of a batch, or nothing.
+
+        Raises:
+            StoreError: the batch contradicts itself or the state.
+        """
+        self._check_bodies(batch)
+        self._check_queues(batch)
+        bodies = iter(batch.bodies)
+        for fact in batch.facts:
+            self._apply(fact, bodies, batch.time_us)
+
+    def _check_bodies(self, batch: Batch) -> None:
+        sizes = [
+            fact.size
+            for fact in batch.facts
+            if isinstance(fact, MessageStored) or (isinstance(fact, MessagePublished) and fact.subscriptions)
+        ]
+        if sizes != [len(body) for body in batch.bodies]:
+            raise StoreError("the sizes of the batch's bodies are not those of its stored messages")
+
+    def _check_queues(self, batch: Batch) -> None:
+        names = {number: queue.name for number, queue in self.queues.items()}
+        for fact in batch.facts:
+            if isinstance(fact, QueueCreated):
+                if fact.queue in names or fact.name in names.values():
+                    raise StoreError(f"the batch creates queue {fact.queue} ({fact.name}), which there is already")
+                names[fact.queue] = fact.name
+            named = [fact.queue] if isinstance(fact, QUEUE_FACTS) else []
+            if isinstance(fact, MessagePublished):
+                named = [fact.topic, *fact.subscriptions]
+            for number in named:
+                if number not in names:
+                    raise StoreError(f"a fact names queue {number}, which is not there")
+            if isinstance(fact, QueueDeleted):
+                del names[fact.queue]
+
+    def _apply(self, fact: AnyFact, bodies: Iterator[bytes], time_us: int) -> None:
+        meta = self.meta
+        match fact:
+            case QueueCreated(queue, name, kind, topic, selector, no_local, container, temporary):
+                self.queues[queue] = QueueRecord(
+                    queue,
+                    name,
+                    kind=kind,
+                    topic=topic,
+                    selector=selector,
+                    no_local=no_local,
+                    container=container,
+                    temporary=temporary,
+                )
+                self.messages[queue] = {}
+                meta.next_queue = max(meta.next_queue, queue + 1)
+            case QueueDeleted(queue):
+                self._delete(queue)
+            case QueuePaused(queue, paused):
+                self.queues[queue].paused = paused
+            case QueueGrouped(queue):
+                self.queues[queue].grouped = True
+            case ProducerRegistered(producer, name):
+                self.producers.setdefault(producer, ProducerRecord(producer, name)).seen_us = time_us
+                meta.next_producer = max(meta.next_producer, producer + 1)
+            case ProducerForgotten(producer):
+                self.producers.pop(producer, None)
+            case ConsumerAttached(consumer):
+                meta.next_consumer = max(meta.next_consumer, consumer + 1)
+            case MessageStored(queue, seq):
+                self._put(queue, self._new_message(fact, next(bodies), time_us))
+                self._number(fact.producer, fact.number, time_us, refused=False)
+            case MessagePublished(topic, seq):
+                self._note_last(topic, seq)
+                if fact.subscriptions:
+                    self._publish(fact, next(bodies), time_us)
+                self._number(fact.producer, fact.number, time_us, refused=False)
+            case MessageConsumed(queue, seq) | MessageMoved(queue, seq) | MessageDeadLettered(queue, seq):
+                self._take(queue, seq)
+            case MessageReturned(queue, seq):
+                if message := self.messages[queue].get(seq):
+                    message.count, message.flagged = fact.count, fact.flagged
+                    if fact.cause != "carried":
+                        attempts = [*message.history, Attempt(time_us, fact.consumer, fact.cause)]
+                        message.history = attempts[-limits.HISTORY_ATTEMPTS :]
+            case MessagePresented(queue, seq):
+                if message := self.messages[queue].get(seq):
+                    message.flagged = True
+            case DispatchMarked(queue, seq):
+                self._note_mark(queue, seq)
+            case NumberRefused(producer, number):
+                self._number(producer, number, time_us, refused=True)
+            case TransactionCommitted(txn):
+                self.outcomes[txn] = time_us
+
+    def _new_message(self, fact: MessageStored | MessagePublished, body: bytes, time_us: int) -> StoredMessage:
+        return StoredMessage(fact.seq, body, expires_us=fact.expires_us, stored_us=time_us)
+
+    def _put(self, queue: int, message: StoredMessage) -> None:
+        self.messages[queue][message.seq] = message
+        self.queues[queue].stored += 1
+        self.queues[queue].bytes += len(message.body)
+        self._note_last(queue, message.seq)
+
+    def _publish(self, fact: MessagePublished, body: bytes, time_us: int) -> None:
+        """A body that is there already, because the message comes back to its place, stays the one."""
+        topic = self.queues[fact.topic]
+        if (fact.topic, fact.seq) not in self.shared:
+            self.shared[fact.topic, fact.seq] = SharedBody(body, set())
+            topic.stored += 1
+            topic.bytes += len(body)
+        shared = self.shared[fact.topic, fact.seq]
+        for subscription in fact.subscriptions:
+            shared.holders.add(subscription)
+            self._put(subscription, self._new_message(fact, shared.body, time_us))
+
+    def _take(self, queue: int, seq: int) -> None:
+        self.queues[queue].consumed += 1
+        message = self.messages[queue].pop(seq, None)
+        if message is not None:
+            self.queues[queue].bytes -= len(message.body)
+            self._release(self.queues[queue], seq)
+
+    def _delete(self, queue: int) -> None:
+        record = self.queues.pop(queue)
+        for seq in self.messages.pop(queue):
+            self._release(record, seq)
+
+    def _release(self, subscription: QueueRecord, seq: int) -> None:
+        """A copy of a body goes, if it was one, and with the last copy the body; its topic may be gone already."""
+        shared = self.shared.get((subscription.topic, seq))
+        if shared is None or subscription.queue not in shared.holders:
+            return
+        shared.holders.remove(subscription.queue)
+        if not shared.holders:
+            del self.shared[subscription.topic, seq]
+            if topic := self.queues.get(subscription.topic):
+                topic.consumed += 1
+                topic.bytes -= len(shared.body)
+
+    def _note_last(self, queue: int, seq: int) -> None:
+        record, lane = self.queues[queue], lane_of(seq)
+        if lane == 0:
+            record.last_seq = max(record.last_seq, seq)
+        else:
+            last, mark = record.lanes.get(lane, (0, 0))
+            record.lanes[lane] = (max(last, seq), mark)
+
+    def _note_mark(self, queue: int, seq: int) -> None:
+        record, lane = self.queues[queue], lane_of(seq)
+        if lane == 0:
+            record.dispatch_mark = max(record.dispatch_mark, seq)
+        else:
+            last, mark = record.lanes.get(lane, (0, 0))
+            record.lanes[lane] = (last, max(mark, seq))
+
+    def _number(self, producer: int, number: int, time_us: int, *, refused: bool) -> None:
+        """Remember what became of a producer's number; a producer forgotten meanwhile stays forgotten."""
+        if record := self.producers.get(producer):
+            record.last_number = max(record.last_number, number)
+            record.refused = sorted({*record.refused, number} if refused else {*record.refused} - {number})
+            record.seen_us = time_us
