@@ -1,0 +1,1 @@
+"""Clients and conformance suites that nobody here wrote, run against a real broker."""

@@ -1,0 +1,89 @@
+"""`interop/run-tck`: the Jakarta Messaging 3.1 TCK, outside a container, through Apache Qpid JMS."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from interop.broker import broker
+from interop.maven import TARGET, Build, build, pom_version
+from interop.outcomes import Report
+from interop.suite import RUNNER, list_tests, run_tests
+from interop.upstream import TCK
+
+TIMEOUT_MS = 40_000
+RECEIVE_WAIT_MS = 4_000
+"""The TCK's `jms_timeout`: how long its tests wait for a message, also for one that must not come."""
+DEFAULT_PREFETCH = 1000
+FACTORIES = ("MyConnectionFactory", "MyQueueConnectionFactory", "MyTopicConnectionFactory")
+QUEUES = ("MY_QUEUE", "MY_QUEUE2", "testQ0", "testQ1", "testQ2", "testQueue2", "Q2")
+TOPICS = ("MY_TOPIC", "MY_TOPIC1", "MY_TOPIC2", "testT0", "testT1", "testT2")
+
+
+def jndi_properties(port: int, prefetch: int) -> str:
+    """What the TCK looks up, in the words of Qpid's JNDI (`jndi.properties`)."""
+    url = f"amqp://127.0.0.1:{port}?jms.prefetchPolicy.all={prefetch}"
+    lines = ["java.naming.factory.initial=org.apache.qpid.jms.jndi.JmsInitialContextFactory"]
+    lines += [f"connectionfactory.{name}={url}" for name in FACTORIES]
+    lines += [f"connectionfactory.DURABLE_SUB_CONNECTION_FACTORY={url}&jms.clientID=cts"]
+    lines += [f"queue.{name}={name}" for name in QUEUES]
+    lines += [f"topic.{name}={name}" for name in TOPICS]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def main() -> int:
+    """Run the suite; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--prefetch", type=int, default=DEFAULT_PREFETCH, help="credit of consumers (default %(default)s)"
+    )
+    parser.add_argument("--only", nargs="+", default=(), metavar="PART", help="parts of names Class.method")
+    parser.add_argument("--trace-frames", action="store_true", help="the broker's log gets every AMQP frame")
+    parser.add_argument(
+        "--jar",
+        type=Path,
+        default=os.environ.get("LEGATO_TCK_JAR"),
+        help="jms-tck.jar, where Maven Central does not serve it (default $LEGATO_TCK_JAR)",
+    )
+    options = parser.parse_args()
+    java = Build((*build().classpath, str(options.jar))) if options.jar else build("tck")
+    jar = options.jar or java.find("jms-tck")
+    tests = list_tests(java, jar, r"com\.sun\.ts\.tests\.jms\.core.*IT", options.only)
+    started = time.monotonic()
+    name = f"tck-prefetch-{options.prefetch}"
+    with (
+        broker(
+            TARGET / f"{name}-broker.log", users=["j2ee:j2ee"], anonymous=False, trace_frames=options.trace_frames
+        ) as served,
+        tempfile.TemporaryDirectory(prefix="legato-tck-") as directory,
+    ):
+        Path(directory, "jndi.properties").write_text(jndi_properties(served.port, options.prefetch))
+        properties = {
+            "user": "j2ee",
+            "password": "j2ee",
+            "jms_timeout": str(RECEIVE_WAIT_MS),
+            "platform.mode": "standalone",
+            "vehicle": "standalone",
+            "user.dir": directory,
+        }
+        command = java.command(
+            RUNNER,
+            "run",
+            str(TIMEOUT_MS),
+            first=[Path(directory)],
+            options=[f"-D{key}={value}" for key, value in properties.items()],
+        )
+        outcomes = run_tests(command, tests, TARGET / f"{name}-tests.log", lambda: served.alive)
+    versions = {"jms-tck": pom_version("tck"), "qpid-jms-client": pom_version("qpid-jms")}
+    report = Report(name, outcomes, time.monotonic() - started, versions, TCK)
+    if not options.only:
+        report.write(name)
+    return report.show()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
