@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from legato.amqp.sections import normalise, scan
+from legato.amqp.special import Special, special_of
 
 _HEADER = b"\x00\x53\x70"
 _MESSAGE_ANNOTATIONS = b"\x00\x53\x72"
@@ -32,25 +33,14 @@ class Admission:
         self._prefix = _NOTHING
         self._id_at = self._id_end = self._body_at = 0
 
-    def admit(self, data: bytes) -> tuple[bytes, str]:
-        """The bytes to store, and the message id as text, empty if there is none.
+    def admit(self, data: bytes) -> tuple[bytes, str, Special | None]:
+        """The bytes to store, the message id as text (empty if there is none), and what else the message asks for.
 
         Raises:
             ProtocolError: `data` is no AMQP message.
         """
-        try:
-            if data.startswith(self._prefix) and _ends_with_body(data, self._body_at):
-                return data, data[self._id_at : self._id_end].decode()
-            if self._usual(data):
-                return data, data[self._id_at : self._id_end].decode()
-        except (IndexError, UnicodeDecodeError):
-            self._prefix = _NOTHING
         sections = scan(data)
-        stored = normalise(data, sections)
-        end = sections.header_end
-        if stored is data and end and len(_STORED_AS_IS) < _STORED_AS_IS_MAX:
-            _STORED_AS_IS.add(data[:end])
-        return stored, sections.message_id
+        return normalise(data, sections), sections.message_id, special_of(sections)
 
     def _usual(self, data: bytes) -> bool:
         """Whether the message is stored as it is and encoded as most clients do; takes note of the places if so."""

@@ -88,7 +88,7 @@ class Translator:
         if producer is not None and event.txn_id is None:
             number = int.from_bytes(event.tag, "big")
         try:
-            body, message_id = port.admit(data)
+            body, message_id, _ = port.admit(data)
             queue = port.queue or self._relayed_to(data)
         except ProtocolError as error:
             self._doom(peer, event, str(error))

@@ -7,6 +7,7 @@ from legato.amqp.admission import Admission
 from legato.amqp.header import Header
 from legato.amqp.message import DataBody, Properties, ValueBody, encode_message
 from legato.amqp.sections import normalise, scan
+from legato.amqp.special import Special, special_of
 from legato.amqp.types import Symbol
 from legato.errors import ProtocolError
 
@@ -24,10 +25,10 @@ messages = st.builds(
 )
 
 
-def carefully(data: bytes) -> tuple[bytes, str] | str:
+def carefully(data: bytes) -> tuple[bytes, str, Special | None] | str:
     try:
         sections = scan(data)
-        return normalise(data, sections), sections.message_id
+        return normalise(data, sections), sections.message_id, special_of(sections)
     except ProtocolError as error:
         return error.condition
 
@@ -36,7 +37,7 @@ ADMISSION = Admission()
 """One for all examples: what it remembers of one must not mislead it on the next."""
 
 
-def at_once(data: bytes) -> tuple[bytes, str] | str:
+def at_once(data: bytes) -> tuple[bytes, str, Special | None] | str:
     try:
         return ADMISSION.admit(data)
     except ProtocolError as error:

@@ -1,0 +1,80 @@
+"""What a message asks of its broker beyond being kept: priority, time to live, delivery time, group (AMQP.md A9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from legato.amqp.codec import decode_value, malformed, skip_value
+from legato.amqp.sections import Sections
+from legato.amqp.view import CLOSES, PRIORITY_MAX, property_of
+
+DELIVERY_TIME = "x-opt-delivery-time"
+DELIVERY_DELAY = "x-opt-delivery-delay"
+_NOT_VALID_BEFORE = "x-qpid-not-valid-before"
+_NAMES = (b"x-opt-delivery-", b"x-qpid-not-valid-before")
+_PRIORITY = 4
+
+
+class Special(msgspec.Struct, frozen=True, gc=False):
+    """Times are milliseconds since the epoch; None where the sender says nothing."""
+
+    priority: int = _PRIORITY
+    """0 to 9."""
+    ttl_ms: int | None = None
+    """How long it may live from its arrival, if it has no `expiry_ms`."""
+    expiry_ms: int | None = None
+    """The time after which it is not to be delivered (`absolute-expiry-time`)."""
+    delivery_ms: int | None = None
+    """The time before which it is not to be delivered."""
+    delay_ms: int | None = None
+    """How long it is to be kept back from its arrival, if it has no `delivery_ms`."""
+    group: str = ""
+    closes_group: bool = False
+
+
+PLAIN = Special()
+"""What nearly all messages are."""
+
+
+def special_of(sections: Sections) -> Special | None:
+    """What the message asks for, None if it is a plain one.
+
+    Raises:
+        ProtocolError: the properties or message annotations that say so are malformed.
+    """
+    expiry_ms = _milliseconds(property_of(sections, 8))
+    group = property_of(sections, 10)
+    group = group if isinstance(group, str) else ""
+    delivery_ms, delay_ms = _delivery(sections)
+    special = Special(
+        min(sections.priority, PRIORITY_MAX),
+        sections.ttl_ms or None,
+        expiry_ms,
+        delivery_ms,
+        delay_ms,
+        group,
+        bool(group) and property_of(sections, 11) == CLOSES,
+    )
+    return None if special == PLAIN else special
+
+
+def _delivery(sections: Sections) -> tuple[int | None, int | None]:
+    """Delivery time and delay, from whichever annotation says it."""
+    at = sections.message_annotations_at
+    if at < 0:
+        return None, None
+    raw = sections.data[at : skip_value(sections.data, at)]
+    if not any(name in raw for name in _NAMES):
+        return None, None
+    annotations, _ = decode_value(raw)
+    if not isinstance(annotations, dict):
+        raise malformed("the message annotations are no map")
+    time = annotations.get(DELIVERY_TIME, annotations.get(_NOT_VALID_BEFORE))
+    return _milliseconds(time), _milliseconds(annotations.get(DELIVERY_DELAY))
+
+
+def _milliseconds(value: Any) -> int | None:
+    """A number above zero; senders write 0 for none."""
+    return int(value) if isinstance(value, int) and value is not True and value > 0 else None

@@ -1,0 +1,172 @@
+"""Conditions to Python: each is written as an expression that says whether it is true, or whether it is false.
+
+Where both say no, the condition is unknown. AND, OR and NOT of three values so become Python's own `and` and `or` of
+two: NOT asks its part for the other of the two, and nothing has to be combined when a message is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from legato.selectors import values
+from legato.selectors.nodes import (
+    Arithmetic,
+    Between,
+    Both,
+    Comparison,
+    Condition,
+    Either,
+    Identifier,
+    IsNull,
+    Like,
+    Literal,
+    Negative,
+    OneOf,
+    Opposite,
+    Value,
+)
+from legato.selectors.patterns import matcher_of
+
+Lookup = Callable[[str], Any]
+
+_ARITHMETIC = {"+": "plus", "-": "minus", "*": "times", "/": "divided"}
+_COMPARISONS = {"=": "equal", "<>": "unequal", "<": "less", "<=": "at_most"}
+_MIRRORED = {">": "<", ">=": "<="}
+_FUNCTIONS = ("plus", "minus", "times", "divided", "negative", "equal", "unequal", "less", "at_most")
+_EXACT_MAX = 1 << 53
+"""Whole numbers up to here are the same as doubles."""
+
+
+def compile_condition(condition: Condition) -> Callable[[Lookup], bool]:
+    """A function of a lookup of identifiers that says whether the condition is true."""
+    writer = _Writer()
+    expression = writer.true(condition)
+    source = f"def matches(lookup):\n    return {expression}\n"
+    exec(compile(source, "<selector>", "exec"), writer.names)
+    matches: Callable[[Lookup], bool] = writer.names["matches"]
+    return matches
+
+
+class _Writer:
+    """Writes expressions; what they refer to is in `names`."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Any] = {name: getattr(values, name) for name in _FUNCTIONS}
+
+    def true(self, node: Condition) -> str:
+        match node:
+            case Both(parts=parts):
+                return self._joined(" and ", map(self.true, parts))
+            case Either(parts=parts):
+                return self._joined(" or ", map(self.true, parts))
+            case Opposite(part=part):
+                return self.false(part)
+            case Literal(value=value):
+                return repr(value is True)
+            case Identifier():
+                return f"{self._value(node)} is True"
+            case Comparison():
+                return self._plain_comparison(node) or f"{self._comparison(node)} is True"
+            case Between():
+                return self.true(_as_comparisons(node))
+            case IsNull(identifier=identifier, negated=negated):
+                return f"{self._value(identifier)} is {'not ' if negated else ''}None"
+            case OneOf() | Like():
+                return f"{self._text_test(node)} is True"
+
+    def false(self, node: Condition) -> str:
+        match node:
+            case Both(parts=parts):
+                return self._joined(" or ", map(self.false, parts))
+            case Either(parts=parts):
+                return self._joined(" and ", map(self.false, parts))
+            case Opposite(part=part):
+                return self.true(part)
+            case Literal(value=value):
+                return repr(value is False)
+            case Identifier():
+                return f"{self._value(node)} is False"
+            case Comparison():
+                return f"{self._comparison(node)} is False"
+            case Between():
+                return self.false(_as_comparisons(node))
+            case IsNull(identifier=identifier, negated=negated):
+                return f"{self._value(identifier)} is {'' if negated else 'not '}None"
+            case OneOf() | Like():
+                return f"{self._text_test(node)} is False"
+
+    def _joined(self, word: str, parts: Any) -> str:
+        return "(" + word.join(parts) + ")"
+
+    def _value(self, node: Value) -> str:
+        match node:
+            case Literal(value=value):
+                return self._constant(value)
+            case Identifier(name=name):
+                return f"lookup({name!r})"
+            case Negative(operand=operand):
+                return f"negative({self._value(operand)})"
+            case Arithmetic(operator=operator, left=left, right=right):
+                return f"{_ARITHMETIC[operator]}({self._value(left)}, {self._value(right)})"
+
+    def _constant(self, value: Any) -> str:
+        name = f"c{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def _comparison(self, node: Comparison) -> str:
+        left, right, operator = self._value(node.left), self._value(node.right), node.operator
+        if operator in _MIRRORED:
+            left, right, operator = right, left, _MIRRORED[operator]
+        return f"{_COMPARISONS[operator]}({left}, {right})"
+
+    def _plain_comparison(self, node: Comparison) -> str:
+        """The most usual comparisons of an identifier and a literal without a call; empty for others."""
+        if not isinstance(node.left, Identifier) or not isinstance(node.right, Literal):
+            return ""
+        literal = node.right.value
+        value = self._value(node.left)
+        if type(literal) is str and node.operator == "=":
+            return f"{value} == {literal!r}"
+        if type(literal) is not int or abs(literal) > _EXACT_MAX or node.operator == "<>":
+            return ""
+        operator = "==" if node.operator == "=" else node.operator
+        return f"((v := {value}).__class__ is int or v.__class__ is float) and v {operator} {literal}"
+
+    def _text_test(self, node: OneOf | Like) -> str:
+        if isinstance(node, Like):
+            test = self._constant(_like(node))
+        else:
+            test = self._constant(_one_of(node))
+        return f"{test}({self._value(node.identifier)})"
+
+
+def _as_comparisons(node: Between) -> Condition:
+    """BETWEEN is short for two comparisons (Jakarta Messaging 3.8.1.2)."""
+    value, low, high, at = node.value, node.low, node.high, node.at
+    if node.negated:
+        return Either((Comparison("<", value, low, at), Comparison(">", value, high, at)), at)
+    return Both((Comparison(">=", value, low, at), Comparison("<=", value, high, at)), at)
+
+
+def _one_of(node: OneOf) -> Callable[[Any], bool | None]:
+    strings, negated = frozenset(node.strings), node.negated
+
+    def test(value: Any) -> bool | None:
+        if value.__class__ is not str:
+            return None if value is None else False
+        return (value in strings) is not negated
+
+    return test
+
+
+def _like(node: Like) -> Callable[[Any], bool | None]:
+    matches, negated = matcher_of(node.pattern, node.escape), node.negated
+
+    def test(value: Any) -> bool | None:
+        if value.__class__ is not str:
+            return None if value is None else False
+        return bool(matches(value)) is not negated
+
+    return test
