@@ -11,6 +11,7 @@ from pathlib import Path
 JAVA = Path(__file__).parent / "java"
 TARGET = JAVA / "target"
 OWN_JAR = TARGET / "legato-interop-1-joram.jar"
+JVM_OPTIONS = ("-Xmx1g", "-XX:+ExitOnOutOfMemoryError", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 POM_NAMESPACE = {"pom": "http://maven.apache.org/POM/4.0.0"}
 
 
@@ -23,7 +24,7 @@ class Build:
     def command(self, main: str, *arguments: str, first: Sequence[Path] = (), options: Sequence[str] = ()) -> list[str]:
         """A command line that runs a main class; `first` goes in front of the classpath."""
         entries = [*map(str, first), *self.classpath]
-        return ["java", "-Xmx512m", *options, "-cp", ":".join(entries), main, *arguments]
+        return ["java", *JVM_OPTIONS, *options, "-cp", ":".join(entries), main, *arguments]
 
     def find(self, artifact: str) -> Path:
         """The jar of a dependency."""

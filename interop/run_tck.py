@@ -16,6 +16,7 @@ from interop.suite import RUNNER, list_tests, run_tests
 from interop.upstream import TCK
 
 TIMEOUT_MS = 40_000
+SILENCE_MAX_S = 80.0
 RECEIVE_WAIT_MS = 4_000
 """The TCK's `jms_timeout`: how long its tests wait for a message, also for one that must not come."""
 DEFAULT_PREFETCH = 1000
@@ -77,7 +78,9 @@ def main() -> int:
             first=[Path(directory)],
             options=[f"-D{key}={value}" for key, value in properties.items()],
         )
-        outcomes = run_tests(command, tests, TARGET / f"{name}-tests.log", lambda: served.alive)
+        outcomes = run_tests(
+            command, tests, TARGET / f"{name}-tests.log", silence_max_s=SILENCE_MAX_S, alive=lambda: served.alive
+        )
     versions = {"jms-tck": pom_version("tck"), "qpid-jms-client": pom_version("qpid-jms")}
     report = Report(name, outcomes, time.monotonic() - started, versions, TCK)
     if not options.only:

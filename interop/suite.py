@@ -1,11 +1,14 @@
-"""Runs the JUnit tests of a jar, one JVM at a time, and carries on after a test that hung."""
+"""Runs the JUnit tests of a jar, a JVM for each class, and carries on after a test that hung."""
 
 from __future__ import annotations
 
+import itertools
 import subprocess
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from interop.maven import Build
 from interop.outcomes import FAILED, PASSED, Outcome
@@ -35,8 +38,8 @@ class Progress:
     running: str = ""
     hung: str = ""
 
-    def take(self, line: str) -> Outcome | None:
-        """Read one line of the runner; returns the outcome of a test that ended."""
+    def take(self, line: str) -> None:
+        """Read one line of the runner."""
         kind, *fields = line.rstrip("\n").split("\t")
         if kind == "start":
             self.running = fields[0]
@@ -44,23 +47,20 @@ class Progress:
             self.hung = fields[0]
         elif kind == "end":
             identifier, outcome, milliseconds, reason = fields
-            return self._ended(identifier, outcome, int(milliseconds), reason)
-        return None
+            self._ended(identifier, outcome, int(milliseconds), reason)
 
-    def interrupted(self, reason: str) -> Outcome | None:
+    def interrupted(self, reason: str) -> None:
         """The JVM is gone: what ran in it has failed."""
         if self.running in self.left:
-            return self._ended(self.running, FAILED, 0, f"hung at {self.hung}" if self.hung else reason)
-        return None
+            self._ended(self.running, FAILED, 0, f"hung at {self.hung}" if self.hung else reason)
+        self.hung = ""
 
-    def _ended(self, identifier: str, outcome: str, milliseconds: int, reason: str) -> Outcome | None:
+    def _ended(self, identifier: str, outcome: str, milliseconds: int, reason: str) -> None:
         test = self.left.pop(identifier, None)
         # A class that could not be set up has an identifier of its own, and its tests never start.
-        ended = Outcome(test.name if test else identifier, outcome, milliseconds, reason)
         if test or outcome != PASSED:
-            self.outcomes.append(ended)
+            self.outcomes.append(Outcome(test.name if test else identifier, outcome, milliseconds, reason))
         self.running = ""
-        return ended if test or outcome != PASSED else None
 
 
 def listed(lines: Iterable[str]) -> list[Test]:
@@ -84,43 +84,63 @@ def list_tests(build: Build, jar: Path, class_pattern: str, only: Sequence[str] 
 
 
 def run_tests(
-    command: Sequence[str], tests: Sequence[Test], log: Path, alive: Callable[[], bool] = lambda: True
+    command: Sequence[str],
+    tests: Sequence[Test],
+    log: Path,
+    *,
+    silence_max_s: float,
+    alive: Callable[[], bool] = lambda: True,
 ) -> list[Outcome]:
     """Run tests, and show how far they are.
 
+    Each class has a JVM of its own, so that connections that a failed test left open take no messages from the next.
+
     Args:
-        command: runs `SuiteRunner run`; it is started again for what is left after a test that hung.
+        command: runs `SuiteRunner run`; it is started again for what is left of a class after a test that hung.
         tests: what to run.
         log: file that gets what the tests print.
+        silence_max_s: how long a JVM may report nothing, in seconds, before it is killed.
         alive: whether the broker still runs; without it the rest fails at once.
     """
-    progress = Progress({test.identifier: test for test in tests})
+    outcomes: list[Outcome] = []
     with log.open("w") as errors:
-        while progress.left and alive():
-            before = len(progress.left)
-            process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace"
-            )
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write("".join(f"{identifier}\n" for identifier in progress.left))
-            process.stdin.close()
-            for line in process.stdout:
-                _tell(progress, progress.take(line), len(tests))
-            code = process.wait()
-            _tell(progress, progress.interrupted(f"the JVM ended with code {code}"), len(tests))
-            if len(progress.left) == before:
-                break
-    for test in progress.left.values():
-        progress.outcomes.append(Outcome(test.name, FAILED, 0, "never ran" if alive() else "the broker had ended"))
-    return progress.outcomes
+        for _, group in itertools.groupby(tests, key=lambda test: test.class_name):
+            progress = Progress({test.identifier: test for test in group})
+            while progress.left and alive() and _run_jvm(command, progress, errors, silence_max_s):
+                pass
+            reason = "never ran" if alive() else "the broker had ended"
+            outcomes += progress.outcomes
+            outcomes += [Outcome(test.name, FAILED, 0, reason) for test in progress.left.values()]
+            _tell(outcomes, len(progress.outcomes) + len(progress.left), len(tests))
+    return outcomes
 
 
-def _tell(progress: Progress, ended: Outcome | None, total: int) -> None:
-    if ended is None:
-        return
-    done = total - len(progress.left)
-    if ended.outcome != PASSED:
-        print(f"[{done}/{total}] {ended.outcome} {ended.test} ({ended.milliseconds} ms)", flush=True)
-    elif done % 50 == 0:
-        print(f"[{done}/{total}]", flush=True)
+def _run_jvm(command: Sequence[str], progress: Progress, errors: IO[str], silence_max_s: float) -> bool:
+    """Run what is left of a class; returns whether that got anywhere."""
+    before = len(progress.left)
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace"
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("".join(f"{identifier}\n" for identifier in progress.left))
+    process.stdin.close()
+    watchdog = threading.Timer(silence_max_s, process.kill)
+    watchdog.start()
+    for line in process.stdout:
+        watchdog.cancel()
+        watchdog = threading.Timer(silence_max_s, process.kill)
+        watchdog.start()
+        progress.take(line)
+    code = process.wait()
+    watchdog.cancel()
+    process.stdout.close()
+    progress.interrupted(f"the JVM ended with code {code}")
+    return len(progress.left) < before
+
+
+def _tell(outcomes: Sequence[Outcome], of_class: int, total: int) -> None:
+    latest = outcomes[len(outcomes) - of_class :]
+    failed = [each.test.partition(".")[2] for each in latest if each.outcome == FAILED]
+    name = latest[0].test.partition(".")[0]
+    print(f"[{len(outcomes)}/{total}] {name}: {of_class - len(failed)} of {of_class}", *failed, flush=True)
