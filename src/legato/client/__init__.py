@@ -11,15 +11,26 @@ with ConnectionFactory("amqp://one:5672,two:5672").create_connection() as connec
     print(message.text)
 """
 
+from legato.amqp.types import Byte, Char, Float, Int, Short
 from legato.client.browser import QueueBrowser
 from legato.client.connection import Connection, ConnectionFactory, ExceptionListener, FailoverListener
 from legato.client.consumer import MessageConsumer, MessageListener
 from legato.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from legato.client.failover import FailoverEvent
-from legato.client.messages import BytesMessage, DeliveryMode, Message, TextMessage
+from legato.client.java_object import JavaObject
+from legato.client.messages import (
+    BytesMessage,
+    DeliveryMode,
+    MapMessage,
+    Message,
+    ObjectMessage,
+    StreamMessage,
+    TextMessage,
+)
 from legato.client.producer import CompletionListener, MessageProducer
 from legato.client.session import Session
 from legato.client.session_state import AcknowledgeMode
+from legato.client.values import Long
 from legato.errors import (
     ConfigError,
     IllegalStateError,
@@ -43,7 +54,9 @@ AckMode = AcknowledgeMode
 __all__ = [
     "AckMode",
     "AcknowledgeMode",
+    "Byte",
     "BytesMessage",
+    "Char",
     "CompletionListener",
     "ConfigError",
     "Connection",
@@ -53,12 +66,17 @@ __all__ = [
     "ExceptionListener",
     "FailoverEvent",
     "FailoverListener",
+    "Float",
     "IllegalStateError",
+    "Int",
     "InvalidClientIDError",
     "InvalidDestinationError",
     "InvalidSelectorError",
     "JMSError",
     "JMSSecurityError",
+    "JavaObject",
+    "Long",
+    "MapMessage",
     "Message",
     "MessageConsumer",
     "MessageEOFError",
@@ -67,11 +85,14 @@ __all__ = [
     "MessageNotReadableError",
     "MessageNotWriteableError",
     "MessageProducer",
+    "ObjectMessage",
     "Queue",
     "QueueBrowser",
     "ResourceAllocationError",
     "Session",
+    "Short",
     "SpaceLostError",
+    "StreamMessage",
     "TemporaryQueue",
     "TemporaryTopic",
     "TextMessage",

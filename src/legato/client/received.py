@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, ClassVar
-from uuid import UUID
 
 from legato.amqp.codec import decode_value, skip_value
 from legato.amqp.header import (
@@ -21,20 +20,49 @@ from legato.amqp.header import (
 )
 from legato.amqp.message import decode_message
 from legato.amqp.names import REDELIVERED
+from legato.amqp.types import Int
+from legato.client.content_types import charset_of
 from legato.client.destinations import Destination, destination_of
-from legato.client.messages import BytesMessage, DeliveryMode, Message, TextMessage
+from legato.client.java_object import CONTENT_TYPE as JAVA_OBJECT
+from legato.client.java_object import JavaObject
+from legato.client.message_ids import correlation_id_of, message_id_text
+from legato.client.messages import (
+    BytesMessage,
+    DeliveryMode,
+    MapMessage,
+    Message,
+    ObjectMessage,
+    StreamMessage,
+    TextMessage,
+)
+from legato.client.properties import DELIVERY_COUNT, GROUP_ID, GROUP_SEQUENCE, USER_ID
 from legato.errors import MessageFormatError, ProtocolError
 
 MESSAGE_TYPE = "x-opt-jms-msg-type"
 DESTINATION_KIND = "x-opt-jms-dest"
 REPLY_TO_KIND = "x-opt-jms-reply-to"
-TYPE_NUMBERS: dict[type[Message], int] = {Message: 0, BytesMessage: 3, TextMessage: 5}
+DELIVERY_TIME = "x-opt-delivery-time"
+TYPE_NUMBERS: dict[type[Message], int] = {
+    Message: 0,
+    ObjectMessage: 1,
+    MapMessage: 2,
+    BytesMessage: 3,
+    StreamMessage: 4,
+    TextMessage: 5,
+}
 
 _CLASSES = {number: kind for kind, number in TYPE_NUMBERS.items()}
 _SHORT_PROPERTIES = b"\x00\x53\x73\xc0"
 _NULL_BODY = b"\x00\x53\x77\x40"
+_TEXT_OR_NULL = (0x40, 0xA1, 0xB1)
+_BINARY = (0xA0, 0xB0)
 _UNDECODABLE = (ProtocolError, ValueError, TypeError, AttributeError, IndexError, OverflowError)
 _PREFIX_MAX_BYTES = 1024
+_OCTETS = "application/octet-stream"
+_CONTENT_TYPE_FIELD = 6
+_LEGACY = {DESTINATION_KIND: "x-opt-to-type", REPLY_TO_KIND: "x-opt-reply-type"}
+"""Annotations of older clients: `queue` or `topic`, perhaps with `temporary`."""
+_EMPTY: dict[type[Message], Any] = {BytesMessage: b"", MapMessage: {}, StreamMessage: []}
 
 
 def read_message(data: bytes, queue: Destination, acknowledge: Callable[[Message], None]) -> Message:
@@ -118,29 +146,40 @@ class Received:
             return None
         annotations = decode_value(self._data, place[0])[0]
         number = annotations.get(MESSAGE_TYPE) if isinstance(annotations, dict) else None
-        return _CLASSES.get(number, Message) if isinstance(number, int) else None
+        return _CLASSES.get(number) if isinstance(number, int) else None
 
     def _guess(self) -> type[Message]:
-        """The class for a message of a client that knows nothing of JMS."""
-        if self._body_section == DATA:
-            return BytesMessage
+        """The class for a message of a client that knows nothing of JMS, as Apache Qpid JMS chooses it."""
         if self._body_section == VALUE:
-            constructor = self._data[self._body_at + 3]
-            if constructor in (0xA1, 0xB1):
+            constructor = self._data[section_at(self._data, self._body_at)[1]]
+            if constructor in _TEXT_OR_NULL:
                 return TextMessage
-            if constructor in (0xA0, 0xB0):
-                return BytesMessage
-        return Message
+            return BytesMessage if constructor in _BINARY else ObjectMessage
+        if self._body_section == SEQUENCE:
+            return ObjectMessage
+        content_type = self._content_type()
+        if content_type is None or content_type == _OCTETS:
+            return BytesMessage
+        if content_type == JAVA_OBJECT:
+            return ObjectMessage
+        if charset_of(content_type) is not None:
+            return TextMessage
+        return BytesMessage if self._body_section == DATA else Message
+
+    def _content_type(self) -> str | None:
+        fields = self._section(PROPERTIES, list)
+        content_type = fields[_CONTENT_TYPE_FIELD] if len(fields) > _CONTENT_TYPE_FIELD else None
+        return content_type if isinstance(content_type, str) else None
 
     def body_sections(self) -> bytes:
         """The body as it came, to be sent on."""
         return self._data[self._body_at :] or _NULL_BODY
 
     def body(self) -> Any:
-        """The body's value: what `Message.body` shows.
+        """The body's value, of the type that the message's class has.
 
         Raises:
-            MessageFormatError: its bytes cannot be decoded.
+            MessageFormatError: its bytes cannot be decoded, or are not of that type.
         """
         try:
             return self._decode_body()
@@ -170,11 +209,34 @@ class Received:
             if end == len(data) and constructor in (0xA0, 0xB0):
                 return data[begin:]
         value = self._value()
-        if kind is TextMessage and isinstance(value, bytes):
-            return value.decode("utf-8", "replace")
-        if kind is BytesMessage and not isinstance(value, bytes):
-            return b"" if value is None else str(value).encode()
-        return value
+        if kind is TextMessage and isinstance(value, str):
+            return value
+        return self._fitting(value)
+
+    def _fitting(self, value: Any) -> Any:
+        """A body's value as one that the message's class has."""
+        kind = self.kind
+        if value is None:
+            return _EMPTY[kind].copy() if kind is MapMessage or kind is StreamMessage else _EMPTY.get(kind)
+        if kind is TextMessage:
+            if isinstance(value, bytes):
+                return value.decode(charset_of(self._content_type() or "text/plain") or "utf-8")
+            if isinstance(value, str):
+                return value
+        elif kind is ObjectMessage:
+            if isinstance(value, bytes) and self._body_section == DATA and self._content_type() == JAVA_OBJECT:
+                found = JavaObject(value)
+                return None if found.is_null else found
+            return value
+        elif kind is MapMessage:
+            if isinstance(value, dict):
+                return {name if type(name) is str else str(name): item for name, item in value.items()}
+        elif kind is StreamMessage:
+            if isinstance(value, list):
+                return value
+        elif kind is Message or isinstance(value, bytes):
+            return value
+        raise ProtocolError(f"a {kind.__name__} holds a {type(value).__name__}", "amqp:decode-error")
 
     def _value(self) -> Any:
         if self._body_section == VALUE and self._data[self._body_at + 1] == 0x53:
@@ -192,23 +254,26 @@ class Received:
         annotations = self._section(MESSAGE_ANNOTATIONS, dict)
         flagged = self._section(DELIVERY_ANNOTATIONS, dict).get(REDELIVERED) is True
         fields = [*self._section(PROPERTIES, list), *[None] * 13]
-        message_id, user_id, to, subject, reply_to, correlation_id = fields[:6]
+        message_id, user_id, to, subject, reply_to, correlation_id, content_type, content_encoding = fields[:8]
         expiry_ms, creation_ms, group_id, group_sequence = fields[8:12]
-        properties = {name: _plain(value) for name, value in self._section(APPLICATION_PROPERTIES, dict).items()}
+        properties = self._section(APPLICATION_PROPERTIES, dict)
         if group_id is not None:
-            properties["JMSXGroupID"] = group_id
+            properties[GROUP_ID] = group_id
         if group_sequence is not None:
-            properties["JMSXGroupSeq"] = _signed(group_sequence)
+            properties[GROUP_SEQUENCE] = _signed(group_sequence)
         if user_id is not None:
-            properties["JMSXUserID"] = user_id.decode("utf-8", "replace")
-        properties["JMSXDeliveryCount"] = header.delivery_count + 1
-        return {
-            "message_id": _id_text(message_id),
-            "correlation_id": correlation_id if isinstance(correlation_id, bytes) else _id_text(correlation_id),
-            "reply_to": None if reply_to is None else destination_of(reply_to, annotations.get(REPLY_TO_KIND)),
-            "destination": self._queue if to is None else destination_of(to, annotations.get(DESTINATION_KIND)),
-            "timestamp": int(creation_ms or 0),
-            "expiration": int(expiry_ms or (int(creation_ms) + header.ttl_ms if creation_ms and header.ttl_ms else 0)),
+            properties[USER_ID] = user_id.decode("utf-8", "replace")
+        properties[DELIVERY_COUNT] = Int(header.delivery_count + 1)
+        timestamp = int(creation_ms or 0)
+        delivery_time = annotations.get(DELIVERY_TIME)
+        values = {
+            "message_id": message_id_text(message_id),
+            "correlation_id": correlation_id_of(correlation_id),
+            "reply_to": None if reply_to is None else self._destination(reply_to, annotations, REPLY_TO_KIND),
+            "destination": self._queue if to is None else self._destination(to, annotations, DESTINATION_KIND),
+            "timestamp": timestamp,
+            "expiration": int(expiry_ms or (timestamp + header.ttl_ms if timestamp and header.ttl_ms else 0)),
+            "delivery_time": int(delivery_time) if isinstance(delivery_time, int) else timestamp,
             "delivery_mode": DeliveryMode.PERSISTENT if header.durable else DeliveryMode.NON_PERSISTENT,
             "priority": min(header.priority, 9),
             "type": subject,
@@ -216,9 +281,23 @@ class Received:
             "delivery_count": header.delivery_count + 1,
             "properties": properties,
         }
+        if content_type is not None:
+            values["content_type"] = content_type
+        if content_encoding is not None:
+            values["content_encoding"] = content_encoding
+        return values
+
+    def _destination(self, name: str, annotations: dict[str, Any], annotation: str) -> Destination:
+        kind = annotations.get(annotation)
+        if kind is None:
+            legacy = annotations.get(_LEGACY[annotation])
+            if isinstance(legacy, str):
+                kind = ("topic" in legacy) + 2 * ("temporary" in legacy)
+        return destination_of(name, self._queue.kind if kind is None else kind)
 
     def _section(self, code: int, kind: type) -> Any:
-        place = (self._places or self._scan()).get(code)
+        places = self._scan() if self._places is None else self._places
+        place = places.get(code)
         if place is None:
             return kind()
         value = decode_value(self._data, place[0])[0]
@@ -227,27 +306,6 @@ class Received:
         return value
 
 
-def _plain(value: Any) -> Any:
-    """A value without AMQP's own type."""
-    if isinstance(value, bool) or value is None:
-        return value
-    for kind in (int, float, str):
-        if isinstance(value, kind):
-            return kind(value)
-    return value
-
-
-def _signed(number: int) -> int:
+def _signed(number: int) -> Int:
     # JMSXGroupSeq is a Java int: -1, which closes a group, crosses as 0xFFFFFFFF.
-    return number - (1 << 32) if number >= 1 << 31 else int(number)
-
-
-def _id_text(value: Any) -> str | None:
-    """An id as a string, spelled as Qpid JMS does for those that are none."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, UUID):
-        return f"ID:AMQP_UUID:{value}"
-    if isinstance(value, bytes):
-        return f"ID:AMQP_BINARY:{value.hex().upper()}"
-    return f"ID:AMQP_ULONG:{int(value)}"
+    return Int(number - (1 << 32) if number >= 1 << 31 else number)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-from uuid import UUID
 
 from legato.amqp.codec import encode_binary, encode_compound, encode_string, encode_symbol, encode_uint, encode_value
 from legato.amqp.header import Header, encode_header
-from legato.amqp.types import Byte, Int, ULong
+from legato.amqp.types import Byte
 from legato.client.destinations import Destination, DestinationKind
-from legato.client.messages import BytesMessage, DeliveryMode, Message
-from legato.client.received import DESTINATION_KIND, MESSAGE_TYPE, REPLY_TO_KIND, TYPE_NUMBERS, Received
+from legato.client.message import DeliveryMode, Message
+from legato.client.message_ids import encode_id
+from legato.client.properties import GROUP_ID, GROUP_SEQUENCE, HEADER_PROPERTIES
+from legato.client.received import DELIVERY_TIME, DESTINATION_KIND, MESSAGE_TYPE, REPLY_TO_KIND, TYPE_NUMBERS
 from legato.errors import MessageFormatError
 
 _NULL = b"\x40"
 _PROPERTIES_PREFIX = b"\x00\x53\x73"
-_VALUE_PREFIX = b"\x00\x53\x77"
-_DATA_PREFIX = b"\x00\x53\x75"
+_ANNOTATIONS_PREFIX = b"\x00\x53\x72"
+_DELIVERY_TIME_KEY = encode_symbol(DELIVERY_TIME)
 _PROPERTIES_LIST = _PROPERTIES_PREFIX + b"\xc0"
-_PLAIN = frozenset(("_correlation_id", "_type", "_properties"))
+_PLAIN = frozenset(("_correlation_id", "_type", "_properties", "_content_type", "_content_encoding"))
 """Attributes that a message without further AMQP properties does not have."""
 _BYTE = [bytes((value,)) for value in range(256)]
 _CACHE_MAX = 4096
@@ -28,19 +28,39 @@ _CACHE_MAX = 4096
 class Envelope:
     """What a producer's messages to one destination have in common, encoded once."""
 
-    __slots__ = ("_annotations", "_headers", "_plain", "_plain_bytes", "_to", "destination")
+    __slots__ = (
+        "_annotation_sections",
+        "_annotations",
+        "_headers",
+        "_plain",
+        "_plain_bytes",
+        "_to",
+        "_user_id",
+        "destination",
+    )
 
-    def __init__(self, destination: Destination) -> None:
+    def __init__(self, destination: Destination, user_id: str | None = None) -> None:
+        """Encode what stays the same.
+
+        Args:
+            user_id: who sends, if the message is to say so (JMSXUserID).
+        """
         self.destination = destination
         self._to = encode_string(destination.name)
-        self._plain = _NULL + self._to + _NULL * 6 + b"\x83"
+        self._user_id = _NULL if user_id is None else encode_binary(user_id.encode())
+        self._plain = self._user_id + self._to + _NULL * 6 + b"\x83"
         """What lies between message id and timestamp if no other property is set."""
         self._plain_bytes = 1 + 2 + len(self._plain) + 8
-        self._annotations: dict[tuple[type[Message], DestinationKind | None], bytes] = {}
+        self._annotations: dict[tuple[type[Message], DestinationKind | None], list[bytes]] = {}
+        self._annotation_sections: dict[tuple[type[Message], DestinationKind | None], bytes] = {}
         self._headers: dict[tuple[int, int, int], bytes] = {}
 
-    def encode(self, message: Message, ttl_ms: int) -> bytes:
-        """Encode a message whose headers are set.
+    def encode(self, message: Message, ttl_ms: int, delivery_time_ms: int = 0) -> bytes:
+        """Encode a message whose headers are set; an id of None and a timestamp of 0 are left out.
+
+        Args:
+            ttl_ms: milliseconds until it expires, 0 for never.
+            delivery_time_ms: not to be delivered before, in milliseconds since 1970; 0 for at once.
 
         Raises:
             MessageFormatError: a header or property is of a type that cannot be sent.
@@ -50,14 +70,15 @@ class Envelope:
         values = message.__dict__
         reply_to = values.get("_reply_to")
         properties = message._properties
+        source = message._source
         try:
             return b"".join(
                 (
                     self._header(values["_delivery_mode"], values["_priority"], ttl_ms),
-                    self._annotation(type(message), None if reply_to is None else reply_to.kind),
+                    self._annotation(type(message), None if reply_to is None else reply_to.kind, delivery_time_ms),
                     self._properties(values, reply_to),
                     _encode_application_properties(properties._values) if properties else b"",
-                    _encode_body(message),
+                    message._encoded_body() if source is None else source.body_sections(),
                 )
             )
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -74,9 +95,9 @@ class Envelope:
                 self._headers[key] = known
         return known
 
-    def _annotation(self, kind: type[Message], reply_kind: DestinationKind | None) -> bytes:
+    def _annotation(self, kind: type[Message], reply_kind: DestinationKind | None, delivery_time_ms: int) -> bytes:
         key = (kind, reply_kind)
-        known = self._annotations.get(key)
+        known = self._annotation_sections.get(key)
         if known is None:
             items: dict[str, Byte] = {
                 MESSAGE_TYPE: Byte(_type_number(kind)),
@@ -85,44 +106,63 @@ class Envelope:
             if reply_kind is not None:
                 items[REPLY_TO_KIND] = Byte(reply_kind)
             parts = [part for name, value in items.items() for part in (encode_symbol(name), encode_value(value))]
-            known = self._annotations[key] = b"\x00\x53\x72" + encode_compound(0xC1, parts)
+            self._annotations[key] = parts
+            known = self._annotation_sections[key] = _ANNOTATIONS_PREFIX + encode_compound(0xC1, parts)
+        if delivery_time_ms:
+            delayed = [*self._annotations[key], _DELIVERY_TIME_KEY, encode_value(delivery_time_ms)]
+            return _ANNOTATIONS_PREFIX + encode_compound(0xC1, delayed)
         return known
 
     def _properties(self, values: dict[str, Any], reply_to: Destination | None) -> bytes:
-        message_id = values["_message_id"].encode()
-        timestamp = values["_timestamp"].to_bytes(8, "big")
-        size = len(message_id) + self._plain_bytes
-        if size < 256 and reply_to is None and not values["_expiration"] and _PLAIN.isdisjoint(values):
+        message_id = values["_message_id"]
+        timestamp = values["_timestamp"]
+        if message_id and timestamp and reply_to is None and not values["_expiration"] and _PLAIN.isdisjoint(values):
             # Most messages have nothing else: the same list, put together in one step.
-            return b"".join(
-                (_PROPERTIES_LIST, _BYTE[size], b"\x0a\xa1", _BYTE[len(message_id)], message_id, self._plain, timestamp)
-            )
+            raw_id = message_id.encode()
+            size = len(raw_id) + self._plain_bytes
+            if size < 256:
+                return b"".join(
+                    (
+                        _PROPERTIES_LIST,
+                        _BYTE[size],
+                        b"\x0a\xa1",
+                        _BYTE[len(raw_id)],
+                        raw_id,
+                        self._plain,
+                        timestamp.to_bytes(8, "big"),
+                    )
+                )
         return self._all_properties(values, reply_to, message_id, timestamp)
 
     def _all_properties(
-        self, values: dict[str, Any], reply_to: Destination | None, message_id: bytes, timestamp: bytes
+        self, values: dict[str, Any], reply_to: Destination | None, message_id: str | None, timestamp: int
     ) -> bytes:
         correlation_id = values.get("_correlation_id")
-        expiration = values["_expiration"]
         kind = values.get("_type")
         application = values.get("_properties")
         group_id, group_sequence = (None, None) if application is None else _group_of(application._values)
+        content_type, content_encoding = values.get("_content_type"), values.get("_content_encoding")
         parts = [
-            encode_string(message_id.decode()),
-            _NULL,
+            _NULL if message_id is None else encode_string(message_id),
+            self._user_id,
             self._to,
             _NULL if kind is None else encode_string(kind),
             _NULL if reply_to is None else encode_string(reply_to.name),
-            _NULL if correlation_id is None else _encode_id(correlation_id),
-            _NULL,
-            _NULL,
-            b"\x83" + expiration.to_bytes(8, "big") if expiration else _NULL,
-            b"\x83" + timestamp,
+            _NULL if correlation_id is None else encode_id(correlation_id),
+            _NULL if content_type is None else encode_symbol(content_type),
+            _NULL if content_encoding is None else encode_symbol(content_encoding),
+            _encode_time(values["_expiration"]),
+            _encode_time(timestamp),
+            _NULL if group_id is None else encode_string(group_id),
+            _NULL if group_sequence is None else encode_uint(group_sequence & 0xFFFFFFFF),
         ]
-        if group_id is not None or group_sequence is not None:
-            parts.append(_NULL if group_id is None else encode_string(group_id))
-            parts.append(_NULL if group_sequence is None else encode_uint(group_sequence & 0xFFFFFFFF))
+        while parts[-1] == _NULL:
+            parts.pop()
         return _PROPERTIES_PREFIX + encode_compound(0xC0, parts)
+
+
+def _encode_time(milliseconds: int) -> bytes:
+    return b"\x83" + milliseconds.to_bytes(8, "big") if milliseconds else _NULL
 
 
 def _type_number(kind: type[Message]) -> int:
@@ -134,47 +174,13 @@ def _type_number(kind: type[Message]) -> int:
 
 
 def _group_of(properties: dict[str, Any]) -> tuple[str | None, int | None]:
-    return properties.get("JMSXGroupID"), properties.get("JMSXGroupSeq")
+    return properties.get(GROUP_ID), properties.get(GROUP_SEQUENCE)
 
 
 def _encode_application_properties(items: dict[str, Any]) -> bytes:
     parts = []
     for name, value in items.items():
-        if name.startswith("JMSX"):
-            continue
-        parts.append(encode_string(name))
-        # Java reads a small number as an int or a long, a large one only as a long.
-        if type(value) is int and -(1 << 31) <= value < 1 << 31:
-            value = Int(value)
-        parts.append(encode_value(value))
+        if name not in HEADER_PROPERTIES:
+            parts.append(encode_string(name))
+            parts.append(encode_value(value))
     return b"\x00\x53\x74" + encode_compound(0xC1, parts) if parts else b""
-
-
-def _encode_body(message: Message) -> bytes:
-    if message._body_unread and isinstance(message._source, Received):
-        return message._source.body_sections()
-    body = message._body_value
-    if isinstance(message, BytesMessage):
-        size = len(body)
-        if size < 256:
-            return b"".join((_DATA_PREFIX, b"\xa0", _BYTE[size], body))
-        return b"".join((_DATA_PREFIX, b"\xb0", size.to_bytes(4, "big"), body))
-    if type(body) is str:
-        return _VALUE_PREFIX + encode_string(body)
-    return _VALUE_PREFIX + encode_value(body)
-
-
-_ID_TYPES: dict[str, Callable[[str], Any]] = {
-    "ID:AMQP_UUID:": UUID,
-    "ID:AMQP_ULONG:": lambda text: ULong(int(text)),
-    "ID:AMQP_BINARY:": bytes.fromhex,
-}
-
-
-def _encode_id(value: str | bytes) -> bytes:
-    if isinstance(value, bytes):
-        return encode_binary(value)
-    for prefix, kind in _ID_TYPES.items():
-        if value.startswith(prefix):
-            return encode_value(kind(value.removeprefix(prefix)))
-    return encode_string(value)

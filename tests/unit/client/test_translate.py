@@ -14,7 +14,7 @@ from legato.amqp.codec import Byte, Int
 from legato.amqp.header import Header
 from legato.amqp.message import AmqpMessage, DataBody, SequenceBody, ValueBody, encode_message
 from legato.amqp.names import REDELIVERED
-from legato.client import BytesMessage, DeliveryMode, Message, Queue, TextMessage, Topic
+from legato.client import BytesMessage, DeliveryMode, Message, ObjectMessage, Queue, TextMessage, Topic
 from legato.client.received import Received, message_id_of, read_message
 from legato.client.translate import Envelope
 from legato.errors import MessageFormatError, ProtocolError
@@ -155,9 +155,9 @@ def test_a_delivery_count_or_the_annotation_flags_a_message_as_redelivered() -> 
         (ValueBody("text"), TextMessage, "text"),
         (ValueBody(b"bytes"), BytesMessage, b"bytes"),
         (DataBody(b"data"), BytesMessage, b"data"),
-        (ValueBody({"a": 1}), Message, {"a": 1}),
-        (SequenceBody([1, "two"]), Message, [1, "two"]),
-        (ValueBody(None), Message, None),
+        (ValueBody({"a": 1}), ObjectMessage, {"a": 1}),
+        (SequenceBody([1, "two"]), ObjectMessage, [1, "two"]),
+        (ValueBody(None), TextMessage, None),
     ],
 )
 def test_messages_of_clients_that_know_nothing_of_jms_are_shown_by_their_bodies(
@@ -174,14 +174,14 @@ def test_a_message_of_the_python_proton_client_is_read() -> None:
     assert isinstance(message, TextMessage)
     assert (message.text, message.message_id, message.correlation_id) == ("tea", "ID:AMQP_ULONG:5", b"\x01")
     assert (message.type, message.properties["a"]) == ("s", 1)
-    assert type(message.properties["a"]) is int
+    assert type(message.properties["a"]) is Int
 
 
-def test_a_type_that_comes_later_is_a_plain_message_with_its_value() -> None:
+def test_a_type_that_comes_later_is_shown_by_its_body() -> None:
     data = encode_message(
-        header=Header(), message_annotations={"x-opt-jms-msg-type": Byte(2)}, body=ValueBody({"a": Int(1)})
+        header=Header(), message_annotations={"x-opt-jms-msg-type": Byte(9)}, body=ValueBody({"a": Int(1)})
     )
-    assert (type(read(data)), read(data).body) == (Message, {"a": 1})
+    assert (type(read(data)), read(data).body) == (ObjectMessage, {"a": 1})
 
 
 def test_a_received_message_is_sent_on_with_its_body_as_it_came() -> None:
