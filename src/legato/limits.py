@@ -48,3 +48,5 @@ GROUPS_MAX = 65_536
 """Message groups of a queue whose receiver is remembered; beyond, the oldest without anything in flight goes."""
 SCAN_MESSAGES = 500
 """Messages looked at for a selector in one go: the others of the broker must not wait for more."""
+RETURN_TIMEOUT_S = 60
+"""Temporary queues and subscriptions of clients that were connected to a broker that died are kept so long for them."""

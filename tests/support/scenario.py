@@ -21,8 +21,10 @@ from legato.core.effects import (
 )
 from legato.core.facts import AnyFact
 from legato.core.message import Message
+from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
 from legato.errors import StoreFullError
 from legato.store.memory import MemoryStore
+from tests.support.bodies import TextBodies
 
 
 class Scenario:
@@ -31,7 +33,14 @@ class Scenario:
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.store = store or MemoryStore()
         self.now_us = 1_000_000
-        self.broker = Broker(self.store, self.store.begin_epoch("test", self.now_us))
+        self.settings: dict[str, AddressSettings] = {}
+        self.broker = Broker(
+            self.store,
+            self.store.begin_epoch("test", self.now_us),
+            bodies=TextBodies(),
+            settings=lambda address: self.settings.get(address, DEFAULT_SETTINGS),
+        )
+        self.broker.now_us = self.now_us
         self.confirmed: list[Any] = []
         self.refused: dict[Any, str] = {}
         self.discharged: list[Any] = []

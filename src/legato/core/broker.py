@@ -9,37 +9,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 from legato import limits
+from legato.core.browsing import Browsing
+from legato.core.capacity import Capacity
 from legato.core.dispatch import mark_wanted
-from legato.core.effects import Confirm, ConfirmAcknowledged, Discharged, DischargeRefused, Refuse
+from legato.core.effects import Confirm, ConfirmAcknowledged, Discharged, DischargeRefused, Refuse, Room
 from legato.core.facts import (
     DispatchMarked,
     EpochEnded,
     MessageConsumed,
     MessageDeadLettered,
-    MessagePresented,
+    MessageMoved,
+    MessagePublished,
     MessageStored,
     NumberRefused,
     QueueMarked,
     TransactionCommitted,
 )
 from legato.core.message import Message
-from legato.core.publishing import Publishing
 from legato.core.queues import Queue
 from legato.core.records import Batch
+from legato.core.refusals import FULL
 from legato.core.tick import Tick
+from legato.core.timing import Timing
 from legato.core.transactions import ROLLED_BACK, Transactions
 
-FULL = "amqp:resource-limit-exceeded"
+__all__ = ["FULL", "Broker"]
 
 
-class Broker(Transactions, Publishing):
+class Broker(Transactions, Browsing, Capacity, Timing):
     """The state machine of one epoch; see `State` for its arguments."""
 
     def take_batch(self, now_us: int) -> Batch | None:
         """What must be committed next, or None. Only one batch is out at a time."""
         if self._in_flight is not None:
             return None
+        self.now_us = now_us
         tick = self._tick
         self._gather_marks(tick)
         if not tick:
@@ -63,11 +71,13 @@ class Broker(Transactions, Publishing):
         """The batch taken last is durable: its consequences become visible."""
         tick = self._in_flight
         assert tick is not None
+        self.now_us = now_us
         self._in_flight = None
         touched: set[Queue] = set()
         confirms = tick.confirms
         for queue, seq in tick.marks:
-            queue.mark = max(queue.mark, seq)
+            lane = queue.lane(seq)
+            lane.mark = max(lane.mark, seq)
             touched.add(queue)
         for message in tick.stored:
             queue = message.queue
@@ -77,6 +87,14 @@ class Broker(Transactions, Publishing):
             if (token := message.token) is not None:
                 confirms.append(token)
                 message.token = None
+        for publication in tick.published:
+            for message in publication.copies:
+                message.queue.append(message)
+                touched.add(message.queue)
+            if publication.token is not None:
+                confirms.append(publication.token)
+        for message in tick.gone:
+            message.queue.unclaim(message.seq)
         for message in tick.returned:
             message.queue.returning -= 1
             message.queue.put_back(message)
@@ -89,11 +107,28 @@ class Broker(Transactions, Publishing):
         for producer in tick.left:
             if producer.links == 0 and self._producers.get(producer.name) is producer:
                 del self._producers[producer.name]
+        for number in tick.deleted:
+            self._by_number.pop(number, None)
         for token, transaction, _ in tick.discharges:
             self._committing.discard(transaction.id)
             effects.append(Discharged(token))
+        if self._schedule is not None:
+            self._schedule_committed(self._schedule, tick)
         for queue in touched:
-            self._dispatch(queue, now_us)
+            if queue.limited:
+                self._enforce(queue)
+            self._dispatch(queue)
+        self._announce_room(tick)
+
+    def _announce_room(self, tick: Tick) -> None:
+        """Producers that wait are told when what they wait for has left."""
+        for fact in tick.facts if self._starving else ():
+            if isinstance(fact, MessageConsumed | MessageDeadLettered | MessageMoved):
+                queue = self._by_number.get(fact.queue)
+                if isinstance(queue, Queue) and queue.starved and queue.room:
+                    queue.starved = False
+                    self._starving.discard(queue)
+                    self._effects.append(Room(queue))
 
     def failed(self, description: str) -> None:
         """The batch taken last could not be stored for lack of room: nothing of it happened.
@@ -103,69 +138,76 @@ class Broker(Transactions, Publishing):
         tick = self._in_flight
         assert tick is not None
         self._in_flight = None
-        stored = iter(tick.stored)
-        dead = iter(tick.dead)
+        newer, self._tick = self._tick, Tick()
+        retry = self._tick
         rolled_back = {
             transaction.id: (token, transaction)
             for token, transaction, commits in tick.discharges
             if commits and transaction.sends
         }
-        retry = Tick()
-        for fact in tick.facts:
-            kind = fact.__class__
-            if kind is MessageStored:
-                assert isinstance(fact, MessageStored)
-                message = next(stored)
-                message.queue.stored -= 1
-                # A dead letter that found no room goes back to where it was, below.
-                if fact.origin is None and not fact.txn:
-                    self._refuse(message, fact, retry, description)
-            elif kind is MessageConsumed or kind is TransactionCommitted:
-                assert isinstance(fact, MessageConsumed | TransactionCommitted)
-                if fact.txn not in rolled_back:
-                    retry.facts.append(fact)
-                elif isinstance(fact, MessageConsumed):
-                    self._queue_by_id(fact.queue).consumed -= 1
-            elif kind is MessageDeadLettered:
-                message = next(dead)
-                message.queue.consumed -= 1
-                retry.give_back(message)
-            elif kind is not QueueMarked:
-                retry.facts.append(fact)
+        self._undo(tick, retry, rolled_back.keys(), description)
         retry.marks = tick.marks
         retry.left = tick.left
-        retry.returned += tick.returned
+        retry.deleted = tick.deleted
+        for message in tick.returned:
+            retry.returned.append(message)
         retry.acknowledged = tick.acknowledged
         retry.confirms = tick.confirms
         retry.discharges = [d for d in tick.discharges if d[1].id not in rolled_back]
+        kept = {id(message) for message in retry.returned}
+        retry.gone = [message for message in tick.gone if id(message) not in kept]
         for token, transaction in rolled_back.values():
             self._committing.discard(transaction.id)
-            self._give_up(transaction, "failed", retry)
+            self._give_up(transaction, "failed")
             self._effects.append(DischargeRefused(token, FULL, description))
-        newer, self._tick = self._tick, retry
         for asked in [d for d in newer.discharges if d[1].id in rolled_back]:
             newer.discharges.remove(asked)
             self._effects.append(DischargeRefused(asked[0], ROLLED_BACK, description))
-        self._tick.append(newer)
+        retry.append(newer)
 
-    def _queue_by_id(self, number: int) -> Queue:
-        return next(queue for queue in self.queues.values() if queue.id == number)
+    def _undo(self, tick: Tick, retry: Tick, rolled_back: Collection[bytes], description: str) -> None:
+        """Take back what the facts of a failed tick announced, fact by fact; the rest is to be tried again."""
+        stored, published, moved = iter(tick.stored), iter(tick.published), iter(tick.moved)
+        for fact in tick.facts:
+            match fact:
+                case MessageStored():
+                    message = next(stored)
+                    _undo_copy(message)
+                    # What was moved and found no room goes back to where it was, below.
+                    if fact.origin is None and not fact.txn:
+                        self._refuse(message.token, fact, description)
+                case MessagePublished():
+                    publication = next(published)
+                    for message in publication.copies:
+                        _undo_copy(message)
+                    if fact.origin is None and not fact.txn:
+                        self._refuse(publication.token, fact, description)
+                case MessageConsumed(txn=txn) if txn in rolled_back:
+                    queue = self._by_number[fact.queue]
+                    assert isinstance(queue, Queue)
+                    queue.consumed -= 1
+                case TransactionCommitted(txn=txn) if txn in rolled_back:
+                    pass
+                case MessageDeadLettered(dead_queue=to) | MessageMoved(to_queue=to) if to:
+                    message = next(moved)
+                    message.queue.consumed -= 1
+                    message.queue.bytes += message.size
+                    if message.queue.is_schedule:
+                        self._scheduled.releasing = False
+                    else:
+                        retry.give_back(message)
+                case QueueMarked():
+                    pass
+                case _:
+                    retry.facts.append(fact)
 
-    def _refuse(self, message: Message, fact: MessageStored, retry: Tick, description: str) -> None:
+    def _refuse(self, token: Any, fact: MessageStored | MessagePublished, description: str) -> None:
         if fact.producer:
             producer = next((p for p in self._producers.values() if p.id == fact.producer), None)
             if producer is not None:
                 producer.refuse(fact.number)
-            retry.facts.append(NumberRefused(fact.producer, fact.number))
-        self._effects.append(Refuse(message.token, FULL, description))
-
-    def tick(self) -> None:
-        """Time passed: record presentations that outlived a whole period (most messages are settled before), and
-        the high-water marks of queues that moved."""
-        for message in self._presented_before:
-            if message.presented and message.consumer is not None:
-                self._tick.facts.append(MessagePresented(message.queue.id, message.seq, message.consumer.id))
-        self._presented_before, self._presented = self._presented, []
+            self._tick.facts.append(NumberRefused(fact.producer, fact.number))
+        self._effects.append(Refuse(token, FULL, description))
 
     def mark_queues(self) -> None:
         """Record the high-water marks of the queues that moved since the last time."""
@@ -173,7 +215,7 @@ class Broker(Transactions, Publishing):
             marks = (queue.stored, queue.consumed)
             if queue.recorded != marks:
                 queue.recorded = marks
-                self._tick.facts.append(QueueMarked(queue.id, queue.last_seq, queue.stored, queue.consumed))
+                self._tick.facts.append(QueueMarked(queue.id, queue.main.last_seq, queue.stored, queue.consumed))
 
     def end(self, reason: str) -> None:
         """The broker stops cleanly; what follows is refused by the shell."""
@@ -186,12 +228,22 @@ class Broker(Transactions, Publishing):
         """Raise dispatch marks for what consumers may be given once this tick is durable."""
         queues = self._unmarked
         queues.update(message.queue for message in tick.stored)
+        for publication in tick.published:
+            queues.update(message.queue for message in publication.copies)
         consumed_from = self._consumed_from
         for queue in queues | consumed_from:
-            wanted = mark_wanted(queue, ahead=queue in consumed_from)
-            if wanted > queue.mark_pending:
-                queue.mark_pending = wanted
-                tick.facts.append(DispatchMarked(queue.id, wanted))
-                tick.marks.append((queue, wanted))
+            if queue.deleted or not queue.consumers:
+                continue
+            for lane in queue.order:
+                wanted = mark_wanted(lane, ahead=queue in consumed_from)
+                if wanted > lane.mark_pending:
+                    lane.mark_pending = wanted
+                    tick.facts.append(DispatchMarked(queue.id, wanted))
+                    tick.marks.append((queue, wanted))
         self._unmarked = set()
         self._consumed_from = set()
+
+
+def _undo_copy(message: Message) -> None:
+    message.queue.stored -= 1
+    message.queue.bytes -= message.size

@@ -3,13 +3,49 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from legato import limits
 
 if TYPE_CHECKING:
+    from legato.core.lanes import Lane
     from legato.core.message import Message
     from legato.core.queues import Queue
+
+Matcher = Callable[[bytes], bool]
+"""Says of a message's bytes whether a selector matches."""
+
+
+class Cursor:
+    """How far a consumer looked through a lane, and what came back that it may want."""
+
+    __slots__ = ("_again", "_offered", "seen")
+
+    def __init__(self, lane: Lane) -> None:
+        self.seen = lane.start
+        waiting = {message.seq: message for message in lane.returned if message.waiting}
+        self._again = list(waiting.values())
+        self._offered = set(waiting)
+        heapify(self._again)
+
+    def offer(self, message: Message) -> None:
+        """A message came back."""
+        if message.seq not in self._offered:
+            self._offered.add(message.seq)
+            heappush(self._again, message)
+
+    def head(self) -> Message | None:
+        """The first message that came back and still waits."""
+        again = self._again
+        while again and not again[0].waiting:
+            self.drop()
+        return again[0] if again else None
+
+    def drop(self) -> None:
+        """`head` is not for this consumer, or not any more."""
+        self._offered.discard(heappop(self._again).seq)
 
 
 class Consumer:
@@ -23,10 +59,14 @@ class Consumer:
         "blocked",
         "container",
         "credit",
+        "cursors",
         "draining",
         "first",
+        "held_until_us",
         "id",
+        "matches",
         "port",
+        "priority",
         "queue",
         "reports_presented",
         "unsent_bytes",
@@ -34,39 +74,73 @@ class Consumer:
         "window",
     )
 
-    def __init__(self, number: int, queue: Queue, port: Any, container: str, reports_presented: bool) -> None:
+    def __init__(
+        self,
+        number: int,
+        queue: Queue,
+        port: Any,
+        container: str,
+        reports_presented: bool,
+        matches: Matcher | None = None,
+        priority: int = 0,
+    ) -> None:
         self.id = number
         self.queue = queue
         self.port = port
         self.container = container
         self.reports_presented = reports_presented
+        self.matches = matches
+        self.priority = priority
         self.credit = 0
         self.window = 0
         """The most credit it ever gave: what it will give again as it acknowledges."""
         self.draining = False
         self.blocked = False
+        self.held_until_us = 0
+        """It gets nothing before: a message that it gave back waits for its redelivery to it."""
         self.unsent_bytes = 0
         """Given since its socket was last known to take more."""
         self.unsettled: dict[int, Message] = {}
         self.first: deque[Message] = deque()
-        """Messages its application already holds (names.HELD): they come before all others."""
+        """Messages that are its own already (names.HELD, or given back for redelivery): they come before all others."""
+        self.cursors: dict[int, Cursor] = {}
+        """By the lane's number, while the queue selects."""
 
     @property
     def ready(self) -> bool:
         """Whether it can be given a message now."""
-        return self.credit > 0 and not self.blocked and self.unsent_bytes < limits.DELIVERY_BYTES_IN_ONE_GO
+        return (
+            self.credit > 0
+            and not self.blocked
+            and self.unsent_bytes < limits.DELIVERY_BYTES_IN_ONE_GO
+            and not self.held_until_us
+        )
+
+    def cursor(self, lane: Lane) -> Cursor:
+        """Where it is in a lane."""
+        found = self.cursors.get(lane.number)
+        if found is None:
+            found = self.cursors[lane.number] = Cursor(lane)
+        return found
 
 
 class Browser:
     """Looks at the messages that wait when it comes, without consuming (Jakarta Messaging 6.1.8: a snapshot)."""
 
-    __slots__ = ("after", "blocked", "credit", "draining", "port", "queue", "until")
+    __slots__ = ("after", "blocked", "credit", "draining", "matches", "port", "queue", "until")
 
-    def __init__(self, queue: Queue, port: Any) -> None:
+    def __init__(self, queue: Queue, port: Any, matches: Matcher | None = None) -> None:
         self.queue = queue
         self.port = port
-        self.after = 0
-        self.until = queue.visible_seq
+        self.matches = matches
+        self.after = {lane.number: lane.start for lane in queue.order}
+        self.until = {lane.number: lane.visible_seq for lane in queue.order}
+        """What waits when it comes, by lane, highest priority first."""
         self.credit = 0
         self.draining = False
         self.blocked = False
+
+    @property
+    def unfinished(self) -> int | None:
+        """The number of the first lane in which there is more to see."""
+        return next((number for number, until in self.until.items() if self.after[number] < until), None)

@@ -1,19 +1,18 @@
-"""Commands of those who receive: attaching, credit, looking on, and going away."""
+"""Commands of those who receive: attaching, credit, and going away; and what becomes of what they had."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from legato.core.consumers import Browser, Consumer
-from legato.core.dispatch import dispatch, show
-from legato.core.facts import ConsumerAttached, MessageReturned
+from legato.core.consumers import Consumer, Matcher
+from legato.core.facts import ConsumerAttached, Kind
 from legato.core.message import Message
 from legato.core.queues import Queue
-from legato.core.state import State
+from legato.core.redelivering import Redelivering
 
 
-class Consuming(State):
+class Consuming(Redelivering):
     """Receiving messages."""
 
     def attach(
@@ -24,16 +23,20 @@ class Consuming(State):
         *,
         reports_presented: bool = False,
         held: Sequence[int] = (),
+        matches: Matcher | None = None,
+        priority: int = 0,
     ) -> tuple[Consumer, list[int]]:
         """A consumer begins to receive; it gets nothing before it has credit.
 
         Args:
             held: sequence numbers its application still holds (names.HELD): those that are still here come first.
+            matches: which messages it wants, if not all.
+            priority: as long as one of a higher priority has credit, others get nothing.
 
         Returns:
             The consumer, and those of `held` that another receiver has or had.
         """
-        consumer = Consumer(self._next_consumer, queue, port, container, reports_presented)
+        consumer = Consumer(self._next_consumer, queue, port, container, reports_presented, matches, priority)
         self._next_consumer += 1
         self._tick.facts.append(ConsumerAttached(consumer.id, queue.id, container))
         elsewhere = []
@@ -44,6 +47,7 @@ class Consuming(State):
             elif queue.holder(seq) is not None or queue.taken_again.get(seq, container) != container:
                 elsewhere.append(seq)
         queue.consumers.append(consumer)
+        self._review(queue)
         return consumer, elsewhere
 
     def _claim(self, queue: Queue, seqs: set[int]) -> dict[int, Message]:
@@ -51,13 +55,17 @@ class Consuming(State):
         for tick in (self._tick, self._in_flight):
             if tick is not None and seqs:
                 claimed |= tick.keep(queue, seqs)
+        seqs = {seq for seq in seqs if seq >> 56 in queue.lanes}
         return claimed | queue.claim(seqs - claimed.keys(), self._archive)
 
-    def detach(self, consumer: Consumer, *, clean: bool, keep: Sequence[int] = ()) -> None:
+    def detach(self, consumer: Consumer, *, clean: bool, keep: Sequence[int] = (), moving: bool = False) -> None:
         """A consumer stops receiving; what it had in flight returns to its place.
 
         A message counts as a failed delivery if it was presented. If the end was not `clean` the others may have
         been seen too, and are flagged. Those in `keep` are still held by its application: they are not counted.
+
+        Args:
+            moving: the same client attaches again at once: a subscription that lives with its consumers stays.
         """
         queue = consumer.queue
         if consumer not in queue.consumers:
@@ -66,11 +74,14 @@ class Consuming(State):
         if consumer in queue.ring:
             queue.ring.remove(consumer)
         consumer.credit = 0
-        for message in consumer.unsettled.values():
+        consumer.cursors.clear()
+        if queue.groups.release(consumer):
+            self._rewind(queue)
+        for message in list(consumer.unsettled.values()):
             message.consumer = None
             if message.presented and message.seq not in keep:
                 message.presented = False
-                self._count(message, consumer, "disconnect")
+                self._fail(message, consumer, "disconnect")
             else:
                 message.presented = False
                 message.flagged = message.flagged or not clean
@@ -82,65 +93,33 @@ class Consuming(State):
         consumer.first.clear()
         if not queue.consumers:
             queue.unload()
+            if queue.temporary and queue.kind == Kind.SUBSCRIPTION and not moving:
+                self._delete(queue)
+                return
+        self._review(queue)
         self._returned_to.add(queue)
 
     def flow(self, consumer: Consumer, credit: int, draining: bool, now_us: int) -> None:
         """The consumer's credit is now `credit`."""
+        self.now_us = now_us
         consumer.credit = credit
         consumer.window = max(consumer.window, credit)
         consumer.draining = draining
         self._refresh(consumer)
-        self._dispatch(consumer.queue, now_us)
+        self._dispatch(consumer.queue)
 
     def block(self, consumer: Consumer, blocked: bool, now_us: int) -> None:
         """The consumer's connection cannot take more bytes now, or can again."""
+        self.now_us = now_us
         consumer.blocked = blocked
         self._refresh(consumer)
         if not blocked:
-            self._dispatch(consumer.queue, now_us)
+            self._dispatch(consumer.queue)
 
     def resume(self, consumer: Consumer, now_us: int) -> None:
         """The consumer's socket took what it was given."""
         if consumer.unsent_bytes:
+            self.now_us = now_us
             consumer.unsent_bytes = 0
             self._refresh(consumer)
-            self._dispatch(consumer.queue, now_us)
-
-    def _refresh(self, consumer: Consumer) -> None:
-        ring = consumer.queue.ring
-        if consumer.ready:
-            if consumer not in ring:
-                ring.append(consumer)
-        elif consumer in ring:
-            ring.remove(consumer)
-
-    def _dispatch(self, queue: Queue, now_us: int) -> None:
-        if dispatch(queue, self._archive, now_us, self._effects):
-            self._unmarked.add(queue)
-
-    def dispatch_returned(self, now_us: int) -> None:
-        """Dispatch again what was given back since the last call; once for all commands of one read."""
-        queues, self._returned_to = self._returned_to, set()
-        for queue in queues:
-            self._dispatch(queue, now_us)
-
-    def _count(self, message: Message, consumer: Consumer, cause: str, txn: bytes = b"") -> None:
-        message.count += 1
-        tick = self._tick
-        tick.facts.append(MessageReturned(message.queue.id, message.seq, message.count, False, consumer.id, cause, txn))
-        tick.give_back(message)
-
-    def browse(self, queue: Queue, port: Any) -> Browser:
-        """A browser comes: it sees what waits now."""
-        return Browser(queue, port)
-
-    def browser_flow(self, browser: Browser, credit: int, draining: bool) -> None:
-        """The browser's credit is now `credit`."""
-        browser.credit = credit
-        browser.draining = draining
-        show(browser, self._archive, self._effects)
-
-    def block_browser(self, browser: Browser, blocked: bool) -> None:
-        """The browser's connection cannot take more bytes now, or can again."""
-        browser.blocked = blocked
-        show(browser, self._archive, self._effects)
+            self._dispatch(consumer.queue)

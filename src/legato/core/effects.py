@@ -8,6 +8,7 @@ import msgspec
 
 from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
+from legato.core.queues import Queue
 
 
 class Effect(msgspec.Struct, gc=False):
@@ -72,3 +73,20 @@ class DischargeRefused(Effect):
     token: Any
     condition: str
     description: str
+
+
+class Room(Effect):
+    """An address at which producers had to wait has room again."""
+
+    queue: Queue
+
+
+class ScanAgain(Effect):
+    """Not everything was looked at: call `go_on` soon, when others had their turn."""
+
+
+class Finished(Effect):
+    """Administrative work is done."""
+
+    token: Any
+    count: int

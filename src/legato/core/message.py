@@ -31,6 +31,9 @@ class Message(msgspec.Struct, eq=False, gc=False):
     delivered_us: int = 0
     handle: int = 0
     excluded: set[int] | None = None
+    expires_us: int = 0
+    waiting: bool = False
+    """It came back and nobody has it."""
 
     def __lt__(self, other: Message) -> bool:
         return self.seq < other.seq

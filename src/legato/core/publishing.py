@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from legato.core.effects import Refuse
 from legato.core.facts import DuplicateDropped, MessageStored, NumberRefused, ProducerForgotten, ProducerRegistered
 from legato.core.message import Message
+from legato.core.moving import Moving, Outgoing
 from legato.core.producers import Producer
 from legato.core.queues import Queue
 from legato.core.records import ProducerRecord
-from legato.core.state import State
+from legato.core.refusals import FULL, NOT_FOUND
+from legato.core.state import Node
+from legato.core.topics import Topic
+from legato.core.traits import PLAIN, Traits
 
 
-class Publishing(State):
+class Publishing(Moving):
     """Storing messages."""
 
     def producer(self, name: str) -> Producer:
@@ -42,34 +47,101 @@ class Publishing(State):
             if producer.links:
                 self._tick.facts.append(ProducerRegistered(producer.id, producer.name))
 
-    def publish(self, queue: Queue, body: bytes, message_id: str, token: Any) -> None:
-        """Store a message; `Confirm` or `Refuse` will carry `token`, which must not be None."""
-        queue.last_seq = seq = queue.last_seq + 1
-        queue.stored += 1
+    def publish(
+        self,
+        node: Node,
+        body: bytes,
+        message_id: str,
+        token: Any,
+        traits: Traits = PLAIN,
+        container: str = "",
+    ) -> None:
+        """Store a message; `Confirm` or `Refuse` will carry `token`, unless it is None.
+
+        Args:
+            container: the publisher's, for no-local subscriptions.
+        """
+        if node.special or traits is not PLAIN:
+            self._publish_closely(node, Outgoing(body, message_id, token, traits, container))
+            return
+        assert isinstance(node, Queue)
+        lane = node.main
+        lane.last_seq = seq = lane.last_seq + 1
+        node.stored += 1
         size = len(body)
+        node.bytes += size
         tick = self._tick
-        tick.facts.append(MessageStored(queue.id, seq, size, message_id))
+        tick.facts.append(MessageStored(node.id, seq, size, message_id))
         tick.bodies.append(body)
         tick.body_bytes += size
-        tick.stored.append(Message(queue, seq, body, size, token))
+        tick.stored.append(Message(node, seq, body, size, token))
 
     def publish_numbered(
-        self, queue: Queue, body: bytes, message_id: str, token: Any, producer: Producer, number: int
+        self,
+        node: Node,
+        body: bytes,
+        message_id: str,
+        token: Any,
+        producer: Producer,
+        number: int,
+        traits: Traits = PLAIN,
+        container: str = "",
     ) -> None:
         """Store a message of a numbered producer, once: a repeated number is confirmed and not stored (promise 1)."""
         if producer.is_duplicate(number):
             self._tick.facts.append(DuplicateDropped(producer.id, number))
             self._tick.confirms.append(token)
             return
+        if node.special or traits is not PLAIN:
+            outgoing = Outgoing(body, message_id, token, traits, container, producer.id, number)
+            if self._publish_closely(node, outgoing):
+                producer.accept(number)
+            else:
+                self.refuse_number(producer, number)
+            return
+        assert isinstance(node, Queue)
         producer.accept(number)
-        queue.last_seq = seq = queue.last_seq + 1
-        queue.stored += 1
+        lane = node.main
+        lane.last_seq = seq = lane.last_seq + 1
+        node.stored += 1
         size = len(body)
+        node.bytes += size
         tick = self._tick
-        tick.facts.append(MessageStored(queue.id, seq, size, message_id, producer.id, number))
+        tick.facts.append(MessageStored(node.id, seq, size, message_id, producer.id, number))
         tick.bodies.append(body)
         tick.body_bytes += size
-        tick.stored.append(Message(queue, seq, body, size, token))
+        tick.stored.append(Message(node, seq, body, size, token))
+
+    def _publish_closely(self, node: Node, outgoing: Outgoing) -> bool:
+        """Publish what is not plain, or to what is not; whether it was accepted."""
+        refusal = self._refusal(node)
+        if refusal is not None:
+            self._effects.append(Refuse(outgoing.token, *refusal))
+            return False
+        self._enqueue(node, outgoing)
+        return True
+
+    def _refusal(self, node: Node) -> tuple[str, str] | None:
+        """Why nothing can be published there now: condition and description."""
+        if node.deleted:
+            return NOT_FOUND, f"{node.address} was deleted"
+        if node.settings.when_full == "fail" and node.room == 0:
+            return FULL, f"{node.address} is full: its settings allow no more messages (when_full = fail)"
+        return None
+
+    def room(self, node: Node) -> int | None:
+        """How many more messages may come before the address is full and its producers wait; None if there is no limit.
+
+        Who is told 0 will be told by `Room` when there is room again.
+        """
+        if node.settings.when_full != "block":
+            return None
+        room = node.room
+        if room == 0:
+            for queue in node.subscriptions.values() if isinstance(node, Topic) else [node]:
+                queue.starved = True
+                self._starving.add(queue)
+        return room
 
     def refuse_number(self, producer: Producer, number: int) -> None:
         """The shell refused a numbered message before it got here: a resend of it is not a duplicate."""

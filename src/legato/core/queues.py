@@ -1,129 +1,198 @@
-"""A queue: its order, the window of its head that is in the heap, and what came back.
-
-1. Order is the sequence number. What came back is older than anything not yet dispatched, so it goes first.
-2. `ready` holds committed messages `loaded_seq` and below that were never dispatched since they were loaded;
-   those between `loaded_seq` and `visible_seq` wait on disk.
-3. A message above `mark` may not be dispatched: after a crash nobody would know that it may have been seen.
-"""
+"""A queue: its lanes, who receives from it, and its counters. A subscription is one too."""
 
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappop, heappush
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from legato.core.facts import Kind
+from legato.core.groups import Groups
+from legato.core.lanes import LANE_SHIFT, Lane, lane_number
 from legato.core.message import Message
 from legato.core.records import Archive, QueueRecord
-from legato.limits import FIRST_LOAD_MESSAGES, WINDOW_BYTES, WINDOW_MESSAGES
+from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
 
 if TYPE_CHECKING:
     from legato.core.consumers import Consumer
+    from legato.core.topics import Topic
 
 _ELSEWHERE_MAX = 10_000
 
 
 class Queue:
-    """One queue, durable state and window."""
+    """One queue or subscription, durable state and window.
+
+    Args:
+        record: what the store knows of it.
+        address: what settings and dead letters call it: the queue's name, or the topic's.
+    """
 
     __slots__ = (
-        "claimed",
+        "acknowledged",
+        "address",
+        "bytes",
+        "claims",
         "consumed",
         "consumers",
-        "flag_upto",
+        "container",
+        "deleted",
+        "delivered",
+        "grouped",
+        "groups",
+        "held_until_us",
         "id",
-        "last_seq",
-        "load_next",
-        "loaded_seq",
-        "mark",
-        "mark_pending",
+        "jobs",
+        "kind",
+        "lanes",
+        "main",
+        "matches",
         "name",
-        "ready",
+        "no_local",
+        "order",
+        "paused",
         "recorded",
-        "returned",
         "returning",
         "ring",
+        "selecting",
+        "selector",
+        "settings",
+        "shared",
+        "special",
+        "starved",
         "stored",
         "taken_again",
-        "visible_seq",
-        "window_bytes",
+        "temporary",
+        "topic",
+        "windowed",
     )
 
-    def __init__(self, record: QueueRecord) -> None:
+    def __init__(self, record: QueueRecord, address: str, settings: AddressSettings = DEFAULT_SETTINGS) -> None:
         self.id = record.queue
         self.name = record.name
-        self.last_seq = record.last_seq
-        self.visible_seq = record.last_seq
-        self.loaded_seq = 0 if record.stored > record.consumed else record.last_seq
-        self.load_next = FIRST_LOAD_MESSAGES
-        self.flag_upto = record.dispatch_mark
-        self.mark = record.dispatch_mark
-        self.mark_pending = record.dispatch_mark
+        self.address = address
+        self.kind = record.kind
+        self.selector = record.selector
+        self.no_local = record.no_local
+        self.container = record.container
+        self.temporary = record.temporary
+        self.shared = record.shared
+        self.paused = record.paused
+        self.grouped = record.grouped
+        self.bytes = record.bytes
         self.stored = record.stored
         self.consumed = record.consumed
-        self.ready: deque[Message] = deque()
-        self.returned: list[Message] = []
+        self.settings = settings
+        self.deleted = False
+        self.special = False
+        """Whether publishing must look closer: it is deleted, or has limits. See `review`."""
+        self.topic: Topic | None = None
+        """Of a subscription."""
+        self.matches: Callable[[bytes], bool] | None = None
+        """Of a subscription: which of the topic's messages it wants."""
+        waiting = self.stored > self.consumed
+        self.main = Lane(self, 0, record.last_seq, record.dispatch_mark, waiting=waiting)
+        self.lanes = {0: self.main}
+        self.order = [self.main]
+        """The lanes, highest priority first."""
+        for number, (last_seq, mark) in record.lanes.items():
+            self._add_lane(Lane(self, number, last_seq, mark, waiting=waiting))
         self.returning = 0
         """Messages that come back with the next commits: until then nothing is dispatched past them."""
-        self.window_bytes = 0
+        self.held_until_us = 0
+        """Nothing is dispatched before: the head waits for its redelivery."""
         self.recorded = (record.stored, record.consumed)
         """Counters as of the last `QueueMarked`."""
         self.consumers: list[Consumer] = []
         self.ring: deque[Consumer] = deque()
         """Consumers that can be given a message now, next one first."""
-        self.claimed: set[int] = set()
-        """Messages on disk that a returning consumer holds: loading passes over them."""
+        self.groups = Groups()
+        self.selecting = False
+        """Whether consumers want different messages; see `core.selecting`."""
+        self.jobs = 0
+        """Administrative work under way that looks through what waits."""
+        self.windowed = False
+        """Whether new messages may join the window: somebody receives, and nobody selects."""
+        self.claims = False
+        """Whether a lane may have claimed messages, which must be let go of when they are consumed."""
+        self.starved = False
+        """Whether a producer was told that there is no room."""
+        self.delivered = 0
+        self.acknowledged = 0
         self.taken_again: dict[int, str] = {}
         """Redelivered messages that were consumed, and by whose container: bounded, so that a late
         acknowledgement can be told the truth (promise 5)."""
+        self.review()
 
     @property
     def depth(self) -> int:
         """Messages stored and not consumed, in flight ones included."""
         return self.stored - self.consumed
 
+    @property
+    def in_flight(self) -> int:
+        """Messages that consumers have and did not settle."""
+        return sum(len(consumer.unsettled) for consumer in self.consumers)
+
+    @property
+    def limited(self) -> bool:
+        """Whether it may become full."""
+        return self.settings.when_full != "page" and bool(self.settings.max_messages or self.settings.max_bytes)
+
+    @property
+    def room(self) -> int | None:
+        """How many more messages it takes, by what they weigh now on average; None if there is no limit."""
+        if not self.limited:
+            return None
+        rooms = []
+        if self.settings.max_messages:
+            rooms.append(self.settings.max_messages - self.depth)
+        if self.settings.max_bytes:
+            average = max(self.bytes // self.depth, 1) if self.depth > 0 else 1024
+            rooms.append((self.settings.max_bytes - self.bytes) // average)
+        return max(min(rooms), 0)
+
+    def review(self) -> None:
+        """Settings or consumers changed."""
+        self.special = self.deleted or self.limited
+        self.windowed = bool(self.consumers) and not self.selecting
+
+    def lane(self, seq: int) -> Lane:
+        """The lane of a sequence number."""
+        return self.lanes[seq >> LANE_SHIFT]
+
+    def lane_for(self, priority: int) -> Lane:
+        """The lane of a priority, made if there is none."""
+        number = lane_number(priority)
+        lane = self.lanes.get(number)
+        if lane is None:
+            lane = Lane(self, number, 0, 0, waiting=False)
+            self._add_lane(lane)
+        return lane
+
+    def _add_lane(self, lane: Lane) -> None:
+        self.lanes[lane.number] = lane
+        self.order = sorted(self.lanes.values(), key=lambda lane: -lane.priority)
+
     def append(self, message: Message) -> None:
-        """A message became durable: it joins the window if somebody may want it, the window reaches up to it, and
-        there is room; else it waits on disk."""
-        seq = message.seq
-        if (
-            self.loaded_seq == self.visible_seq
-            and self.consumers
-            and self.window_bytes < WINDOW_BYTES
-            and len(self.ready) < WINDOW_MESSAGES
-        ):
-            self.ready.append(message)
-            self.window_bytes += message.size
-            self.loaded_seq = seq
-        self.visible_seq = seq
+        """A message became durable."""
+        self.lanes[message.seq >> LANE_SHIFT].append(message)
 
-    def load(self, archive: Archive) -> bool:
-        """Read the next part of the queue from disk; whether anything came."""
-        while self.loaded_seq < self.visible_seq:
-            stored = archive.messages(self.id, self.loaded_seq, self.load_next, WINDOW_BYTES)
-            self.load_next = min(2 * self.load_next, WINDOW_MESSAGES)
-            if not stored:
-                self.loaded_seq = self.visible_seq
-                return False
-            for found in stored:
-                if found.seq > self.visible_seq:
-                    break
-                self.loaded_seq = found.seq
-                if found.seq in self.claimed:
-                    self.claimed.discard(found.seq)
-                    continue
-                self.ready.append(self._restored(found.seq, found.body, found.count, found.flagged))
-                self.window_bytes += len(found.body)
-            if self.ready:
-                return True
-        return False
+    def next_lane(self, archive: Archive) -> Lane | None:
+        """The highest lane in which something waits; its head is in the heap."""
+        for lane in self.order:
+            if lane.head() is not None or lane.load(archive):
+                return lane
+        return None
 
-    def unload(self) -> None:
-        """Nobody receives any more: what was never dispatched waits on disk (promise 6)."""
-        self.load_next = FIRST_LOAD_MESSAGES
-        if self.ready:
-            self.loaded_seq = self.ready[0].seq - 1
-            self.ready.clear()
-            self.window_bytes = 0
+    def put_back(self, message: Message) -> None:
+        """A message returns to its original place."""
+        lane = self.lanes[message.seq >> LANE_SHIFT]
+        lane.put_back(message)
+        if self.selecting:
+            lane.claimed.add(message.seq)
+            for consumer in self.consumers:
+                consumer.cursor(lane).offer(message)
 
     def body(self, message: Message, archive: Archive) -> bytes:
         """The bytes of a message that came back without them."""
@@ -134,50 +203,23 @@ class Queue:
             message.body = found[0].body
         return message.body
 
-    def _restored(self, seq: int, body: bytes, count: int, presented: bool) -> Message:
-        message = Message(self, seq, body, len(body))
-        # Presented and neither settled nor returned before the crash: that delivery counts (promise 4).
-        message.count = count + 1 if presented else count
-        message.flagged = seq <= self.flag_upto
-        return message
-
-    def head(self) -> Message | None:
-        """The next message in order, if it is in the window."""
-        if self.returned:
-            return self.returned[0]
-        return self.ready[0] if self.ready else None
-
-    def take(self) -> Message:
-        """Remove and return the next message in order; the window must hold one."""
-        if self.returned:
-            return heappop(self.returned)
-        message = self.ready.popleft()
-        self.window_bytes -= message.size
-        return message
-
-    def put_back(self, message: Message) -> None:
-        """A message returns to its original place."""
-        assert message.consumer is None
-        heappush(self.returned, message)
-
     def claim(self, seqs: set[int], archive: Archive) -> dict[int, Message]:
         """Take messages out of order, for a consumer whose application still holds them: those that are still here."""
-        claimed = {message.seq: message for message in (*self.returned, *self.ready) if message.seq in seqs}
-        if claimed:
-            self.window_bytes -= sum(message.size for message in self.ready if message.seq in claimed)
-            self.returned = sorted(message for message in self.returned if message.seq not in claimed)
-            self.ready = deque(message for message in self.ready if message.seq not in claimed)
-        on_disk = sorted(seq for seq in seqs if self.loaded_seq < seq <= self.visible_seq)
-        while on_disk:
-            found = archive.messages(self.id, on_disk[0] - 1, FIRST_LOAD_MESSAGES, WINDOW_BYTES)
-            for stored in found:
-                if stored.seq in seqs:
-                    claimed[stored.seq] = self._restored(stored.seq, stored.body, stored.count, stored.flagged)
-            read_through = found[-1].seq if found else self.visible_seq
-            on_disk = [seq for seq in on_disk if seq > read_through]
-        # Should the window be read again, it passes over them.
-        self.claimed.update(claimed)
+        claimed: dict[int, Message] = {}
+        for number, lane in self.lanes.items():
+            if mine := {seq for seq in seqs if seq >> LANE_SHIFT == number}:
+                claimed |= lane.claim(mine, archive)
+        self.claims = self.claims or bool(claimed)
         return claimed
+
+    def unclaim(self, seq: int) -> None:
+        """A claimed message is no longer on disk."""
+        self.lanes[seq >> LANE_SHIFT].claimed.discard(seq)
+
+    def unload(self) -> None:
+        """Nobody receives any more."""
+        for lane in self.order:
+            lane.unload()
 
     def holder(self, seq: int) -> Consumer | None:
         """The consumer that has the message `seq` in flight."""
@@ -188,3 +230,8 @@ class Queue:
         if len(self.taken_again) >= _ELSEWHERE_MAX:
             del self.taken_again[next(iter(self.taken_again))]
         self.taken_again[seq] = container
+
+    @property
+    def is_schedule(self) -> bool:
+        """Whether it is where messages wait for their time."""
+        return self.kind == Kind.SCHEDULE

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from legato.core.consumers import Consumer
 from legato.core.consuming import Consuming
-from legato.core.facts import MessageConsumed, MessageDeadLettered, MessageStored
+from legato.core.facts import MessageConsumed
 from legato.core.message import Message
 from legato.core.tick import Tick
-
-DEAD_LETTER_PREFIX = "DLQ."
 
 
 class Settling(Consuming):
@@ -27,7 +25,13 @@ class Settling(Consuming):
         queue = message.queue
         message.consumer = None
         consumer.unsettled.pop(message.seq, None)
+        if queue.deleted:
+            return
         queue.consumed += 1
+        queue.acknowledged += 1
+        queue.bytes -= message.size
+        if queue.claims:
+            tick.gone.append(message)
         self._consumed_from.add(queue)
         tick.facts.append(
             MessageConsumed(queue.id, message.seq, consumer.id, message.delivered_us, message.count + 1, txn)
@@ -46,8 +50,10 @@ class Settling(Consuming):
         self._returned_to.add(message.queue)
         return True
 
-    def modify(self, consumer: Consumer, message: Message, *, failed: bool, undeliverable_here: bool) -> bool:
-        """The consumer gives the message back with remarks (AMQP 3.4.5)."""
+    def modify(
+        self, consumer: Consumer, message: Message, *, failed: bool, undeliverable_here: bool, text: str = ""
+    ) -> bool:
+        """The consumer gives the message back with remarks (AMQP 3.4.5); `text` is why, for the dead letters."""
         if message.consumer is not consumer:
             return False
         if undeliverable_here:
@@ -57,31 +63,18 @@ class Settling(Consuming):
         del consumer.unsettled[message.seq]
         message.consumer = None
         message.presented = False
-        self._count(message, consumer, "modified")
+        self._fail(message, consumer, "modified", text=text)
+        self._returned_to.add(message.queue)
         return True
 
-    def reject(self, consumer: Consumer, message: Message, cause: str) -> bool:
+    def reject(self, consumer: Consumer, message: Message, text: str) -> bool:
         """The consumer says that the message itself is at fault (AMQP 3.4.3): it goes to the dead letters."""
         if message.consumer is not consumer:
             return False
-        queue = message.queue
-        found = self._archive.messages(queue.id, message.seq - 1, 1, 0)
-        assert found, "a message in flight is in the store"
-        assert found[0].seq == message.seq, "a message in flight is in the store"
-        dead = self.queue(DEAD_LETTER_PREFIX + queue.name)
-        dead.last_seq += 1
-        dead.stored += 1
-        queue.consumed += 1
-        message.consumer = None
         del consumer.unsettled[message.seq]
-        body = found[0].body
-        tick = self._tick
-        origin = (queue.id, message.seq)
-        tick.facts.append(MessageDeadLettered(queue.id, message.seq, consumer.id, cause, dead.id, dead.last_seq))
-        tick.facts.append(MessageStored(dead.id, dead.last_seq, len(body), "", origin=origin))
-        tick.bodies.append(body)
-        tick.stored.append(Message(dead, dead.last_seq, body, len(body)))
-        tick.dead.append(message)
+        message.consumer = None
+        if not message.queue.deleted:
+            self._dead_letter(message, consumer, "rejected", text)
         return True
 
     def present(self, consumer: Consumer, message: Message) -> None:

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from legato.core.consumers import Consumer
-from legato.core.facts import AnyFact
+from legato.core.facts import AnyFact, MessageConsumed, MessageDeadLettered, MessageMoved
 from legato.core.message import Message
 from legato.core.producers import Producer
 from legato.core.queues import Queue
 from legato.core.transaction import Transaction
 
 
+class Publication(msgspec.Struct, gc=False):
+    """A message for a topic: its copies, and the publisher's token, None if nobody is to be told."""
+
+    token: Any
+    copies: list[Message]
+
+
 class Tick:
     """Facts gathered since the last commit was begun, with their consequences.
 
-    `stored[i]` belongs to the i-th `MessageStored` of `facts`, as `bodies[i]` does.
+    `stored[i]` belongs to the i-th `MessageStored` of `facts`, `published[i]` to the i-th `MessagePublished`; `bodies`
+    has those of both in the order of the facts.
     """
 
     __slots__ = (
@@ -23,11 +33,14 @@ class Tick:
         "bodies",
         "body_bytes",
         "confirms",
-        "dead",
+        "deleted",
         "discharges",
         "facts",
+        "gone",
         "left",
         "marks",
+        "moved",
+        "published",
         "returned",
         "stored",
     )
@@ -37,13 +50,18 @@ class Tick:
         self.bodies: list[bytes] = []
         self.body_bytes = 0
         self.stored: list[Message] = []
+        self.published: list[Publication] = []
         self.confirms: list[Any] = []
         """Tokens to confirm beside those of `stored`: duplicates."""
         self.acknowledged: list[tuple[Consumer, Message]] = []
         """Acknowledgements whose sender asked to be told."""
         self.returned: list[Message] = []
-        self.dead: list[Message] = []
-        """`dead[i]` belongs to the i-th `MessageDeadLettered` of `facts`."""
+        self.moved: list[Message] = []
+        """`moved[i]` belongs to the i-th `MessageDeadLettered` or `MessageMoved` of `facts` that goes somewhere."""
+        self.gone: list[Message] = []
+        """Messages that leave queues with claims."""
+        self.deleted: list[int] = []
+        """Numbers of queues and topics that are gone."""
         self.left: list[Producer] = []
         """Producers that have no link any more: once their numbers are durable, the store remembers them."""
         self.marks: list[tuple[Queue, int]] = []
@@ -51,7 +69,7 @@ class Tick:
         """Token, transaction, whether it commits."""
 
     def __bool__(self) -> bool:
-        return bool(self.facts or self.confirms or self.discharges)
+        return bool(self.facts or self.confirms or self.discharges or self.returned)
 
     def give_back(self, message: Message) -> None:
         """The message returns to its place once this tick is durable."""
@@ -66,16 +84,22 @@ class Tick:
             queue.returning -= len(kept)
         return kept
 
+    def taken(self, queue: Queue) -> set[int]:
+        """Sequences that this tick takes from the queue."""
+        return {
+            fact.seq
+            for fact in self.facts
+            if isinstance(fact, MessageConsumed | MessageDeadLettered | MessageMoved) and fact.queue == queue.id
+        }
+
+    def leaving(self, queue: Queue) -> set[int]:
+        """Sequences that this tick takes from the queue, or gives back to it."""
+        return self.taken(queue) | {message.seq for message in self.returned if message.queue is queue}
+
     def append(self, newer: Tick) -> None:
         """Add what was gathered after this tick's facts failed."""
-        self.facts += newer.facts
-        self.bodies += newer.bodies
-        self.body_bytes += newer.body_bytes
-        self.stored += newer.stored
-        self.confirms += newer.confirms
-        self.acknowledged += newer.acknowledged
-        self.returned += newer.returned
-        self.dead += newer.dead
-        self.marks += newer.marks
-        self.left += newer.left
-        self.discharges += newer.discharges
+        for name in self.__slots__:
+            if name == "body_bytes":
+                self.body_bytes += newer.body_bytes
+            else:
+                getattr(self, name).extend(getattr(newer, name))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from legato.core.consumers import Consumer
 from legato.core.message import Message
-from legato.core.queues import Queue
+
+if TYPE_CHECKING:
+    from legato.core.moving import Outgoing
+    from legato.core.state import Node
 
 
 class Transaction:
@@ -21,7 +24,7 @@ class Transaction:
         self.id = txn_id
         self.owner = owner
         self.bytes = 0
-        self.sends: list[tuple[Queue, bytes, str]] = []
+        self.sends: list[tuple[Node, Outgoing]] = []
         self.consumed: list[tuple[Consumer, Message]] = []
         self.failed: str | None = None
 

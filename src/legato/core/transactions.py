@@ -7,12 +7,15 @@ from typing import Any
 from legato import limits
 from legato.core.consumers import Consumer
 from legato.core.effects import Discharged, DischargeRefused
-from legato.core.facts import MessageReturned, MessageStored, TransactionCommitted, TransactionRolledBack
+from legato.core.facts import TransactionCommitted, TransactionRolledBack
 from legato.core.message import Message
+from legato.core.moving import Outgoing
+from legato.core.publishing import Publishing
 from legato.core.queues import Queue
 from legato.core.records import Archive, Meta
 from legato.core.settling import Settling
-from legato.core.tick import Tick
+from legato.core.state import Node
+from legato.core.traits import PLAIN, Traits
 from legato.core.transaction import Transaction
 from legato.ids import make_txn_id, txn_epoch
 
@@ -21,11 +24,11 @@ UNKNOWN_TXN = "amqp:transaction:unknown-id"
 ROLLED_BACK = "failed"
 
 
-class Transactions(Settling):
+class Transactions(Settling, Publishing):
     """Transactions over publishing and consuming (AMQP 4)."""
 
-    def __init__(self, archive: Archive, meta: Meta) -> None:
-        super().__init__(archive, meta)
+    def __init__(self, archive: Archive, meta: Meta, **options: Any) -> None:
+        super().__init__(archive, meta, **options)
         self._next_txn = 1
         self._transactions: dict[bytes, Transaction] = {}
         self._committing: set[bytes] = set()
@@ -42,14 +45,25 @@ class Transactions(Settling):
         found = self._transactions.get(txn_id)
         return found if found is not None and found.owner is owner else None
 
-    def publish_in(self, transaction: Transaction, queue: Queue, body: bytes, message_id: str) -> None:
+    def publish_in(
+        self,
+        transaction: Transaction,
+        node: Node,
+        body: bytes,
+        message_id: str,
+        traits: Traits = PLAIN,
+        container: str = "",
+    ) -> None:
         """Publish at commit."""
         transaction.bytes += len(body)
         if transaction.bytes > limits.TRANSACTION_BYTES_MAX:
             transaction.failed = f"it sends more than {limits.TRANSACTION_BYTES_MAX >> 20} MiB; commit more often"
             transaction.sends.clear()
+        elif node.special and (refusal := self._refusal(node)):
+            transaction.failed = refusal[1]
         else:
-            transaction.sends.append((queue, body, message_id))
+            outgoing = Outgoing(body, message_id, None, traits, container, txn=transaction.id)
+            transaction.sends.append((node, outgoing))
 
     def acknowledge_in(self, transaction: Transaction, consumer: Consumer, message: Message) -> bool:
         """Consume at commit; until then the message is the transaction's."""
@@ -75,7 +89,8 @@ class Transactions(Settling):
             self._effects.append(DischargeRefused(token, ROLLED_BACK, "rolled back when its connection was lost"))
         elif fail:
             self.roll_back(transaction, "client", token)
-        elif transaction.failed is not None:
+        elif transaction.failed is not None or any(node.deleted for node, _ in transaction.sends):
+            transaction.failed = transaction.failed or "a destination that it sends to was deleted"
             self.roll_back(transaction, "failed")
             self._effects.append(DischargeRefused(token, ROLLED_BACK, transaction.failed))
         else:
@@ -101,13 +116,8 @@ class Transactions(Settling):
         txn = transaction.id
         for consumer, message in transaction.consumed:
             self._consume(consumer, message, txn, tick)
-        for queue, body, message_id in transaction.sends:
-            queue.last_seq += 1
-            queue.stored += 1
-            tick.facts.append(MessageStored(queue.id, queue.last_seq, len(body), message_id, txn=txn))
-            tick.bodies.append(body)
-            tick.body_bytes += len(body)
-            tick.stored.append(Message(queue, queue.last_seq, body, len(body)))
+        for node, outgoing in transaction.sends:
+            self._enqueue(node, outgoing)
         if transaction.did_work:
             tick.facts.append(TransactionCommitted(txn, len(transaction.consumed), len(transaction.sends)))
             self._committing.add(txn)
@@ -116,25 +126,28 @@ class Transactions(Settling):
     def roll_back(self, transaction: Transaction, cause: str, token: Any = None) -> None:
         """Undo a transaction: what it received returns to its place and counts, what it sent is gone."""
         self._transactions.pop(transaction.id, None)
-        self._give_up(transaction, cause, self._tick)
+        self._give_up(transaction, cause)
         if token is not None:
             self._tick.discharges.append((token, transaction, False))
 
-    def _give_up(self, transaction: Transaction, cause: str, tick: Tick) -> None:
+    def _give_up(self, transaction: Transaction, cause: str) -> None:
         for consumer, message in transaction.consumed:
             message.consumer = None
             message.presented = False
-            message.count += 1
-            tick.facts.append(
-                MessageReturned(
-                    message.queue.id, message.seq, message.count, False, consumer.id, "rollback", transaction.id
-                )
-            )
-            tick.give_back(message)
+            self._fail(message, consumer, "rollback", transaction.id)
+            self._returned_to.add(message.queue)
         if transaction.did_work:
-            tick.facts.append(
+            self._tick.facts.append(
                 TransactionRolledBack(transaction.id, len(transaction.consumed), len(transaction.sends), cause)
             )
+
+    def _in_transactions(self, queue: Queue) -> set[int]:
+        return {
+            message.seq
+            for transaction in self._transactions.values()
+            for _, message in transaction.consumed
+            if message.queue is queue
+        }
 
     def disconnect(self, owner: Any) -> None:
         """The connection `owner` is gone: its transactions are rolled back (CONTRACT A5)."""

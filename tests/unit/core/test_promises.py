@@ -286,8 +286,8 @@ def test_what_a_long_transaction_received_counts_after_a_crash() -> None:
     live = s.broker.transaction(s.broker.declare("me"), "me")
     assert live is not None
     s.broker.acknowledge_in(live, consumer, s.in_hand(consumer)[0])
-    s.broker.tick()
-    s.broker.tick()
+    s.broker.tick(s.now_us)
+    s.broker.tick(s.now_us)
     s.run()
 
     after = s.crash()

@@ -1,0 +1,95 @@
+"""Browsers: copies of what waits, without consuming it (Jakarta Messaging 6.1.8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from legato import limits
+from legato.core.consumers import Browser, Matcher
+from legato.core.effects import Drained, Show
+from legato.core.message import Message
+from legato.core.queues import Queue
+from legato.core.subscribing import Subscribing
+
+
+class Browsing(Subscribing):
+    """Looking on."""
+
+    def browse(self, queue: Queue, port: Any, matches: Matcher | None = None) -> Browser:
+        """A browser comes: it sees what waits now, by priority."""
+        browser = Browser(queue, port, matches)
+        self._browsers.add(browser)
+        return browser
+
+    def leave(self, browser: Browser) -> None:
+        """A browser is gone."""
+        self._browsers.discard(browser)
+
+    def browser_flow(self, browser: Browser, credit: int, draining: bool) -> None:
+        """The browser's credit is now `credit`."""
+        browser.credit = credit
+        browser.draining = draining
+        self._show(browser)
+
+    def block_browser(self, browser: Browser, blocked: bool) -> None:
+        """The browser's connection cannot take more bytes now, or can again."""
+        browser.blocked = blocked
+        self._show(browser)
+
+    def go_on(self, now_us: int) -> None:
+        super().go_on(now_us)
+        unshown, self._unshown = self._unshown, set()
+        for browser in unshown & self._browsers:
+            self._show(browser)
+
+    def _show(self, browser: Browser) -> None:
+        """Send as many copies as there is credit for, after a look at no more than a slice."""
+        if browser.blocked:
+            return
+        budget = limits.SCAN_MESSAGES
+        gone = self._going(browser.queue)
+        messages: list[Message] = []
+        while browser.credit > len(messages) and (number := browser.unfinished) is not None:
+            if budget <= 0:
+                self._unshown.add(browser)
+                self._scan_again()
+                break
+            budget -= self._look(browser, number, browser.credit - len(messages), gone, messages)
+        if messages:
+            browser.credit -= len(messages)
+            self._effects.append(Show(browser, messages))
+        if browser.draining and browser not in self._unshown:
+            browser.draining = False
+            browser.credit = 0
+            self._effects.append(Drained(browser))
+
+    def _look(self, browser: Browser, number: int, limit: int, gone: set[int], messages: list[Message]) -> int:
+        """Look at the next part of a lane; returns at how many messages."""
+        queue = browser.queue
+        until = browser.until[number]
+        limit = limits.SCAN_MESSAGES if browser.matches else min(limit, limits.SCAN_MESSAGES)
+        found = self._archive.messages(queue.id, browser.after[number], limit, limits.WINDOW_BYTES)
+        if not found:
+            browser.after[number] = until
+        for stored in found:
+            if stored.seq > until:
+                browser.after[number] = until
+                break
+            if browser.credit == len(messages):
+                break
+            browser.after[number] = stored.seq
+            expired = stored.expires_us and stored.expires_us <= self.now_us
+            if expired or stored.seq in gone or (browser.matches and not browser.matches(stored.body)):
+                continue
+            message = Message(queue, stored.seq, stored.body, len(stored.body))
+            message.count = stored.count
+            messages.append(message)
+        return max(len(found), 1)
+
+    def _going(self, queue: Queue) -> set[int]:
+        """Sequences that are consumed by what is not committed yet: nobody shall see them any more."""
+        gone: set[int] = set()
+        for tick in (self._tick, self._in_flight):
+            if tick is not None:
+                gone |= tick.taken(queue)
+        return gone

@@ -1,0 +1,48 @@
+"""Full addresses that drop their oldest messages."""
+
+from __future__ import annotations
+
+from legato import limits
+from legato.core.administering import Administering
+from legato.core.lanes import Lane
+from legato.core.message import Message
+from legato.core.queues import Queue
+
+
+class Capacity(Administering):
+    """`when_full = "drop-oldest"`."""
+
+    def _enforce(self, queue: Queue) -> None:
+        """Drop what is too much: the lowest priority first, the oldest of that first; never what somebody has."""
+        if queue.settings.when_full != "drop-oldest":
+            return
+        for lane in reversed(queue.order):
+            while _is_over(queue):
+                oldest = self._take_oldest(lane)
+                if oldest is None:
+                    break
+                self._drop(oldest, "dropped")
+        if not queue.consumers:
+            queue.unload()
+
+    def _take_oldest(self, lane: Lane) -> Message | None:
+        if not lane.queue.selecting:
+            if lane.head() is None and not lane.load(self._archive):
+                return None
+            return lane.take()
+        after = lane.start
+        while found := self._archive.messages(lane.queue.id, after, limits.SCAN_MESSAGES, limits.WINDOW_BYTES):
+            for stored in found:
+                after = stored.seq
+                if after not in lane.claimed:
+                    lane.claimed.add(after)
+                    return lane.restored(stored)
+        return None
+
+
+def _is_over(queue: Queue) -> bool:
+    settings = queue.settings
+    return bool(
+        (settings.max_messages and queue.depth > settings.max_messages)
+        or (settings.max_bytes and queue.bytes > settings.max_bytes)
+    )

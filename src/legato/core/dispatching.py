@@ -1,0 +1,143 @@
+"""Dispatching: what waits goes to those who have credit, in order or by selection; drains are answered."""
+
+from __future__ import annotations
+
+from legato import limits
+from legato.core.consumers import Consumer
+from legato.core.dispatch import Given, dispatch_in_order
+from legato.core.effects import Deliver, Drained, Paced
+from legato.core.moving import Moving
+from legato.core.queues import Queue
+from legato.core.selecting import Selection
+
+
+class Dispatching(Moving):
+    """Giving messages to consumers."""
+
+    def _dispatch(self, queue: Queue) -> None:
+        if queue.returning or queue.deleted:
+            return
+        given: Given = {}
+        unfinished: set[Consumer] | None = None
+        for consumer in [consumer for consumer in queue.ring if consumer.first]:
+            self._give_first(consumer, given)
+        if not queue.paused and queue.held_until_us <= self.now_us:
+            if queue.selecting:
+                unfinished = self._select(queue, given)
+            elif dispatch_in_order(queue, self._archive, self.now_us, given, self._expire):
+                self._unmarked.add(queue)
+                unfinished = set(queue.consumers)
+        for consumer, messages in given.items():
+            if messages:
+                queue.delivered += len(messages)
+                self._effects.append(Deliver(consumer, messages))
+                if consumer.unsent_bytes >= limits.DELIVERY_BYTES_IN_ONE_GO:
+                    self._effects.append(Paced(consumer))
+        for consumer in queue.consumers:
+            if consumer.draining and not (unfinished and consumer in unfinished):
+                self._drain(consumer)
+
+    def _select(self, queue: Queue, given: Given) -> set[Consumer]:
+        selection = Selection(queue, self._archive, self._bodies, self.now_us, self._expire)
+        selection.run(given)
+        queue.claims = True
+        if selection.blocked_by_mark:
+            self._unmarked.add(queue)
+        if selection.out_of_budget:
+            self._unscanned.add(queue)
+            self._scan_again()
+        return selection.unfinished
+
+    def _give_first(self, consumer: Consumer, given: Given) -> None:
+        """What is the consumer's own already."""
+        while consumer.first and consumer.ready:
+            message = consumer.first.popleft()
+            consumer.queue.body(message, self._archive)
+            message.consumer = consumer
+            message.delivered_us = self.now_us
+            consumer.unsettled[message.seq] = message
+            consumer.credit -= 1
+            consumer.unsent_bytes += message.size
+            given.setdefault(consumer, []).append(message)
+        if not consumer.ready:
+            consumer.queue.ring.remove(consumer)
+
+    def _drain(self, consumer: Consumer) -> None:
+        """All that could be delivered was; not so if its socket takes no more."""
+        if consumer.credit and not consumer.ready and not consumer.held_until_us:
+            return
+        consumer.draining = False
+        if consumer.credit:
+            consumer.credit = 0
+            if consumer in consumer.queue.ring:
+                consumer.queue.ring.remove(consumer)
+        self._effects.append(Drained(consumer))
+
+    def _refresh(self, consumer: Consumer) -> None:
+        """Whether the consumer can be given something now may have changed."""
+        queue = consumer.queue
+        may = consumer.ready and (not queue.settings.exclusive or queue.consumers[0] is consumer)
+        if may and consumer not in queue.ring:
+            queue.ring.append(consumer)
+        elif not may and consumer in queue.ring:
+            queue.ring.remove(consumer)
+
+    def dispatch_returned(self, now_us: int) -> None:
+        """Dispatch again what was given back since the last call; once for all commands of one read."""
+        self.now_us = now_us
+        queues, self._returned_to = self._returned_to, set()
+        for queue in queues:
+            self._dispatch(queue)
+
+    # -- beginning and ending to select --------------------------------------------------------------------------
+
+    def _review(self, queue: Queue) -> None:
+        """Consumers, groups or settings changed: perhaps consumers now want different messages, or no longer do."""
+        priorities = {consumer.priority for consumer in queue.consumers}
+        select = bool(
+            queue.jobs
+            or queue.grouped
+            or len(priorities) > 1
+            or any(consumer.matches is not None for consumer in queue.consumers)
+        )
+        if select and not queue.selecting:
+            self._begin_selecting(queue)
+        elif queue.selecting and not select:
+            queue.selecting = False
+            for lane in queue.order:
+                lane.restart()
+            for consumer in queue.consumers:
+                consumer.cursors.clear()
+        queue.review()
+        for consumer in queue.consumers:
+            self._refresh(consumer)
+
+    def _begin_selecting(self, queue: Queue) -> None:
+        """From here on every consumer looks through what is on disk: what is in the heap must be passed over there."""
+        queue.selecting = True
+        queue.claims = True
+        for seq in self._in_heap(queue):
+            queue.lane(seq).claimed.add(seq)
+        for lane in queue.order:
+            lane.unload()
+            lane.claimed.update(message.seq for message in lane.returned if message.waiting)
+            lane.wanted = 0
+
+    def _in_heap(self, queue: Queue) -> set[int]:
+        """Sequences of messages that somebody has, or that were taken and are not gone from disk yet."""
+        seqs = {seq for consumer in queue.consumers for seq in consumer.unsettled}
+        seqs |= {message.seq for consumer in queue.consumers for message in consumer.first}
+        seqs |= self._in_transactions(queue)
+        for tick in (self._tick, self._in_flight):
+            if tick is not None:
+                seqs |= tick.leaving(queue)
+        return seqs
+
+    def _in_transactions(self, queue: Queue) -> set[int]:
+        """Sequences of messages that transactions will consume."""
+        return set()
+
+    def _rewind(self, queue: Queue) -> None:
+        """What consumers passed over may be theirs now: they look through all of it again."""
+        for consumer in queue.consumers:
+            consumer.cursors.clear()

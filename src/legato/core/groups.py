@@ -1,0 +1,69 @@
+"""Message groups of one queue: all messages of a group go to one consumer, as long as that is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from legato.limits import GROUPS_MAX
+
+if TYPE_CHECKING:
+    from legato.core.consumers import Consumer
+
+
+class Groups:
+    """Who has which group (sticky, until the consumer leaves or the group is closed)."""
+
+    __slots__ = ("_held", "_owners")
+
+    def __init__(self) -> None:
+        self._owners: dict[str, Consumer] = {}
+        self._held: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def may_have(self, group: str, consumer: Consumer, now_us: int) -> bool:
+        """Whether the next message of the group may go to `consumer` now."""
+        if self._held and self._held.get(group, 0) > now_us:
+            return False
+        owner = self._owners.get(group)
+        return owner is None or owner is consumer
+
+    def give(self, group: str, consumer: Consumer, *, closes: bool) -> None:
+        """The consumer got a message of the group, the last one if it closes it."""
+        if closes:
+            self._owners.pop(group, None)
+            return
+        if group not in self._owners and len(self._owners) >= GROUPS_MAX:
+            self._forget_one()
+        self._owners[group] = consumer
+
+    def _forget_one(self) -> None:
+        for group, owner in self._owners.items():
+            if not owner.unsettled:
+                del self._owners[group]
+                return
+        del self._owners[next(iter(self._owners))]
+
+    def release(self, consumer: Consumer) -> bool:
+        """The consumer leaves: its groups are free. Whether it had any."""
+        mine = [group for group, owner in self._owners.items() if owner is consumer]
+        for group in mine:
+            del self._owners[group]
+        return bool(mine)
+
+    def hold(self, group: str, until_us: int) -> None:
+        """Nothing of the group is dispatched before: one of its messages waits for its redelivery."""
+        self._held[group] = max(until_us, self._held.get(group, 0))
+
+    def let_go(self, now_us: int) -> bool:
+        """Forget holds that are over; whether there were any."""
+        over = [group for group, until_us in self._held.items() if until_us <= now_us]
+        for group in over:
+            del self._held[group]
+        return bool(over)
+
+    @property
+    def next_release_us(self) -> int:
+        """When the first hold is over; 0 if there is none."""
+        return min(self._held.values(), default=0)

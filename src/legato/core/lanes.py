@@ -1,0 +1,191 @@
+"""A lane: the messages of one priority in a queue, the window of its head that is in the heap, and what came back.
+
+1. Order is the sequence number. What came back is older than anything not yet dispatched, so it goes first.
+2. `ready` holds committed messages `loaded_seq` and below that were never dispatched since they were loaded;
+   those between `loaded_seq` and `visible_seq` wait on disk.
+3. A message above `mark` may not be dispatched: after a crash nobody would know that it may have been seen.
+4. While the queue selects (`core.selecting`) there is no window: each consumer looks through what is on disk itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from legato.core.message import Message
+from legato.core.records import Archive, StoredMessage
+from legato.limits import FIRST_LOAD_MESSAGES, WINDOW_BYTES, WINDOW_MESSAGES
+
+if TYPE_CHECKING:
+    from legato.core.queues import Queue
+
+LANE_SHIFT = 56
+"""The bits of a sequence number above these say which lane it is of."""
+PRIORITY_DEFAULT = 4
+
+
+def lane_number(priority: int) -> int:
+    """The number of a priority's lane: 0 for the default priority, so that its sequences are 1, 2, 3 ..."""
+    return 0 if priority == PRIORITY_DEFAULT else min(max(priority, 0), 9) + 1
+
+
+def lane_priority(number: int) -> int:
+    """The priority of the lane of that number."""
+    return PRIORITY_DEFAULT if number == 0 else number - 1
+
+
+class Lane:
+    """The messages of one priority in a queue."""
+
+    __slots__ = (
+        "claimed",
+        "flag_upto",
+        "last_seq",
+        "load_next",
+        "loaded_seq",
+        "mark",
+        "mark_pending",
+        "number",
+        "priority",
+        "queue",
+        "ready",
+        "returned",
+        "start",
+        "visible_seq",
+        "wanted",
+        "window_bytes",
+    )
+
+    def __init__(self, queue: Queue, number: int, last_seq: int, mark: int, *, waiting: bool) -> None:
+        self.queue = queue
+        self.number = number
+        self.priority = lane_priority(number)
+        self.start = number << LANE_SHIFT
+        self.last_seq = max(last_seq, self.start)
+        self.visible_seq = self.last_seq
+        self.loaded_seq = self.start if waiting else self.last_seq
+        self.load_next = FIRST_LOAD_MESSAGES
+        self.flag_upto = mark
+        self.mark = mark
+        self.mark_pending = mark
+        self.wanted = 0
+        """The furthest message that was found for a consumer and is above the mark."""
+        self.ready: deque[Message] = deque()
+        self.returned: list[Message] = []
+        """A heap; those not `waiting` any more are stale."""
+        self.window_bytes = 0
+        self.claimed: set[int] = set()
+        """Messages on disk that are known here as objects: reading passes over them."""
+
+    def append(self, message: Message) -> None:
+        """A message became durable: it joins the window if somebody may want it, the window reaches up to it, and
+        there is room; else it waits on disk."""
+        seq = message.seq
+        if (
+            self.loaded_seq == self.visible_seq
+            and self.queue.windowed
+            and self.window_bytes < WINDOW_BYTES
+            and len(self.ready) < WINDOW_MESSAGES
+        ):
+            self.ready.append(message)
+            self.window_bytes += message.size
+            self.loaded_seq = seq
+        if seq > self.visible_seq:
+            self.visible_seq = seq
+
+    def load(self, archive: Archive) -> bool:
+        """Read the next part of the lane from disk; whether anything came."""
+        while self.loaded_seq < self.visible_seq:
+            stored = archive.messages(self.queue.id, self.loaded_seq, self.load_next, WINDOW_BYTES)
+            self.load_next = min(2 * self.load_next, WINDOW_MESSAGES)
+            if not stored:
+                self.loaded_seq = self.visible_seq
+                return False
+            for found in stored:
+                if found.seq > self.visible_seq:
+                    break
+                self.loaded_seq = found.seq
+                if found.seq in self.claimed:
+                    self.claimed.discard(found.seq)
+                    continue
+                self.ready.append(self.restored(found))
+                self.window_bytes += len(found.body)
+            if self.ready:
+                return True
+        return False
+
+    def unload(self) -> None:
+        """Nobody receives any more: what was never dispatched waits on disk (promise 6)."""
+        self.load_next = FIRST_LOAD_MESSAGES
+        if self.ready:
+            self.loaded_seq = self.ready[0].seq - 1
+            self.ready.clear()
+            self.window_bytes = 0
+
+    def restart(self) -> None:
+        """The window begins again at the lane's start; what is claimed will be passed over."""
+        self.ready.clear()
+        self.window_bytes = 0
+        self.load_next = FIRST_LOAD_MESSAGES
+        self.loaded_seq = self.start
+        waiting = {message.seq: message for message in self.returned if message.waiting}
+        self.returned = list(waiting.values())
+        heapify(self.returned)
+
+    def restored(self, stored: StoredMessage) -> Message:
+        """The message of this lane as it was read."""
+        message = Message(self.queue, stored.seq, stored.body, len(stored.body))
+        # Presented and neither settled nor returned before the crash: that delivery counts (promise 4).
+        message.count = stored.count + 1 if stored.flagged else stored.count
+        message.flagged = stored.seq <= self.flag_upto
+        message.expires_us = stored.expires_us
+        return message
+
+    def head(self) -> Message | None:
+        """The next message in order, if it is in the heap."""
+        returned = self.returned
+        while returned and not returned[0].waiting:
+            heappop(returned)
+        if returned:
+            return returned[0]
+        return self.ready[0] if self.ready else None
+
+    def take(self) -> Message:
+        """Remove and return what `head` returned."""
+        if self.returned:
+            message = heappop(self.returned)
+            message.waiting = False
+            return message
+        message = self.ready.popleft()
+        self.window_bytes -= message.size
+        return message
+
+    def put_back(self, message: Message) -> None:
+        """A message returns to its original place."""
+        assert message.consumer is None
+        message.waiting = True
+        heappush(self.returned, message)
+
+    def claim(self, seqs: set[int], archive: Archive) -> dict[int, Message]:
+        """Take messages out of order, for a consumer whose application still holds them: those that are still here."""
+        claimed = {m.seq: m for m in self.returned if m.waiting and m.seq in seqs}
+        for message in claimed.values():
+            message.waiting = False
+        in_window = {m.seq: m for m in self.ready if m.seq in seqs}
+        if in_window:
+            self.window_bytes -= sum(message.size for message in in_window.values())
+            self.ready = deque(message for message in self.ready if message.seq not in in_window)
+            claimed |= in_window
+        on_disk = sorted(seq for seq in seqs - claimed.keys() if self.loaded_seq < seq <= self.visible_seq)
+        on_disk = [seq for seq in on_disk if seq not in self.claimed]
+        while on_disk:
+            found = archive.messages(self.queue.id, on_disk[0] - 1, FIRST_LOAD_MESSAGES, WINDOW_BYTES)
+            for stored in found:
+                if stored.seq in seqs:
+                    claimed[stored.seq] = self.restored(stored)
+            read_through = found[-1].seq if found else self.visible_seq
+            on_disk = [seq for seq in on_disk if seq > read_through]
+        # Should the lane be read again, it passes over them.
+        self.claimed.update(claimed)
+        return claimed

@@ -1,0 +1,226 @@
+"""How messages come into queues and topics, and how they leave without having been consumed.
+
+Publishing, commits of transactions, dead letters, expiry, schedules and administration all go through here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from legato.core.facts import (
+    Kind,
+    MessageMoved,
+    MessagePublished,
+    MessageReturned,
+    MessageStored,
+    QueueGrouped,
+)
+from legato.core.message import Message
+from legato.core.queues import Queue
+from legato.core.schedule import SCHEDULE_NAME, Schedule, Scheduled, wrap
+from legato.core.state import Node, State
+from legato.core.tick import Publication
+from legato.core.topics import Topic
+from legato.core.traits import PLAIN, Traits
+
+
+class Outgoing(msgspec.Struct, gc=False):
+    """A message on its way into a queue or topic; `container` is its publisher's, `origin` where it was before."""
+
+    body: bytes
+    message_id: str = ""
+    token: Any = None
+    traits: Traits = PLAIN
+    container: str = ""
+    producer: int = 0
+    number: int = 0
+    txn: bytes = b""
+    origin: tuple[int, int] | None = None
+    count: int = 0
+
+
+class Moving(State):
+    """Enqueueing and moving."""
+
+    _schedule: Schedule | None = None
+
+    def _enqueue(self, node: Node, outgoing: Outgoing) -> tuple[int, int]:
+        """Add a message; returns the number and sequence of its place."""
+        if outgoing.traits.deliver_us > self.now_us:
+            return self._put_off(node, outgoing, outgoing.traits.deliver_us)
+        if isinstance(node, Topic):
+            return self._fan_out(node, outgoing)
+        if node.topic is not None:
+            return self._fan_out(node.topic, outgoing, only=node)
+        lane = node.lane_for(outgoing.traits.priority)
+        lane.last_seq = seq = lane.last_seq + 1
+        tick = self._tick
+        body = outgoing.body
+        tick.facts.append(
+            MessageStored(
+                node.id,
+                seq,
+                len(body),
+                outgoing.message_id,
+                outgoing.producer,
+                outgoing.number,
+                outgoing.txn,
+                outgoing.origin,
+                outgoing.traits.expires_us,
+            )
+        )
+        tick.bodies.append(body)
+        tick.body_bytes += len(body)
+        tick.stored.append(self._copy(node, seq, outgoing, outgoing.token))
+        return node.id, seq
+
+    def _fan_out(self, topic: Topic, outgoing: Outgoing, only: Queue | None = None) -> tuple[int, int]:
+        """Publish to all subscriptions that want it, or to one of them; the body is stored once."""
+        body = outgoing.body
+        queues = [only] if only is not None else _takers(topic, outgoing)
+        seq = topic.next_seq(outgoing.traits.priority)
+        topic.published += 1
+        tick = self._tick
+        tick.facts.append(
+            MessagePublished(
+                topic.id,
+                seq,
+                len(body),
+                outgoing.message_id,
+                [queue.id for queue in queues],
+                outgoing.producer,
+                outgoing.number,
+                outgoing.txn,
+                outgoing.origin,
+                outgoing.traits.expires_us,
+            )
+        )
+        if queues:
+            tick.bodies.append(body)
+            tick.body_bytes += len(body)
+        copies = []
+        for queue in queues:
+            queue.lane_for(outgoing.traits.priority).last_seq = seq
+            copies.append(self._copy(queue, seq, outgoing, None))
+        tick.published.append(Publication(outgoing.token, copies))
+        return topic.id, seq
+
+    def _copy(self, queue: Queue, seq: int, outgoing: Outgoing, token: Any) -> Message:
+        size = len(outgoing.body)
+        queue.stored += 1
+        queue.bytes += size
+        message = Message(queue, seq, outgoing.body, size, token)
+        message.expires_us = outgoing.traits.expires_us
+        if outgoing.count:
+            message.count = outgoing.count
+            self._tick.facts.append(MessageReturned(queue.id, seq, outgoing.count, False, 0, "carried"))
+        if outgoing.traits.group and not queue.grouped:
+            queue.grouped = True
+            self._tick.facts.append(QueueGrouped(queue.id))
+            self._review(queue)
+        return message
+
+    # -- later ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _scheduled(self) -> Schedule:
+        """The schedule, made when it is first needed."""
+        if self._schedule is None:
+            queue = self.find_queue(SCHEDULE_NAME)
+            if queue is None:
+                adopted = self._adopt(self._new_record(SCHEDULE_NAME, Kind.SCHEDULE))
+                assert isinstance(adopted, Queue)
+                queue = adopted
+            self._schedule = Schedule(queue, self._archive)
+        return self._schedule
+
+    def _put_off(self, node: Node, outgoing: Outgoing, due_us: int) -> tuple[int, int]:
+        """The message waits in the schedule until it is due, and goes to `node` then."""
+        traits = outgoing.traits
+        scheduled = Scheduled(
+            node.id,
+            outgoing.body,
+            outgoing.message_id,
+            traits.priority,
+            traits.expires_us,
+            traits.group,
+            traits.closes_group,
+            outgoing.container,
+            outgoing.count,
+        )
+        schedule = self._scheduled
+        queue = schedule.queue
+        seq = schedule.place(due_us)
+        body = wrap(scheduled)
+        tick = self._tick
+        tick.facts.append(
+            MessageStored(
+                queue.id,
+                seq,
+                len(body),
+                outgoing.message_id,
+                outgoing.producer,
+                outgoing.number,
+                outgoing.txn,
+                outgoing.origin,
+            )
+        )
+        tick.bodies.append(body)
+        tick.body_bytes += len(body)
+        queue.stored += 1
+        queue.bytes += len(body)
+        tick.stored.append(Message(queue, seq, body, len(body), outgoing.token))
+        return queue.id, seq
+
+    # -- leaving -------------------------------------------------------------------------------------------------
+
+    def _left(self, message: Message) -> None:
+        """The message is no longer its queue's."""
+        queue = message.queue
+        queue.consumed += 1
+        queue.bytes -= message.size
+        message.consumer = None
+        message.waiting = False
+        if queue.claims:
+            self._tick.gone.append(message)
+
+    def _drop(self, message: Message, cause: str) -> None:
+        """The message leaves its queue for nowhere."""
+        self._left(message)
+        self._tick.facts.append(MessageMoved(message.queue.id, message.seq, cause))
+
+    def _move(self, message: Message, cause: str, to: Node, outgoing: Outgoing, due_us: int = 0) -> None:
+        """The message leaves its queue for `to`, or for the schedule until it is due there."""
+        outgoing.origin = (message.queue.id, message.seq)
+        self._left(message)
+        facts = self._tick.facts
+        at = len(facts)
+        place = self._put_off(to, outgoing, due_us) if due_us else self._enqueue(to, outgoing)
+        facts.insert(at, MessageMoved(message.queue.id, message.seq, cause, *place))
+        self._tick.moved.append(message)
+
+    def _expire(self, message: Message) -> None:
+        """The message's time is over: it goes to the expiry queue of its address, if there is one."""
+        queue = message.queue
+        name = queue.settings.expiry_queue.format(address=queue.address)
+        to = None if not name or name == queue.name else self.find_queue(name) or self.create_queue(name)
+        if to is None:
+            self._drop(message, "expired")
+            return
+        body = self._bodies.annotate(
+            queue.body(message, self._archive),
+            {"JMS_LEGATO_CAUSE": "expired", "JMS_LEGATO_ORIGINAL_DESTINATION": queue.address},
+        )
+        self._move(message, "expired", to, Outgoing(body))
+
+
+def _takers(topic: Topic, outgoing: Outgoing) -> list[Queue]:
+    """The subscriptions that want the message: by selector, and not from their own connection if no-local."""
+    return [
+        queue
+        for queue in topic.subscriptions.values()
+        if not (queue.no_local and queue.container == outgoing.container)
+        and (queue.matches is None or queue.matches(outgoing.body))
+    ]

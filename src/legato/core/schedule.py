@@ -1,0 +1,88 @@
+"""What is to be delivered later: one queue for all, in which a sequence number is a due time.
+
+A message waits there wrapped, with where it goes; when it is due it is moved there and takes the next number.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from legato.core.message import Message
+from legato.core.queues import Queue
+from legato.core.records import Archive
+
+SCHEDULE_NAME = "$schedule"
+_COUNTER_BITS = 14
+_US_PER_MS = 1000
+_NEVER_US = 1 << 62
+
+
+class Scheduled(msgspec.Struct, array_like=True):
+    """A message that waits, and where it goes. `count`: failed deliveries so far."""
+
+    node: int
+    body: bytes
+    message_id: str = ""
+    priority: int = 4
+    expires_us: int = 0
+    group: str = ""
+    closes_group: bool = False
+    container: str = ""
+    count: int = 0
+
+
+wrap = msgspec.msgpack.Encoder().encode
+unwrap = msgspec.msgpack.Decoder(Scheduled).decode
+
+
+class Schedule:
+    """Gives out places in the schedule, and knows when the next message is due."""
+
+    def __init__(self, queue: Queue, archive: Archive) -> None:
+        self.queue = queue
+        self.due_us = 0
+        """Nothing is due before, as far as is known; 0: to be looked up."""
+        self.releasing = False
+        """What was due last is not committed as moved yet."""
+        self._archive = archive
+        self._given = queue.stored
+        self._uncommitted: set[int] = set()
+
+    def place(self, due_us: int) -> int:
+        """A free sequence number for that time, or shortly after if very many are due then."""
+        due_ms = -(-due_us // _US_PER_MS)
+        self._given += 1
+        while True:
+            seq = due_ms << _COUNTER_BITS | self._given % (1 << _COUNTER_BITS)
+            if seq not in self._uncommitted and not self._is_taken(seq):
+                self._uncommitted.add(seq)
+                return seq
+            due_ms += 1
+
+    def _is_taken(self, seq: int) -> bool:
+        found = self._archive.messages(self.queue.id, seq - 1, 1, 0)
+        return bool(found) and found[0].seq == seq
+
+    def committed(self, seq: int) -> None:
+        """The message at `seq` is durable."""
+        self._uncommitted.discard(seq)
+        self.due_us = min(self.due_us, _due_us(seq))
+
+    def due(self, now_us: int, limit: int) -> list[tuple[Message, Scheduled]]:
+        """Messages whose time has come, in order, at most `limit`; learns when the next ones are due."""
+        if self.releasing or now_us < self.due_us:
+            return []
+        found = self._archive.messages(self.queue.id, 0, limit, 1 << 40)
+        due = [
+            (Message(self.queue, stored.seq, stored.body, len(stored.body)), unwrap(stored.body))
+            for stored in found
+            if _due_us(stored.seq) <= now_us
+        ]
+        if not due:
+            self.due_us = _due_us(found[0].seq) if found else _NEVER_US
+        self.releasing = bool(due)
+        return due
+
+
+def _due_us(seq: int) -> int:
+    return (seq >> _COUNTER_BITS) * _US_PER_MS

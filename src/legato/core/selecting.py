@@ -1,0 +1,174 @@
+"""Which message goes to whom, where consumers want different ones: selectors, message groups, consumer priorities.
+
+Each consumer looks through what waits itself and remembers how far it came, so that nothing is looked at twice for it.
+No more than `limits.SCAN_MESSAGES` are looked at in one go.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from legato import limits
+from legato.core.consumers import Consumer, Cursor
+from legato.core.dispatch import Given, give
+from legato.core.lanes import Lane
+from legato.core.message import Message
+from legato.core.queues import Queue
+from legato.core.records import Archive, Bodies, StoredMessage
+
+_READ_FIRST = 32
+
+
+class Selection:
+    """One go at a queue that selects.
+
+    Args:
+        expire: takes a message that expired.
+
+    Attributes:
+        unfinished: consumers for whom there may be more, now or once something is durable.
+        blocked_by_mark: a message was found above the durable dispatch mark.
+        out_of_budget: it stopped before everything was looked at.
+    """
+
+    def __init__(
+        self, queue: Queue, archive: Archive, bodies: Bodies, now_us: int, expire: Callable[[Message], None]
+    ) -> None:
+        self.unfinished: set[Consumer] = set()
+        self.blocked_by_mark = False
+        self._queue = queue
+        self._archive = archive
+        self._bodies = bodies
+        self._now_us = now_us
+        self._expire = expire
+        self._budget = limits.SCAN_MESSAGES
+        self._readings: dict[tuple[Consumer, int], Iterator[StoredMessage]] = {}
+
+    @property
+    def out_of_budget(self) -> bool:
+        return self._budget <= 0
+
+    def run(self, given: Given) -> None:
+        """Give what there is to consumers that have credit: those of the highest priority first, each in turn."""
+        ring = self._queue.ring
+        for priority in sorted({consumer.priority for consumer in ring}, reverse=True):
+            turn = deque(consumer for consumer in ring if consumer.priority == priority)
+            while turn:
+                consumer = turn.popleft()
+                message = self._next_for(consumer)
+                if message is None:
+                    continue
+                give(consumer, message, self._archive, self._now_us, given)
+                if consumer.ready:
+                    turn.append(consumer)
+                else:
+                    ring.remove(consumer)
+        if given and len(ring) > 1:
+            ring.rotate(-1)
+
+    def _next_for(self, consumer: Consumer) -> Message | None:
+        for lane in self._queue.order:
+            cursor = consumer.cursor(lane)
+            message = self._returned(consumer, lane, cursor) or self._stored(consumer, lane, cursor)
+            if message is not None:
+                return message
+            if consumer in self.unfinished:
+                return None
+        return None
+
+    def _returned(self, consumer: Consumer, lane: Lane, cursor: Cursor) -> Message | None:
+        while (message := cursor.head()) is not None:
+            if not self._spend(consumer):
+                return None
+            body = self._queue.body(message, self._archive)
+            if self._is_over(message):
+                continue
+            if (message.excluded and consumer.id in message.excluded) or not self._wants(consumer, body):
+                cursor.drop()
+                continue
+            if not self._may_dispatch(consumer, lane, message.seq):
+                return None
+            cursor.drop()
+            message.waiting = False
+            self._took(consumer, body)
+            return message
+        return None
+
+    def _stored(self, consumer: Consumer, lane: Lane, cursor: Cursor) -> Message | None:
+        if consumer in self.unfinished or cursor.seen >= lane.visible_seq:
+            return None
+        reading = self._readings.get((consumer, lane.number))
+        if reading is None:
+            reading = self._readings[consumer, lane.number] = self._read(lane, cursor.seen)
+        for stored in reading:
+            if stored.seq > lane.visible_seq:
+                return None
+            if not self._spend(consumer):
+                del self._readings[consumer, lane.number]
+                return None
+            if stored.seq not in lane.claimed:
+                message = self._examine(consumer, lane, stored)
+                if consumer in self.unfinished:
+                    return None
+                if message is not None:
+                    cursor.seen = stored.seq
+                    return message
+            cursor.seen = stored.seq
+        cursor.seen = lane.visible_seq
+        return None
+
+    def _examine(self, consumer: Consumer, lane: Lane, stored: StoredMessage) -> Message | None:
+        if stored.expires_us and stored.expires_us <= self._now_us:
+            lane.claimed.add(stored.seq)
+            self._expire(lane.restored(stored))
+            return None
+        if not self._wants(consumer, stored.body) or not self._may_dispatch(consumer, lane, stored.seq):
+            return None
+        lane.claimed.add(stored.seq)
+        self._took(consumer, stored.body)
+        return lane.restored(stored)
+
+    def _read(self, lane: Lane, after: int) -> Iterator[StoredMessage]:
+        limit = _READ_FIRST
+        while found := self._archive.messages(self._queue.id, after, limit, limits.WINDOW_BYTES):
+            yield from found
+            after = found[-1].seq
+            limit = limits.SCAN_MESSAGES
+
+    def _is_over(self, message: Message) -> bool:
+        if message.expires_us and message.expires_us <= self._now_us:
+            message.waiting = False
+            self._expire(message)
+            return True
+        return False
+
+    def _spend(self, consumer: Consumer) -> bool:
+        self._budget -= 1
+        if self._budget < 0:
+            self.unfinished.add(consumer)
+            return False
+        return True
+
+    def _may_dispatch(self, consumer: Consumer, lane: Lane, seq: int) -> bool:
+        if seq <= lane.mark:
+            return True
+        # As much further as it may take of a queue in which all match.
+        lane.wanted = max(lane.wanted, min(lane.last_seq, seq + max(consumer.credit, consumer.window) - 1))
+        self.blocked_by_mark = True
+        self.unfinished.add(consumer)
+        return False
+
+    def _wants(self, consumer: Consumer, body: bytes) -> bool:
+        if consumer.matches is not None and not consumer.matches(body):
+            return False
+        if self._queue.grouped:
+            group, _ = self._bodies.group(body)
+            return not group or self._queue.groups.may_have(group, consumer, self._now_us)
+        return True
+
+    def _took(self, consumer: Consumer, body: bytes) -> None:
+        if self._queue.grouped:
+            group, closes = self._bodies.group(body)
+            if group:
+                self._queue.groups.give(group, consumer, closes=closes)

@@ -1,0 +1,132 @@
+"""What happens because time passes: presentations become durable, delays and lives end, the forsaken goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from legato import limits
+from legato.core.administering import Administering
+from legato.core.facts import Kind, MessagePresented
+from legato.core.message import Message
+from legato.core.moving import Outgoing
+from legato.core.queues import Queue
+from legato.core.records import Archive, ExpiryPlace, Meta, QueueRecord
+from legato.core.schedule import SCHEDULE_NAME, Schedule, Scheduled
+from legato.core.tick import Tick
+from legato.core.traits import Traits
+
+_EXPIRY_PERIOD_US = 500_000
+_DUE_AT_ONCE = 500
+_RETURN_TIMEOUT_US = limits.RETURN_TIMEOUT_S * 1_000_000
+
+
+class Timing(Administering):
+    """The passing of time."""
+
+    def __init__(self, archive: Archive, meta: Meta, **options: Any) -> None:
+        super().__init__(archive, meta, **options)
+        self._expiry_next_us = 0
+        self._expired_upto = ExpiryPlace()
+        self._forsaken: Sequence[QueueRecord] = archive.temporaries(1 << 30)
+        """What was temporary in earlier epochs: it goes, unless somebody comes back for it in time."""
+        self._forsaken_us = 0
+        """When it goes; 0: not known yet."""
+
+    def tick(self, now_us: int) -> None:
+        """Time passed: record presentations that outlived a whole period (most messages are settled before), release
+        what is due, expire what is over."""
+        self.now_us = now_us
+        for message in self._presented_before:
+            if message.presented and message.consumer is not None:
+                self._tick.facts.append(MessagePresented(message.queue.id, message.seq, message.consumer.id))
+        self._presented_before, self._presented = self._presented, []
+        if self._holding:
+            self.let_go()
+        self._release_due()
+        if now_us >= self._expiry_next_us:
+            self._expiry_next_us = now_us + _EXPIRY_PERIOD_US
+            self._expire_waiting()
+        self._clear_away()
+
+    # -- due -----------------------------------------------------------------------------------------------------
+
+    def _release_due(self) -> None:
+        if self._schedule is None and (self._in_flight is not None or self.find_queue(SCHEDULE_NAME) is None):
+            return
+        schedule = self._scheduled
+        for message, scheduled in schedule.due(self.now_us, _DUE_AT_ONCE):
+            self._release(message, scheduled)
+
+    def _release(self, message: Message, scheduled: Scheduled) -> None:
+        """The message's time has come: it goes where it was meant to, if that is still there."""
+        node = self._node(scheduled.node)
+        if node is None:
+            self._drop(message, "dropped")
+            return
+        traits = Traits(scheduled.priority, scheduled.expires_us, 0, scheduled.group, scheduled.closes_group)
+        outgoing = Outgoing(
+            scheduled.body, scheduled.message_id, None, traits, scheduled.container, count=scheduled.count
+        )
+        self._move(message, "due", node, outgoing)
+
+    def _schedule_committed(self, schedule: Schedule, tick: Tick) -> None:
+        """Places that were given out are durable, or what was due has moved."""
+        queue = schedule.queue
+        for message in tick.stored:
+            if message.queue is queue:
+                schedule.committed(message.seq)
+        if any(message.queue is queue for message in tick.moved) or schedule.releasing:
+            schedule.releasing = False
+            schedule.due_us = 0
+
+    # -- expired -------------------------------------------------------------------------------------------------
+
+    def _expire_waiting(self) -> None:
+        """Expire messages nobody has, some at a time; those in flight may still be consumed."""
+        places = self._archive.expired(self._expired_upto, self.now_us, limits.SCAN_MESSAGES)
+        for place in places:
+            queue = self._node(place.queue)
+            if isinstance(queue, Queue) and queue.kind in (Kind.QUEUE, Kind.SUBSCRIPTION):
+                self._expire_at(queue, place.seq)
+        self._expired_upto = places[-1] if len(places) == limits.SCAN_MESSAGES else ExpiryPlace()
+        if len(places) == limits.SCAN_MESSAGES:
+            self._expiry_next_us = 0
+
+    def _expire_at(self, queue: Queue, seq: int) -> None:
+        """Expire a message that waits, in the window or on disk."""
+        lane = queue.lane(seq) if seq >> 56 in queue.lanes else queue.main
+        if any(message.seq == seq and message.waiting for message in lane.returned):
+            return  # Dispatching will see it.
+        if queue.selecting or seq > lane.loaded_seq:
+            if seq in lane.claimed or seq > lane.visible_seq:
+                return
+            found = self._archive.messages(queue.id, seq - 1, 1, 0)
+            if found and found[0].seq == seq:
+                lane.claimed.add(seq)
+                queue.claims = True
+                self._expire(lane.restored(found[0]))
+            return
+        waiting = next((message for message in lane.ready if message.seq == seq), None)
+        if waiting is not None:
+            lane.ready.remove(waiting)
+            lane.window_bytes -= waiting.size
+            self._expire(waiting)
+
+    # -- forsaken ------------------------------------------------------------------------------------------------
+
+    def _clear_away(self) -> None:
+        """Delete temporary things of earlier epochs for which nobody came back in time."""
+        if self._forsaken_us == 0:
+            self._forsaken_us = self.now_us + _RETURN_TIMEOUT_US
+        if self.now_us < self._forsaken_us or not self._forsaken:
+            return
+        self._forsaken_us = self.now_us + _RETURN_TIMEOUT_US
+        in_use = []
+        for record in self._forsaken:
+            node = self._node(record.queue)
+            if isinstance(node, Queue) and node.consumers:
+                in_use.append(record)
+            elif node is not None:
+                self.delete(node)
+        self._forsaken = in_use

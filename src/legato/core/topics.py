@@ -1,0 +1,59 @@
+"""A topic: its subscriptions, and the numbers that it gives to what is published."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from legato.core.facts import Kind
+from legato.core.lanes import LANE_SHIFT, lane_number
+from legato.core.queues import Queue
+from legato.core.records import QueueRecord
+from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
+
+TOPIC_PREFIX = "topic://"
+
+
+class Topic:
+    """One topic; `address` is its plain name."""
+
+    __slots__ = (
+        "_last_seqs",
+        "address",
+        "container",
+        "deleted",
+        "id",
+        "kind",
+        "name",
+        "published",
+        "settings",
+        "subscriptions",
+        "temporary",
+    )
+
+    special: ClassVar[bool] = True
+
+    def __init__(self, record: QueueRecord, settings: AddressSettings = DEFAULT_SETTINGS) -> None:
+        self.id = record.queue
+        self.name = record.name
+        self.address = record.name.removeprefix(TOPIC_PREFIX)
+        self.kind = Kind.TOPIC
+        self.settings = settings
+        self.temporary = record.temporary
+        self.container = record.container
+        self.deleted = False
+        self.published = 0
+        self.subscriptions: dict[str, Queue] = {}
+        self._last_seqs = {0: record.last_seq} | {number: last for number, (last, _) in record.lanes.items()}
+
+    def next_seq(self, priority: int) -> int:
+        """The sequence number of the next message of that priority, in the topic and in each subscription."""
+        number = lane_number(priority)
+        last_seq = self._last_seqs.get(number, number << LANE_SHIFT)
+        self._last_seqs[number] = last_seq + 1
+        return last_seq + 1
+
+    @property
+    def room(self) -> int | None:
+        """How many more messages all subscriptions take; None if there is no limit."""
+        rooms = [room for queue in self.subscriptions.values() if (room := queue.room) is not None]
+        return min(rooms, default=None)

@@ -1,0 +1,34 @@
+"""Bodies for tests of the core: text, with what the core asks of it written at its front."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+
+class TextBodies:
+    """`group=G;` or `group=G!;` (closes it) at the front is the group, `{...};` the properties, the rest is free."""
+
+    def group(self, body: bytes) -> tuple[str, bool]:
+        if not body.startswith(b"group="):
+            return "", False
+        group = body[6 : body.index(b";")].decode()
+        return group.rstrip("!"), group.endswith("!")
+
+    def matcher(self, selector: str) -> Callable[[bytes], bool]:
+        wanted = selector.encode()
+        return lambda body: wanted in body
+
+    def annotate(self, body: bytes, properties: Mapping[str, str | int]) -> bytes:
+        known = self._properties(body) | dict(properties)
+        rest = body.partition(b"};")[2] if body.startswith(b"{") else body
+        return json.dumps(known, separators=(",", ":")).encode().replace(b"};", b"} ;") + b";" + rest
+
+    def read(self, body: bytes, name: str) -> object:
+        return self._properties(body).get(name)
+
+    def _properties(self, body: bytes) -> dict[str, str | int]:
+        if not body.startswith(b"{"):
+            return {}
+        properties: dict[str, str | int] = json.loads(body.partition(b"};")[0] + b"}")
+        return properties
