@@ -1,30 +1,26 @@
 """A batch's changes put into LMDB, inside the one write transaction of its commit."""
 
-from bisect import bisect_left
-from collections.abc import Sequence
 from typing import Any
 
-from legato.core.records import Meta, ProducerRecord, QueueRecord
-from legato.errors import StoreError
+from legato.core.records import Meta, ProducerRecord
 from legato.store import values
-from legato.store.blocks import insert_message, new_blocks, remove_messages, waiting_among
-from legato.store.changes import KEEP_COUNT, Changes, QueueChanges
+from legato.store.apply_queues import apply_queues
+from legato.store.changes import Changes
 from legato.store.environment import Databases
-from legato.store.keys import name_key, number_key, place_key, read_place, read_time, time_key
+from legato.store.keys import name_key, number_key, read_time, time_key
 
 INDEX_TXNS = 256
 """Transactions that share an entry of `outcome_times`: what forgetting costs at least."""
 
 
-def apply_changes(txn: Any, databases: Databases, meta: Meta, changes: Changes, time_us: int) -> None:
+def apply_changes(txn: Any, databases: Databases, meta: Meta, changes: Changes) -> None:
     """Write all of `changes`; `meta` is brought up to date but not written.
 
     Raises:
         StoreError: a fact contradicts the state: a queue it names was never created, or is created again.
     """
-    _create_queues(txn, databases, meta, changes.created)
-    for queue, change in changes.queues.items():
-        _change_queue(txn, databases, queue, change)
+    time_us = changes.time_us
+    apply_queues(txn, databases, meta, changes)
     _register_producers(txn, databases, meta, changes.registered, time_us)
     for producer, numbers in changes.numbers.items():
         _note_numbers(txn, databases, producer, numbers, time_us)
@@ -34,78 +30,6 @@ def apply_changes(txn: Any, databases: Databases, meta: Meta, changes: Changes, 
             _forget_producer(txn, databases, values.decode_producer(value))
     _keep_outcomes(txn, databases, changes.committed, time_us)
     meta.next_consumer = max(meta.next_consumer, changes.next_consumer)
-
-
-def _create_queues(txn: Any, databases: Databases, meta: Meta, created: dict[int, str]) -> None:
-    for queue, name in created.items():
-        record = values.encode(QueueRecord(queue, name))
-        new_number = txn.put(number_key(queue), record, db=databases.queues, overwrite=False)
-        new_name = txn.put(name_key(name), values.pack_number(queue), db=databases.queue_names, overwrite=False)
-        if not (new_number and new_name):
-            raise StoreError(f"the batch creates queue {queue} ({name}), which there is already")
-        meta.next_queue = max(meta.next_queue, queue + 1)
-
-
-def _change_queue(txn: Any, databases: Databases, queue: int, change: QueueChanges) -> None:
-    key = number_key(queue)
-    value = txn.get(key, db=databases.queues)
-    if value is None:
-        raise StoreError(f"a fact names queue {queue}, which was never created")
-    record = values.decode_queue(value)
-    if change.removed or change.added or change.deliveries:
-        with txn.cursor(db=databases.messages) as cursor:
-            if change.removed:
-                removed = sorted(change.removed)
-                remove_messages(cursor, queue, removed)
-                _forget_deliveries(txn, databases, queue, removed)
-            if change.added:
-                _add_messages(cursor, queue, change.added, record.last_seq)
-            if change.deliveries:
-                seqs = waiting_among(cursor, queue, sorted(change.deliveries))
-                _note_deliveries(txn, databases, queue, {seq: change.deliveries[seq] for seq in seqs})
-    record.stored += change.stored
-    record.consumed += change.consumed
-    record.last_seq = max(record.last_seq, change.last_seq)
-    record.dispatch_mark = max(record.dispatch_mark, change.mark)
-    txn.put(key, values.encode(record), db=databases.queues)
-
-
-def _add_messages(cursor: Any, queue: int, added: dict[int, bytes], last_seq: int) -> None:
-    seqs = sorted(added)
-    begin = bisect_left(seqs, last_seq + 1)
-    for seq in seqs[:begin]:
-        insert_message(cursor, queue, seq, added[seq])
-    if begin < len(seqs):
-        cursor.putmulti(new_blocks(queue, added, seqs[begin:]))
-
-
-def _forget_deliveries(txn: Any, databases: Databases, queue: int, removed: Sequence[int]) -> None:
-    """Jump from each removed message to the next one with a delivery on record: most have none."""
-    if txn.stat(databases.deliveries)["entries"] == 0:
-        return
-    with txn.cursor(db=databases.deliveries) as cursor:
-        position = 0
-        while position < len(removed) and cursor.set_range(place_key(queue, removed[position])):
-            owner, seq = read_place(cursor.key())
-            if owner != queue:
-                break
-            if seq == removed[position]:
-                cursor.delete()
-                position += 1
-            else:
-                position = bisect_left(removed, seq, position)
-
-
-def _note_deliveries(txn: Any, databases: Databases, queue: int, deliveries: dict[int, tuple[int, bool]]) -> None:
-    items: list[tuple[bytes, bytes]] = []
-    for seq, (noted, flagged) in deliveries.items():
-        key, count = place_key(queue, seq), noted
-        if count == KEEP_COUNT:
-            value = txn.get(key, db=databases.deliveries)
-            count = values.decode_delivery(value)[0] if value is not None else 0
-        items.append((key, values.pack_delivery(min(count, values.COUNT_MAX), flagged)))
-    with txn.cursor(db=databases.deliveries) as cursor:
-        cursor.putmulti(items)
 
 
 def _register_producers(txn: Any, databases: Databases, meta: Meta, registered: dict[int, str], time_us: int) -> None:

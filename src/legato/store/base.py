@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from legato.core.facts import LogRecord
+from legato.core.facts import LogRecord, QueueCreated
 from legato.core.records import Archive, Batch, Meta, ProducerRecord, QueueRecord, StoredMessage
 
 __all__ = [
@@ -25,9 +25,25 @@ __all__ = [
     "Store",
     "StoredMessage",
     "Usage",
+    "new_queue",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+
+
+def new_queue(fact: QueueCreated) -> QueueRecord:
+    """The record of a queue that has just been created."""
+    return QueueRecord(
+        fact.queue,
+        fact.name,
+        kind=fact.kind,
+        topic=fact.topic,
+        selector=fact.selector,
+        no_local=fact.no_local,
+        container=fact.container,
+        temporary=fact.temporary,
+        shared=fact.shared,
+    )
 
 
 class Usage(msgspec.Struct):
@@ -69,7 +85,10 @@ class Store(Archive, Protocol):
         """Delete at most `limit` of the oldest log records with position <= `through`; returns how many."""
 
     def prune(self, now_us: int) -> int:
-        """Forget outcomes and producers older than their retention, a bounded number a call; returns how many."""
+        """Forget outcomes and producers older than their retention, and remove what deleted queues held.
+
+        A bounded amount a call; returns how much that was, in units of its own. 0: there is nothing more to do now.
+        """
 
     def usage(self) -> Usage: ...
 

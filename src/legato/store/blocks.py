@@ -1,70 +1,154 @@
-"""Messages on disk: neighbouring messages of one commit share a value, a *block*, under the place of the first.
+"""How a block is spelled: neighbouring messages of one commit that share a value, under the place of the first.
 
 A block is written again without the messages that were consumed, until it is empty and goes. So a commit of 500
 messages is some ten LMDB calls, not 500: each call gives the interpreter lock away and has to win it back.
-Blocks of a queue never overlap: a message is in the last block whose key is not above its place, or nowhere.
 
-    tag u8 (0: bodies inline) | 3 zeroes | count u32 | count x (seq - key's seq) u32 | count x end of body u32 | bodies
+    tag u8 | flags u8 | 2 zeroes | count u32 | stored_us u64 | count x (seq - key's seq) u32
+    | tag 0: count x end of body u32; tag 1: count x size u32
+    | flag 1: count x expires_us u64 (0: never)
+    | tag 0: bodies; tag 1: number of the topic that has the bodies u32
+
+Tag 0 has bodies. Tag 1 has references: a subscription's copies of what a topic keeps, or, in the database `copies`,
+under the topic's own places, how many copies there are of each body (in place of sizes). Tag 2 is kept free for
+messages that are stored in pieces.
 """
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import NamedTuple
 
 from legato.errors import StoreCorruptError
-from legato.store.keys import place_key, read_place
 
-BLOCK_MESSAGES = 125
-BLOCK_BODY_BYTES = 15 * 1024
-"""Bounds on a block of several messages; together they make four pages, LMDB's page header included."""
 BLOCK_SPAN = (1 << 32) - 1
 """The last sequence of a block is at most this far from its key's."""
 
-_INLINE = 0
-_HEADER = struct.Struct(">B3xI")
+_BODIES = 0
+_REFERENCES = 1
+_EXPIRIES = 1
+_HEADER = struct.Struct(">BBxxIQ")
+_TOPIC = struct.Struct(">I")
 _ENTRY_BYTES = 8
 
 Bytes = bytes | memoryview
 
 
-def pack_block(first: int, seqs: Sequence[int], bodies: Sequence[Bytes]) -> bytes:
+class Entry(NamedTuple):
+    """A message of a block, apart; of a reference the body is empty and `topic` says who has it."""
+
+    seq: int
+    size: int
+    body: Bytes = b""
+    expires_us: int = 0
+    topic: int = 0
+
+
+def pack_bodies(
+    first: int, seqs: Sequence[int], bodies: Sequence[Bytes], stored_us: int, expiries: Sequence[int] = ()
+) -> bytes:
     """The value of a block under sequence `first`; `seqs` ascend, from there or above."""
-    return _pack([seq - first for seq in seqs], list(accumulate(map(len, bodies))), bodies)
+    return _pack_bodies([seq - first for seq in seqs], list(accumulate(map(len, bodies))), bodies, stored_us, expiries)
 
 
-def _pack(deltas: Sequence[int], ends: Sequence[int], pieces: Sequence[Bytes]) -> bytes:
+def pack_references(
+    first: int, seqs: Sequence[int], sizes: Sequence[int], topic: int, stored_us: int, expiries: Sequence[int] = ()
+) -> bytes:
+    """Likewise of a block of references to the bodies of `topic`."""
+    return _pack_references([seq - first for seq in seqs], sizes, topic, stored_us, expiries)
+
+
+def pack_entries(first: int, entries: Sequence[Entry], stored_us: int) -> bytes:
+    """The value of a block of `entries`, which ascend and are all of one topic, or all of none."""
+    seqs = [entry.seq for entry in entries]
+    expiries = [entry.expires_us for entry in entries] if any(entry.expires_us for entry in entries) else ()
+    if topic := entries[0].topic:
+        return pack_references(first, seqs, [entry.size for entry in entries], topic, stored_us, expiries)
+    return pack_bodies(first, seqs, [entry.body for entry in entries], stored_us, expiries)
+
+
+def _pack_bodies(
+    deltas: Sequence[int], ends: Sequence[int], pieces: Sequence[Bytes], stored_us: int, expiries: Sequence[int]
+) -> bytes:
     count = len(deltas)
-    return b"".join((struct.pack(f">B3x{2 * count + 1}I", _INLINE, count, *deltas, *ends), *pieces))
+    if not expiries:
+        return b"".join((struct.pack(f">BxxxIQ{2 * count}I", _BODIES, count, stored_us, *deltas, *ends), *pieces))
+    form = f">BBxxIQ{2 * count}I{count}Q"
+    return b"".join((struct.pack(form, _BODIES, _EXPIRIES, count, stored_us, *deltas, *ends, *expiries), *pieces))
+
+
+def _pack_references(
+    deltas: Sequence[int], sizes: Sequence[int], topic: int, stored_us: int, expiries: Sequence[int]
+) -> bytes:
+    count, flags = len(deltas), _EXPIRIES if expiries else 0
+    form = f">BBxxIQ{2 * count}I{len(expiries)}QI"
+    return struct.pack(form, _REFERENCES, flags, count, stored_us, *deltas, *sizes, *expiries, topic)
 
 
 class Block:
     """A block as it was read; its bodies are views that end with the transaction."""
 
+    __slots__ = ("_bodies", "_deltas", "_numbers", "count", "expiries", "first", "last", "queue", "stored_us", "topic")
+
     def __init__(self, queue: int, first: int, value: memoryview) -> None:
         try:
-            tag, count = _HEADER.unpack_from(value)
+            tag, flags, count, self.stored_us = _HEADER.unpack_from(value)
             numbers = struct.unpack_from(f">{2 * count}I", value, _HEADER.size)
+            start = _HEADER.size + _ENTRY_BYTES * count
+            self.expiries: tuple[int, ...] = ()
+            if flags:
+                self.expiries = struct.unpack_from(f">{count}Q", value, start)
+                start += 8 * count
+            self.topic: int = _TOPIC.unpack_from(value, start)[0] if tag == _REFERENCES else 0
         except struct.error as error:
             raise StoreCorruptError(f"block {first} of queue {queue} cannot be read: {error}") from error
-        start = _HEADER.size + _ENTRY_BYTES * count
-        if tag != _INLINE or count == 0 or start + numbers[-1] != len(value):
+        end = start + (_TOPIC.size if tag == _REFERENCES else numbers[-1] if count else 0)
+        if tag > _REFERENCES or flags > _EXPIRIES or count == 0 or end != len(value):
             raise StoreCorruptError(f"block {first} of queue {queue} is not what was written")
+        self.queue = queue
         self.first = first
         self.count = count
         self.last = first + numbers[count - 1]
-        self._deltas = numbers[:count]
-        self._ends = numbers[count:]
+        self._deltas: tuple[int, ...] = numbers[:count]
+        self._numbers: tuple[int, ...] = numbers[count:]
         self._bodies = value[start:]
 
     def seqs(self) -> list[int]:
         """The sequences of its messages, ascending."""
         return [self.first + delta for delta in self._deltas]
 
+    def size(self, index: int) -> int:
+        """The size of the message at `index`; in `copies`, how many copies there are."""
+        return self._numbers[index] if self.topic else self._numbers[index] - self._begin(index)
+
+    def sizes(self) -> list[int]:
+        """The sizes of its messages; in `copies`, how many copies there are of each."""
+        if self.topic:
+            return list(self._numbers)
+        return [end - begin for begin, end in zip((0, *self._numbers), self._numbers, strict=False)]
+
+    def total_size(self) -> int:
+        """The size of all its messages."""
+        return sum(self._numbers) if self.topic else self._numbers[-1]
+
     def body(self, index: int) -> memoryview:
-        """The bytes of the message at `index`."""
-        return self._bodies[self._begin(index) : self._ends[index]]
+        """The bytes of the message at `index`; a reference has none."""
+        return self._bodies[self._begin(index) : self._numbers[index]]
+
+    def expires_us(self, index: int) -> int:
+        """When the message at `index` expires; 0 if it never does."""
+        return self.expiries[index] if self.expiries else 0
+
+    def first_expiry_us(self) -> int:
+        """When the first of its messages expires; 0 if none ever does."""
+        return first_expiry_us(self.expiries)
+
+    def entries(self) -> list[Entry]:
+        """Its messages, apart."""
+        return [
+            Entry(seq, size, b"" if self.topic else self.body(index), self.expires_us(index), self.topic)
+            for index, (seq, size) in enumerate(zip(self.seqs(), self.sizes(), strict=True))
+        ]
 
     def indexes(self, seqs: Sequence[int]) -> list[int]:
         """Where those of `seqs` (ascending) are that are here."""
@@ -79,109 +163,44 @@ class Block:
 
     def pack_without(self, indexes: Sequence[int]) -> bytes:
         """The value of this block without some of its messages; what lies between them is copied as one."""
-        deltas: list[int] = []
+        expiries = self.expiries_without(indexes)
+        if self.topic:
+            gone = set(indexes)
+            kept = [index for index in range(self.count) if index not in gone]
+            deltas, sizes = [self._deltas[index] for index in kept], [self._numbers[index] for index in kept]
+            return _pack_references(deltas, sizes, self.topic, self.stored_us, expiries)
+        deltas = []
         ends: list[int] = []
         pieces: list[Bytes] = []
         begin = shift = 0
         for index in (*indexes, self.count):
             deltas += self._deltas[begin:index]
-            ends += [end - shift for end in self._ends[begin:index]]
+            ends += [end - shift for end in self._numbers[begin:index]]
             pieces.append(self._bodies[self._begin(begin) : self._begin(index)])
             if index < self.count:
-                shift += self._ends[index] - self._begin(index)
+                shift += self._numbers[index] - self._begin(index)
             begin = index + 1
-        return _pack(deltas, ends, pieces)
+        return _pack_bodies(deltas, ends, pieces, self.stored_us, expiries)
+
+    def pack_counts(self, counts: Sequence[int]) -> bytes:
+        """The value of this block of counts with others in their place; without those that are 0."""
+        kept = [index for index, count in enumerate(counts) if count > 0]
+        deltas = [self._deltas[index] for index in kept]
+        return _pack_references(deltas, [counts[index] for index in kept], self.topic, self.stored_us, ())
+
+    def expiries_without(self, indexes: Sequence[int]) -> Sequence[int]:
+        """When its messages expire apart from some of them; empty if none ever does."""
+        if not self.expiries:
+            return ()
+        gone = set(indexes)
+        kept = [expires_us for index, expires_us in enumerate(self.expiries) if index not in gone]
+        return kept if any(kept) else ()
 
     def _begin(self, index: int) -> int:
         """Where the body at `index` begins; for the index after the last, and beyond, the end of all."""
-        return self._ends[min(index, self.count) - 1] if index else 0
+        return self._numbers[min(index, self.count) - 1] if index else 0
 
 
-def find_block(cursor: Any, queue: int, seq: int) -> Block | None:
-    """The block in which `seq` is if it is anywhere; leaves the cursor on it."""
-    key = place_key(queue, seq)
-    if not cursor.set_range(key):
-        return _read_block(cursor, queue, cursor.last())
-    exact = cursor.key() == key
-    return _read_block(cursor, queue, exact or cursor.prev())
-
-
-def messages_after(cursor: Any, queue: int, after: int) -> Iterator[tuple[int, memoryview]]:
-    """Messages of a queue above `after` in order; the views end with the transaction."""
-    block = find_block(cursor, queue, after)
-    if block is None:
-        block = _read_block(cursor, queue, cursor.set_range(place_key(queue, after)))
-    while block is not None:
-        seqs = block.seqs()
-        for index in range(block.index_after(after), block.count):
-            yield seqs[index], block.body(index)
-        block = _read_block(cursor, queue, cursor.next())
-
-
-def _read_block(cursor: Any, queue: int, there: bool) -> Block | None:
-    """The block under the cursor if the cursor is anywhere and the block is of this queue."""
-    if not there:
-        return None
-    owner, first = read_place(cursor.key())
-    return Block(queue, first, cursor.value()) if owner == queue else None
-
-
-def blocks_with(cursor: Any, queue: int, seqs: Sequence[int]) -> Iterator[tuple[Block, list[int]]]:
-    """The blocks that hold any of `seqs` (ascending), the cursor on them, and at which indexes they do."""
-    position = 0
-    while position < len(seqs):
-        block = find_block(cursor, queue, seqs[position])
-        end = bisect_right(seqs, block.last, position) if block else position
-        if block is None or end == position:
-            position += 1
-            continue
-        indexes = block.indexes(seqs[position:end])
-        position = end
-        if indexes:
-            yield block, indexes
-
-
-def remove_messages(cursor: Any, queue: int, removed: Sequence[int]) -> None:
-    """Take the messages `removed` (ascending) out of their blocks; those not there are passed over."""
-    for block, indexes in blocks_with(cursor, queue, removed):
-        if len(indexes) == block.count:
-            cursor.delete()
-        else:
-            cursor.put(place_key(queue, block.first), block.pack_without(indexes))
-
-
-def waiting_among(cursor: Any, queue: int, seqs: Sequence[int]) -> list[int]:
-    """Those of `seqs` (ascending) that wait on disk."""
-    found: list[int] = []
-    for block, indexes in blocks_with(cursor, queue, seqs):
-        held = block.seqs()
-        found += [held[index] for index in indexes]
-    return found
-
-
-def new_blocks(queue: int, messages: Mapping[int, bytes], seqs: Sequence[int]) -> list[tuple[bytes, bytes]]:
-    """Keys and values of blocks for the messages `seqs` (ascending, above all others of the queue)."""
-    bodies = [messages[seq] for seq in seqs]
-    ends = [0, *accumulate(map(len, bodies))]
-    blocks: list[tuple[bytes, bytes]] = []
-    begin = 0
-    while begin < len(seqs):
-        first = seqs[begin]
-        fit = bisect_right(ends, ends[begin] + BLOCK_BODY_BYTES, begin) - 1
-        near = bisect_right(seqs, first + BLOCK_SPAN, begin)
-        end = max(begin + 1, min(fit, near, begin + BLOCK_MESSAGES))
-        blocks.append((place_key(queue, first), pack_block(first, seqs[begin:end], bodies[begin:end])))
-        begin = end
-    return blocks
-
-
-def insert_message(cursor: Any, queue: int, seq: int, body: bytes) -> None:
-    """Put a message among others of the queue, into the block that spans its place."""
-    block = find_block(cursor, queue, seq)
-    if block is None or seq - block.first > BLOCK_SPAN:
-        cursor.put(place_key(queue, seq), pack_block(seq, [seq], [body]))
-        return
-    messages: dict[int, Bytes] = {held: block.body(index) for index, held in enumerate(block.seqs())}
-    messages[seq] = body
-    seqs = sorted(messages)
-    cursor.put(place_key(queue, block.first), pack_block(block.first, seqs, [messages[held] for held in seqs]))
+def first_expiry_us(expiries: Sequence[int]) -> int:
+    """The earliest of some times of which 0 is never; 0 if there is none."""
+    return min((expires_us for expires_us in expiries if expires_us), default=0)

@@ -6,45 +6,94 @@ from legato.core.facts import (
     DispatchMarked,
     MessageConsumed,
     MessageDeadLettered,
+    MessageMoved,
     MessagePresented,
+    MessagePublished,
     MessageReturned,
     MessageStored,
     NumberRefused,
     ProducerForgotten,
     ProducerRegistered,
     QueueCreated,
+    QueueDeleted,
+    QueueGrouped,
+    QueuePaused,
     TransactionCommitted,
 )
+from legato.core.records import Attempt
 from legato.errors import StoreError
 from legato.store.base import Batch
+from legato.store.lanes import LANE_SEQS, lane_of
 
 KEEP_COUNT = -1
 """In place of a delivery count: the one on record stays."""
 
 
 class QueueChanges:
-    """What a batch does to one queue."""
+    """What a batch does to one queue, topic or subscription."""
 
-    __slots__ = ("added", "consumed", "deliveries", "last_seq", "mark", "removed", "stored")
+    __slots__ = (
+        "added",
+        "attempts",
+        "consumed",
+        "deliveries",
+        "expiries",
+        "grouped",
+        "last_seq",
+        "last_seqs",
+        "marks",
+        "paused",
+        "published",
+        "removed",
+        "stored",
+    )
 
     def __init__(self) -> None:
         self.added: dict[int, bytes] = {}
-        """Bodies of messages stored and still there at the end of the batch."""
+        """Bodies of messages stored and still there at the end of the batch; of a topic, all bodies."""
+        self.expiries: dict[int, int] = {}
+        """Of messages stored, when those expire that do."""
+        self.published: list[MessagePublished] = []
+        """Of a topic: what there are copies of."""
         self.removed: set[int] = set()
-        """Messages of earlier batches that go."""
+        """Messages of earlier batches that go; of a subscription also copies made by this batch."""
         self.deliveries: dict[int, tuple[int, bool]] = {}
+        self.attempts: dict[int, list[Attempt]] = {}
         self.stored = 0
         self.consumed = 0
         self.last_seq = 0
-        self.mark = 0
+        self.last_seqs: dict[int, int] = {}
+        """Last sequences of the lanes but lane 0."""
+        self.marks: list[int] = []
+        self.paused: bool | None = None
+        self.grouped = False
+
+    def note_last(self, seq: int) -> None:
+        """A message got the sequence `seq`."""
+        if seq < LANE_SEQS:
+            self.last_seq = max(self.last_seq, seq)
+        else:
+            lane = lane_of(seq)
+            self.last_seqs[lane] = max(self.last_seqs.get(lane, 0), seq)
+
+    def remove(self, seq: int) -> None:
+        """A message left the queue."""
+        self.consumed += 1
+        if self.added.pop(seq, None) is None:
+            self.removed.add(seq)
 
 
 class Changes:
     """What a batch does to the store, apart from its log."""
 
-    def __init__(self) -> None:
+    def __init__(self, time_us: int) -> None:
+        self.time_us = time_us
         self.queues: dict[int, QueueChanges] = {}
-        self.created: dict[int, str] = {}
+        self.created: dict[int, QueueCreated] = {}
+        self.deleted: set[int] = set()
+        """Queues that go, also those that the batch created before."""
+        self.orphans: set[int] = set()
+        """Subscriptions with copies of what was published to a deleted topic by this batch."""
         self.registered: dict[int, str] = {}
         self.forgotten: set[int] = set()
         self.numbers: dict[int, dict[int, bool]] = {}
@@ -59,14 +108,21 @@ class Changes:
             found = self.queues[queue] = QueueChanges()
         return found
 
+    def delete(self, queue: int) -> None:
+        """A queue goes, and what the batch did to it before; of a topic, subscribers to what was published must go."""
+        gone = self.queues.pop(queue, None)
+        self.deleted.add(queue)
+        for fact in gone.published if gone else ():
+            self.orphans.update(fact.subscriptions)
+
 
 def gather(batch: Batch) -> Changes:
     """One pass over a batch; the facts that nearly all batches are made of come first.
 
     Raises:
-        StoreError: the bodies are not those of the facts.
+        StoreError: the bodies are not those of the facts, or a queue is changed after it was deleted.
     """
-    changes = Changes()
+    changes = Changes(batch.time_us)
     bodies = iter(batch.bodies)
     number = -1
     queue = QueueChanges()
@@ -82,7 +138,12 @@ def gather(batch: Batch) -> Changes:
             queue.added[seq] = body
             queue.stored += 1
             if seq > queue.last_seq:
-                queue.last_seq = seq
+                if seq < LANE_SEQS:
+                    queue.last_seq = seq
+                else:
+                    queue.note_last(seq)
+            if fact.expires_us:
+                queue.expiries[seq] = fact.expires_us
             if fact.producer:
                 changes.numbers.setdefault(fact.producer, {})[fact.number] = False
         elif isinstance(fact, MessageConsumed):
@@ -95,35 +156,65 @@ def gather(batch: Batch) -> Changes:
                 del queue.added[seq]
             else:
                 queue.removed.add(seq)
+        elif isinstance(fact, MessagePublished):
+            body = next(bodies, None) if fact.subscriptions else None
+            if fact.subscriptions and (body is None or len(body) != fact.size):
+                raise StoreError(f"the batch has no body of {fact.size} bytes for message {fact.seq} of {fact.topic}")
+            _gather_published(changes, fact, body)
         else:
             _gather_rare(changes, fact)
+            number = -1
     if next(bodies, None) is not None:
         raise StoreError("the batch has more bodies than stored messages")
+    if not changes.deleted.isdisjoint(changes.queues):
+        raise StoreError(f"the batch changes queues after it deleted them: {changes.deleted & changes.queues.keys()}")
+    if not changes.deleted.issuperset(changes.orphans):
+        raise StoreError(
+            f"the batch deletes a topic to which it published, but not the subscriptions {changes.orphans}"
+        )
     return changes
+
+
+def _gather_published(changes: Changes, fact: MessagePublished, body: bytes | None) -> None:
+    if not changes.deleted.isdisjoint(fact.subscriptions):
+        raise StoreError(f"the batch publishes to subscriptions after it deleted them: {fact.subscriptions}")
+    topic = changes.queue(fact.topic)
+    topic.note_last(fact.seq)
+    if body is not None:
+        topic.added[fact.seq] = body
+        topic.published.append(fact)
+        topic.stored += 1
+    if fact.producer:
+        changes.numbers.setdefault(fact.producer, {})[fact.number] = False
 
 
 def _gather_rare(changes: Changes, fact: AnyFact) -> None:
     match fact:
-        case MessageReturned(number, seq, count, flagged):
-            changes.queue(number).deliveries[seq] = (count, flagged)
+        case MessageMoved(number, seq) | MessageDeadLettered(number, seq):
+            changes.queue(number).remove(seq)
+        case MessageReturned(number, seq, count, flagged, consumer, cause):
+            queue = changes.queue(number)
+            queue.deliveries[seq] = (count, flagged)
+            if cause != "carried":
+                queue.attempts.setdefault(seq, []).append(Attempt(changes.time_us, consumer, cause))
         case MessagePresented(number, seq):
             deliveries = changes.queue(number).deliveries
             deliveries[seq] = (deliveries.get(seq, (KEEP_COUNT, True))[0], True)
-        case MessageDeadLettered(number, seq):
-            queue = changes.queue(number)
-            queue.consumed += 1
-            if queue.added.pop(seq, None) is None:
-                queue.removed.add(seq)
         case DispatchMarked(number, seq):
-            queue = changes.queue(number)
-            queue.mark = max(queue.mark, seq)
+            changes.queue(number).marks.append(seq)
         case NumberRefused(producer, number):
             changes.numbers.setdefault(producer, {})[number] = True
         case TransactionCommitted(txn):
             changes.committed.append(txn)
-        case QueueCreated(number, name):
-            changes.created[number] = name
+        case QueuePaused(number, paused):
+            changes.queue(number).paused = paused
+        case QueueGrouped(number):
+            changes.queue(number).grouped = True
+        case QueueCreated(number):
+            changes.created[number] = fact
             changes.queue(number)
+        case QueueDeleted(number):
+            changes.delete(number)
         case ProducerRegistered(producer, name):
             changes.registered[producer] = name
         case ProducerForgotten(producer):

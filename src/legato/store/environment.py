@@ -31,7 +31,9 @@ class Databases(msgspec.Struct, frozen=True):
     """Handles of the named databases, each named as its field.
 
     `meta`: `format` and `state`. `queues`, `producers`: record by number; `queue_names`, `producer_names`: number by
-    name. `messages`: block by place. `deliveries`: count and flag by place. `outcomes`: nothing, by transaction;
+    name. `subscriptions`: nothing, by the numbers of topic and subscription; `temporaries`, `deleted`: nothing, by
+    number. `messages`: block by place; `copies`: block of counts by place in a topic; `expiries`: nothing, by time and
+    place of a block. `deliveries`: count, flag and attempts by place. `outcomes`: nothing, by transaction;
     `outcome_times`: the transactions of a commit, by time. `log`: log record by position.
     """
 
@@ -40,7 +42,12 @@ class Databases(msgspec.Struct, frozen=True):
     queue_names: Any
     producers: Any
     producer_names: Any
+    subscriptions: Any
+    temporaries: Any
+    deleted: Any
     messages: Any
+    copies: Any
+    expiries: Any
     deliveries: Any
     outcomes: Any
     outcome_times: Any

@@ -6,6 +6,8 @@ import struct
 _NUMBER = struct.Struct(">I")
 _PLACE = struct.Struct(">IQ")
 _POSITION = struct.Struct(">Q")
+_EXPIRY = struct.Struct(">QIQ")
+_PAIR = struct.Struct(">II")
 
 NAME_BYTES_MAX = 500
 """Longer names are kept under their digest: LMDB's keys end at 511 bytes."""
@@ -19,6 +21,12 @@ place_key = _PLACE.pack
 
 position_key = _POSITION.pack
 """The key of a log record, from its position."""
+
+expiry_key = _EXPIRY.pack
+"""The key of a block in which messages expire, from the time of the first and the block's place."""
+
+pair_key = _PAIR.pack
+"""The key of a subscription under its topic, from their numbers."""
 
 
 def read_number(key: bytes | memoryview) -> int:
@@ -56,3 +64,15 @@ def read_time(key: bytes | memoryview) -> int:
     """The time of a key that `time_key` made."""
     time_us: int = _POSITION.unpack_from(key)[0]
     return time_us
+
+
+def read_expiry(key: bytes | memoryview) -> tuple[int, int, int]:
+    """Time, queue and sequence of a key that `expiry_key` made."""
+    expires_us, queue, seq = _EXPIRY.unpack(key)
+    return expires_us, queue, seq
+
+
+def read_pair(key: bytes | memoryview) -> tuple[int, int]:
+    """The numbers of a key that `pair_key` made."""
+    first, second = _PAIR.unpack(key)
+    return first, second

@@ -9,6 +9,7 @@ import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +17,24 @@ import lmdb
 import msgspec
 
 from legato import limits
-from legato.core.facts import AnyFact, EpochBegan, LogRecord, ProducerForgotten, encode_record
+from legato.core.facts import AnyFact, EpochBegan, Kind, LogRecord, ProducerForgotten, encode_record
+from legato.core.records import ExpiryPlace
 from legato.errors import FencedError, StoreCorruptError, StoreFullError
 from legato.store import values
 from legato.store.apply import apply_changes, forget_outcomes, forget_producers
+from legato.store.apply_queues import remove_deleted
 from legato.store.base import Batch, Meta, ProducerRecord, QueueRecord, StoredMessage, Usage
-from legato.store.blocks import messages_after
 from legato.store.changes import gather
+from legato.store.deliveries import add_deliveries
 from legato.store.environment import STATE_KEY, disk_is_full, lmdb_errors, open_environment
-from legato.store.keys import (
-    name_key,
-    number_key,
-    place_key,
-    position_key,
-    read_place,
-    read_position,
-)
+from legato.store.expiries import expired_places
+from legato.store.finding import SharedBodies, read_messages
+from legato.store.keys import name_key, number_key, pair_key, position_key, read_number, read_pair, read_position
 
 PRUNE_LIMIT = 1_000
 """Outcomes, and producers, that one call of `prune` looks at."""
+PRUNE_BLOCKS = 200
+"""Blocks of deleted queues that one call of `prune` removes: some milliseconds for which a commit may have to wait."""
 QUEUES_PAGE = 1_000
 """Queues read in one transaction."""
 
@@ -108,19 +108,59 @@ class LmdbStore:
         with self._reading() as reading:
             return len(txn) > 0 and reading.get(txn, db=self._databases.outcomes) is not None
 
+    def queue_by_number(self, queue: int) -> QueueRecord | None:
+        """See `Store.queue_by_number`."""
+        with self._reading() as txn:
+            return self._record(txn, queue)
+
+    def subscriptions(self, topic: int) -> Sequence[QueueRecord]:
+        """See `Store.subscriptions`."""
+        with self._reading() as txn, txn.cursor(db=self._databases.subscriptions) as cursor:
+            numbers: list[int] = []
+            there = cursor.set_range(pair_key(topic, 0))
+            while there and (pair := read_pair(cursor.key()))[0] == topic:
+                numbers.append(pair[1])
+                there = cursor.next()
+            return self._records_of(txn, numbers)
+
+    def temporaries(self, limit: int) -> Sequence[QueueRecord]:
+        """See `Store.temporaries`."""
+        with self._reading() as txn, txn.cursor(db=self._databases.temporaries) as cursor:
+            numbers: list[int] = []
+            there = cursor.first()
+            while there and len(numbers) < limit:
+                numbers.append(read_number(cursor.key()))
+                there = cursor.next()
+            return self._records_of(txn, numbers)
+
     def messages(self, queue: int, after: int, limit: int, limit_bytes: int) -> Sequence[StoredMessage]:
         """See `Store.messages`."""
-        found: list[StoredMessage] = []
+        databases = self._databases
         with self._reading() as txn:
-            with txn.cursor(db=self._databases.messages) as cursor:
-                for seq, body in messages_after(cursor, queue, after):
-                    if limit_bytes < 0 or len(found) >= limit:
-                        break
-                    found.append(StoredMessage(seq, bytes(body)))
-                    limit_bytes -= len(body)
-            if found:
-                self._add_deliveries(txn, queue, found)
+            record = self._record(txn, queue)
+            if record is None or record.kind == Kind.TOPIC:
+                return []
+            with txn.cursor(db=databases.messages) as cursor, txn.cursor(db=databases.messages) as shared:
+                found = read_messages(cursor, SharedBodies(shared), queue, after, limit, limit_bytes)
+            if found and txn.stat(databases.deliveries)["entries"]:
+                with txn.cursor(db=databases.deliveries) as cursor:
+                    add_deliveries(cursor, queue, found)
         return found
+
+    def expired(self, after: ExpiryPlace, now_us: int, limit: int) -> Sequence[ExpiryPlace]:
+        """See `Store.expired`."""
+        databases = self._databases
+        with (
+            self._reading() as txn,
+            txn.cursor(db=databases.expiries) as index,
+            txn.cursor(db=databases.messages) as messages,
+        ):
+
+            @cache
+            def is_there(queue: int) -> bool:
+                return txn.get(number_key(queue), db=databases.queues) is not None
+
+            return expired_places(index, messages, is_there, after, now_us, limit)
 
     def commit(self, batch: Batch) -> int:
         """See `Store.commit`."""
@@ -129,7 +169,7 @@ class LmdbStore:
             meta = self._meta(txn)
             if batch.epoch != meta.epoch:
                 raise FencedError(f"epoch {batch.epoch} is over: the store is in epoch {meta.epoch}")
-            apply_changes(txn, self._databases, meta, changes, batch.time_us)
+            apply_changes(txn, self._databases, meta, changes)
             self._append(txn, meta, batch.time_us, batch.facts)
         return meta.log_position
 
@@ -175,6 +215,8 @@ class LmdbStore:
     def prune(self, now_us: int) -> int:
         """See `Store.prune`. Looks at the `PRUNE_LIMIT` oldest outcomes, and in turn at as many producers a call.
 
+        Of deleted queues it removes `PRUNE_BLOCKS` blocks.
+
         Raises:
             FencedError: this object began an epoch that is over.
         """
@@ -191,9 +233,10 @@ class LmdbStore:
                 self._prune_after,
                 PRUNE_LIMIT,
             )
+            removed = remove_deleted(txn, self._databases, now_us, PRUNE_BLOCKS)
             if forgotten:
                 self._append(txn, meta, now_us, [ProducerForgotten(p.producer, p.name) for p in forgotten])
-        return outcomes + len(forgotten)
+        return outcomes + len(forgotten) + removed
 
     def usage(self) -> Usage:
         """See `Store.usage`; bytes in use are those of live pages, not the size of the file."""
@@ -256,16 +299,19 @@ class LmdbStore:
                 there = cursor.next()
         return page
 
-    def _add_deliveries(self, txn: Any, queue: int, found: list[StoredMessage]) -> None:
-        """Both are ascending, and most messages have none: jump from each delivery on record to its message."""
-        by_seq = {message.seq: message for message in found}
-        last = (queue, found[-1].seq)
-        with txn.cursor(db=self._databases.deliveries) as cursor:
-            there = cursor.set_range(place_key(queue, found[0].seq))
-            while there and (place := read_place(cursor.key())) <= last:
-                if (message := by_seq.get(place[1])) is not None:
-                    message.count, message.flagged = values.decode_delivery(cursor.value())
-                there = cursor.next()
+    def _record(self, txn: Any, queue: int) -> QueueRecord | None:
+        value = txn.get(number_key(queue), db=self._databases.queues)
+        return None if value is None else values.decode_queue(value)
+
+    def _records_of(self, txn: Any, queues: Sequence[int]) -> list[QueueRecord]:
+        """Raises `StoreCorruptError` if there is one that an index has and the store has not."""
+        found: list[QueueRecord] = []
+        for queue in queues:
+            record = self._record(txn, queue)
+            if record is None:
+                raise StoreCorruptError(f"the store in {self.path} has an index entry but no record for queue {queue}")
+            found.append(record)
+        return found
 
 
 def _bytes_of(stat: dict[str, int]) -> int:

@@ -26,7 +26,8 @@ from legato.core.facts import (
 )
 from legato.core.records import Attempt, Batch, Meta, ProducerRecord, QueueRecord, StoredMessage
 from legato.errors import StoreError
-from legato.store.lanes import lane_of
+from legato.store.base import new_queue
+from legato.store.lanes import note_last, note_mark
 
 QUEUE_FACTS = (
     QueueDeleted,
@@ -98,21 +99,17 @@ class Model:
                     raise StoreError(f"a fact names queue {number}, which is not there")
             if isinstance(fact, QueueDeleted):
                 del names[fact.queue]
+        for fact in batch.facts:
+            if isinstance(fact, MessagePublished) and fact.topic not in names and names.keys() & fact.subscriptions:
+                raise StoreError(
+                    f"the batch deletes topic {fact.topic}, to which it published, but not all subscriptions"
+                )
 
     def _apply(self, fact: AnyFact, bodies: Iterator[bytes], time_us: int) -> None:
         meta = self.meta
         match fact:
-            case QueueCreated(queue, name, kind, topic, selector, no_local, container, temporary):
-                self.queues[queue] = QueueRecord(
-                    queue,
-                    name,
-                    kind=kind,
-                    topic=topic,
-                    selector=selector,
-                    no_local=no_local,
-                    container=container,
-                    temporary=temporary,
-                )
+            case QueueCreated(queue):
+                self.queues[queue] = new_queue(fact)
                 self.messages[queue] = {}
                 meta.next_queue = max(meta.next_queue, queue + 1)
             case QueueDeleted(queue):
@@ -132,7 +129,7 @@ class Model:
                 self._put(queue, self._new_message(fact, next(bodies), time_us))
                 self._number(fact.producer, fact.number, time_us, refused=False)
             case MessagePublished(topic, seq):
-                self._note_last(topic, seq)
+                note_last(self.queues[topic], seq)
                 if fact.subscriptions:
                     self._publish(fact, next(bodies), time_us)
                 self._number(fact.producer, fact.number, time_us, refused=False)
@@ -148,7 +145,7 @@ class Model:
                 if message := self.messages[queue].get(seq):
                     message.flagged = True
             case DispatchMarked(queue, seq):
-                self._note_mark(queue, seq)
+                note_mark(self.queues[queue], seq)
             case NumberRefused(producer, number):
                 self._number(producer, number, time_us, refused=True)
             case TransactionCommitted(txn):
@@ -161,7 +158,7 @@ class Model:
         self.messages[queue][message.seq] = message
         self.queues[queue].stored += 1
         self.queues[queue].bytes += len(message.body)
-        self._note_last(queue, message.seq)
+        note_last(self.queues[queue], message.seq)
 
     def _publish(self, fact: MessagePublished, body: bytes, time_us: int) -> None:
         """A body that is there already, because the message comes back to its place, stays the one."""
@@ -198,22 +195,6 @@ class Model:
             if topic := self.queues.get(subscription.topic):
                 topic.consumed += 1
                 topic.bytes -= len(shared.body)
-
-    def _note_last(self, queue: int, seq: int) -> None:
-        record, lane = self.queues[queue], lane_of(seq)
-        if lane == 0:
-            record.last_seq = max(record.last_seq, seq)
-        else:
-            last, mark = record.lanes.get(lane, (0, 0))
-            record.lanes[lane] = (max(last, seq), mark)
-
-    def _note_mark(self, queue: int, seq: int) -> None:
-        record, lane = self.queues[queue], lane_of(seq)
-        if lane == 0:
-            record.dispatch_mark = max(record.dispatch_mark, seq)
-        else:
-            last, mark = record.lanes.get(lane, (0, 0))
-            record.lanes[lane] = (last, max(mark, seq))
 
     def _number(self, producer: int, number: int, time_us: int, *, refused: bool) -> None:
         """Remember what became of a producer's number; a producer forgotten meanwhile stays forgotten."""

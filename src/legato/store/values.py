@@ -6,7 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from legato.core.facts import LogRecord, decode_record
-from legato.core.records import Meta, ProducerRecord, QueueRecord
+from legato.core.records import Attempt, Meta, ProducerRecord, QueueRecord
 from legato.errors import StoreCorruptError
 
 T = TypeVar("T")
@@ -17,15 +17,13 @@ _NUMBER = struct.Struct(">I")
 encode = msgspec.msgpack.Encoder().encode
 """The bytes of a `Meta`, `QueueRecord`, `ProducerRecord`, or list of transaction ids."""
 
-pack_delivery = _DELIVERY.pack
-"""The bytes of a delivery count and the flag that the message may have been seen."""
-
 pack_number = _NUMBER.pack
 
 _meta = msgspec.msgpack.Decoder(Meta)
 _queue = msgspec.msgpack.Decoder(QueueRecord)
 _producer = msgspec.msgpack.Decoder(ProducerRecord)
 _txns = msgspec.msgpack.Decoder(list[bytes])
+_attempts = msgspec.msgpack.Decoder(list[Attempt])
 
 COUNT_MAX = (1 << 32) - 1
 """A delivery count stays here rather than overflow."""
@@ -60,13 +58,20 @@ def decode_number(value: bytes | memoryview) -> int:
     return number
 
 
-def decode_delivery(value: bytes | memoryview) -> tuple[int, bool]:
-    """A delivery count and its flag."""
+def encode_delivery(count: int, flagged: bool, history: list[Attempt]) -> bytes:
+    """A delivery count, the flag that the message may have been seen, and the last failed deliveries."""
+    fixed = _DELIVERY.pack(min(count, COUNT_MAX), flagged)
+    return fixed + encode(history) if history else fixed
+
+
+def decode_delivery(value: bytes | memoryview) -> tuple[int, bool, list[Attempt]]:
+    """What `encode_delivery` was given."""
     try:
-        count, flagged = _DELIVERY.unpack(value)
+        count, flagged = _DELIVERY.unpack_from(value)
     except struct.error as error:
         raise StoreCorruptError(f"a delivery count in the store cannot be read: {error}") from error
-    return count, flagged
+    history = _decode(_attempts, value[_DELIVERY.size :]) if len(value) > _DELIVERY.size else []
+    return count, flagged, history
 
 
 def decode_log(value: bytes | memoryview, position: int) -> LogRecord:

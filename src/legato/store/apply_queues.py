@@ -1,0 +1,222 @@
+"""What a batch does to queues, topics and subscriptions, put into LMDB."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from legato.core.facts import Kind, QueueCreated
+from legato.core.records import Meta, QueueRecord
+from legato.errors import StoreError
+from legato.store import values
+from legato.store.base import new_queue
+from legato.store.blocks import Entry
+from legato.store.changes import Changes, QueueChanges
+from legato.store.copies import Copies
+from legato.store.deliveries import forget_deliveries, note_deliveries
+from legato.store.environment import Databases
+from legato.store.expiries import ExpiryChanges
+from legato.store.finding import waiting_among
+from legato.store.keys import name_key, number_key, pair_key, read_number
+from legato.store.lanes import note_last, note_mark, split_by_last
+from legato.store.placing import BlockWriter, new_blocks
+from legato.store.publishing import Publication, References
+
+
+def apply_queues(txn: Any, databases: Databases, meta: Meta, changes: Changes) -> None:
+    """Write what `changes` says of queues; `meta` is brought up to date but not written.
+
+    Raises:
+        StoreError: a fact contradicts the state: a queue it names is not there, or is created again.
+    """
+    with QueueWriter(txn, databases, changes.time_us) as writer:
+        for queue in changes.deleted:
+            if queue in changes.created:
+                meta.next_queue = max(meta.next_queue, queue + 1)
+            else:
+                writer.delete(queue)
+        for fact in changes.created.values():
+            if fact.queue not in changes.deleted:
+                writer.create(fact)
+                meta.next_queue = max(meta.next_queue, fact.queue + 1)
+        copies: dict[int, list[References]] = {}
+        for topic in [number for number, change in changes.queues.items() if change.published]:
+            writer.publish(topic, changes, copies)
+        for queue, change in changes.queues.items():
+            writer.change(queue, change, copies.get(queue, []))
+
+
+def remove_deleted(txn: Any, databases: Databases, time_us: int, limit: int) -> int:
+    """Remove what deleted queues held, at most `limit` blocks; returns how many blocks and queues."""
+    if txn.stat(databases.deleted)["entries"] == 0:
+        return 0
+    removed = 0
+    with QueueWriter(txn, databases, time_us) as writer, txn.cursor(db=databases.deleted) as cursor:
+        while removed < limit and cursor.first():
+            blocks = writer.remove_blocks(read_number(cursor.key()), limit - removed)
+            removed += blocks
+            if removed < limit:
+                cursor.delete()
+                removed += 1
+    return removed
+
+
+class QueueWriter:
+    """Changes queues inside a write transaction; on leaving, writes what it kept back."""
+
+    def __init__(self, txn: Any, databases: Databases, time_us: int) -> None:
+        self._txn = txn
+        self._databases = databases
+        self._time_us = time_us
+        self._records: dict[int, QueueRecord] = {}
+        self._expiries = ExpiryChanges()
+        self._cursor = txn.cursor(db=databases.messages)
+        self._blocks = BlockWriter(self._cursor, self._expiries)
+
+    def __enter__(self) -> "QueueWriter":
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        try:
+            if failed is None:
+                self._release()
+                self._expiries.write(self._txn, self._databases.expiries)
+                with self._txn.cursor(db=self._databases.queues) as cursor:
+                    items = [(number_key(queue), values.encode(r)) for queue, r in sorted(self._records.items())]
+                    cursor.putmulti(items)
+        finally:
+            self._cursor.close()
+
+    def create(self, fact: QueueCreated) -> None:
+        """A queue comes to be."""
+        databases, txn, key = self._databases, self._txn, number_key(fact.queue)
+        record = values.encode(new_queue(fact))
+        new_number = txn.put(key, record, db=databases.queues, overwrite=False)
+        new_name = txn.put(name_key(fact.name), key, db=databases.queue_names, overwrite=False)
+        if not (new_number and new_name):
+            raise StoreError(f"the batch creates queue {fact.queue} ({fact.name}), which there is already")
+        if fact.temporary:
+            txn.put(key, b"", db=databases.temporaries)
+        if fact.kind == Kind.SUBSCRIPTION:
+            txn.put(pair_key(fact.topic, fact.queue), b"", db=databases.subscriptions)
+
+    def delete(self, queue: int) -> None:
+        """A queue goes; what it holds stays for `remove_blocks`."""
+        databases, txn, key = self._databases, self._txn, number_key(queue)
+        record = self._read(queue)
+        txn.delete(key, db=databases.queues)
+        txn.delete(name_key(record.name), db=databases.queue_names)
+        txn.delete(key, db=databases.temporaries)
+        txn.delete(pair_key(record.topic, queue), db=databases.subscriptions)
+        if record.kind != Kind.TOPIC:
+            txn.put(key, b"", db=databases.deleted)
+
+    def remove_blocks(self, queue: int, limit: int) -> int:
+        """Remove blocks of a deleted queue, and what is remembered of the messages; returns how many."""
+        removed = self._blocks.remove_first_blocks(queue, limit)
+        with self._txn.cursor(db=self._databases.deliveries) as deliveries:
+            for seqs in removed:
+                forget_deliveries(deliveries, queue, seqs)
+        return len(removed)
+
+    def publish(self, topic: int, changes: Changes, copies: dict[int, list[References]]) -> None:
+        """Count what was published to a topic, leave its bodies in its changes, and add to `copies` who has a copy."""
+        record, change = self._record(topic), changes.queues[topic]
+        publication = Publication(topic, change.published)
+        with self._copies() as counts:
+            there = {}
+            if below := split_by_last(record, publication.seqs)[0]:
+                there = counts.among(topic, below)
+            publication.distribute(changes, copies)
+            counts.add(record, {seq: n for seq, n in publication.counts.items() if n}, there)
+        for seq in publication.seqs:
+            if seq in there:
+                change.stored -= 1
+                del change.added[seq]
+            elif not publication.counts[seq]:
+                change.consumed += 1
+                del change.added[seq]
+
+    def change(self, queue: int, change: QueueChanges, copies: list[References]) -> None:
+        """All but creation, deletion and publishing."""
+        record = self._record(queue)
+        if change.removed:
+            self._remove(record, sorted(change.removed))
+        for references in copies:
+            self._add_references(record, references)
+        if change.added:
+            self._add_messages(record, change)
+        if change.deliveries:
+            self._note_deliveries(queue, change)
+        record.stored += change.stored
+        record.consumed += change.consumed
+        record.last_seq = max(record.last_seq, change.last_seq)
+        for seq in change.last_seqs.values():
+            note_last(record, seq)
+        for seq in change.marks:
+            note_mark(record, seq)
+        if change.paused is not None:
+            record.paused = change.paused
+        record.grouped = record.grouped or change.grouped
+
+    def _remove(self, record: QueueRecord, removed: list[int]) -> None:
+        record.bytes -= self._blocks.remove(record.queue, removed)
+        if self._txn.stat(self._databases.deliveries)["entries"]:
+            with self._txn.cursor(db=self._databases.deliveries) as cursor:
+                forget_deliveries(cursor, record.queue, removed)
+
+    def _add_messages(self, record: QueueRecord, change: QueueChanges) -> None:
+        added, expiries = change.added, change.expiries
+        below, above = split_by_last(record, sorted(added))
+        if above:
+            self._blocks.append(record.queue, new_blocks(added, above, self._time_us, expiries))
+        if below:
+            entries = [Entry(seq, len(added[seq]), added[seq], expiries.get(seq, 0)) for seq in below]
+            self._blocks.insert(record.queue, entries, self._time_us)
+        record.bytes += sum(map(len, added.values()))
+
+    def _add_references(self, record: QueueRecord, references: References) -> None:
+        below, _ = split_by_last(record, references.seqs)
+        if below:
+            self._blocks.insert(record.queue, references.entries(), self._time_us)
+        else:
+            self._blocks.append(record.queue, references.blocks(self._time_us))
+        record.stored += references.stored
+        record.bytes += references.size
+        for seq in references.last_seqs:
+            note_last(record, seq)
+
+    def _note_deliveries(self, queue: int, change: QueueChanges) -> None:
+        waiting = waiting_among(self._cursor, queue, sorted(change.deliveries))
+        deliveries = {seq: change.deliveries[seq] for seq in waiting}
+        with self._txn.cursor(db=self._databases.deliveries) as cursor:
+            note_deliveries(cursor, queue, deliveries, change.attempts)
+
+    def _release(self) -> None:
+        """Bodies whose last copies went go too; their topic may be gone already."""
+        for topic, released in self._blocks.released.items():
+            with self._copies() as copies:
+                gone = copies.release(topic, Counter(released))
+            size = self._blocks.remove(topic, gone)
+            if topic in self._records or self._txn.get(number_key(topic), db=self._databases.queues) is not None:
+                record = self._record(topic)
+                record.consumed += len(gone)
+                record.bytes -= size
+
+    @contextmanager
+    def _copies(self) -> Iterator[Copies]:
+        with self._txn.cursor(db=self._databases.copies) as cursor:
+            yield Copies(cursor, BlockWriter(cursor, self._expiries), self._time_us)
+
+    def _record(self, queue: int) -> QueueRecord:
+        """The record of a queue, to be changed; it is written at the end."""
+        found = self._records.get(queue)
+        if found is None:
+            found = self._records[queue] = self._read(queue)
+        return found
+
+    def _read(self, queue: int) -> QueueRecord:
+        value = self._txn.get(number_key(queue), db=self._databases.queues)
+        if value is None:
+            raise StoreError(f"a fact names queue {queue}, which is not there")
+        return values.decode_queue(value)

@@ -1,0 +1,55 @@
+"""What is remembered of failed deliveries, by place: a count, a flag and the last attempts. Most messages have none."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from legato import limits
+from legato.core.records import Attempt, StoredMessage
+from legato.store import values
+from legato.store.changes import KEEP_COUNT
+from legato.store.keys import place_key, read_place
+
+
+def add_deliveries(cursor: Any, queue: int, found: Sequence[StoredMessage]) -> None:
+    """Complete messages (ascending, at least one) by what is remembered of them."""
+    by_seq = {message.seq: message for message in found}
+    for seq in _on_record(cursor, queue, [message.seq for message in found]):
+        message = by_seq[seq]
+        message.count, message.flagged, message.history = values.decode_delivery(cursor.value())
+
+
+def forget_deliveries(cursor: Any, queue: int, seqs: Sequence[int]) -> None:
+    """Forget what is remembered of `seqs` (ascending)."""
+    for _ in _on_record(cursor, queue, seqs):
+        cursor.delete()
+
+
+def note_deliveries(
+    cursor: Any, queue: int, deliveries: dict[int, tuple[int, bool]], attempts: dict[int, list[Attempt]]
+) -> None:
+    """Remember counts, flags and further attempts."""
+    seqs = sorted(deliveries)
+    before = {seq: values.decode_delivery(cursor.value()) for seq in _on_record(cursor, queue, seqs)}
+    items: list[tuple[bytes, bytes]] = []
+    for seq in seqs:
+        count, flagged = deliveries[seq]
+        kept, _, history = before.get(seq, (0, False, []))
+        history = [*history, *attempts.get(seq, ())][-limits.HISTORY_ATTEMPTS :]
+        value = values.encode_delivery(kept if count == KEEP_COUNT else count, flagged, history)
+        items.append((place_key(queue, seq), value))
+    cursor.putmulti(items)
+
+
+def _on_record(cursor: Any, queue: int, seqs: Sequence[int]) -> Iterator[int]:
+    """Those of `seqs` (ascending) of which something is remembered, the cursor on each, jumping over the others."""
+    position = 0
+    while position < len(seqs) and cursor.set_range(place_key(queue, seqs[position])):
+        owner, seq = read_place(cursor.key())
+        if owner != queue:
+            return
+        if seq == seqs[position]:
+            yield seq
+            position += 1
+        else:
+            position = bisect_left(seqs, seq, position)

@@ -1,0 +1,119 @@
+"""Finding messages on disk: which block a place is in, and what waits behind a place."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from legato.core.records import StoredMessage
+from legato.errors import StoreCorruptError
+from legato.store.blocks import Block
+from legato.store.keys import place_key, read_place
+from legato.store.lanes import LANE_SHIFT, lane_of
+
+
+def find_block(cursor: Any, queue: int, seq: int) -> Block | None:
+    """The block in which `seq` is if it is anywhere; leaves the cursor on it.
+
+    Blocks of a queue never overlap: a message is in the last block whose key is not above its place, or nowhere.
+    """
+    key = place_key(queue, seq)
+    if not cursor.set_range(key):
+        return read_block(cursor, queue, cursor.last())
+    exact = cursor.key() == key
+    return read_block(cursor, queue, exact or cursor.prev())
+
+
+def read_block(cursor: Any, queue: int, there: bool) -> Block | None:
+    """The block under the cursor if the cursor is anywhere and the block is of this queue."""
+    if not there:
+        return None
+    owner, first = read_place(cursor.key())
+    return Block(queue, first, cursor.value()) if owner == queue else None
+
+
+def blocks_after(cursor: Any, queue: int, after: int) -> Iterator[Block]:
+    """The blocks of a queue that hold what is above `after`, if anything, in order; the first may hold less."""
+    block = find_block(cursor, queue, after)
+    if block is None:
+        block = read_block(cursor, queue, cursor.set_range(place_key(queue, after)))
+    while block is not None:
+        yield block
+        block = read_block(cursor, queue, cursor.next())
+
+
+def blocks_with(cursor: Any, queue: int, seqs: Sequence[int]) -> Iterator[tuple[Block, list[int]]]:
+    """The blocks that hold any of `seqs` (ascending), the cursor on them, and at which indexes they do."""
+    position = 0
+    while position < len(seqs):
+        block = find_block(cursor, queue, seqs[position])
+        end = bisect_right(seqs, block.last, position) if block else position
+        if block is None or end == position:
+            position += 1
+            continue
+        indexes = block.indexes(seqs[position:end])
+        position = end
+        if indexes:
+            yield block, indexes
+
+
+def waiting_among(cursor: Any, queue: int, seqs: Sequence[int]) -> dict[int, int]:
+    """The sizes of those of `seqs` (ascending) that are on disk, by sequence."""
+    found: dict[int, int] = {}
+    for block, indexes in blocks_with(cursor, queue, seqs):
+        held = block.seqs()
+        for index in indexes:
+            found[held[index]] = block.size(index)
+    return found
+
+
+def read_messages(
+    cursor: Any, bodies: "SharedBodies", queue: int, after: int, limit: int, limit_bytes: int
+) -> list[StoredMessage]:
+    """See `Archive.messages`; without what is remembered of deliveries."""
+    found: list[StoredMessage] = []
+    lane_end = (lane_of(after) + 1) << LANE_SHIFT
+    for block in blocks_after(cursor, queue, after):
+        begin = block.index_after(after)
+        seqs = block.seqs()
+        for index in range(begin, block.count):
+            seq = seqs[index]
+            if limit_bytes < 0 or len(found) >= limit or seq >= lane_end:
+                return found
+            body = bytes(bodies.read(block.topic, seq) if block.topic else block.body(index))
+            found.append(StoredMessage(seq, body, 0, False, block.expires_us(index), block.stored_us))
+            limit_bytes -= len(body)
+        if limit_bytes < 0 or len(found) >= limit:
+            return found
+    return found
+
+
+class SharedBodies:
+    """The bodies of topics, read in order; the block read last is kept.
+
+    Args:
+        cursor: on the messages, and of nobody else.
+    """
+
+    def __init__(self, cursor: Any) -> None:
+        self._cursor = cursor
+        self._block: Block | None = None
+        self._seqs: dict[int, int] = {}
+
+    def read(self, topic: int, seq: int) -> memoryview:
+        """One body. Raises `StoreCorruptError` if it is not there."""
+        block = self._block
+        if block is None or block.queue != topic or not block.first <= seq <= block.last:
+            block = self._block = self._find(topic, seq)
+            self._seqs = {} if block is None else {held: index for index, held in enumerate(block.seqs())}
+        index = self._seqs.get(seq)
+        if block is None or index is None:
+            raise StoreCorruptError(f"topic {topic} has no body {seq} any more, of which there is a copy")
+        return block.body(index)
+
+    def _find(self, topic: int, seq: int) -> Block | None:
+        """Mostly it is the neighbour of the last one."""
+        if self._block is not None and self._block.queue == topic and seq > self._block.last:
+            block = read_block(self._cursor, topic, self._cursor.next())
+            if block is not None and block.first <= seq <= block.last:
+                return block
+        return find_block(self._cursor, topic, seq)
