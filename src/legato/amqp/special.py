@@ -7,14 +7,16 @@ from typing import Any
 import msgspec
 
 from legato.amqp.codec import decode_value, malformed, skip_value
+from legato.amqp.fields import EXPIRY, GROUP, GROUP_SEQUENCE, has_field
 from legato.amqp.sections import Sections
-from legato.amqp.view import CLOSES, PRIORITY_MAX, property_of
 
 DELIVERY_TIME = "x-opt-delivery-time"
 DELIVERY_DELAY = "x-opt-delivery-delay"
 _NOT_VALID_BEFORE = "x-qpid-not-valid-before"
 _NAMES = (b"x-opt-delivery-", b"x-qpid-not-valid-before")
 _PRIORITY = 4
+PRIORITY_MAX = 9
+_CLOSING = (0xFFFFFFFF, -1)
 
 
 class Special(msgspec.Struct, frozen=True, gc=False):
@@ -38,26 +40,37 @@ PLAIN = Special()
 """What nearly all messages are."""
 
 
-def special_of(sections: Sections) -> Special | None:
+def special_of(sections: Sections, places: list[int]) -> Special | None:
     """What the message asks for, None if it is a plain one.
+
+    Args:
+        places: of the fields of its properties, as `field_places` finds them.
 
     Raises:
         ProtocolError: the properties or message annotations that say so are malformed.
     """
-    expiry_ms = _milliseconds(property_of(sections, 8))
-    group = property_of(sections, 10)
-    group = group if isinstance(group, str) else ""
+    data, header, group = sections.data, sections.header, ""
+    expiry_ms, closes = None, False
+    if len(places) > EXPIRY + 1:
+        if has_field(data, places, EXPIRY):
+            expiry_ms = _milliseconds(decode_value(data, places[EXPIRY])[0])
+        group, closes = group_at(data, places)
     delivery_ms, delay_ms = _delivery(sections)
     special = Special(
-        min(sections.priority, PRIORITY_MAX),
-        sections.ttl_ms or None,
-        expiry_ms,
-        delivery_ms,
-        delay_ms,
-        group,
-        bool(group) and property_of(sections, 11) == CLOSES,
+        min(header.priority, PRIORITY_MAX), header.ttl_ms or None, expiry_ms, delivery_ms, delay_ms, group, closes
     )
     return None if special == PLAIN else special
+
+
+def group_at(data: bytes, places: list[int]) -> tuple[str, bool]:
+    """The message's group, empty if it is of none, and whether it is the last of it (JMSXGroupSeq -1)."""
+    if not has_field(data, places, GROUP):
+        return "", False
+    group, _ = decode_value(data, places[GROUP])
+    if not isinstance(group, str) or not group:
+        return "", False
+    sequence = decode_value(data, places[GROUP_SEQUENCE])[0] if has_field(data, places, GROUP_SEQUENCE) else 0
+    return group, isinstance(sequence, int) and sequence in _CLOSING
 
 
 def _delivery(sections: Sections) -> tuple[int | None, int | None]:

@@ -7,12 +7,19 @@ from typing import Any
 from uuid import UUID
 
 from legato.amqp.codec import decode_value, encode_string, malformed, skip_value
+from legato.amqp.fields import (
+    CORRELATION_ID,
+    CREATION,
+    GROUP,
+    GROUP_SEQUENCE,
+    MESSAGE_ID,
+    SUBJECT,
+    USER_ID,
+    field_places,
+)
 from legato.amqp.sections import Sections, scan
+from legato.amqp.special import PRIORITY_MAX, group_at
 from legato.amqp.types import Byte, Char, Float, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
-
-PRIORITY_MAX = 9
-CLOSES = 0xFFFFFFFF
-"""The group sequence of the last message of a group, -1 in JMS."""
 
 _PLAIN: dict[type, Callable[[Any], Any]] = {
     **dict.fromkeys((bool, int, float, str), lambda value: value),
@@ -61,10 +68,7 @@ def group_of(body: bytes) -> tuple[str, bool]:
         ProtocolError: the message is malformed.
     """
     sections = scan(body)
-    group = property_of(sections, 10)
-    if not isinstance(group, str) or not group:
-        return "", False
-    return group, property_of(sections, 11) == CLOSES
+    return group_at(body, field_places(body, sections.properties_at))
 
 
 def read_properties(body: bytes, names: Iterable[str]) -> dict[str, Any]:
@@ -117,26 +121,9 @@ def _entry(data: bytes, at: int, name: str) -> Any:
     return None
 
 
-def property_of(sections: Sections, index: int) -> Any:
-    """One field of the properties (AMQP 3.2.4)."""
-    data, at = sections.data, sections.properties_at
-    if at < 0 or data[at] == 0x45:
-        return None
-    end = skip_value(data, at)
-    if data[at] == 0xC0:
-        at, count = at + 3, data[at + 2]
-    elif data[at] == 0xD0:
-        at, count = at + 9, int.from_bytes(data[at + 5 : at + 9], "big")
-    else:
-        raise malformed("the properties are no list")
-    if index >= count:
-        return None
-    for _ in range(index):
-        at = skip_value(data, at)
-    value, at = decode_value(data, at)
-    if at > end:
-        raise malformed("the properties are cut off")
-    return value
+def _property(sections: Sections, index: int) -> Any:
+    places = field_places(sections.data, sections.properties_at)
+    return decode_value(sections.data, places[index])[0] if index < len(places) - 1 else None
 
 
 def id_value(value: Any) -> str | None:
@@ -154,23 +141,23 @@ def id_value(value: Any) -> str | None:
 
 def _group_sequence(sections: Sections) -> Any:
     """As Java shows it: an unsigned integer of 32 bits with a sign."""
-    value = plain(property_of(sections, 11))
+    value = plain(_property(sections, GROUP_SEQUENCE))
     return value - (1 << 32) if value.__class__ is int and value >> 31 == 1 else value
 
 
 def _user(sections: Sections) -> Any:
-    value = property_of(sections, 1)
+    value = _property(sections, USER_ID)
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 _FIELDS: dict[str, Callable[[Sections], Any]] = {
-    "JMSMessageID": lambda sections: id_value(property_of(sections, 0)),
-    "JMSCorrelationID": lambda sections: id_value(property_of(sections, 5)),
-    "JMSType": lambda sections: plain(property_of(sections, 3)),
+    "JMSMessageID": lambda sections: id_value(_property(sections, MESSAGE_ID)),
+    "JMSCorrelationID": lambda sections: id_value(_property(sections, CORRELATION_ID)),
+    "JMSType": lambda sections: plain(_property(sections, SUBJECT)),
     "JMSPriority": lambda sections: min(sections.priority, PRIORITY_MAX),
     "JMSDeliveryMode": lambda sections: "PERSISTENT" if sections.durable else "NON_PERSISTENT",
-    "JMSTimestamp": lambda sections: plain(property_of(sections, 9)),
-    "JMSXGroupID": lambda sections: plain(property_of(sections, 10)),
+    "JMSTimestamp": lambda sections: plain(_property(sections, CREATION)),
+    "JMSXGroupID": lambda sections: plain(_property(sections, GROUP)),
     "JMSXGroupSeq": _group_sequence,
     "JMSXUserID": _user,
     "JMSXDeliveryCount": lambda sections: None,

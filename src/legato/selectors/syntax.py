@@ -70,9 +70,8 @@ def parse(text: str) -> Condition:
         _check_depth(root)
         return root
     except UnexpectedCharacters as error:
-        raise InvalidSelectorError(
-            _sentence(text, error.pos_in_stream, _unreadable(text, error.pos_in_stream))
-        ) from None
+        at = error.pos_in_stream or 0
+        raise InvalidSelectorError(_sentence(text, at, _unreadable(text, at))) from None
     except (UnexpectedToken, UnexpectedEOF) as error:
         token = getattr(error, "token", None)
         if token is None or token.type == "$END":
