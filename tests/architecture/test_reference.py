@@ -33,6 +33,12 @@ def test_a_page_names_everything_it_is_about(page: str, expected: list[str]) -> 
     assert [name for name in expected if name not in text] == []
 
 
+def test_the_facts_are_shown_with_all_their_fields() -> None:
+    rows = [line.split("|") for line in (REFERENCE / "facts.md").read_text().splitlines() if line.startswith("| `")]
+    shown = {row[1].strip(" `"): row[3].replace("`", "").strip().split(", ") for row in rows if len(row) == 5}
+    assert shown == {fact.__name__: list(fact.__struct_fields__) for fact in Fact.__subclasses__()}
+
+
 def test_the_configuration_shown_is_one_that_works(tmp_path: Path) -> None:
     shown = (REFERENCE / "configuration.md").read_text().split("```toml\n")[1].split("```")[0]
     file = tmp_path / "legato.toml"

@@ -8,14 +8,20 @@ from legato.core.facts import (
     DispatchMarked,
     EpochBegan,
     EpochEnded,
+    Kind,
     LogRecord,
     MessageConsumed,
     MessageDeadLettered,
+    MessageMoved,
+    MessagePublished,
     MessageReturned,
     MessageStored,
     ProducerRegistered,
     QueueCreated,
+    QueueDeleted,
+    QueueGrouped,
     QueueMarked,
+    QueuePaused,
     TransactionCommitted,
     TransactionRolledBack,
 )
@@ -58,6 +64,96 @@ def history() -> list[LogRecord]:
 WAITING = [(ORDERS, 6), (DEAD, 1)]
 """What waits in the store at the end of `history`."""
 
+NEWS, READERS, ARCHIVE, SCHEDULE, REPLIES, URGENT = 4, 5, 6, 7, 8, 9
+"""A topic, a subscription of its own, one that is temporary, the schedule, a temporary queue, one with priorities."""
+
+NEWS_TXN = bytes(make_txn_id(1, 4))
+HIGH = 10 << 56
+"""The lane of priority 9."""
+
+DUE = 1_000_000_100 << 14
+
+
+def news_history() -> list[LogRecord]:
+    """One epoch of topics, priorities, expiry, moves and temporary queues.
+
+    Of what is published, 1 is consumed by both subscriptions; 2 by one, and expires in the other; 3 is delivered again
+    later, as 5; 4 and 7 have no subscription; 6 and 7 come in a transaction; 8 was sent to be delivered later. Urgent
+    messages are consumed out of order, dropped, purged, moved, dead-lettered to nowhere. A temporary queue and a
+    temporary subscription are deleted with what waits in them.
+    """
+    both = [READERS, ARCHIVE]
+    return [
+        record(1, 0, EpochBegan("a")),
+        record(
+            1,
+            1,
+            QueueCreated(NEWS, "topic://news", Kind.TOPIC),
+            QueueCreated(READERS, "subscription://c/readers", Kind.SUBSCRIPTION, NEWS, "kind = 'x'", container="c"),
+            QueueCreated(ARCHIVE, "volatile://c//link", Kind.SUBSCRIPTION, NEWS, container="c", temporary=True),
+            QueueCreated(SCHEDULE, "$schedule", Kind.SCHEDULE),
+            QueueCreated(REPLIES, "replies", container="c", temporary=True),
+            QueueCreated(URGENT, "urgent"),
+            QueueCreated(DEAD, "DLQ"),
+            ProducerRegistered(1, "shop"),
+        ),
+        record(1, 10, published(1, both, number=1), published(2, both, number=2, expires_us=ms_us(30))),
+        record(1, 11, published(3, [READERS], number=3), published(4, [], number=4), DispatchMarked(READERS, 1000)),
+        record(1, 20, took(READERS, 1), took(ARCHIVE, 1), took(READERS, 2)),
+        record(1, 31, MessageMoved(ARCHIVE, 2, "expired", DEAD, 1), stored(DEAD, 1, origin=(ARCHIVE, 2))),
+        record(1, 32, MessageReturned(READERS, 3, 1, False, 1, "modified")),
+        record(1, 33, MessageMoved(READERS, 3, "delayed", SCHEDULE, DUE), stored(SCHEDULE, DUE, origin=(READERS, 3))),
+        record(
+            1,
+            40,
+            MessageMoved(SCHEDULE, DUE, "due", NEWS, 5),
+            published(5, [READERS], origin=(SCHEDULE, DUE)),
+            MessageReturned(READERS, 5, 1, False, 0, "carried"),
+            QueueMarked(NEWS, 5, 4, 2),
+            QueueMarked(READERS, 5, 4, 3),
+            QueueMarked(SCHEDULE, DUE, 1, 1),
+        ),
+        record(1, 41, took(READERS, 5, attempt=2)),
+        record(
+            1,
+            50,
+            published(6, both, txn=NEWS_TXN),
+            published(7, [], txn=NEWS_TXN),
+            stored(SCHEDULE, DUE + 1, number=8, txn=NEWS_TXN),
+            TransactionCommitted(NEWS_TXN, 0, 3),
+        ),
+        record(1, 60, MessageMoved(SCHEDULE, DUE + 1, "due", NEWS, 8), published(8, both, origin=(SCHEDULE, DUE + 1))),
+        record(1, 70, *(stored(URGENT, seq, expires_us=ms_us(99)) for seq in (1, 2, HIGH + 1, 3, HIGH + 2, 4))),
+        record(
+            1,
+            71,
+            took(READERS, 6),
+            took(URGENT, HIGH + 1),
+            took(URGENT, 1),
+            QueuePaused(URGENT, True),
+            QueueGrouped(URGENT),
+        ),
+        record(1, 72, MessageMoved(URGENT, HIGH + 2, "dropped"), MessageMoved(URGENT, 2, "purged")),
+        record(1, 73, MessageMoved(URGENT, 3, "moved", REPLIES, 1), stored(REPLIES, 1, origin=(URGENT, 3))),
+        record(1, 74, MessageDeadLettered(URGENT, 4, 3, "rejected", 0, 0), stored(URGENT, HIGH + 3)),
+        record(1, 75, stored(REPLIES, 2), took(REPLIES, 1), stored(REPLIES, 3), QueueMarked(REPLIES, 3, 3, 1)),
+        record(1, 80, QueueDeleted(REPLIES, "replies", 2), QueueDeleted(ARCHIVE, "volatile://c//link", 2)),
+        record(
+            1,
+            90,
+            QueueMarked(NEWS, 8, 6, 4),
+            QueueMarked(READERS, 8, 6, 5),
+            QueueMarked(SCHEDULE, DUE, 2, 2),
+            QueueMarked(URGENT, 4, 7, 6),
+            QueueMarked(DEAD, 1, 1, 0),
+        ),
+        record(1, 91, EpochEnded("asked")),
+    ]
+
+
+NEWS_WAITING = [(READERS, 8), (DEAD, 1), (URGENT, HIGH + 3)]
+"""What waits in the store at the end of `news_history`."""
+
 
 def ms_us(ms: int) -> int:
     """A time in microseconds, given in milliseconds since the history began."""
@@ -72,6 +168,38 @@ def record(epoch: int, ms: int, *facts: AnyFact) -> LogRecord:
 def order(seq: int) -> MessageStored:
     """The order at that place, which its producer numbered alike."""
     return MessageStored(ORDERS, seq, 10, f"ID:{seq}", 1, seq)
+
+
+def stored(
+    queue: int,
+    seq: int,
+    *,
+    number: int = 0,
+    txn: bytes = b"",
+    origin: tuple[int, int] | None = None,
+    expires_us: int = 0,
+) -> MessageStored:
+    """A message at that place; numbered ones are of one producer."""
+    return MessageStored(queue, seq, 10, "ID:m", 1 if number else 0, number, txn, origin, expires_us)
+
+
+def published(
+    seq: int,
+    subscriptions: list[int],
+    *,
+    number: int = 0,
+    txn: bytes = b"",
+    origin: tuple[int, int] | None = None,
+    expires_us: int = 0,
+) -> MessagePublished:
+    """A message published to the topic at that place; numbered ones are of one producer."""
+    producer = 1 if number else 0
+    return MessagePublished(NEWS, seq, 10, "ID:n", subscriptions, producer, number, txn, origin, expires_us)
+
+
+def took(queue: int, seq: int, attempt: int = 1) -> MessageConsumed:
+    """The message consumed, delivered 11 ms after the history began."""
+    return MessageConsumed(queue, seq, 1, ms_us(11), attempt)
 
 
 def forward(txn: bytes, seqs: tuple[int, ...], delivered_ms: int, attempts: tuple[int, ...] = (1, 1)) -> list[AnyFact]:
@@ -130,8 +258,10 @@ def _moved(fact: AnyFact, number: int) -> AnyFact:
     changes: dict[str, object] = {}
     for name in fact.__struct_fields__:
         value = getattr(fact, name)
-        if name in ("queue", "dead_queue", "producer", "consumer") and value:
+        if name in ("queue", "dead_queue", "to_queue", "topic", "producer", "consumer") and value:
             changes[name] = value + QUEUES_EACH * number
+        elif name == "subscriptions":
+            changes[name] = [subscription + QUEUES_EACH * number for subscription in value]
         elif name == "origin" and value:
             changes[name] = (value[0] + QUEUES_EACH * number, value[1])
         elif name == "txn" and value:

@@ -1,5 +1,7 @@
 """Each check finds its own kind of fault, and no other check finds anything."""
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +11,10 @@ from legato.core.facts import (
     EpochBegan,
     LogRecord,
     MessageConsumed,
+    MessageDeadLettered,
+    MessageMoved,
     MessageStored,
+    QueueDeleted,
     QueueMarked,
     TransactionCommitted,
     TransactionRolledBack,
@@ -21,20 +26,31 @@ from legato.spark.result import CheckResult
 from legato.spark.segments import write_segment
 from tests.spark.conftest import MakeFacts
 from tests.spark.history import (
+    ARCHIVE,
     DEAD,
     FIRST_TXN,
     INVOICES,
+    NEWS,
+    NEWS_TXN,
+    NEWS_WAITING,
     ORDERS,
     QUEUES_EACH,
+    READERS,
+    REPLIES,
     SECOND_TXN,
+    URGENT,
     WAITING,
     history,
     instead,
     moved,
     moved_txn,
     ms_us,
+    news_history,
     order,
+    published,
     record,
+    stored,
+    took,
     without,
 )
 
@@ -94,6 +110,48 @@ FAULTS: dict[str, Spoil] = {
 }
 """Each spoils a history in one way. What waits at the end is `WAITING` all the same."""
 
+
+def copy_consumed_before_it_was_published(records: list[LogRecord]) -> list[LogRecord]:
+    without(records, took(READERS, 2))
+    records[1].facts.append(took(READERS, 2))
+    return records
+
+
+NEWS_FAULTS: list[tuple[str, Spoil]] = [
+    ("lost", lambda r: without(r, took(READERS, 6))),
+    ("lost", lambda r: instead(r, QueueDeleted(REPLIES, "replies", 2), QueueDeleted(REPLIES, "replies", 1))),
+    ("resurrected", lambda r: [*r, record(1, 92, MessageMoved(READERS, 8, "purged"))]),
+    ("number stored twice", lambda r: instead(r, published(4, [], number=4), published(4, [], number=3))),
+    ("place taken twice", lambda r: [*r, record(1, 92, published(1, [READERS]))]),
+    ("consumed twice", lambda r: [*r, record(1, 92, took(READERS, 1))]),
+    ("consumed twice", lambda r: [*r, record(1, 92, MessageMoved(URGENT, 1, "expired"))]),
+    ("consumed, never stored", lambda r: [*r, record(1, 92, took(READERS, 7))]),
+    ("consumed before stored", copy_consumed_before_it_was_published),
+    ("attempt forgotten", lambda r: instead(r, took(READERS, 5, attempt=2), took(READERS, 5))),
+    (
+        "dead letter missing",
+        lambda r: [*r, record(1, 92, published(9, [READERS]), MessageDeadLettered(READERS, 9, 1, "poison", DEAD, 2))],
+    ),
+    (
+        "moved message missing",
+        lambda r: [*r, record(1, 92, stored(URGENT, 5), MessageMoved(URGENT, 5, "moved", DEAD, 2))],
+    ),
+    (
+        "deleted, not counted",
+        lambda r: instead(
+            r, QueueDeleted(ARCHIVE, "volatile://c//link", 2), QueueDeleted(ARCHIVE, "volatile://c//link", 3)
+        ),
+    ),
+    (
+        "partial transaction",
+        lambda r: instead(r, TransactionCommitted(NEWS_TXN, 0, 3), TransactionCommitted(NEWS_TXN, 0, 4)),
+    ),
+    ("marks missed", lambda r: instead(r, QueueMarked(NEWS, 8, 6, 4), QueueMarked(NEWS, 8, 7, 4))),
+    ("marks missed", lambda r: instead(r, QueueMarked(READERS, 8, 6, 5), QueueMarked(READERS, 8, 7, 5))),
+    ("marks missed", lambda r: instead(r, QueueMarked(URGENT, 4, 7, 6), QueueMarked(URGENT, 4, 8, 6))),
+]
+"""Each spoils a history of topics, moves and temporary queues. What waits at the end is `NEWS_WAITING` all the same."""
+
 LEDGER_FAULTS = {"positions missing", "records torn"}
 """Checks of the ledger as a whole, tested one by one."""
 
@@ -102,24 +160,59 @@ def test_a_history_without_fault_passes_every_check(spark: SparkSession, facts_o
     assert failing(facts_of(history()), waiting_frame(spark, WAITING)) == {}
 
 
+def test_every_check_has_a_fault_to_find() -> None:
+    assert {check.name for check in CHECKS} == FAULTS.keys() | {name for name, _ in NEWS_FAULTS} | LEDGER_FAULTS
+
+
 def test_each_fault_is_found_by_its_own_check_and_by_no_other(spark: SparkSession, facts_of: MakeFacts) -> None:
-    assert {check.name for check in CHECKS} == FAULTS.keys() | LEDGER_FAULTS
+    assert_each_is_found(spark, facts_of, list(FAULTS.items()), history, WAITING)
+
+
+def test_topics_priorities_expiry_moves_and_deleted_queues_raise_no_alarm(
+    spark: SparkSession, facts_of: MakeFacts
+) -> None:
+    facts = facts_of(news_history())
+    assert failing(facts, waiting_frame(spark, NEWS_WAITING)) == {}
+    assert failing(facts) == {}
+
+
+def test_each_fault_of_topics_and_moves_is_found_by_its_own_check(spark: SparkSession, facts_of: MakeFacts) -> None:
+    assert_each_is_found(spark, facts_of, NEWS_FAULTS, news_history, NEWS_WAITING)
+
+
+def assert_each_is_found(
+    spark: SparkSession,
+    facts_of: MakeFacts,
+    faults: list[tuple[str, Spoil]],
+    begin: Callable[[], list[LogRecord]],
+    waiting_each: list[tuple[int, int]],
+) -> None:
+    """Audit as many histories in one log as there are faults, each spoiled by another."""
     spoiled: list[LogRecord] = []
-    first_position: dict[str, int] = {}
-    for number, (name, spoil) in enumerate(FAULTS.items()):
-        first_position[name] = len(spoiled) + 1
-        spoiled += moved(spoil(history()), number)
-    waiting = [(queue + QUEUES_EACH * number, seq) for number in range(len(FAULTS)) for queue, seq in WAITING]
+    last_positions: list[int] = []
+    for number, (_, spoil) in enumerate(faults):
+        spoiled += moved(spoil(begin()), number)
+        last_positions.append(len(spoiled))
+    waiting = [(queue + QUEUES_EACH * number, seq) for number in range(len(faults)) for queue, seq in waiting_each]
     found = failing(facts_of(spoiled), waiting_frame(spark, waiting))
-    assert {name: check.count for name, check in found.items()} == dict.fromkeys(FAULTS, 1)
-    for number, name in enumerate(FAULTS):
-        (example,) = found[name].examples
+    assert {name: check.count for name, check in found.items()} == Counter(name for name, _ in faults)
+    txns = {
+        moved_txn(txn, number).hex().upper(): number for number in range(len(faults)) for txn in (FIRST_TXN, NEWS_TXN)
+    }
+
+    def number_of(example: dict[str, int | str]) -> int:
         if "queue" in example:
-            assert example["queue"] // QUEUES_EACH == number
-        elif "txn" in example:
-            assert example["txn"] == moved_txn(FIRST_TXN, number).hex().upper()
-        else:
-            assert first_position[name] <= example["position"] < first_position[name] + len(history()) + 1
+            return int(example["queue"]) // QUEUES_EACH
+        return txns[str(example["txn"])] if "txn" in example else bisect_left(last_positions, int(example["position"]))
+
+    blamed = {name: sorted(number_of(example) for example in check.examples) for name, check in found.items()}
+    assert blamed == {name: [number for number, (own, _) in enumerate(faults) if own == name] for name in found}
+
+
+def test_a_copy_that_the_ledger_does_not_hold_is_missed(facts_of: MakeFacts) -> None:
+    facts = facts_of(news_history()).where(f"not (kind = 'MessageStored' and queue = {ARCHIVE} and seq = 6)")
+    torn = records_torn(records(facts)).collect()
+    assert [(row["facts"], row["facts_said"]) for row in torn] == [(5, 6)]
 
 
 def test_without_a_store_the_last_mark_tells_what_is_lost(facts_of: MakeFacts) -> None:

@@ -22,6 +22,7 @@ from legato.spark.result import (
     Takeover,
     ThroughputPoint,
     Timeline,
+    TopicAudit,
 )
 from legato.store.segment_names import spans
 
@@ -62,6 +63,7 @@ def frames_of(facts: DataFrame, waiting: DataFrame | None = None) -> Iterator[Fr
         "transactions": ledger.transactions(facts).cache(),
         "records": ledger.records(facts).cache(),
         "marks": ledger.marks(facts).cache(),
+        "deletions": ledger.deletions(facts).cache(),
     }
     given = {"facts": facts} if waiting is None else {"facts": facts, "waiting": waiting}
     try:
@@ -86,6 +88,7 @@ def _audit_frames(frames: Frames) -> AuditResult:
         takeovers=_takeovers(frames["facts"]),
         checks=checks,
         timeline=_timeline(frames, first_us, bucket_us),
+        topics=_topics(frames["facts"]),
     )
 
 
@@ -101,7 +104,7 @@ def applicable(frames: Frames) -> list[Check]:
     """The checks that can be made of these frames: without `waiting`, losses are judged by high-water marks."""
     if "waiting" in frames:
         return list(CHECKS)
-    by_marks = CHECKS[0]._replace(frames=("lifecycle", "marks"), find=lost_by_marks)
+    by_marks = CHECKS[0]._replace(frames=("lifecycle", "marks", "deletions"), find=lost_by_marks)
     return [by_marks, *(check for check in CHECKS if "waiting" not in check.frames)]
 
 
@@ -138,11 +141,13 @@ def _count_by_queue(name: str, frames: Frames, times: str = "1") -> dict[int, in
 
 def _queues(frames: Frames, offences: dict[str, int]) -> list[QueueAudit]:
     facts, lifecycle = frames["facts"], frames["lifecycle"]
-    names = {row["queue"]: row["name"] for row in ledger.queue_names(facts).collect()}
+    names = {row["queue"]: row["name"] for row in ledger.queues(facts).collect()}
+    deleted = {row["queue"] for row in frames["deletions"].collect()}
     totals = {row["queue"]: row for row in measures.queue_totals(lifecycle).collect()}
     forwarded = {row["queue"]: row["forwarded"] for row in measures.forwarded(facts, frames["transactions"]).collect()}
     lost = _count_by_queue("lost", frames) if offences["lost"] else {}
     twice = _count_by_queue("number stored twice", frames, "times - 1") if offences["number stored twice"] else {}
+    dead_letters, moves = _departures(facts)
     latencies: dict[int, list[LatencySummary]] = {}
     for row in measures.latencies(lifecycle).collect():
         latencies.setdefault(row["queue"], []).append(_latency(row))
@@ -154,13 +159,37 @@ def _queues(frames: Frames, offences: dict[str, int]) -> list[QueueAudit]:
             consumed=row["consumed"],
             forwarded=forwarded.get(queue, 0),
             dead_lettered=row["dead_lettered"],
-            waiting=row["unsettled"] - lost.get(queue, 0),
+            waiting=0 if queue in deleted else row["unsettled"] - lost.get(queue, 0),
             lost=lost.get(queue, 0),
             duplicated=row["done_twice"] + twice.get(queue, 0),
             redelivered=row["redelivered"],
             latencies=sorted(latencies.get(queue, []), key=lambda latency: _STAGES.index(latency.stage)),
+            moved=row["moved"],
+            deleted=row["unsettled"] - lost.get(queue, 0) if queue in deleted else 0,
+            dead_letters=dead_letters.get(queue, {}),
+            moves=moves.get(queue, {}),
         )
         for queue, row in sorted(totals.items())
+    ]
+
+
+def _departures(facts: DataFrame) -> tuple[dict[int, dict[str, int]], dict[int, dict[str, int]]]:
+    """Per queue and by cause, messages that became dead letters, and messages that were moved."""
+    dead_letters: dict[int, dict[str, int]] = {}
+    moves: dict[int, dict[str, int]] = {}
+    for row in measures.departures(facts).orderBy("queue", "cause").collect():
+        for counts, column in ((dead_letters, "dead_lettered"), (moves, "moved")):
+            if row[column]:
+                counts.setdefault(row["queue"], {})[row["cause"]] = row[column]
+    return dead_letters, moves
+
+
+def _topics(facts: DataFrame) -> list[TopicAudit]:
+    return [
+        TopicAudit(
+            row["queue"], row["name"] or f"topic {row['queue']}", row["published"], row["copies"], row["unheard"]
+        )
+        for row in measures.topics(facts).collect()
     ]
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from legato.spark.ledger import aggregate
+from legato.spark.ledger import SENT, aggregate
 
 Frames = Mapping[str, DataFrame]
 
@@ -27,26 +27,49 @@ class Check(NamedTuple):
     find: Callable[..., DataFrame]
 
 
-def lost(lifecycle: DataFrame, waiting: DataFrame) -> DataFrame:
-    """Messages that were stored, never left their queue, and do not wait there either."""
+def lost(lifecycle: DataFrame, waiting: DataFrame, deletions: DataFrame) -> DataFrame:
+    """Messages that were stored, never left their queue, and neither wait there nor were deleted with it."""
     unsettled = lifecycle.where("stored_count > 0 and left_count = 0").select("queue", "seq", "stored_us")
-    return unsettled.join(waiting, ["queue", "seq"], "left_anti")
+    gone = unsettled.join(waiting, ["queue", "seq"], "left_anti").join(F.broadcast(deletions), "queue", "left_anti")
+    return gone.unionByName(_beyond(lifecycle, deletions))
 
 
-def lost_by_marks(lifecycle: DataFrame, marks: DataFrame) -> DataFrame:
+def lost_by_marks(lifecycle: DataFrame, marks: DataFrame, deletions: DataFrame) -> DataFrame:
     """Messages that never left their queue beyond the number that the last high-water mark says were waiting.
 
-    A mark counts but does not name: as queues are served in order, the oldest are taken for the lost ones.
+    For a deleted queue, beyond the number that were deleted with it.
     """
-    last_marks = aggregate(marks, "queue", mark="max(place)", waiting="max_by(stored - consumed, place)")
-    newest_first = Window.partitionBy("queue").orderBy(F.desc("seq"))
+    said = marks.selectExpr("queue", "place as mark", "stored - consumed as waiting").unionByName(deletions)
+    return _beyond(lifecycle, aggregate(said, "queue", waiting="max_by(waiting, mark)", mark="max(mark)"))
+
+
+def _beyond(lifecycle: DataFrame, marks: DataFrame) -> DataFrame:
+    """Messages that never left their queue beyond the `waiting` of the queue's one `mark`.
+
+    A mark counts but does not name: what left after it did wait, and of the rest the oldest are taken for the lost.
+    """
+    likeliest_first = Window.partitionBy("queue").orderBy(F.expr("left_count = 0"), F.desc("stored_place"))
     return (
-        lifecycle.join(F.broadcast(last_marks), "queue")
-        .where("stored_place < mark and (left_place is null or left_place > mark)")
-        .withColumn("newest", F.row_number().over(newest_first))
-        .where("newest > waiting and left_count = 0")
+        _waiting_at(lifecycle, marks)
+        .withColumn("rank", F.row_number().over(likeliest_first))
+        .where("rank > waiting and left_count = 0")
         .select("queue", "seq", "stored_us")
     )
+
+
+def _waiting_at(lifecycle: DataFrame, marks: DataFrame) -> DataFrame:
+    """Messages that, by the facts, waited in their queue at its `mark`."""
+    marked = lifecycle.join(F.broadcast(marks), "queue")
+    return marked.where("stored_place < mark and (left_place is null or left_place > mark)")
+
+
+def deleted_uncounted(lifecycle: DataFrame, deletions: DataFrame) -> DataFrame:
+    """Deleted queues with which more messages are said to have been deleted than waited in them."""
+    found = aggregate(_waiting_at(lifecycle, deletions), "queue", waiting_found="count(*)")
+    counted = deletions.join(found, "queue", "left").selectExpr(
+        "queue", "waiting", "coalesce(waiting_found, 0) as waiting_found"
+    )
+    return counted.where("waiting > waiting_found")
 
 
 def resurrected(lifecycle: DataFrame, waiting: DataFrame) -> DataFrame:
@@ -57,7 +80,7 @@ def resurrected(lifecycle: DataFrame, waiting: DataFrame) -> DataFrame:
 
 def number_stored_twice(facts: DataFrame) -> DataFrame:
     """Messages of numbered producers that were stored more than once (promise 1)."""
-    numbered = facts.where("kind = 'MessageStored' and number is not null")
+    numbered = facts.where(f"{SENT} and number is not null")
     return aggregate(
         numbered, "producer, number", times="count(*)", queue="min(queue)", seq="min(seq)", again="max(seq)"
     ).where("times > 1")
@@ -70,7 +93,7 @@ def place_taken_twice(lifecycle: DataFrame) -> DataFrame:
 
 def consumed_twice(lifecycle: DataFrame) -> DataFrame:
     """Messages that left their queue more than once."""
-    return lifecycle.where("left_count > 1").select("queue", "seq", "consumed_count", "dead_count")
+    return lifecycle.where("left_count > 1").select("queue", "seq", "consumed_count", "dead_count", "moved_count")
 
 
 def consumed_never_stored(lifecycle: DataFrame) -> DataFrame:
@@ -90,11 +113,27 @@ def attempt_forgotten(lifecycle: DataFrame) -> DataFrame:
 
 def dead_letter_missing(facts: DataFrame) -> DataFrame:
     """Dead-lettered messages that did not arrive in the dead-letter queue."""
-    dead = facts.where("kind = 'MessageDeadLettered'").select("queue", "seq", "dead_queue", "dead_seq")
-    arrived = facts.where("origin_seq is not null").selectExpr(
-        "origin_queue as queue", "origin_seq as seq", "queue as dead_queue", "seq as dead_seq"
+    dead = facts.where("kind = 'MessageDeadLettered' and dead_queue <> 0").select(
+        "queue", "seq", "dead_queue", "dead_seq"
     )
+    arrived = _arrivals(facts, "dead_queue", "dead_seq")
     return dead.join(arrived, ["queue", "seq", "dead_queue", "dead_seq"], "left_anti")
+
+
+def moved_message_missing(facts: DataFrame) -> DataFrame:
+    """Messages that left for another queue and did not arrive there in the same commit."""
+    moved = facts.where("kind = 'MessageMoved' and to_queue is not null")
+    arrived = _arrivals(facts, "to_queue", "to_seq")
+    return moved.select("queue", "seq", "position", "cause", "to_queue", "to_seq").join(
+        arrived, ["position", "queue", "seq", "to_queue", "to_seq"], "left_anti"
+    )
+
+
+def _arrivals(facts: DataFrame, to_queue: str, to_seq: str) -> DataFrame:
+    """Where messages came to that the broker itself moved, and from where; to topics also."""
+    return facts.where("origin_seq is not null").selectExpr(
+        "position", "origin_queue as queue", "origin_seq as seq", f"queue as {to_queue}", f"seq as {to_seq}"
+    )
 
 
 def uncommitted_work(transactions: DataFrame) -> DataFrame:
@@ -139,7 +178,8 @@ def marks_missed(marks: DataFrame) -> DataFrame:
 
     That a message left its queue off the record is not for this check: it shows as a lost message.
     """
-    return marks.where("seq <> seq_found or stored <> stored_found or consumed < consumed_found").select(
+    wrong = "(in_order and seq <> seq_found) or stored <> stored_found or consumed < consumed_found"
+    return marks.where(wrong).select(
         "queue", "position", "seq", "seq_found", "stored", "stored_found", "consumed", "consumed_found"
     )
 
@@ -147,8 +187,8 @@ def marks_missed(marks: DataFrame) -> DataFrame:
 CHECKS = (
     Check(
         "lost",
-        "No message was lost: what was stored was consumed, dead-lettered or still waits.",
-        ("lifecycle", "waiting"),
+        "No message was lost: what was stored was consumed, moved away, deleted with its queue or still waits.",
+        ("lifecycle", "waiting", "deletions"),
         lost,
     ),
     Check("resurrected", "No message that was consumed waits again.", ("lifecycle", "waiting"), resurrected),
@@ -183,6 +223,18 @@ CHECKS = (
         "Every dead-lettered message is in its dead-letter queue.",
         ("facts",),
         dead_letter_missing,
+    ),
+    Check(
+        "moved message missing",
+        "Every message that was moved is where it was moved to.",
+        ("facts",),
+        moved_message_missing,
+    ),
+    Check(
+        "deleted, not counted",
+        "With every deleted queue went the messages that waited in it, and no others.",
+        ("lifecycle", "deletions"),
+        deleted_uncounted,
     ),
     Check(
         "uncommitted work",

@@ -17,14 +17,15 @@ from typing import Protocol
 from legato.core.facts import LogRecord
 from legato.errors import ConfigError
 from legato.spark.segments import LedgerLock, SegmentSpan, exported_through, sweep, write_segment
+from legato.spark.table import row_count
 from legato.store.lmdb import LmdbStore
 
 POLL_S = 0.2
 SEGMENT_S = 2.0
 """A segment is closed after this long: how far the ledger may lag behind the log."""
 
-SEGMENT_FACTS_MAX = 250_000
-"""... or when it holds this many facts, which bounds the exporter's memory."""
+SEGMENT_ROWS_MAX = 250_000
+"""... or when it holds this many rows, which bounds the exporter's memory."""
 
 _READ_RECORDS = 64
 _NICE = 10
@@ -55,7 +56,7 @@ class Exporter:
         self._ledger = ledger
         self._segment_s = segment_s
         self._pending: list[tuple[int, LogRecord]] = []
-        self._pending_facts = 0
+        self._pending_rows = 0
         self._pending_since = 0.0
         sweep(ledger)
         self._through = exported_through(ledger)
@@ -85,16 +86,16 @@ class Exporter:
             if not self._pending:
                 self._pending_since = now_s
             self._pending.extend(records)
-            self._pending_facts += sum(len(record.facts) for _, record in records)
+            self._pending_rows += sum(row_count(record) for _, record in records)
             self._through = records[-1][0]
-            if self._pending_facts >= SEGMENT_FACTS_MAX:
+            if self._pending_rows >= SEGMENT_ROWS_MAX:
                 written.append(self._write())
         return written
 
     def _write(self) -> SegmentSpan:
         span = write_segment(self._ledger, self._pending)
         self._pending = []
-        self._pending_facts = 0
+        self._pending_rows = 0
         return span
 
 

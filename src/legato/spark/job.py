@@ -1,5 +1,6 @@
 """The audit as one call: export what is left, ask Spark, write what was asked for, show a table."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -64,8 +65,10 @@ def _settle(store_dir: Path, ledger_dir: Path, spark: SparkSession) -> DataFrame
 
 
 def audit_table(result: AuditResult) -> Group:
-    """The result for a terminal: the account of each queue, the takeovers, and every check that failed."""
+    """The result for a terminal: the account of each queue, what was not consumed, the takeovers, each failed check."""
     parts: list[Table | Text] = [_queues_table(result)]
+    if any(queue.dead_letters or queue.moves for queue in result.queues):
+        parts.append(_departures_table(result))
     if result.takeovers:
         parts.append(_takeovers_table(result))
     failed = [check for check in result.checks if check.count]
@@ -93,10 +96,14 @@ _QUEUE_COLUMNS = {
     "consumed": "consumed",
     "forwarded": "forwarded",
     "dead_lettered": "dead",
+    "moved": "moved",
+    "deleted": "deleted",
     "waiting": "waiting",
     "lost": "lost",
     "duplicated": "twice",
 }
+_RARE = ("moved", "deleted")
+"""Columns that are left out where they would hold nothing."""
 
 
 def _queues_table(result: AuditResult) -> Table:
@@ -104,12 +111,13 @@ def _queues_table(result: AuditResult) -> Table:
         title=f"{result.facts:,} facts, {len(result.queues)} queues", title_justify="left", box=SIMPLE_HEAD, padding=0
     )
     table.add_column("queue", no_wrap=True)
-    for column in (*_QUEUE_COLUMNS.values(), "p50", "p99"):
+    shown = {field: title for field, title in _QUEUE_COLUMNS.items() if field not in _RARE or result.total(field)}
+    for column in (*shown.values(), "p50", "p99"):
         table.add_column(column, justify="right", no_wrap=True)
     for queue in result.queues:
         end_to_end = next((each for each in queue.latencies if each.stage == "end to end"), None)
         latencies = (duration(end_to_end.p50_ms * 1e3), duration(end_to_end.p99_ms * 1e3)) if end_to_end else ("", "")
-        counts = [_count(column, getattr(queue, column)) for column in _QUEUE_COLUMNS]
+        counts = [_count(column, getattr(queue, column)) for column in shown]
         table.add_row(queue.name, *counts, *latencies)
     return table
 
@@ -117,6 +125,20 @@ def _queues_table(result: AuditResult) -> Table:
 def _count(column: str, value: int) -> Text:
     bad = column in ("lost", "duplicated") and value > 0
     return Text(f"{value:,}", style="bold red" if bad else "")
+
+
+def _departures_table(result: AuditResult) -> Table:
+    table = Table(title="not consumed", title_justify="left", box=SIMPLE_HEAD, padding=0)
+    for column in ("queue", "dead letters", "moved"):
+        table.add_column(column)
+    for queue in result.queues:
+        if queue.dead_letters or queue.moves:
+            table.add_row(queue.name, _by_cause(queue.dead_letters), _by_cause(queue.moves))
+    return table
+
+
+def _by_cause(causes: Mapping[str, int]) -> str:
+    return ", ".join(f"{messages:,} {cause}" for cause, messages in causes.items())
 
 
 def _takeovers_table(result: AuditResult) -> Table:

@@ -5,12 +5,26 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from legato.core.facts import Kind
+from legato.spark.table import LANE_BITS
+
 SCHEMA = """
     position bigint, ordinal int, epoch int, time_us bigint, kind string, queue int, seq bigint, size int,
     message_id string, producer int, number bigint, txn binary, consumer int, delivered_us bigint, attempt int,
     flagged boolean, cause string, origin_queue int, origin_seq bigint, dead_queue int, dead_seq bigint, name string,
-    stored bigint, consumed bigint
+    stored bigint, consumed bigint, topic int, expires_us bigint, to_queue int, to_seq bigint, waiting bigint,
+    paused boolean, queue_kind tinyint, temporary boolean, shared boolean, selector string, no_local boolean,
+    container string
 """
+
+PLACE = "position * 1048576 + ordinal"
+"""SQL: where a fact stands in the log, in one number (a record holds far fewer than 2**20 facts)."""
+
+SENT = "kind in ('MessageStored', 'MessagePublished') and origin_seq is null"
+"""SQL: a message came from outside; given together with `txn`, `producer` or `number`, which copies do not have."""
+
+_LEFT = "kind in ('MessageConsumed', 'MessageDeadLettered', 'MessageMoved')"
+_FIRST_LANE = f"seq < {1 << LANE_BITS}L"
 
 
 def aggregate(frame: DataFrame, by: str, **columns: str) -> DataFrame:
@@ -26,21 +40,34 @@ def read_facts(spark: SparkSession, ledger: Path) -> DataFrame:
     return spark.read.schema(SCHEMA).option("pathGlobFilter", "facts-*.parquet").parquet(str(ledger))
 
 
-def queue_names(facts: DataFrame) -> DataFrame:
-    """One row a queue: its number and its name."""
-    return facts.where("kind = 'QueueCreated'").select("queue", "name").distinct()
+def queues(facts: DataFrame) -> DataFrame:
+    """One row a queue, topic or subscription: its number and its name, its `Kind`, and its topic if it has one."""
+    created = facts.where("kind = 'QueueCreated'")
+    return created.selectExpr("queue", "name", "coalesce(queue_kind, 0Y) as queue_kind", "topic").distinct()
+
+
+def deletions(facts: DataFrame) -> DataFrame:
+    """One row a deleted queue or subscription: where in the log, and how many messages waited in it."""
+    topics = queues(facts).where(f"queue_kind = {Kind.TOPIC:d}")
+    deleted = facts.where("kind = 'QueueDeleted'").selectExpr("queue", f"{PLACE} as mark", "waiting")
+    return deleted.join(F.broadcast(topics), "queue", "left_anti")
 
 
 def records(facts: DataFrame) -> DataFrame:
-    """One row a commit: its position and epoch, and how many facts there are of it, and should be."""
-    return aggregate(facts, "position, epoch", facts="count(*)", facts_said="max(ordinal) + 1")
+    """One row a commit: its position and epoch, and how many facts and copies there are of it, and should be."""
+    return aggregate(
+        facts,
+        "position, epoch",
+        facts="count(*)",
+        facts_said="max(ordinal) + 1 + coalesce(sum(stored) filter (where kind = 'MessagePublished'), 0)",
+    )
 
 
 def lifecycle(facts: DataFrame) -> DataFrame:
     """One row a message: how often it was stored and left its queue, when, at which place of the log, by which try.
 
-    A place is position and ordinal in one number (a record holds far fewer than 2**20 facts). Only numbers are
-    aggregated: with strings among them Spark would have to sort instead of hash.
+    A copy is a message of its subscription. Only numbers are aggregated: with strings among them Spark would have to
+    sort instead of hash.
     """
     messages = facts.selectExpr(
         "queue",
@@ -48,12 +75,14 @@ def lifecycle(facts: DataFrame) -> DataFrame:
         "time_us",
         "delivered_us",
         "attempt",
-        "position * 1048576 + ordinal as place",
+        f"{PLACE} as place",
         "kind = 'MessageStored' as is_stored",
         "kind = 'MessageConsumed' as is_consumed",
         "kind = 'MessageDeadLettered' as is_dead",
-        "kind in ('MessageConsumed', 'MessageDeadLettered') as is_gone",
+        "kind = 'MessageMoved' as is_moved",
+        f"{_LEFT} as is_gone",
         "kind = 'MessageReturned' as is_returned",
+        "kind = 'MessageReturned' and cause <> 'carried' as is_redelivered",
     ).where("is_stored or is_gone or is_returned")
     return aggregate(
         messages,
@@ -61,8 +90,9 @@ def lifecycle(facts: DataFrame) -> DataFrame:
         stored_count="count_if(is_stored)",
         consumed_count="count_if(is_consumed)",
         dead_count="count_if(is_dead)",
+        moved_count="count_if(is_moved)",
         left_count="count_if(is_gone)",
-        returned_count="count_if(is_returned)",
+        returned_count="count_if(is_redelivered)",
         stored_us="min(time_us) filter (where is_stored)",
         delivered_us="max(delivered_us) filter (where is_consumed)",
         left_us="max(time_us) filter (where is_gone)",
@@ -78,14 +108,14 @@ def transactions(facts: DataFrame) -> DataFrame:
     return aggregate(
         facts.where("txn is not null"),
         "txn",
-        stored="count_if(kind = 'MessageStored')",
+        stored=f"count_if({SENT})",
         consumed="count_if(kind = 'MessageConsumed')",
         committed="count_if(kind = 'TransactionCommitted')",
         rolled_back="count_if(kind = 'TransactionRolledBack')",
         stored_said="max(stored) filter (where kind = 'TransactionCommitted')",
         consumed_said="max(consumed) filter (where kind = 'TransactionCommitted')",
-        stored_queue_min="min(queue) filter (where kind = 'MessageStored')",
-        stored_queue_max="max(queue) filter (where kind = 'MessageStored')",
+        stored_queue_min=f"min(queue) filter (where {SENT})",
+        stored_queue_max=f"max(queue) filter (where {SENT})",
     )
 
 
@@ -93,22 +123,31 @@ def marks(facts: DataFrame) -> DataFrame:
     """One row a high-water mark: what the broker said of a queue, and what the facts before that place amount to.
 
     Facts are counted by record first, and in a record with a mark by the half before and the half after it: then the
-    running sums have a few rows for each commit, not one for each message.
+    running sums have a few rows for each commit, not one for each message. What a topic stores are bodies: those of
+    publications with copies. `in_order` says that the last place is that of the newest message.
     """
     said = facts.where("kind = 'QueueMarked'").select("queue", "position", "ordinal", "seq", "stored", "consumed")
+    unordered = queues(facts).where(f"queue_kind <> {Kind.QUEUE:d}").selectExpr("queue", "false as in_order")
     marked_at = said.select("queue", "position", F.col("ordinal").alias("mark_ordinal"))
     moves = (
-        facts.where("kind in ('MessageStored', 'MessageConsumed', 'MessageDeadLettered')")
-        .select("queue", "position", "ordinal", "seq", "kind")
+        facts.selectExpr(
+            "queue",
+            "position",
+            "ordinal",
+            "seq",
+            "kind = 'MessageStored' or (kind = 'MessagePublished' and stored > 0) as is_stored",
+            f"{_LEFT} as is_gone",
+        )
+        .where("is_stored or is_gone")
         .join(F.broadcast(marked_at), ["queue", "position"], "left")
         .withColumn("after", F.expr("coalesce(ordinal > mark_ordinal, false)"))
     )
     moved = aggregate(
         moves,
         "queue, position, after",
-        stored="count_if(kind = 'MessageStored')",
-        consumed="count_if(kind <> 'MessageStored')",
-        seq="max(seq) filter (where kind = 'MessageStored')",
+        stored="count_if(is_stored)",
+        consumed="count_if(is_gone)",
+        seq=f"max(seq) filter (where is_stored and {_FIRST_LANE})",
     )
     nothing = said.selectExpr("queue", "position", "false as after", "0L stored", "0L consumed", "0L seq")
     until_here = Window.partitionBy("queue").orderBy("position", "after").rangeBetween(Window.unboundedPreceding, 0)
@@ -125,5 +164,5 @@ def marks(facts: DataFrame) -> DataFrame:
         .where("not after")
         .distinct()
     )
-    places = said.withColumn("place", F.expr("position * 1048576 + ordinal"))
-    return places.join(found, ["queue", "position"])
+    places = said.withColumn("place", F.expr(PLACE)).join(F.broadcast(unordered), "queue", "left")
+    return places.withColumn("in_order", F.expr("coalesce(in_order, true)")).join(found, ["queue", "position"])

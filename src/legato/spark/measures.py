@@ -3,7 +3,9 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from legato.spark.ledger import aggregate
+from legato.core.facts import Kind
+from legato.spark.ledger import aggregate, queues
+from legato.spark.table import COPY
 
 LATENCY_BUCKETS_PER_DECADE = 20
 """Latency histograms have this many buckets for a factor of ten: each is 12 % wide."""
@@ -21,7 +23,7 @@ def takeovers(facts: DataFrame) -> DataFrame:
         began_us="min(time_us) filter (where kind = 'EpochBegan')",
         last_us="max(time_us)",
         clean="count_if(kind = 'EpochEnded') > 0",
-        served_us="min(time_us) filter (where kind in ('MessageStored', 'MessageConsumed'))",
+        served_us="min(time_us) filter (where kind in ('MessageStored', 'MessagePublished', 'MessageConsumed'))",
     )
     brokers = facts.where("kind = 'EpochBegan'").selectExpr("epoch", "name as broker").distinct()
     named = epochs.join(brokers, "epoch", "left")
@@ -75,13 +77,14 @@ def latency_histogram(lifecycle: DataFrame, start_us: int, bucket_us: int) -> Da
 
 
 def queue_totals(lifecycle: DataFrame) -> DataFrame:
-    """Per queue, how many messages were stored, consumed, dead-lettered, redelivered, done twice, or never left."""
+    """Per queue, how many messages were stored, how many left in which way, came back, were done twice, never left."""
     return aggregate(
         lifecycle,
         "queue",
         stored="count_if(stored_count > 0)",
         consumed="count_if(consumed_count > 0)",
         dead_lettered="count_if(dead_count > 0)",
+        moved="count_if(moved_count > 0)",
         unsettled="count_if(stored_count > 0 and left_count = 0)",
         done_twice="sum(greatest(left_count - 1, 0) + greatest(stored_count - 1, 0))",
         redelivered="count_if(returned_count > 0)",
@@ -100,8 +103,34 @@ def forwarded(facts: DataFrame, transactions: DataFrame) -> DataFrame:
     return aggregate(elsewhere, "queue", forwarded="count(*)")
 
 
+def departures(facts: DataFrame) -> DataFrame:
+    """Per queue and cause, how many messages left without being consumed: as dead letters, and else."""
+    return aggregate(
+        facts.where("kind in ('MessageDeadLettered', 'MessageMoved')"),
+        "queue, cause",
+        dead_lettered="count_if(kind = 'MessageDeadLettered')",
+        moved="count_if(kind = 'MessageMoved')",
+    )
+
+
+def topics(facts: DataFrame) -> DataFrame:
+    """Per topic, how many messages were published, how many copies they had, and how many nobody subscribed to."""
+    published = aggregate(
+        facts.where("kind = 'MessagePublished'"),
+        "queue",
+        published="count(*)",
+        copies="sum(stored)",
+        unheard="count_if(stored = 0)",
+    )
+    names = queues(facts).where(f"queue_kind = {Kind.TOPIC:d}").select("queue", "name")
+    return published.join(names, "queue", "left").orderBy("queue")
+
+
 def span(facts: DataFrame) -> DataFrame:
     """One row: how many facts the ledger holds, from when to when, up to which position."""
     return facts.selectExpr(
-        "count(*) as facts", "min(time_us) as first_us", "max(time_us) as last_us", "max(position) as last_position"
+        f"count_if(not ({COPY})) as facts",
+        "min(time_us) as first_us",
+        "max(time_us) as last_us",
+        "max(position) as last_position",
     )

@@ -53,6 +53,8 @@ def report_page(
         _takeovers(result, client_gaps_ms),
         _latency(result),
         _queues(result),
+        _departures(result),
+        _topics(result),
         _totals(totals) if totals is not None else "",
         _checks(result.checks),
         _footer(result),
@@ -203,13 +205,39 @@ def _latency(result: AuditResult) -> str:
 
 
 def _queues(result: AuditResult) -> str:
-    columns = ["queue", *(f"#{name}" for name in _QUEUE_COLUMNS)]
+    shown = {name: field for name, field in _QUEUE_COLUMNS.items() if name not in _RARE or result.total(field)}
+    columns = ["queue", *(f"#{name}" for name in shown)]
     rows = [
-        [escape(queue.name), *(_count(name, getattr(queue, field)) for name, field in _QUEUE_COLUMNS.items())]
+        [escape(queue.name), *(_count(name, getattr(queue, field)) for name, field in shown.items())]
         for queue in result.queues
     ]
-    total = ["all", *(_count(name, result.total(field)) for name, field in _QUEUE_COLUMNS.items())]
-    return _section("Queues", "stored = consumed + dead-lettered + waiting + lost", _table(columns, rows, total))
+    total = ["all", *(_count(name, result.total(field)) for name, field in shown.items())]
+    rare = "".join(f" + {name}" for name in _RARE if name in shown)
+    return _section("Queues", f"stored = consumed + dead-lettered{rare} + waiting + lost", _table(columns, rows, total))
+
+
+def _departures(result: AuditResult) -> str:
+    rows = [
+        [escape(queue.name), how, escape(cause), f"{messages:,}"]
+        for queue in result.queues
+        for how, causes in (("dead-lettered", queue.dead_letters), ("moved", queue.moves))
+        for cause, messages in causes.items()
+    ]
+    if not rows:
+        return ""
+    note = "messages that left their queue otherwise, by cause"
+    return _section("Not consumed", note, _table(["queue", "how", "cause", "#messages"], rows))
+
+
+def _topics(result: AuditResult) -> str:
+    rows = [
+        [escape(topic.name), *(_count("", value) for value in (topic.published, topic.copies, topic.unheard))]
+        for topic in result.topics
+    ]
+    if not rows:
+        return ""
+    note = "each copy is a message of its subscription, and accounted for there"
+    return _section("Topics", note, _table(["topic", "#published", "#copies", "#without a subscription"], rows))
 
 
 _QUEUE_COLUMNS = {
@@ -217,11 +245,15 @@ _QUEUE_COLUMNS = {
     "consumed": "consumed",
     "forwarded": "forwarded",
     "dead-lettered": "dead_lettered",
+    "moved": "moved",
+    "deleted with the queue": "deleted",
     "waiting": "waiting",
     "redelivered": "redelivered",
     "lost": "lost",
     "done twice": "duplicated",
 }
+_RARE = ("moved", "deleted with the queue")
+"""Columns that are left out where they would hold nothing."""
 
 
 def _count(name: str, value: int) -> str:

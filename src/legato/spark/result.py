@@ -17,7 +17,11 @@ class LatencySummary(msgspec.Struct, frozen=True):
 
 
 class QueueAudit(msgspec.Struct, frozen=True):
-    """The account of one queue. `unsettled` are the messages that never left it: they wait, or are `lost`."""
+    """The account of one queue or subscription: what was stored in it, and what became of that.
+
+    `dead_lettered` and `moved` are told apart by cause in `dead_letters` and `moves` (expired, dropped, purged,
+    delayed, due, moved). `deleted` are the messages that waited in a queue when it was deleted.
+    """
 
     queue: int
     name: str
@@ -30,6 +34,20 @@ class QueueAudit(msgspec.Struct, frozen=True):
     duplicated: int
     redelivered: int
     latencies: list[LatencySummary] = []
+    moved: int = 0
+    deleted: int = 0
+    dead_letters: dict[str, int] = {}
+    moves: dict[str, int] = {}
+
+
+class TopicAudit(msgspec.Struct, frozen=True):
+    """What was published to a topic. Its copies are messages of their subscriptions; `unheard` had none."""
+
+    topic: int
+    name: str
+    published: int
+    copies: int
+    unheard: int
 
 
 class Takeover(msgspec.Struct, frozen=True):
@@ -93,6 +111,7 @@ class AuditResult(msgspec.Struct, frozen=True):
     takeovers: list[Takeover]
     checks: list[CheckResult]
     timeline: Timeline
+    topics: list[TopicAudit] = []
     seconds: float = 0.0
     """What the audit itself took, the start of Spark aside."""
 

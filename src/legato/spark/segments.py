@@ -23,6 +23,7 @@ LOCK_NAME = "_exporter.lock"
 
 _TEMPORARY_PREFIX = ".writing-"
 _DICTIONARY_COLUMNS = ["kind", "epoch", "queue", "producer", "txn", "consumer", "attempt", "cause", "name", "size"]
+_DICTIONARY_COLUMNS += ["topic", "to_queue", "selector", "container"]
 
 
 class LedgerLock:

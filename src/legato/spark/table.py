@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from legato.core import facts as f
 from legato.core.facts import LogRecord
@@ -34,14 +35,37 @@ COLUMNS: dict[str, pa.DataType] = {
     "name": pa.string(),
     "stored": pa.int64(),
     "consumed": pa.int64(),
+    "topic": pa.int32(),
+    "expires_us": pa.int64(),
+    "to_queue": pa.int32(),
+    "to_seq": pa.int64(),
+    "waiting": pa.int64(),
+    "paused": pa.bool_(),
+    "queue_kind": pa.int8(),
+    "temporary": pa.bool_(),
+    "shared": pa.bool_(),
+    "selector": pa.string(),
+    "no_local": pa.bool_(),
+    "container": pa.string(),
 }
 """Every column of the ledger and its type. Columns only get added, at the end; absent values are null.
 
-`position` and `ordinal` say where the fact stands in the log; `time_us`, `delivered_us` are microseconds since 1970.
-`attempt` is the delivery that was consumed, or the count that a returned message keeps. `name` is the name that a
-queue, producer, consumer's container or broker was given. `stored` and `consumed` are the counters of a `QueueMarked`
-and the numbers of messages sent and received by a transaction.
+`position` and `ordinal` say where the fact stands in the log; `time_us`, `delivered_us` and `expires_us` are
+microseconds since 1970. `attempt` is the delivery that was consumed, or the count that a returned message keeps. `name`
+is the name that a queue, producer, consumer's container or broker was given. `stored` and `consumed` are the counters
+of a `QueueMarked`, the numbers of messages sent and received by a transaction, and the copies of a publication.
+
+A `MessagePublished` has one row, whose `queue` is the topic, and for each copy a further one of kind `MessageStored`
+at the same position and ordinal, whose `queue` is the subscription and whose `topic` is that topic: in the account of
+messages a copy is a message of its subscription. Only copies have a `topic` among stored messages; what they do not
+have (message id, producer, transaction) is in the row of the publication.
 """
+
+COPY = "kind = 'MessageStored' and topic is not null"
+"""SQL: the row is a further one of a `MessagePublished`, not that of a fact."""
+
+LANE_BITS = 56
+"""How many bits of a `seq` count within its lane; the lane is in those above."""
 
 SCHEMA = pa.schema(list(COLUMNS.items()))
 
@@ -59,8 +83,19 @@ def _same(*names: str) -> Callable[[_Rows], dict[str, Column]]:
 
 
 def _stored(rows: list[f.MessageStored]) -> dict[str, Column]:
+    return {"queue": [fact.queue for fact in rows], **_message(rows)}
+
+
+def _published(rows: list[f.MessagePublished]) -> dict[str, Column]:
     return {
-        "queue": [fact.queue for fact in rows],
+        "queue": [fact.topic for fact in rows],
+        "stored": [len(fact.subscriptions) for fact in rows],
+        **_message(rows),
+    }
+
+
+def _message(rows: list[f.MessageStored] | list[f.MessagePublished]) -> dict[str, Column]:
+    return {
         "seq": [fact.seq for fact in rows],
         "size": [fact.size for fact in rows],
         "message_id": [fact.message_id for fact in rows],
@@ -69,6 +104,25 @@ def _stored(rows: list[f.MessageStored]) -> dict[str, Column]:
         "txn": [fact.txn or None for fact in rows],
         "origin_queue": [fact.origin[0] if fact.origin else None for fact in rows],
         "origin_seq": [fact.origin[1] if fact.origin else None for fact in rows],
+        "expires_us": [fact.expires_us or None for fact in rows],
+    }
+
+
+def _created(rows: list[f.QueueCreated]) -> dict[str, Column]:
+    return {
+        **_same("queue", "name", "no_local", "temporary", "shared")(rows),
+        "queue_kind": [fact.kind for fact in rows],
+        "topic": [fact.topic or None for fact in rows],
+        "selector": [fact.selector or None for fact in rows],
+        "container": [fact.container or None for fact in rows],
+    }
+
+
+def _moved(rows: list[f.MessageMoved]) -> dict[str, Column]:
+    return {
+        **_same("queue", "seq", "cause")(rows),
+        "to_queue": [fact.to_queue or None for fact in rows],
+        "to_seq": [fact.to_seq if fact.to_queue else None for fact in rows],
     }
 
 
@@ -115,11 +169,16 @@ def _renamed(**columns: str) -> Callable[[_Rows], dict[str, Column]]:
 _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     f.EpochBegan: _renamed(name="broker"),
     f.EpochEnded: _renamed(cause="reason"),
-    f.QueueCreated: _same("queue", "name"),
+    f.QueueCreated: _created,
+    f.QueueDeleted: _same("queue", "name", "waiting"),
+    f.QueuePaused: _same("queue", "paused"),
+    f.QueueGrouped: _same("queue"),
     f.ProducerRegistered: _same("producer", "name"),
     f.ProducerForgotten: _same("producer", "name"),
     f.ConsumerAttached: _renamed(consumer="consumer", queue="queue", name="container"),
     f.MessageStored: _stored,
+    f.MessagePublished: _published,
+    f.MessageMoved: _moved,
     f.MessageConsumed: _consumed,
     f.MessageReturned: _returned,
     f.MessagePresented: _same("queue", "seq", "consumer"),
@@ -147,6 +206,8 @@ def facts_table(records: Iterable[tuple[int, LogRecord]]) -> pa.Table:
             rows[kind].append(fact)
             places[kind].append((position, ordinal, epoch, time_us))
     pieces = [_piece(kind, facts, places[kind]) for kind, facts in rows.items()]
+    if publications := rows.get(f.MessagePublished):
+        pieces.append(_copies(publications, pieces[list(rows).index(f.MessagePublished)]))
     return pa.concat_tables(pieces).unify_dictionaries() if pieces else SCHEMA.empty_table()
 
 
@@ -156,13 +217,38 @@ def _piece(kind: type[f.Fact], facts: _Rows, places: list[tuple[int, int, int, i
         zip(("position", "ordinal", "epoch", "time_us"), zip(*places, strict=True), strict=True)
     )
     columns |= _BUILDERS[kind](facts)
+    return _table(kind.__name__, columns, length)
+
+
+_COPIED = ("position", "ordinal", "epoch", "time_us", "seq", "size", "origin_queue", "origin_seq", "expires_us")
+"""What a copy's row has of its publication's. Texts and the producer are said once: a copy costs a few numbers."""
+
+
+def _copies(publications: list[f.MessagePublished], rows: pa.Table) -> pa.Table:
+    """A row for each copy of these publications, whose own rows are `rows`."""
+    subscriptions = pa.array([fact.subscriptions for fact in publications], pa.list_(pa.int32()))
+    publication = pc.list_parent_indices(subscriptions)
+    columns: dict[str, Any] = {name: rows.column(name).take(publication).combine_chunks() for name in _COPIED}
+    columns["topic"] = rows.column("queue").take(publication).combine_chunks()
+    columns["queue"] = subscriptions.flatten()
+    return _table(f.MessageStored.__name__, columns, len(publication))
+
+
+def _table(kind: str, columns: dict[str, Any], length: int) -> pa.Table:
     arrays = []
     for name, dtype in COLUMNS.items():
         if name == "kind":
             indices = pa.repeat(pa.scalar(0, pa.int8()), length)
-            arrays.append(pa.DictionaryArray.from_arrays(indices, pa.array([kind.__name__])))
+            arrays.append(pa.DictionaryArray.from_arrays(indices, pa.array([kind])))
         elif name in columns:
-            arrays.append(pa.array(columns[name], dtype))
+            column = columns[name]
+            arrays.append(column if isinstance(column, pa.Array) else pa.array(column, dtype))
         else:
             arrays.append(pa.nulls(length, dtype))
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def row_count(record: LogRecord) -> int:
+    """How many rows the facts of a record become."""
+    copies = sum(len(fact.subscriptions) for fact in record.facts if isinstance(fact, f.MessagePublished))
+    return len(record.facts) + copies

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from legato.core.facts import Kind
+from legato.spark.table import LANE_BITS
 from legato.store.lmdb import LmdbStore
 from legato.store.segment_names import exported_through
 
@@ -22,11 +24,14 @@ def read_waiting(store_dir: Path, ledger_dir: Path) -> pa.Table | None:
         queues: list[int] = []
         seqs: list[int] = []
         for record in store.queues():
-            after = 0
-            while messages := store.messages(record.queue, after, _BATCH_MESSAGES, _BATCH_BYTES):
-                seqs.extend(message.seq for message in messages)
-                queues.extend(record.queue for _ in messages)
-                after = messages[-1].seq
+            if record.kind == Kind.TOPIC:
+                continue
+            for lane in (0, *record.lanes):
+                after = lane << LANE_BITS
+                while messages := store.messages(record.queue, after, _BATCH_MESSAGES, _BATCH_BYTES):
+                    seqs.extend(message.seq for message in messages)
+                    queues.extend(record.queue for _ in messages)
+                    after = messages[-1].seq
         if store.log_range()[1] != exported_through(ledger_dir):
             return None
     finally:

@@ -10,9 +10,18 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from legato.core.facts import AnyFact, EpochBegan, LogRecord, MessageConsumed, MessageStored, QueueCreated
+from legato.core.facts import (
+    AnyFact,
+    EpochBegan,
+    Kind,
+    LogRecord,
+    MessageConsumed,
+    MessagePublished,
+    MessageStored,
+    QueueCreated,
+)
 from legato.errors import ConfigError
-from legato.spark.exporter import Exporter, export_all, try_export
+from legato.spark.exporter import SEGMENT_ROWS_MAX, Exporter, export_all, try_export
 from legato.spark.segments import LedgerLock, SegmentSpan, exported_through, spans, sweep, write_segment
 from legato.store.base import Batch
 from legato.store.lmdb import LmdbStore
@@ -173,6 +182,44 @@ def test_every_column_says_what_the_fact_said(tmp_path: Path) -> None:
             "attempt": 3,
         },
     ]
+
+
+def test_a_publication_has_a_row_of_its_own_and_one_for_each_copy(tmp_path: Path) -> None:
+    facts: list[AnyFact] = [
+        MessagePublished(1, 7, 30, "ID:x", [4, 5], producer=4, number=5, txn=b"t", origin=(6, 8), expires_us=9),
+        MessagePublished(2, 8, 30, "ID:y", []),
+    ]
+    span = write_segment(tmp_path, [(40, LogRecord(2, 1000, facts))])
+    rows = pq.read_table(tmp_path / span.file_name).to_pylist()
+    said = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    place = {"position": 40, "epoch": 2, "time_us": 1000}
+    message = {**place, "ordinal": 0, "seq": 7, "size": 30, "origin_queue": 6, "origin_seq": 8, "expires_us": 9}
+    published = {"kind": "MessagePublished", "queue": 1, "stored": 2, "message_id": "ID:x", "producer": 4, "number": 5}
+    unheard = {"kind": "MessagePublished", "queue": 2, "seq": 8, "stored": 0, "size": 30, "message_id": "ID:y"}
+    assert said == [
+        {**message, **published, "txn": b"t"},
+        {**place, "ordinal": 1, **unheard},
+        {**message, "kind": "MessageStored", "queue": 4, "topic": 1},
+        {**message, "kind": "MessageStored", "queue": 5, "topic": 1},
+    ]
+
+
+def test_a_publication_without_copies_alone_is_a_segment(tmp_path: Path) -> None:
+    write_segment(tmp_path, [(1, LogRecord(1, 5, [MessagePublished(1, 1, 30, "ID:x", [])]))])
+    assert seqs_in(tmp_path) == []
+
+
+def test_a_segment_is_written_early_when_a_publication_has_many_copies(tmp_path: Path) -> None:
+    store = MemoryStore()
+    store.begin_epoch("broker", 1)
+    store.commit(Batch(1, 2, [QueueCreated(1, "topic://t", Kind.TOPIC)], []))
+    subscriptions = list(range(2, 1002))
+    store.commit(
+        Batch(1, 2, [QueueCreated(each, f"volatile://c/{each}", Kind.SUBSCRIPTION, 1) for each in subscriptions], [])
+    )
+    for seq in range(1, SEGMENT_ROWS_MAX // len(subscriptions) + 2):
+        store.commit(Batch(1, 3, [MessagePublished(1, seq, 4, "ID:x", subscriptions)], [b"body"]))
+    assert len(Exporter(store, tmp_path, segment_s=3600).poll(0.0)) == 1
 
 
 def test_a_store_on_disk_is_exported_while_a_broker_writes_to_it(tmp_path: Path) -> None:
