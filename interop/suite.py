@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +14,7 @@ from typing import IO
 from interop.maven import Build
 from interop.outcomes import FAILED, PASSED, Outcome
 
+COMMON_PACKAGES = re.compile(r"^(com\.sun\.ts\.tests\.jms|org\.objectweb\.jtests\.jms\.conform)\.")
 RUNNER = "legato.interop.SuiteRunner"
 
 
@@ -26,7 +28,8 @@ class Test:
 
     @property
     def name(self) -> str:
-        return f"{self.class_name.rpartition('.')[2]}.{self.method}"
+        """The class without what all classes of a suite begin with, and the method; no two tests share it."""
+        return f"{COMMON_PACKAGES.sub('', self.class_name)}.{self.method}"
 
 
 @dataclass
@@ -126,21 +129,25 @@ def _run_jvm(command: Sequence[str], progress: Progress, errors: IO[str], silenc
     process.stdin.write("".join(f"{identifier}\n" for identifier in progress.left))
     process.stdin.close()
     watchdog = threading.Timer(silence_max_s, process.kill)
-    watchdog.start()
-    for line in process.stdout:
-        watchdog.cancel()
-        watchdog = threading.Timer(silence_max_s, process.kill)
+    try:
         watchdog.start()
-        progress.take(line)
-    code = process.wait()
-    watchdog.cancel()
-    process.stdout.close()
+        for line in process.stdout:
+            watchdog.cancel()
+            watchdog = threading.Timer(silence_max_s, process.kill)
+            watchdog.start()
+            progress.take(line)
+        code = process.wait()
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.wait()
+        process.stdout.close()
     progress.interrupted(f"the JVM ended with code {code}")
     return len(progress.left) < before
 
 
 def _tell(outcomes: Sequence[Outcome], of_class: int, total: int) -> None:
     latest = outcomes[len(outcomes) - of_class :]
-    failed = [each.test.partition(".")[2] for each in latest if each.outcome == FAILED]
-    name = latest[0].test.partition(".")[0]
+    failed = [each.test.rpartition(".")[2] for each in latest if each.outcome == FAILED]
+    name = latest[0].test.rpartition(".")[0]
     print(f"[{len(outcomes)}/{total}] {name}: {of_class - len(failed)} of {of_class}", *failed, flush=True)
