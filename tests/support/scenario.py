@@ -15,13 +15,19 @@ from legato.core.effects import (
     DischargeRefused,
     Drained,
     Effect,
+    Finished,
     Paced,
     Refuse,
+    Room,
+    ScanAgain,
     Show,
 )
 from legato.core.facts import AnyFact
 from legato.core.message import Message
+from legato.core.queues import Queue
 from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
+from legato.core.state import Node
+from legato.core.traits import PLAIN, Traits
 from legato.errors import StoreFullError
 from legato.store.memory import MemoryStore
 from tests.support.bodies import TextBodies
@@ -49,6 +55,11 @@ class Scenario:
         self.paced: list[Consumer] = []
         self.acknowledged: list[int] = []
         self.shown: list[int] = []
+        self.finished: dict[Any, int] = {}
+        self.rooms: list[str] = []
+        self.scans = 0
+        """How often the broker asked to go on."""
+        self._scan_again = False
         self.inbox: dict[Consumer, list[Message]] = {}
         self.facts: list[AnyFact] = []
         self.seen: dict[tuple[str, int], tuple[int, bool]] = {}
@@ -56,17 +67,34 @@ class Scenario:
 
     # -- commands ------------------------------------------------------------------------------------------------
 
-    def publish(self, queue: str, *bodies: bytes) -> None:
-        """Publish and settle everything; the body is its own token."""
+    def publish(self, queue: str | Node, *bodies: bytes, container: str = "", **traits: Any) -> None:
+        """Publish and settle everything; the body is its own token, and says its group."""
+        node = self.broker.queue(queue) if isinstance(queue, str) else queue
         for body in bodies:
-            self.broker.publish(self.broker.queue(queue), body, body.decode(), body)
+            group, closes = TextBodies().group(body)
+            said = Traits(**traits, group=group, closes_group=closes)
+            self.broker.publish(node, body, body.decode(), body, PLAIN if said == PLAIN else said, container)
         self.run()
 
     def consumer(
-        self, queue: str, credit: int, *, exact: bool = False, held: Sequence[int] = (), name: str = "c"
+        self,
+        queue: str | Queue,
+        credit: int,
+        *,
+        exact: bool = False,
+        held: Sequence[int] = (),
+        name: str = "c",
+        wants: bytes | None = None,
+        priority: int = 0,
     ) -> Consumer:
         consumer, self.elsewhere = self.broker.attach(
-            self.broker.queue(queue), None, name, reports_presented=exact, held=held
+            self.broker.queue(queue) if isinstance(queue, str) else queue,
+            None,
+            name,
+            reports_presented=exact,
+            held=held,
+            matches=None if wants is None else lambda body: wants in body,
+            priority=priority,
         )
         self.inbox[consumer] = []
         if credit:
@@ -78,8 +106,25 @@ class Scenario:
         """Commit, and let sockets take what they are given, until nothing is left to do."""
         self.broker.dispatch_returned(self.now_us)
         self._perform(self.broker.take_effects())
-        while self.step() or self.resume():
+        while self.step() or self.resume() or self.go_on():
             pass
+
+    def go_on(self) -> bool:
+        """The broker goes on with what it looks through in slices; whether it asked to."""
+        asked, self._scan_again = self._scan_again, False
+        if asked:
+            self.scans += 1
+            self.broker.go_on(self.now_us)
+            self._perform(self.broker.take_effects())
+        return asked
+
+    def wait(self, seconds: float) -> None:
+        """Time passes, in ticks as a broker has them."""
+        until_us = self.now_us + int(seconds * 1_000_000)
+        while self.now_us < until_us:
+            self.now_us = min(self.now_us + 100_000, until_us)
+            self.broker.tick(self.now_us)
+            self.run()
 
     def resume(self) -> bool:
         """Sockets take what they were given; whether any had been given as much as it may."""
@@ -106,7 +151,10 @@ class Scenario:
 
     def crash(self) -> Scenario:
         """The broker dies; another begins the next epoch on its store."""
-        return Scenario(self.store)
+        other = Scenario(self.store)
+        other.now_us = other.broker.now_us = self.now_us
+        other.settings.update(self.settings)
+        return other
 
     # -- what became visible ---------------------------------------------------------------------------------------
 
@@ -148,3 +196,9 @@ class Scenario:
                     self.discharge_refused[token] = condition
                 case Drained(receiver=receiver):
                     self.drained.append(receiver)
+                case ScanAgain():
+                    self._scan_again = True
+                case Room(queue=queue):
+                    self.rooms.append(queue.name)
+                case Finished(token=token, count=count):
+                    self.finished[token] = count

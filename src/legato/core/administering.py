@@ -138,9 +138,11 @@ class Administering(Consuming):
         """What came back is in the heap."""
         queue = job.queue
         for lane in queue.order:
-            for message in [message for message in lane.returned if message.waiting]:
+            for message in list(lane.returned):
                 if not job.left:
                     return
+                if not message.waiting:
+                    continue
                 body = queue.body(message, self._archive)
                 self._work_on(job, message, StoredMessage(message.seq, body))
 

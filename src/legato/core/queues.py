@@ -148,8 +148,9 @@ class Queue:
         if self.settings.max_messages:
             rooms.append(self.settings.max_messages - self.depth)
         if self.settings.max_bytes:
+            left = self.settings.max_bytes - self.bytes
             average = max(self.bytes // self.depth, 1) if self.depth > 0 else 1024
-            rooms.append((self.settings.max_bytes - self.bytes) // average)
+            rooms.append(max(left // average, 1) if left > 0 else 0)
         return max(min(rooms), 0)
 
     def review(self) -> None:

@@ -13,6 +13,7 @@ from legato.core.moving import Outgoing
 from legato.core.queues import Queue
 from legato.core.records import Archive, ExpiryPlace, Meta, QueueRecord
 from legato.core.schedule import SCHEDULE_NAME, Schedule, Scheduled
+from legato.core.state import Node
 from legato.core.tick import Tick
 from legato.core.traits import Traits
 
@@ -38,7 +39,7 @@ class Timing(Administering):
         what is due, expire what is over."""
         self.now_us = now_us
         for message in self._presented_before:
-            if message.presented and message.consumer is not None:
+            if message.presented and message.consumer is not None and not message.queue.deleted:
                 self._tick.facts.append(MessagePresented(message.queue.id, message.seq, message.consumer.id))
         self._presented_before, self._presented = self._presented, []
         if self._holding:
@@ -114,6 +115,10 @@ class Timing(Administering):
             self._expire(waiting)
 
     # -- forsaken ------------------------------------------------------------------------------------------------
+
+    def reclaim(self, node: Node) -> None:
+        """Whose temporary queue or topic it is came back for it: it stays until `delete`."""
+        self._forsaken = [record for record in self._forsaken if record.queue != node.id]
 
     def _clear_away(self) -> None:
         """Delete temporary things of earlier epochs for which nobody came back in time."""

@@ -1,0 +1,82 @@
+"""Limits of addresses."""
+
+from legato.core.settings import AddressSettings
+from tests.support.scenario import Scenario
+
+
+def test_a_full_address_refuses_and_takes_again_when_there_is_room() -> None:
+    s = Scenario()
+    s.settings["q"] = AddressSettings(max_messages=2, when_full="fail")
+    s.publish("q", b"1", b"2", b"3")
+    assert s.refused == {b"3": "amqp:resource-limit-exceeded"}
+    consumer = s.consumer("q", 1)
+    s.accept(consumer, *s.in_hand(consumer))
+    s.publish("q", b"4")
+    assert s.confirmed[-1] == b"4"
+
+
+def test_a_numbered_send_that_was_refused_may_come_again() -> None:
+    """DESIGN promise 1."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(max_messages=1, when_full="fail")
+    producer = s.broker.producer("p")
+    for number in (1, 2):
+        s.broker.publish_numbered(s.broker.queue("q"), b"%d" % number, "", number, producer, number)
+    s.run()
+    assert s.refused == {2: "amqp:resource-limit-exceeded"}
+    consumer = s.consumer("q", 1)
+    s.accept(consumer, *s.in_hand(consumer))
+    s.broker.publish_numbered(s.broker.queue("q"), b"2", "", "again", producer, 2)
+    s.run()
+    assert s.confirmed == [1, "again"]
+    assert s.broker.queue("q").depth == 1
+
+
+def test_bytes_are_limited_too_and_known_after_a_takeover() -> None:
+    s = Scenario()
+    s.settings["q"] = AddressSettings(max_bytes=100, when_full="fail")
+    s.publish("q", b"x" * 60, b"y" * 60)
+    assert s.broker.queue("q").bytes == 120
+    s.publish("q", b"z")
+    assert list(s.refused) == [b"z"]
+    other = s.crash()
+    assert other.broker.queue("q").bytes == 120
+
+
+def test_producers_that_wait_are_told_of_room() -> None:
+    s = Scenario()
+    s.settings["q"] = AddressSettings(max_messages=2, when_full="block")
+    assert s.broker.room(s.broker.queue("q")) == 2
+    s.publish("q", b"1", b"2")
+    assert s.broker.room(s.broker.queue("q")) == 0
+    consumer = s.consumer("q", 2)
+    assert s.rooms == []
+    s.accept(consumer, *s.in_hand(consumer))
+    assert s.rooms == ["q"]
+    assert s.broker.room(s.broker.queue("q")) == 2
+
+
+def test_the_oldest_go_when_settings_say_so_but_never_what_somebody_has() -> None:
+    s = Scenario()
+    s.settings["q"] = AddressSettings(max_messages=3, when_full="drop-oldest")
+    s.publish("q", b"1")
+    consumer = s.consumer("q", 1)
+    s.publish("q", *(b"%d" % n for n in range(2, 8)))
+    assert s.broker.queue("q").depth == 3
+    s.broker.flow(consumer, 10, False, s.now_us)
+    s.run()
+    assert s.received(consumer) == [b"1", b"6", b"7"]
+    assert s.crash().broker.queue("q").depth == 3
+
+
+def test_a_transaction_that_finds_no_room_is_rolled_back() -> None:
+    s = Scenario()
+    s.settings["q"] = AddressSettings(max_messages=1, when_full="fail")
+    s.publish("q", b"1")
+    txn = s.broker.declare("me")
+    transaction = s.broker.transaction(txn, "me")
+    assert transaction is not None
+    s.broker.publish_in(transaction, s.broker.queue("q"), b"2", "2")
+    s.broker.discharge(txn, "me", fail=False, token="end")
+    s.run()
+    assert s.discharge_refused == {"end": "failed"}

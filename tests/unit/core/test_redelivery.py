@@ -1,0 +1,222 @@
+"""Redelivery policies and dead letters (CONTRACT D15-D19)."""
+
+import json
+
+from legato.core.consumers import Consumer
+from legato.core.facts import MessageDeadLettered, MessageReturned
+from legato.core.settings import AddressSettings
+from tests.support.bodies import TextBodies
+from tests.support.scenario import Scenario
+
+
+def fail(s: Scenario, consumer: Consumer, text: str = "") -> None:
+    [message] = s.in_hand(consumer)[:1]
+    assert s.broker.modify(consumer, message, failed=True, undeliverable_here=False, text=text)
+    s.run()
+
+
+def credit(s: Scenario, consumer: Consumer, credit: int = 1) -> list[bytes]:
+    s.broker.flow(consumer, credit, False, s.now_us)
+    s.run()
+    return s.received(consumer)
+
+
+def test_one_delivery_and_six_redeliveries_then_the_dead_letters() -> None:
+    """CONTRACT D15: ActiveMQ's 1 + 6."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(maximum_deliveries=7, redelivery_delay_s=1, redelivery_blocking="consumer")
+    s.publish("q", b"poison")
+    consumer = s.consumer("q", 1)
+    attempts = 0
+    while s.broker.queue("q").depth:
+        attempts += len(s.received(consumer))
+        fail(s, consumer)
+        s.broker.flow(consumer, 1, False, s.now_us)
+        s.wait(1.1)
+    assert attempts == 7
+    assert s.broker.queue("DLQ.q").depth == 1
+
+
+def test_a_blocking_policy_keeps_the_order_and_holds_up_its_consumer_only() -> None:
+    """CONTRACT D15, D16: the stutter, of one consumer."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(redelivery_delay_s=5, redelivery_blocking="consumer")
+    s.publish("q", b"1")
+    one = s.consumer("q", 1)
+    fail(s, one)
+    s.received(one)
+    s.publish("q", b"2", b"3")
+    assert credit(s, one, 3) == []
+    two = s.consumer("q", 1)
+    assert s.received(two) == [b"2"]
+    s.wait(5.1)
+    assert s.received(one) == [b"1", b"3"]
+
+
+def test_a_policy_may_block_the_whole_queue() -> None:
+    s = Scenario()
+    s.settings["q"] = AddressSettings(redelivery_delay_s=5, redelivery_blocking="queue")
+    s.publish("q", b"1", b"2")
+    one = s.consumer("q", 1)
+    fail(s, one)
+    two = s.consumer("q", 5)
+    assert s.received(two) == []
+    s.wait(5.2)
+    assert s.received(two) == [b"1", b"2"]
+
+
+def test_a_policy_may_block_a_message_group_only() -> None:
+    s = Scenario()
+    s.settings["q"] = AddressSettings(redelivery_delay_s=5, redelivery_blocking="group")
+    s.publish("q", b"group=a;1", b"group=a;2", b"group=b;3")
+    consumer = s.consumer("q", 1)
+    assert s.received(consumer) == [b"group=a;1"]
+    fail(s, consumer)
+    assert credit(s, consumer, 5) == [b"group=b;3"]
+    s.wait(5.2)
+    assert s.received(consumer) == [b"group=a;1", b"group=a;2"]
+
+
+def test_a_policy_that_does_not_block_delivers_others_during_the_wait() -> None:
+    """CONTRACT D18, D19: redelivery by the broker."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(redelivery_delay_s=5)
+    s.publish("q", b"1", b"2")
+    consumer = s.consumer("q", 1)
+    fail(s, consumer)
+    s.received(consumer)
+    assert credit(s, consumer, 5) == [b"2"]
+    s.accept(consumer, *s.in_hand(consumer))
+    s.wait(3)
+    other = s.crash()
+    again = other.consumer("q", 5)
+    other.wait(2.3)
+    assert other.received(again) == [b"1"]
+    assert other.in_hand(again)[0].count == 1, "the count came along, over the wait and the takeover"
+
+
+def test_delays_grow_up_to_their_bound_and_are_spread() -> None:
+    s = Scenario()
+    s.settings["q"] = AddressSettings(
+        redelivery_delay_s=1, redelivery_multiplier=2, redelivery_delay_max_s=3, maximum_deliveries=0
+    )
+    queue = s.broker.queue("q")
+    s.publish("q", b"1")
+    consumer = s.consumer("q", 1)
+    [message] = s.in_hand(consumer)
+    delays = []
+    for count in (1, 2, 3, 500):
+        message.count = count
+        delays.append(s.broker._delay_us(message))
+    assert delays == [1_000_000, 2_000_000, 3_000_000, 3_000_000]
+    queue.settings = AddressSettings(redelivery_delay_s=1, redelivery_jitter=0.5)
+    message.count = 1
+    s.broker._chance = lambda: 0.0
+    assert s.broker._delay_us(message) == 500_000
+    s.broker._chance = lambda: 1.0
+    assert s.broker._delay_us(message) == 1_500_000
+
+
+def test_a_dead_letter_says_why_and_where_from() -> None:
+    s = Scenario()
+    s.settings["q"] = AddressSettings(maximum_deliveries=2)
+    s.publish("q", b"bad")
+    consumer = s.consumer("q", 1, name="worker")
+    fail(s, consumer, "ValueError: first")
+    s.received(consumer)
+    credit(s, consumer)
+    fail(s, consumer, "ValueError: second")
+    [letter] = s.received(s.consumer("DLQ.q", 1))
+    said = TextBodies()._properties(letter)
+    assert said["JMS_LEGATO_CAUSE"] == "maximum deliveries"
+    assert said["JMS_LEGATO_EXCEPTION"] == "ValueError: second"
+    assert said["JMS_LEGATO_ORIGINAL_DESTINATION"] == "q"
+    assert said["JMS_LEGATO_DELIVERIES"] == 2
+    assert said["JMS_LEGATO_DEAD_LETTER_COUNT"] == 1
+    history = json.loads(str(said["JMS_LEGATO_HISTORY"]))
+    assert [attempt["cause"] for attempt in history][:1] == ["modified"]
+    assert [fact.cause for fact in s.facts if isinstance(fact, MessageDeadLettered)] == ["maximum deliveries"]
+
+
+def test_a_dead_letter_that_is_sent_again_and_dies_again_counts_both() -> None:
+    s = Scenario()
+    s.publish("q", b"bad")
+    consumer = s.consumer("q", 2)
+    s.broker.reject(consumer, s.in_hand(consumer)[0], "no")
+    s.run()
+    s.broker.move(s.broker.queue("DLQ.q"), s.broker.queue("q"), "moved")
+    s.run()
+    assert s.finished == {"moved": 1}
+    [again] = s.in_hand(consumer)
+    assert again.count == 0
+    s.broker.reject(consumer, again, "no")
+    s.run()
+    [letter] = s.received(s.consumer("DLQ.q", 1))
+    assert TextBodies().read(letter, "JMS_LEGATO_DEAD_LETTER_COUNT") == 2
+
+
+def test_a_dead_letter_queue_keeps_what_is_rejected_there() -> None:
+    s = Scenario()
+    s.publish("DLQ.q", b"1")
+    consumer = s.consumer("DLQ.q", 1)
+    s.broker.reject(consumer, s.in_hand(consumer)[0], "no")
+    s.run()
+    assert s.broker.queue("DLQ.q").depth == 1
+    assert s.broker.find_queue("DLQ.DLQ.q") is None
+
+
+def test_a_rolled_back_transaction_counts_and_may_kill() -> None:
+    s = Scenario()
+    s.settings["q"] = AddressSettings(maximum_deliveries=1)
+    s.publish("q", b"1")
+    consumer = s.consumer("q", 1)
+    txn = s.broker.declare("me")
+    transaction = s.broker.transaction(txn, "me")
+    assert transaction is not None
+    s.broker.acknowledge_in(transaction, consumer, s.in_hand(consumer)[0])
+    s.broker.discharge(txn, "me", fail=True, token="end")
+    s.run()
+    assert s.broker.queue("DLQ.q").depth == 1
+    assert s.broker.queue("q").depth == 0
+
+
+def test_a_subscription_has_dead_letters_of_its_own() -> None:
+    s = Scenario()
+    topic = s.broker.topic("t")
+    queue = s.broker.subscribe(topic, "subscription://me/one", container="me", durable=True, shared=False)
+    consumer = s.consumer(queue, 1)
+    s.publish(topic, b"1")
+    s.broker.reject(consumer, s.in_hand(consumer)[0], "no")
+    s.run()
+    assert s.broker.queue("DLQ.t.one").depth == 1
+
+
+def test_a_delayed_redelivery_in_a_subscription_comes_back_to_it_alone() -> None:
+    s = Scenario()
+    s.settings["t"] = AddressSettings(redelivery_delay_s=1)
+    topic = s.broker.topic("t")
+    one, two = (
+        s.consumer(s.broker.subscribe(topic, name, container="me", durable=True, shared=False), 1)
+        for name in ("one", "two")
+    )
+    s.publish(topic, b"1")
+    fail(s, one)
+    s.received(one)
+    s.accept(two, *s.in_hand(two))
+    s.received(two)
+    credit(s, one), credit(s, two)
+    s.wait(1.3)
+    assert (s.received(one), s.received(two)) == ([b"1"], [])
+
+
+def test_what_was_never_presented_returns_uncounted_when_a_consumer_closes() -> None:
+    s = Scenario()
+    s.publish("q", b"1", b"2", b"3")
+    consumer = s.consumer("q", 3, exact=True)
+    s.broker.present(consumer, s.in_hand(consumer)[0])
+    s.broker.detach(consumer, clean=True)
+    s.run()
+    assert [fact.seq for fact in s.facts if isinstance(fact, MessageReturned)] == [1]
+    again = s.consumer("q", 3)
+    assert s.received(again) == [b"1", b"2", b"3"]
+    assert [message.count for message in s.in_hand(again)] == [1, 0, 0]

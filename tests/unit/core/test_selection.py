@@ -1,0 +1,168 @@
+"""Selectors on queues, message groups, exclusive consumers, consumer priorities."""
+
+from legato import limits
+from legato.core.settings import AddressSettings
+from tests.support.scenario import Scenario
+
+
+def test_a_selector_finds_what_it_wants_far_behind_what_it_does_not_want() -> None:
+    """Jakarta Messaging 3.8: no message is out of its sight."""
+    s = Scenario()
+    s.publish("q", *(b"blue %d" % n for n in range(limits.WINDOW_MESSAGES + 50)), b"red", b"blue")
+    assert s.received(s.consumer("q", 10, wants=b"red")) == [b"red"]
+
+
+def test_what_was_looked_at_once_is_not_looked_at_again() -> None:
+    s = Scenario()
+    looked_at = 0
+
+    def matches(body: bytes) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return b"red" in body
+
+    s.publish("q", *(b"blue %d" % n for n in range(2000)), b"red 1", b"red 2")
+    consumer, _ = s.broker.attach(s.broker.queue("q"), None, "c", matches=matches)
+    s.inbox[consumer] = []
+    for expected in ([b"red 1"], [b"red 2"], []):
+        s.broker.flow(consumer, 1, True, s.now_us)
+        s.run()
+        assert s.received(consumer) == expected
+        assert looked_at <= 2004, "each message once, and once more those found above the dispatch mark"
+    s.publish("q", b"red 3")
+    s.broker.flow(consumer, 1, True, s.now_us)
+    s.run()
+    assert s.received(consumer) == [b"red 3"]
+
+
+def test_a_long_search_is_made_in_slices_and_a_drain_waits_for_its_end() -> None:
+    """AMQP.md A5: everything deliverable comes before the credit goes back."""
+    s = Scenario()
+    s.publish("q", *(b"blue" for _ in range(3 * limits.SCAN_MESSAGES)), b"red")
+    consumer, _ = s.broker.attach(s.broker.queue("q"), None, "c", matches=lambda body: body == b"red")
+    s.inbox[consumer] = []
+    s.broker.flow(consumer, 5, True, s.now_us)
+    s.step()
+    assert s.drained == []
+    s.run()
+    assert s.scans >= 3
+    assert s.received(consumer) == [b"red"]
+    assert s.drained == [consumer]
+
+
+def test_others_get_what_a_selector_leaves() -> None:
+    s = Scenario()
+    red = s.consumer("q", 10, wants=b"red")
+    rest = s.consumer("q", 10, wants=b"blue")
+    s.publish("q", b"red 1", b"blue 2", b"red 3", b"green 4")
+    assert s.received(red) == [b"red 1", b"red 3"]
+    assert s.received(rest) == [b"blue 2"]
+    assert s.received(s.consumer("q", 10)) == [b"green 4"]
+
+
+def test_nothing_is_given_twice_when_selecting_begins_and_ends() -> None:
+    s = Scenario()
+    s.publish("q", *(b"%d" % n for n in range(20)))
+    plain = s.consumer("q", 5)
+    selecting = s.consumer("q", 5, wants=b"1")
+    got = s.received(plain) + s.received(selecting)
+    s.broker.detach(selecting, clean=True)
+    s.run()
+    again = [m.body for m in s.inbox.pop(selecting, [])]
+    assert again == []
+    s.broker.flow(plain, 100, False, s.now_us)
+    s.run()
+    rest = s.received(plain)
+    assert sorted(got[:5] + rest) == sorted(b"%d" % n for n in range(20))
+    s.accept(plain, *s.in_hand(plain))
+    assert s.crash().broker.queue("q").depth == 0
+
+
+def test_what_a_selecting_consumer_gives_back_is_found_by_all_who_want_it() -> None:
+    s = Scenario()
+    s.publish("q", b"red 1", b"red 2", b"blue 3")
+    one = s.consumer("q", 10, wants=b"red")
+    two = s.consumer("q", 10, wants=b"red")
+    for message in s.in_hand(one):
+        s.broker.release(one, message)
+    one.credit = 0
+    s.broker.flow(one, 0, False, s.now_us)
+    s.run()
+    assert s.received(two)[-2:] == [b"red 1", b"red 2"]
+    s.accept(two, *s.in_hand(two))
+    assert s.broker.queue("q").depth == 1
+
+
+def test_acknowledged_messages_are_not_seen_by_a_scan_before_their_commit() -> None:
+    s = Scenario()
+    s.publish("q", b"red 1", b"red 2")
+    plain = s.consumer("q", 1)
+    assert s.broker.acknowledge(plain, s.in_hand(plain)[0], confirm=False)
+    red = s.consumer("q", 10, wants=b"red")
+    assert s.received(red) == [b"red 2"]
+
+
+def test_a_group_stays_with_its_consumer_until_that_leaves() -> None:
+    """JMSXGroupID, Jakarta Messaging 3.5.9."""
+    s = Scenario()
+    one, two = s.consumer("q", 10), s.consumer("q", 10)
+    s.publish("q", b"group=a;1", b"group=b;2", b"group=a;3", b"group=b;4", b"group=a;5")
+    first, second = s.received(one), s.received(two)
+    assert sorted([first, second]) == [[b"group=a;1", b"group=a;3", b"group=a;5"], [b"group=b;2", b"group=b;4"]]
+    owner, other = (one, two) if first[0].startswith(b"group=a") else (two, one)
+    s.broker.detach(owner, clean=True)
+    s.run()
+    assert s.received(other) == [b"group=a;1", b"group=a;3", b"group=a;5"]
+
+
+def test_a_group_waits_for_its_consumer_while_other_groups_go_on() -> None:
+    s = Scenario()
+    one, two = s.consumer("q", 1), s.consumer("q", 5)
+    s.publish("q", b"group=a;1")
+    owner = one if s.received(one) else two
+    other = two if owner is one else one
+    s.broker.flow(owner, 0, False, s.now_us)
+    s.received(owner)
+    s.publish("q", b"group=a;2", b"group=b;3")
+    assert s.received(other) == [b"group=b;3"]
+    s.broker.flow(owner, 5, False, s.now_us)
+    s.run()
+    assert s.received(owner) == [b"group=a;2"]
+
+
+def test_a_closed_group_may_go_to_another_consumer() -> None:
+    """JMSXGroupSeq below zero closes a group."""
+    s = Scenario()
+    one, two = s.consumer("q", 1), s.consumer("q", 1)
+    s.publish("q", b"group=a!;last")
+    owner, other = (one, two) if s.received(one) else (two, one)
+    s.publish("q", b"group=a;first of a new one")
+    assert s.received(other) == [b"group=a;first of a new one"]
+    assert s.received(owner) == []
+
+
+def test_groups_are_remembered_to_be_groups_after_a_takeover() -> None:
+    s = Scenario()
+    s.publish("q", b"group=a;1", b"group=a;2")
+    other = s.crash()
+    one, two = other.consumer("q", 1), other.consumer("q", 1)
+    assert [len(other.received(one)), len(other.received(two))] == [1, 0]
+
+
+def test_only_the_first_consumer_of_an_exclusive_queue_receives() -> None:
+    s = Scenario()
+    s.settings["q"] = AddressSettings(exclusive=True)
+    one, two = s.consumer("q", 1), s.consumer("q", 10)
+    s.publish("q", b"1", b"2")
+    assert (s.received(one), s.received(two)) == ([b"1"], [])
+    s.broker.detach(one, clean=True)
+    s.run()
+    assert s.received(two) == [b"1", b"2"]
+
+
+def test_consumers_of_high_priority_come_first_as_long_as_they_have_credit() -> None:
+    s = Scenario()
+    low, high = s.consumer("q", 10), s.consumer("q", 2, priority=5)
+    s.publish("q", b"1", b"2", b"3")
+    assert s.received(high) == [b"1", b"2"]
+    assert s.received(low) == [b"3"]

@@ -1,0 +1,138 @@
+"""Delivery delay and expiry."""
+
+import pytest
+
+from legato.core.facts import MessageMoved
+from legato.core.settings import AddressSettings
+from tests.support.scenario import Scenario
+
+SECOND_US = 1_000_000
+
+
+def test_a_delayed_message_comes_when_it_is_due_also_after_a_takeover() -> None:
+    """Jakarta Messaging 7.9."""
+    s = Scenario()
+    s.publish("q", b"later", deliver_us=s.now_us + 5 * SECOND_US)
+    s.publish("q", b"now")
+    consumer = s.consumer("q", 10)
+    assert s.received(consumer) == [b"now"]
+    assert s.confirmed == [b"later", b"now"]
+    s.wait(2)
+    other = s.crash()
+    again = other.consumer("q", 10)
+    other.wait(2)
+    assert other.received(again) == [b"now"]
+    other.wait(1.2)
+    assert other.received(again) == [b"later"]
+    other.accept(again, *other.in_hand(again))
+    assert [queue.depth for queue in other.crash().broker.queues.values()] == []
+    assert other.broker.queue("q").depth == other.broker.queues["$schedule"].depth == 0
+
+
+def test_delayed_messages_come_in_the_order_of_their_times() -> None:
+    s = Scenario()
+    for delay in (3, 1, 2):
+        s.publish("q", b"%d" % delay, deliver_us=s.now_us + delay * SECOND_US)
+    consumer = s.consumer("q", 10)
+    s.wait(4)
+    assert s.received(consumer) == [b"1", b"2", b"3"]
+
+
+def test_many_messages_may_be_due_in_the_same_instant() -> None:
+    s = Scenario()
+    due_us = s.now_us + SECOND_US
+    s.publish("q", *(b"%d" % n for n in range(700)), deliver_us=due_us)
+    other = s.crash()
+    other.publish("q", *(b"%d" % n for n in range(700, 1400)), deliver_us=due_us)
+    consumer = other.consumer("q", 2000)
+    other.wait(2)
+    assert len(set(other.received(consumer))) == 1400
+
+
+def test_a_delayed_publication_reaches_the_subscriptions_of_its_time() -> None:
+    s = Scenario()
+    topic = s.broker.topic("t")
+    s.publish(topic, b"1", deliver_us=s.now_us + SECOND_US)
+    consumer = s.consumer(s.broker.subscribe(topic, "one", container="me", durable=True, shared=False), 10)
+    s.wait(2)
+    assert s.received(consumer) == [b"1"]
+
+
+@pytest.mark.parametrize("seen_by", [None, b"1", b"other"])
+def test_expired_messages_are_not_delivered(seen_by: bytes | None) -> None:
+    """Jakarta Messaging 3.4.9."""
+    s = Scenario()
+    s.publish("q", b"1", expires_us=s.now_us + SECOND_US)
+    s.publish("q", b"2")
+    s.now_us += 2 * SECOND_US
+    consumer = s.consumer("q", 10, wants=None if seen_by is None else seen_by)
+    assert b"1" not in s.received(consumer)
+    assert [fact.cause for fact in s.facts if isinstance(fact, MessageMoved)] == ["expired"]
+
+
+def test_what_waits_expires_without_anybody_looking() -> None:
+    s = Scenario()
+    s.publish("q", *(b"%d" % n for n in range(1200)), expires_us=s.now_us + SECOND_US)
+    s.publish("q", b"stays")
+    s.wait(3)
+    assert s.broker.queue("q").depth == 1
+    assert s.crash().broker.queue("q").depth == 1
+
+
+def test_what_is_in_the_window_expires_too() -> None:
+    s = Scenario()
+    s.publish("q", b"0")
+    consumer = s.consumer("q", 1)
+    s.publish("q", b"1", expires_us=s.now_us + SECOND_US)
+    s.publish("q", b"2")
+    s.wait(2)
+    assert s.broker.queue("q").depth == 2
+    s.broker.flow(consumer, 5, False, s.now_us)
+    s.run()
+    assert s.received(consumer) == [b"0", b"2"]
+
+
+def test_what_somebody_has_does_not_expire_under_his_hands() -> None:
+    s = Scenario()
+    s.publish("q", b"1", expires_us=s.now_us + SECOND_US)
+    consumer = s.consumer("q", 1)
+    s.wait(3)
+    s.accept(consumer, *s.in_hand(consumer))
+    assert s.broker.queue("q").depth == 0
+    assert not [fact for fact in s.facts if isinstance(fact, MessageMoved)]
+
+
+def test_what_comes_back_after_its_time_is_over_expires() -> None:
+    """CONTRACT C9, C11c: after a recover some originals may have expired."""
+    s = Scenario()
+    s.publish("q", b"1", expires_us=s.now_us + SECOND_US)
+    consumer = s.consumer("q", 1)
+    s.wait(2)
+    s.broker.modify(consumer, s.in_hand(consumer)[0], failed=True, undeliverable_here=False)
+    s.broker.flow(consumer, 1, False, s.now_us)
+    s.run()
+    s.received(consumer)
+    assert s.in_hand(consumer) == []
+    s.wait(1)
+    assert s.broker.queue("q").depth == 0
+
+
+def test_expired_messages_go_to_the_expiry_queue_of_their_address() -> None:
+    s = Scenario()
+    s.settings["q"] = AddressSettings(expiry_queue="EXPIRED.{address}")
+    s.publish("q", b"1", expires_us=s.now_us + SECOND_US)
+    s.wait(3)
+    [letter] = s.received(s.consumer("EXPIRED.q", 1))
+    assert letter.endswith(b";1")
+
+
+def test_copies_of_a_topic_expire_each_for_itself() -> None:
+    s = Scenario()
+    topic = s.broker.topic("t")
+    queues = [s.broker.subscribe(topic, name, container="me", durable=True, shared=False) for name in ("one", "two")]
+    consumer = s.consumer(queues[0], 1)
+    s.publish(topic, b"1", expires_us=s.now_us + SECOND_US)
+    s.wait(3)
+    assert [queue.depth for queue in queues] == [1, 0]
+    s.accept(consumer, *s.in_hand(consumer))
+    assert s.crash().broker.lookup("t") is not None
