@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from legato.amqp.codec import Int, decode_value, encode_compound, encode_string, encode_value, skip_value
+from legato.amqp.entries import map_entries
 from legato.amqp.sections import scan
-from legato.amqp.view import map_items
 from legato.errors import ProtocolError
 
 _APPLICATION_PROPERTIES = b"\x00\x53\x74"
@@ -51,9 +51,9 @@ def _encoded(value: str | int) -> bytes:
 
 def _others(data: bytes, at: int, replaced: Mapping[str, str | int]) -> list[bytes]:
     """The keys and values, as they are, of a map's entries that are not replaced."""
-    begin, end, count = map_items(data, at)
+    begin, end = map_entries(data, at)
     kept: list[bytes] = []
-    for _ in range(count // 2):
+    while begin < end:
         key, middle = decode_value(data, begin)
         after = skip_value(data, middle)
         if not isinstance(key, str) or key not in replaced:

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from legato.amqp.view import View
+from legato.amqp.codec import skip_value
+from legato.amqp.entries import map_entries
+from legato.amqp.header import PROPERTIES, section_at
+from legato.amqp.view import View, entries_of, is_field
 from legato.errors import ProtocolError
 from legato.selectors import compile_selector
+
+_ENTRIES = b"\x00\x53\x74"
+_BODIES = (b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77")
+_SHORT_LIST, _SHORT_MAP = 0xC0, 0xC1
+_NOTHING = b"\xff"
+"""No message begins so."""
+_ID_OF_ANOTHER_TYPE = b"ID:AMQP_"
+"""How the JMS mapping spells ids that are no strings."""
 
 
 def matcher(selector_text: str) -> Callable[[bytes], bool]:
@@ -16,18 +27,73 @@ def matcher(selector_text: str) -> Callable[[bytes], bool]:
         InvalidSelectorError: the selector does not follow the syntax of Jakarta Messaging 3.8.1.
     """
     selector = compile_selector(selector_text)
-    required, matches = selector.required, selector.matches
+    if not selector_text.strip():
+        return lambda data: True
+    matches = selector.matches
+    in_fields = [texts for name, texts in selector.required if is_field(name) and _is_sent_as_text(name, texts)]
+    in_entries = [texts for name, texts in selector.required if not is_field(name)]
+    entries = _Entries().of
 
     def test(data: bytes) -> bool:
-        for alternatives in required:
-            for part in alternatives:
-                if part in data:
-                    break
-            else:
-                return False
         try:
-            return matches(View(data).get)
+            begin, end = entries(data)
+            for texts in in_entries:
+                for text in texts:
+                    if data.find(text, begin, end) >= 0:
+                        break
+                else:
+                    return False
+            for texts in in_fields:
+                for text in texts:
+                    if data.find(text, 0, begin) >= 0:
+                        break
+                else:
+                    return False
+            return matches(View(data, begin, end).get)
         except (ProtocolError, IndexError):
             return False
 
     return test
+
+
+class _Entries:
+    """Where the application properties lie in messages that are alike: what comes before them seldom changes."""
+
+    __slots__ = ("_shape",)
+
+    def __init__(self) -> None:
+        self._shape = (_NOTHING, 0)
+        """The bytes up to the size of the properties, and where this size says that they end."""
+
+    def of(self, data: bytes) -> tuple[int, int]:
+        """As `entries_of`."""
+        prefix, at = self._shape
+        if not data.startswith(prefix):
+            at = self._learn(data)
+        if not data.startswith(_ENTRIES, at):
+            return (at, at) if data.startswith(_BODIES, at) else entries_of(data)
+        at += len(_ENTRIES)
+        if data[at] == _SHORT_MAP and (end := at + 2 + data[at + 1]) <= len(data):
+            return at + 3, end
+        return map_entries(data, at)
+
+    def _learn(self, data: bytes) -> int:
+        """Take note of the shape of a message; returns where its properties end."""
+        at, size = 0, len(data)
+        while at < size:
+            code, value_at = section_at(data, at)
+            if code > PROPERTIES:
+                break
+            at = skip_value(data, value_at)
+            if code == PROPERTIES:
+                self._shape = data[: value_at + (2 if data[value_at] == _SHORT_LIST else 5)], at
+                return at
+        self._shape = data[: at + len(_ENTRIES)], at
+        return at
+
+
+def _is_sent_as_text(name: str, texts: tuple[bytes, ...]) -> bool:
+    """Whether a header field's text stands in the message as it is: some are made from what stands there."""
+    if name == "JMSDeliveryMode":
+        return False
+    return not any(text.startswith(_ID_OF_ANOTHER_TYPE) or _ID_OF_ANOTHER_TYPE.startswith(text) for text in texts)

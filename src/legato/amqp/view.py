@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
 from legato.amqp.codec import decode_value, encode_string, malformed, skip_value
+from legato.amqp.entries import find_entry, map_entries, plain, read_entry
 from legato.amqp.fields import (
     CORRELATION_ID,
     CREATION,
@@ -17,48 +19,72 @@ from legato.amqp.fields import (
     USER_ID,
     field_places,
 )
-from legato.amqp.sections import Sections, scan
+from legato.amqp.header import APPLICATION_PROPERTIES, PROPERTIES, scan_header, section_at
+from legato.amqp.sections import scan
 from legato.amqp.special import PRIORITY_MAX, group_at
-from legato.amqp.types import Byte, Char, Float, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
 
-_PLAIN: dict[type, Callable[[Any], Any]] = {
-    **dict.fromkeys((bool, int, float, str), lambda value: value),
-    **dict.fromkeys((UByte, UShort, UInt, ULong, Byte, Short, Int, Timestamp), int),
-    **dict.fromkeys((Symbol, Char), str),
-    Float: float,
-}
-
-
-def plain(value: Any) -> Any:
-    """A value as selectors know it: str, int, float, bool, or None; what is none of these comes as it is."""
-    convert = _PLAIN.get(value.__class__)
-    return value if convert is None else convert(value)
+_NAMES = 4096
 
 
 class View:
-    """The identifiers of one message (AMQP.md A3)."""
+    """The identifiers of one message (AMQP.md A3).
 
-    __slots__ = ("_data", "_sections")
+    Args:
+        data: the message.
+        begin: where the keys and values of its application properties begin, as `entries_of` says.
+        end: where they end.
+    """
 
-    def __init__(self, data: bytes) -> None:
+    __slots__ = ("_begin", "_data", "_end", "_places")
+
+    def __init__(self, data: bytes, begin: int, end: int) -> None:
         self._data = data
-        self._sections: Sections | None = None
+        self._begin = begin
+        self._end = end
+        self._places: list[int] | None = None
 
     def get(self, name: str) -> Any:
         """The value of a header field or property, None if the message has none.
 
         Raises:
             ProtocolError: the message is malformed.
+            IndexError: likewise.
         """
-        sections = self._sections
-        if sections is None:
-            sections = self._sections = scan(self._data)
-        if name.startswith("JMS"):
-            read = _FIELDS.get(name)
-            if read is not None:
-                return read(sections)
-        at = sections.application_properties_at
-        return None if at < 0 else plain(_entry(self._data, at, name))
+        key = _key(name)
+        if key is None:
+            return _FIELDS[name](self)
+        data, end = self._data, self._end
+        at = find_entry(data, self._begin, end, key, name)
+        return None if at < 0 else read_entry(data, at, end)
+
+    def field(self, index: int) -> Any:
+        """A field of the message's properties (AMQP 3.2.4)."""
+        places = self._places
+        data = self._data
+        if places is None:
+            places = self._places = field_places(data, _section(data, PROPERTIES))
+        return decode_value(data, places[index])[0] if index < len(places) - 1 else None
+
+    @property
+    def priority(self) -> int:
+        """0 to 9."""
+        return min(scan_header(self._data)[0].priority, PRIORITY_MAX)
+
+    @property
+    def durable(self) -> bool:
+        """Whether the sender wants the message to survive."""
+        return scan_header(self._data)[0].durable
+
+
+def entries_of(data: bytes) -> tuple[int, int]:
+    """Where the keys and values of a message's application properties begin and end; at one place if there are none.
+
+    Raises:
+        ProtocolError: the message is malformed.
+        IndexError: likewise.
+    """
+    at = _section(data, APPLICATION_PROPERTIES)
+    return (0, 0) if at < 0 else map_entries(data, at)
 
 
 def group_of(body: bytes) -> tuple[str, bool]:
@@ -67,8 +93,7 @@ def group_of(body: bytes) -> tuple[str, bool]:
     Raises:
         ProtocolError: the message is malformed.
     """
-    sections = scan(body)
-    return group_at(body, field_places(body, sections.properties_at))
+    return group_at(body, field_places(body, scan(body).properties_at))
 
 
 def read_properties(body: bytes, names: Iterable[str]) -> dict[str, Any]:
@@ -77,53 +102,23 @@ def read_properties(body: bytes, names: Iterable[str]) -> dict[str, Any]:
     Raises:
         ProtocolError: the message is malformed.
     """
-    view = View(body)
-    at = scan(body).application_properties_at
-    found = {name: plain(_entry(view._data, at, name)) for name in names if at >= 0}
+    try:
+        view = View(body, *entries_of(body))
+        found = {name: view.get(name) for name in names}
+    except IndexError:
+        raise malformed("the message is cut off") from None
     return {name: value for name, value in found.items() if value is not None}
 
 
-def map_items(data: bytes, at: int) -> tuple[int, int, int]:
-    """Where the elements of the map at `at` begin and end, and how many they are, keys and values.
-
-    Raises:
-        ProtocolError: it is no map.
-    """
-    end = skip_value(data, at)
-    if data[at] == 0xC1:
-        begin, count = at + 3, data[at + 2]
-    elif data[at] == 0xD1:
-        begin, count = at + 9, int.from_bytes(data[at + 5 : at + 9], "big")
-    else:
-        raise malformed("the application properties are no map")
-    if begin > end or count % 2:
-        raise malformed("a map is cut off")
-    return begin, end, count
-
-
-def _entry(data: bytes, at: int, name: str) -> Any:
-    """The value in the map at `at`."""
-    at, end, count = map_items(data, at)
-    key = encode_string(name)
-    size = len(key)
-    for _ in range(count // 2):
-        if at >= end:
-            raise malformed("a map is cut off")
-        if data.startswith(key, at):
-            return decode_value(data, at + size)[0]
-        if data[at] == 0xA1:
-            at += 2 + data[at + 1]
-        else:
-            other, at = decode_value(data, at)
-            if other == name:
-                return decode_value(data, at)[0]
+def _section(data: bytes, wanted: int) -> int:
+    """Where the value of a section before the body is, -1 if there is none."""
+    at, size = 0, len(data)
+    while at < size:
+        code, at = section_at(data, at)
+        if code >= wanted:
+            return at if code == wanted else -1
         at = skip_value(data, at)
-    return None
-
-
-def _property(sections: Sections, index: int) -> Any:
-    places = field_places(sections.data, sections.properties_at)
-    return decode_value(sections.data, places[index])[0] if index < len(places) - 1 else None
+    return -1
 
 
 def id_value(value: Any) -> str | None:
@@ -139,26 +134,37 @@ def id_value(value: Any) -> str | None:
     raise malformed("an id of a type AMQP does not allow")
 
 
-def _group_sequence(sections: Sections) -> Any:
+def _group_sequence(view: View) -> Any:
     """As Java shows it: an unsigned integer of 32 bits with a sign."""
-    value = plain(_property(sections, GROUP_SEQUENCE))
+    value = plain(view.field(GROUP_SEQUENCE))
     return value - (1 << 32) if value.__class__ is int and value >> 31 == 1 else value
 
 
-def _user(sections: Sections) -> Any:
-    value = _property(sections, USER_ID)
+def _user(view: View) -> Any:
+    value = view.field(USER_ID)
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-_FIELDS: dict[str, Callable[[Sections], Any]] = {
-    "JMSMessageID": lambda sections: id_value(_property(sections, MESSAGE_ID)),
-    "JMSCorrelationID": lambda sections: id_value(_property(sections, CORRELATION_ID)),
-    "JMSType": lambda sections: plain(_property(sections, SUBJECT)),
-    "JMSPriority": lambda sections: min(sections.priority, PRIORITY_MAX),
-    "JMSDeliveryMode": lambda sections: "PERSISTENT" if sections.durable else "NON_PERSISTENT",
-    "JMSTimestamp": lambda sections: plain(_property(sections, CREATION)),
-    "JMSXGroupID": lambda sections: plain(_property(sections, GROUP)),
+_FIELDS: dict[str, Callable[[View], Any]] = {
+    "JMSMessageID": lambda view: id_value(view.field(MESSAGE_ID)),
+    "JMSCorrelationID": lambda view: id_value(view.field(CORRELATION_ID)),
+    "JMSType": lambda view: plain(view.field(SUBJECT)),
+    "JMSPriority": lambda view: view.priority,
+    "JMSDeliveryMode": lambda view: "PERSISTENT" if view.durable else "NON_PERSISTENT",
+    "JMSTimestamp": lambda view: plain(view.field(CREATION)),
+    "JMSXGroupID": lambda view: plain(view.field(GROUP)),
     "JMSXGroupSeq": _group_sequence,
     "JMSXUserID": _user,
-    "JMSXDeliveryCount": lambda sections: None,
+    "JMSXDeliveryCount": lambda view: None,
 }
+
+
+def is_field(name: str) -> bool:
+    """Whether an identifier means a header field or one of AMQP's properties, not an application property."""
+    return name in _FIELDS
+
+
+@lru_cache(_NAMES)
+def _key(name: str) -> bytes | None:
+    """An identifier as most clients encode it in a map, None if it is not looked for there."""
+    return None if name in _FIELDS else encode_string(name)

@@ -12,8 +12,6 @@ from legato.selectors.patterns import prefix_of
 from legato.selectors.syntax import parse
 
 _CACHE_SELECTORS = 1024
-_REWRITTEN = "ID:AMQP_"
-"""Ids with this prefix stand for other types on the wire (AMQP JMS mapping)."""
 
 
 class Selector:
@@ -25,8 +23,11 @@ class Selector:
     """As it was given."""
     identifiers: frozenset[str]
     """The header fields and properties that it names."""
-    required: tuple[tuple[bytes, ...], ...]
-    """Of each group, a message that matches contains one in its bytes: a test that costs nearly nothing."""
+    required: tuple[tuple[str, tuple[bytes, ...]], ...]
+    """Identifiers with texts in UTF-8: each is a string that contains one of its texts in every message that matches.
+
+    That this is so of a message's bytes can be tested at nearly no cost, before anything is looked up.
+    """
     matches: Callable[[Callable[[str], Any]], bool]
     """Whether a message matches, given a lookup of its identifiers.
 
@@ -66,8 +67,7 @@ def _names(condition: Condition) -> set[str]:
     return names
 
 
-def _required(condition: Condition) -> list[tuple[bytes, ...]]:
-    """What must be in the message for the condition to be true."""
+def _required(condition: Condition) -> list[tuple[str, tuple[bytes, ...]]]:
     match condition:
         case Both(parts=parts):
             return [group for part in parts for group in _required(part)]
@@ -82,11 +82,6 @@ def _required(condition: Condition) -> list[tuple[bytes, ...]]:
             texts = (prefix_of(pattern, escape),)
         case _:
             return []
-    if name == "JMSDeliveryMode" or any(not text or _might_be_rewritten(name, text) for text in texts):
+    if not all(texts):
         return []
-    return [tuple(dict.fromkeys(text.encode("utf-8", "surrogatepass") for text in texts))]
-
-
-def _might_be_rewritten(name: str, text: str) -> bool:
-    """Whether the text of an id is made from other bytes."""
-    return name.startswith("JMS") and (text.startswith(_REWRITTEN) or _REWRITTEN.startswith(text))
+    return [(name, tuple(text.encode("utf-8", "surrogatepass") for text in dict.fromkeys(texts)))]

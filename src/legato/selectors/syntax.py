@@ -272,6 +272,7 @@ _PARSER = Lark(
     parser="lalr",
     lexer="basic",
     start="selector",
+    maybe_placeholders=False,
     transformer=_Nodes(),
     lexer_callbacks={"IDENTIFIER": _keyword},
 )

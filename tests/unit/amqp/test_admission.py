@@ -164,3 +164,13 @@ def test_annotations_of_a_delivery_that_are_no_map_are_refused() -> None:
     )
     with pytest.raises(ProtocolError):
         Admission().admit(data)
+
+
+def test_what_stands_between_expiry_and_creation_time_is_looked_at() -> None:
+    properties = Properties(message_id="ID:1", absolute_expiry_ms=77, creation_ms=7)
+    data = message({"header": Header(), "properties": properties, "body": DataBody(b"x")})
+    admission = Admission()
+    admission.admit(data)
+    place = data.index(b"\x83" + (7).to_bytes(8, "big"))
+    broken = data[:place] + b"\x40" + data[place + 1 :]
+    assert admitted(admission, broken) == carefully(broken) == "amqp:decode-error"
