@@ -14,7 +14,7 @@ from legato.errors import JMSError
 
 if TYPE_CHECKING:
     from legato.amqp.link import Session as EngineSession
-    from legato.client.browser import BrowserEnd
+    from legato.client.browser_end import BrowserEnd
     from legato.client.transport import Transport
 
 End = SenderEnd | ReceiverEnd | CoordinatorEnd
@@ -205,9 +205,11 @@ class Channel:
         for sender in list(self.senders):
             sender.pump()
 
-    def has_waiting_sends(self) -> bool:
-        """Whether sends are not on the wire yet."""
-        return any(sender.outgoing.waiting for sender in self.senders)
+    def has_waiting_sends(self, transaction: Transaction) -> bool:
+        """Whether sends of a transaction are not on the wire yet; those of the next one come after them."""
+        return any(
+            sender.outgoing.waiting and sender.outgoing.waiting[0].transaction is transaction for sender in self.senders
+        )
 
     def quiesce(self, then: Callable[[], None]) -> None:
         """Stop the flow of messages, then call `then`; `grant` lets it flow again."""

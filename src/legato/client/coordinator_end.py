@@ -190,7 +190,7 @@ class CoordinatorEnd:
         ending = self._ending
         if ending is None or ending.discharged or not ending.quiet or not self.attached:
             return
-        if ending.transaction.id is None or self.channel.has_waiting_sends():
+        if ending.transaction.id is None or self.channel.has_waiting_sends(ending.transaction):
             return
         ending.discharged = True
         ending.refused = ending.transaction.failure is not None

@@ -1,65 +1,83 @@
-"""The thread that calls a session's message listeners, one message at a time."""
+"""Who calls a session's message listeners, one message at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from legato.client.session_state import AcknowledgeMode, Delivery
+from legato.client.steps import Await, Steps, Wait, drive
 from legato.errors import JMSError
 
 if TYPE_CHECKING:
-    from legato.client.consumer import MessageConsumer
+    from legato.client.consumer_steps import ConsumerSteps
     from legato.client.messages import Message
-    from legato.client.session import Session
+    from legato.client.session_work import SessionWork
 
 log = logging.getLogger("legato.client")
 
 
-class Dispatcher:
-    """Takes the listening consumers in turn (Jakarta Messaging 8.7: one thread for all listeners of a session)."""
+class Dispatcher(Protocol):
+    """Calls a session's message listeners."""
 
-    def __init__(self, session: Session, name: str, *, redeliver_on_error: bool) -> None:
-        self._session = session
-        self._redeliver_on_error = redeliver_on_error
-        self._stopping = False
-        self._running = threading.Lock()
-        """Held while listeners run."""
-        self.current: Delivery | None = None
-        """The message that a listener has now."""
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+    current: Delivery | None
 
     @property
-    def is_current_thread(self) -> bool:
+    def is_current(self) -> bool:
         """Whether a listener is asking."""
-        return threading.current_thread() is self._thread
 
-    def wait_idle(self) -> None:
+    def wait_idle(self) -> Steps[None]:
         """Wait for the listener that runs now, unless it is the one that asks."""
-        if not self.is_current_thread:
-            with self._running:
-                pass
 
-    def stop(self) -> None:
+    def stop(self) -> Steps[None]:
+        """End after the listener that runs now."""
+
+
+class Dispatching:
+    """Takes the listening consumers in turn (Jakarta Messaging 8.7: no two listeners of a session run at once)."""
+
+    def __init__(self, session: SessionWork, *, redeliver_on_error: bool) -> None:
+        self.current: Delivery | None = None
+        """The message that a listener has now."""
+        self._session = session
+        self._gate = session._channel.gate
+        self._redeliver_on_error = redeliver_on_error
+        self._stopping = False
+        self._busy = False
+        """Set before it looks whether messages may come, so that who forbids it knows whether one is on its way."""
+        self._ended = False
+
+    @property
+    def is_current(self) -> bool:
+        """Whether a listener is asking."""
+        raise NotImplementedError
+
+    def wait_idle(self) -> Steps[None]:
+        """Wait for the listener that runs now, unless it is the one that asks."""
+        if not self.is_current:
+            yield Wait(self._gate, lambda: not self._busy)
+
+    def stop(self) -> Steps[None]:
         """End after the listener that runs now."""
         self._stopping = True
-        self._session._channel.gate.open()
-        if not self.is_current_thread:
-            self._thread.join()
+        self._gate.open()
+        if not self.is_current:
+            yield Wait(self._gate, lambda: self._ended)
 
-    def _run(self) -> None:
-        session = self._session
-        gate = session._channel.gate
-        while not self._stopping:
-            worked = False
-            for consumer in list(session._consumers):
-                if consumer._listener is not None and self._one(consumer):
-                    worked = True
-            if not worked:
-                gate.wait(self._has_work)
+    def _run(self) -> Steps[None]:
+        try:
+            while not self._stopping:
+                worked = False
+                for consumer in list(self._session._consumers):
+                    if consumer._listener is not None and (yield from self._one(consumer)):
+                        worked = True
+                if not worked:
+                    yield Wait(self._gate, self._has_work)
+        finally:
+            self._ended = True
+            self._gate.open()
 
     def _has_work(self) -> bool:
         if self._stopping:
@@ -69,25 +87,33 @@ class Dispatcher:
             for consumer in self._session._consumers
         )
 
-    def _one(self, consumer: MessageConsumer) -> bool:
-        with self._running, self._session._lock:
-            taken = consumer._take_for_listener()
-            if taken is None:
-                return False
-            delivery, message = taken
-            self.current = delivery
+    def _one(self, consumer: ConsumerSteps) -> Steps[bool]:
+        turn = self._session._turn
+        self._busy = True
+        try:
+            if not turn.acquire(False):
+                yield from turn.awaited()
             try:
-                self._call(consumer, delivery, message)
+                taken = consumer._take_for_listener()
+                if taken is None:
+                    return False
+                delivery, message = taken
+                self.current = delivery
+                yield from self._call(consumer, delivery, message)
+                return True
             finally:
                 self.current = None
-            return True
+                turn.release()
+        finally:
+            self._busy = False
+            self._gate.open()
 
-    def _call(self, consumer: MessageConsumer, delivery: Delivery, message: Message) -> None:
+    def _call(self, consumer: ConsumerSteps, delivery: Delivery, message: Message) -> Steps[None]:
         failed = False
         listener = consumer._listener
         try:
-            if listener is not None:
-                listener(message)
+            if listener is not None and (result := listener(message)) is not None:
+                yield Await(result)
         except Exception as error:
             failed = True
             log.exception("a message listener raised")
@@ -101,4 +127,18 @@ class Dispatcher:
         elif not self._stopping:
             # A session that closes gives the message back by itself, one whose connection is gone need not.
             with contextlib.suppress(JMSError):
-                self._session._give_back([delivery])
+                yield from self._session._give_back([delivery])
+
+
+class ThreadDispatcher(Dispatching):
+    """Calls listeners in a thread of the session's own."""
+
+    def __init__(self, session: SessionWork, name: str, *, redeliver_on_error: bool) -> None:
+        super().__init__(session, redeliver_on_error=redeliver_on_error)
+        self._thread = threading.Thread(target=lambda: drive(self._run()), name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether a listener is asking."""
+        return threading.current_thread() is self._thread

@@ -1,4 +1,4 @@
-"""The thread that calls the application's listeners of a connection: completions, exceptions, failovers."""
+"""Who calls the application's listeners of a connection: completions, exceptions, failovers."""
 
 from __future__ import annotations
 
@@ -6,41 +6,68 @@ import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import Protocol
+
+from legato.client.steps import NOTHING, Await, Steps, drive
 
 log = logging.getLogger("legato.client")
 
 
-class Notifier:
-    """Calls in order, one at a time: a slow listener delays listeners only. Its thread starts when first needed."""
+class Notifier(Protocol):
+    """Calls in order, one at a time: a slow listener delays listeners only."""
+
+    def call(self, function: Callable[[], Steps[None]]) -> None:
+        """Take the steps that `function` makes soon. Only the I/O thread calls this."""
+
+    def stop(self) -> Steps[None]:
+        """Finish what was asked for, then end."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether a listener is asking."""
+
+
+class ThreadNotifier:
+    """Calls listeners in a thread, which starts when first needed."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._calls: SimpleQueue[Callable[[], Steps[None]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def call(self, function: Callable[[], None]) -> None:
-        """Call `function` soon. Only the I/O thread calls this."""
+    def call(self, function: Callable[[], Steps[None]]) -> None:
+        """Take the steps that `function` makes soon. Only the I/O thread calls this."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         self._calls.put(function)
 
-    def stop(self) -> None:
+    def stop(self) -> Steps[None]:
         """Finish what was asked for, then end."""
         thread = self._thread
         if thread is not None:
             self._calls.put(None)
             if thread is not threading.current_thread():
                 thread.join()
+        yield from NOTHING
 
     @property
-    def is_current_thread(self) -> bool:
+    def is_current(self) -> bool:
         """Whether a listener is asking."""
         return self._thread is threading.current_thread()
 
     def _run(self) -> None:
         while (function := self._calls.get()) is not None:
             try:
-                function()
+                drive(function())
             except Exception:
                 log.exception("a listener of the application raised")
+
+
+def calling(listener: Callable[..., object], *arguments: object) -> Callable[[], Steps[None]]:
+    """Steps that call a listener."""
+
+    def steps() -> Steps[None]:
+        yield Await(listener(*arguments))
+
+    return steps

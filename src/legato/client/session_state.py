@@ -10,11 +10,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import Enum, IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from legato.errors import JMSError
+
+if TYPE_CHECKING:
+    from legato.client.completion import Completion
 
 
 class AcknowledgeMode(IntEnum):
@@ -36,7 +39,18 @@ class AcknowledgeMode(IntEnum):
 class Send:
     """One message on its way to a broker."""
 
-    __slots__ = ("completion", "data", "decided", "done", "error", "message", "number", "transaction", "watched")
+    __slots__ = (
+        "awaited",
+        "completion",
+        "data",
+        "decided",
+        "done",
+        "error",
+        "message",
+        "number",
+        "transaction",
+        "watched",
+    )
 
     def __init__(
         self,
@@ -44,14 +58,16 @@ class Send:
         data: bytes,
         message: Any,
         transaction: Transaction | None = None,
-        completion: Callable[[Send], None] | None = None,
+        completion: Completion | None = None,
     ) -> None:
         self.number = number
         self.data = data
         self.message = message
         self.transaction = transaction
         self.completion = completion
-        """Called in the listeners' thread once it is done."""
+        """Whom to tell once it is done."""
+        self.awaited = False
+        """Whether `send()` waits until it is done."""
         self.watched = True
         """Whether somebody looks at `error`."""
         self.decided = False

@@ -25,12 +25,14 @@ from legato.amqp.events import (
     Transfer,
 )
 from legato.client.channel import Channel, End
+from legato.client.completion import complete_all
 from legato.client.conditions import UNBLOCKED, error_of
 from legato.client.failover import FailoverEvent, Schedule
 from legato.client.gate import Gate
 from legato.client.mailbox import Mailbox
 from legato.client.notifier import Notifier
 from legato.client.session_state import Send
+from legato.client.steps import NOTHING, Steps, Wait
 from legato.client.uri import Host, Uri
 from legato.client.wire import Login, Wire, establish
 from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
@@ -57,7 +59,7 @@ class _Outage:
 class Transport:
     """One connection's thread and everything that only it may touch."""
 
-    def __init__(self, uri: Uri, settings: Settings, login: Login) -> None:
+    def __init__(self, uri: Uri, settings: Settings, login: Login, notifier: Notifier) -> None:
         self._uri = uri
         self._settings = settings
         self._login = login
@@ -65,14 +67,16 @@ class Transport:
         self.touched: set[Gate] = set()
         self.completed: list[Send] = []
         """Sends whose completion listeners are to be called after this lump."""
-        self.notifier = Notifier(f"legato listeners {settings.container_id}")
+        self.notifier = notifier
         self.wire: Wire | None = None
         self.connected_once = False
         self.started = False
         self.error: JMSError | None = None
         """Why the connection is gone for good."""
         self.finished = False
-        self.on_exception: Callable[[JMSError], None] = lambda error: None
+        self.ended = False
+        """Whether the thread has nothing more to do."""
+        self.on_exception: Callable[[JMSError], Steps[None]] = _unheard
         self.on_failover: Callable[[FailoverEvent], None] = lambda event: None
         self._channels: list[Channel] = []
         self._awaited: set[End] = set()
@@ -96,14 +100,18 @@ class Transport:
         """Whether the I/O thread itself is asking."""
         return threading.current_thread() is self._thread
 
-    def stop(self) -> None:
+    def stop(self) -> Steps[None]:
         """Close the connection in good order, or drop it if there is none; returns when the thread has ended."""
+        self.give_up()
+        if not self.is_current_thread and self._thread.ident is not None:
+            yield Wait(self.gate, lambda: self.ended, self._login.timeout_s + CLOSE_WAIT_S)
+        yield from self.notifier.stop()
+
+    def give_up(self) -> None:
+        """Nobody waits for the connection any more: end soon."""
         self._stopping = True
         self.post(self._begin_stop)
         self.hurry()
-        if not self.is_current_thread and self._thread.ident is not None:
-            self._thread.join(self._login.timeout_s + CLOSE_WAIT_S)
-        self.notifier.stop()
 
     def set_started(self, started: bool) -> None:
         """Let messages come, or not (Jakarta Messaging 6.1.4)."""
@@ -156,6 +164,8 @@ class Transport:
         finally:
             self._notify()
             self._release()
+            self.ended = True
+            self.gate.open()
 
     def _turn(self) -> None:
         """One lump: commands, output, news for waiting threads, sleep, input."""
@@ -191,7 +201,7 @@ class Transport:
     def _notify(self) -> None:
         if self.completed:
             completed, self.completed = self.completed, []
-            self.notifier.call(lambda: _complete_all(completed))
+            self.notifier.call(lambda: complete_all(completed))
         if self.touched:
             touched, self.touched = self.touched, set()
             for gate in touched:
@@ -376,7 +386,6 @@ class Transport:
             channel.grant()
 
 
-def _complete_all(sends: list[Send]) -> None:
-    for send in sends:
-        assert send.completion is not None
-        send.completion(send)
+def _unheard(error: JMSError) -> Steps[None]:
+    """Nobody listens."""
+    yield from NOTHING

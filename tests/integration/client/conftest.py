@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from legato.client import Connection, ConnectionFactory
 from tests.support.broker import BrokerPair, broker_pair
+from tests.support.twins import BlockingFactory, Loop
 
 _names = itertools.count(1)
 
@@ -35,14 +36,27 @@ def queue_name() -> str:
     return f"q{next(_names)}"
 
 
+@pytest.fixture(params=["threads", "asyncio"])
+def factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., ConnectionFactory]]:
+    """Makes the factories of either twin: every story that is told with it is told of both."""
+    if request.param == "threads":
+        yield ConnectionFactory
+        return
+    loop = Loop()
+    yield lambda *arguments, **options: cast(ConnectionFactory, BlockingFactory(loop, *arguments, **options))
+    loop.close()
+
+
 @pytest.fixture
-def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Connection]]:
+def connect(
+    request: pytest.FixtureRequest, factory: Callable[..., ConnectionFactory]
+) -> Iterator[Callable[..., Connection]]:
     """Makes started connections to `pair` if the test uses it, else to `calm_pair`; closes them at the end."""
     brokers: BrokerPair = request.getfixturevalue("pair" if "pair" in request.fixturenames else "calm_pair")
     made: list[Connection] = []
 
     def make(**options: Any) -> Connection:
-        connection = ConnectionFactory(brokers.url, **options).create_connection()
+        connection = factory(brokers.url, **options).create_connection()
         made.append(connection)
         connection.start()
         return connection

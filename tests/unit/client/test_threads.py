@@ -8,7 +8,8 @@ import pytest
 
 from legato.client.gate import Gate
 from legato.client.mailbox import Mailbox
-from legato.client.notifier import Notifier
+from legato.client.notifier import ThreadNotifier, calling
+from legato.client.steps import drive
 
 WAIT_S = 20.0
 
@@ -111,13 +112,13 @@ def test_a_gate_waits_no_longer_than_asked() -> None:
 
 
 def test_a_listener_that_raises_does_not_keep_others_from_being_called() -> None:
-    notifier = Notifier("listeners")
+    notifier = ThreadNotifier("listeners")
     called: list[str] = []
 
     def broken() -> None:
         raise ValueError("broken")
 
-    notifier.call(broken)
-    notifier.call(lambda: called.append("next"))
-    notifier.stop()
+    notifier.call(calling(broken))
+    notifier.call(calling(called.append, "next"))
+    drive(notifier.stop())
     assert called == ["next"]

@@ -1,0 +1,32 @@
+"""Connections to a broker and its backups with asyncio, and the factory that makes them."""
+
+from __future__ import annotations
+
+from legato.client.aio.session import Session
+from legato.client.aio.steps import awaiting, opening
+from legato.client.aio.world import EventLoop
+from legato.client.connection_steps import ConnectionSteps, FactorySteps
+
+
+class Connection(ConnectionSteps[Session]):
+    __doc__ = ConnectionSteps.__doc__
+
+    _session_type = Session
+    _world_type = EventLoop
+
+    stop = awaiting(ConnectionSteps._stop)
+    close = awaiting(ConnectionSteps._close)
+
+    async def __aenter__(self) -> Connection:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class ConnectionFactory(FactorySteps[Connection]):
+    __doc__ = FactorySteps.__doc__
+
+    _connection_type = Connection
+
+    create_connection = opening(FactorySteps._create_connection)

@@ -1,0 +1,30 @@
+"""A context for one task at a time, for sending and receiving with asyncio."""
+
+from __future__ import annotations
+
+from legato.client.aio.browser import QueueBrowser
+from legato.client.aio.consumer import MessageConsumer
+from legato.client.aio.producer import MessageProducer
+from legato.client.aio.steps import awaiting, opening
+from legato.client.session_steps import SessionSteps
+
+
+class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
+    __doc__ = SessionSteps.__doc__
+
+    _producer_type = MessageProducer
+    _consumer_type = MessageConsumer
+    _browser_type = QueueBrowser
+
+    create_producer = opening(SessionSteps._create_producer)
+    create_consumer = opening(SessionSteps._create_consumer)
+    commit = awaiting(SessionSteps._commit)
+    rollback = awaiting(SessionSteps._rollback)
+    recover = awaiting(SessionSteps._recover)
+    close = awaiting(SessionSteps._close)
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

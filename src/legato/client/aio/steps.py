@@ -1,0 +1,103 @@
+"""Taking the client's steps in an event loop: waiting awaits, and may be cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from legato.client.gate import Gate
+from legato.client.steps import Steps, Wait, public
+
+_T = TypeVar("_T")
+_S = TypeVar("_S")
+_P = ParamSpec("_P")
+
+
+async def drive(steps: Steps[_T]) -> _T:
+    """Take the steps in this task, and return what they return."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = False
+                if isinstance(step, Wait):
+                    answer = await _wait(step.gate, step.ready, step.timeout_s)
+                elif inspect.isawaitable(step.result):
+                    await step.result
+            except BaseException as interruption:
+                step = steps.throw(interruption)
+            else:
+                step = steps.send(answer)
+    except StopIteration as end:
+        value: _T = end.value
+        return value
+
+
+async def _wait(gate: Gate, ready: Callable[[], object], timeout_s: float | None) -> bool:
+    """What `Gate.wait` does for threads."""
+    loop = asyncio.get_running_loop()
+    deadline = None if timeout_s is None else loop.time() + timeout_s
+    opened = asyncio.Event()
+
+    def wake() -> None:
+        # A loop that is closed has nobody to wake.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(opened.set)
+
+    gate.call_when_opened(wake)
+    try:
+        while not ready():
+            opened.clear()
+            if ready():
+                break
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await opened.wait()
+            except TimeoutError:
+                return bool(ready())
+    finally:
+        gate.forget(wake)
+    return True
+
+
+def awaiting(steps: Callable[Concatenate[_S, _P], Steps[_T]]) -> Callable[Concatenate[_S, _P], Coroutine[Any, Any, _T]]:
+    """The coroutine method made from the method whose steps it takes."""
+
+    def call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> Coroutine[Any, Any, _T]:
+        return drive(steps(self, *args, **kwargs))
+
+    return public(steps, call)
+
+
+class Opening(Generic[_T]):
+    """Something about to be made: `await` it, or use it with `async with`, which also closes it."""
+
+    def __init__(self, steps: Steps[_T]) -> None:
+        self._steps = steps
+        self._made: Any = None
+
+    def __await__(self) -> Generator[Any, None, _T]:
+        return drive(self._steps).__await__()
+
+    async def __aenter__(self) -> _T:
+        made = await self
+        self._made = made
+        return made
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._made.close()
+
+
+def opening(steps: Callable[Concatenate[_S, _P], Steps[_T]]) -> Callable[Concatenate[_S, _P], Opening[_T]]:
+    """The method that makes something, to be awaited or entered, made from the method whose steps it takes."""
+
+    def call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> Opening[_T]:
+        return Opening(steps(self, *args, **kwargs))
+
+    return public(steps, call)

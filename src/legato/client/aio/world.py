@@ -1,0 +1,132 @@
+"""The world of asyncio: tasks take turns, and listeners are called in the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from legato.client.aio.steps import drive
+from legato.client.dispatcher import Dispatching
+from legato.client.gate import Gate
+from legato.client.session_work import SessionWork
+from legato.client.steps import Steps, Wait
+
+log = logging.getLogger("legato.client")
+
+
+class TaskTurn:
+    """The turn of a task; only the event loop's thread touches it."""
+
+    def __init__(self) -> None:
+        self._gate = Gate()
+        self._owner: asyncio.Task[Any] | None = None
+        self._times = 0
+        self.acquire: Callable[[bool], bool] = self._acquire
+        self.release: Callable[[], None] = self._release
+
+    def _acquire(self, _wait: bool) -> bool:
+        task = asyncio.current_task()
+        if self._times and self._owner is not task:
+            return False
+        self._owner = task
+        self._times += 1
+        return True
+
+    def _release(self) -> None:
+        self._times -= 1
+        if not self._times:
+            self._owner = None
+            self._gate.open()
+
+    def awaited(self) -> Steps[None]:
+        """Take it, waiting for it if need be."""
+        if not self._acquire(False):
+            yield Wait(self._gate, lambda: self._acquire(False))
+
+
+class TaskNotifier:
+    """Calls listeners in a task, which starts when first needed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._gate = Gate()
+        self._calls: deque[Callable[[], Steps[None]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._started = False
+        self._stopping = False
+
+    def call(self, function: Callable[[], Steps[None]]) -> None:
+        """Take the steps that `function` makes soon. Only the I/O thread calls this."""
+        self._calls.append(function)
+        if not self._started:
+            self._started = True
+            # A loop that is closed has no listeners any more.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._start)
+        self._gate.open()
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._run(), name=self._name)
+
+    def stop(self) -> Steps[None]:
+        """Finish what was asked for, then end."""
+        self._stopping = True
+        self._gate.open()
+        if self._started and not self.is_current:
+            yield Wait(self._gate, lambda: self._task is not None and self._task.done())
+
+    @property
+    def is_current(self) -> bool:
+        """Whether a listener is asking."""
+        return self._task is not None and _current_task() is self._task
+
+    async def _run(self) -> None:
+        asyncio.current_task().add_done_callback(lambda _: self._gate.open())  # type: ignore[union-attr]
+        while self._calls or not self._stopping:
+            while self._calls:
+                try:
+                    await drive(self._calls.popleft()())
+                except Exception:
+                    log.exception("a listener of the application raised")
+            await drive(_until(self._gate, lambda: self._calls or self._stopping))
+
+
+class TaskDispatcher(Dispatching):
+    """Calls listeners in a task of the session's own."""
+
+    def __init__(self, session: SessionWork, name: str, *, redeliver_on_error: bool) -> None:
+        super().__init__(session, redeliver_on_error=redeliver_on_error)
+        self._task = asyncio.get_running_loop().create_task(drive(self._run()), name=name)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether a listener is asking."""
+        return _current_task() is self._task
+
+
+class EventLoop:
+    """The world of `legato.client.aio`."""
+
+    turn = TaskTurn
+    notifier = TaskNotifier
+    dispatcher = TaskDispatcher
+
+    def run(self, steps: Steps[Any]) -> Coroutine[Any, Any, Any]:
+        """What has to be awaited for the steps to be taken."""
+        return drive(steps)
+
+
+def _until(gate: Gate, ready: Callable[[], object]) -> Steps[None]:
+    yield Wait(gate, ready)
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # the I/O thread asks; it has no loop
+        return None

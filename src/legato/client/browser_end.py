@@ -1,0 +1,96 @@
+"""The I/O thread's half of a browser: asks for copies of messages until the broker has no more."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from legato.amqp.events import Attached, Detached, Disposition, Flow, Transfer
+from legato.amqp.terminus import Terminus
+from legato.client.conditions import error_of
+from legato.errors import JMSError
+
+if TYPE_CHECKING:
+    from legato.amqp.link import Receiver
+    from legato.client.channel import Channel
+
+_SETTLED = 1
+
+
+class BrowserEnd:
+    """The I/O thread's half: asks for the messages in lumps until the broker has no more."""
+
+    def __init__(self, channel: Channel, name: str, address: str, prefetch: int) -> None:
+        self.channel = channel
+        self.name = name
+        self.address = address
+        self.prefetch = prefetch
+        self.inbox: deque[bytes] = deque()
+        self.link: Receiver | None = None
+        self.finished = False
+        """The broker has sent all."""
+        self.error: JMSError | None = None
+
+    def attach(self) -> None:
+        """Attach; a browser belongs to one wire, its snapshot does not outlive a failover."""
+        session = self.channel.session
+        if session is None:
+            self._fail(JMSError("The connection to the broker was lost; browse again once it is back."))
+            return
+        self.link = session.receiver(
+            self.name,
+            source=Terminus(address=self.address, capabilities=["queue"], distribution_mode="copy"),
+            snd_settle_mode=_SETTLED,
+        )
+        self.link.context = self
+
+    def connection_lost(self) -> None:
+        """The wire is gone."""
+        self.link = None
+        if not self.finished:
+            self._fail(JMSError("The connection to the broker was lost while browsing; browse again."))
+
+    def on_attached(self, event: Attached) -> None:
+        """The broker answered; a refusal is followed by `Detached`."""
+        if event.link.remote_source.kind != "none":
+            self.more()
+
+    def more(self) -> None:
+        """Ask for the next lump."""
+        if self.link is not None and not self.finished:
+            self.link.drain(self.prefetch)
+
+    def on_transfer(self, event: Transfer) -> None:
+        """A copy of a message came."""
+        self.inbox.append(event.data)
+        if not event.settled:
+            event.link.settle(event.delivery)
+        self.channel.touch()
+
+    def on_flow(self, event: Flow) -> None:
+        """The broker gave credit back: it has no more messages."""
+        self.finished = True
+        self.channel.touch()
+
+    def on_disposition(self, event: Disposition) -> None:
+        """Copies are settled; nothing is said about them."""
+
+    def on_detached(self, event: Detached) -> None:
+        """The broker closed the link, or confirms that we did."""
+        link, self.link = self.link, None
+        if link is not None and not link.closed:
+            link.close()
+            self._fail(error_of(event.condition, event.description, f"The queue {self.address} cannot be browsed"))
+
+    def close(self) -> None:
+        """Detach."""
+        self.finished = True
+        if self.link is not None:
+            self.link.close()
+        self.channel.forget_browser(self)
+        self.channel.touch()
+
+    def _fail(self, error: JMSError) -> None:
+        self.error = error
+        self.finished = True
+        self.channel.touch()

@@ -1,0 +1,208 @@
+"""Connections to a broker and its backups, as steps for both worlds."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from legato.amqp.connection import Settings
+from legato.client.failover import FailoverEvent
+from legato.client.notifier import calling
+from legato.client.session_state import AcknowledgeMode
+from legato.client.session_steps import SessionSteps
+from legato.client.steps import NOTHING, Await, Steps, Wait
+from legato.client.transport import Transport
+from legato.client.uri import Options, Uri, parse_options, parse_uri, tls_context
+from legato.client.wire import Login
+from legato.client.world import World
+from legato.errors import IllegalStateError, JMSError
+from legato.ids import new_unique_name
+
+log = logging.getLogger("legato.client")
+
+ExceptionListener = Callable[[JMSError], object]
+FailoverListener = Callable[[FailoverEvent], object]
+
+_Session = TypeVar("_Session", bound=SessionSteps[Any, Any, Any])
+_Connection = TypeVar("_Connection", bound="ConnectionSteps[Any]")
+
+
+class FactorySteps(Generic[_Connection]):
+    """Makes connections (Jakarta Messaging 6.1.2).
+
+    Args:
+        uri: `amqp://user:password@one:5672,two:5672?option=value`; `amqps` for TLS. The first host that serves is used.
+        ssl_context: TLS settings beyond the `tls_` options.
+        options: further options of the URI (`legato.client.uri.Options`), which win over it.
+
+    Raises:
+        ConfigError: the URI or an option cannot be used.
+    """
+
+    _connection_type: type[_Connection]
+
+    def __init__(
+        self, uri: str = "amqp://localhost:5672", *, ssl_context: ssl.SSLContext | None = None, **options: Any
+    ) -> None:
+        parsed = parse_uri(uri)
+        given = msgspec.structs.asdict(parsed.options) | options
+        self._uri: Uri = msgspec.structs.replace(parsed, options=parse_options(given.items()))
+        self._tls = ssl_context
+        if self._tls is None and parsed.tls:
+            self._tls = tls_context(self._uri.options)
+
+    def _create_connection(self, user: str | None = None, password: str | None = None) -> Steps[_Connection]:
+        """Connect to the first host that serves; the connection must be started before messages come.
+
+        Args:
+            user: this and the password override the URI's.
+
+        Raises:
+            JMSSecurityError: the broker refused the login.
+            InvalidClientIDError: the client id is in use.
+            JMSError: no broker could be reached.
+        """
+        uri = self._uri if user is None else msgspec.structs.replace(self._uri, user=user, password=password)
+        connection = self._connection_type(uri, self._tls if uri.tls else None)
+        yield from connection._connect()
+        return connection
+
+    def __repr__(self) -> str:
+        return f"ConnectionFactory({str(self._uri)!r})"
+
+
+class ConnectionSteps(Generic[_Session]):
+    """A connection that finds the broker again when it is lost (Jakarta Messaging 6.1).
+
+    Attributes:
+        exception_listener: called with a `JMSError` when the connection is gone for good, when the broker closes a
+            producer or consumer, or when a non-persistent send was refused; not at a failover.
+        failover_listener: called with a `FailoverEvent` after each failover.
+        failovers: the failovers so far, oldest first.
+        client_id: the name by which the broker knows this client.
+    """
+
+    _session_type: type[_Session]
+    _world_type: Callable[[], World]
+
+    def __init__(self, uri: Uri, tls: ssl.SSLContext | None) -> None:
+        self.exception_listener: ExceptionListener | None = None
+        self.failover_listener: FailoverListener | None = None
+        self.failovers: list[FailoverEvent] = []
+        self._world = self._world_type()
+        self._options: Options = uri.options
+        self._name = new_unique_name("")
+        self.client_id = uri.options.client_id or f"legato-{self._name}"
+        self._sessions: list[_Session] = []
+        self._sessions_made = 0
+        self._lock = threading.Lock()
+        self._closed = False
+        settings = Settings(
+            container_id=self.client_id,
+            hostname=uri.options.vhost or uri.hosts[0].name,
+            idle_timeout_ms=uri.options.idle_timeout_ms,
+            properties={"product": "Legato"},
+            desired_capabilities=["sole-connection-for-container"] if uri.options.client_id else [],
+        )
+        login = Login(uri.user, uri.password, tls, uri.options.connect_timeout_s)
+        notifier = self._world.notifier(f"legato listeners {self.client_id}")
+        self._transport = transport = Transport(uri, settings, login, notifier)
+        transport.on_exception = self._on_exception
+        transport.on_failover = self._on_failover
+
+    def _connect(self) -> Steps[None]:
+        transport = self._transport
+        transport.start_thread()
+        try:
+            yield Wait(transport.gate, lambda: transport.connected_once or transport.error)
+        except BaseException:
+            transport.give_up()
+            raise
+        if transport.error is not None:
+            raise transport.error
+
+    def start(self) -> None:
+        """Let messages come (Jakarta Messaging 6.1.4); sending needs no start."""
+        self._check_open()
+        self._transport.set_started(True)
+        self._wake_sessions()
+
+    def _stop(self) -> Steps[None]:
+        """Hold messages back; waits for listeners that run now. `receive()` waits until `start()`."""
+        self._check_open()
+        self._transport.set_started(False)
+        for session in list(self._sessions):
+            if session._dispatcher is not None:
+                yield from session._dispatcher.wait_idle()
+
+    def create_session(
+        self, transacted: bool = False, acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO
+    ) -> _Session:
+        """A session, for one thread or task at a time.
+
+        Args:
+            transacted: whether it has transactions; the acknowledge mode then does not count (CONTRACT C1).
+
+        Raises:
+            JMSError: the acknowledge mode is none.
+            IllegalStateError: the connection is closed.
+        """
+        self._check_open()
+        try:
+            mode = AcknowledgeMode.SESSION_TRANSACTED if transacted else AcknowledgeMode(acknowledge_mode)
+        except ValueError:
+            raise JMSError(f"The acknowledge mode must be one of AcknowledgeMode, not {acknowledge_mode!r}.") from None
+        with self._lock:
+            self._sessions_made += 1
+            session = self._session_type(self, f"{self._name}:s{self._sessions_made}", mode)
+            self._sessions.append(session)
+        return session
+
+    def _close(self) -> Steps[None]:
+        """Close all sessions, then the connection. May be called again.
+
+        What the broker has not confirmed is waited for while there is a connection, and given up if there is none.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._transport.wire is not None:
+            for session in list(self._sessions):
+                yield from session._close()
+        yield from self._transport.stop()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise IllegalStateError("The connection is closed.")
+        if self._transport.error is not None:
+            raise self._transport.error
+
+    def _wake_sessions(self) -> None:
+        for session in list(self._sessions):
+            session._channel.gate.open()
+
+    def _forget_session(self, session: Any) -> None:
+        with self._lock:
+            if session in self._sessions:
+                self._sessions.remove(session)
+
+    def _on_exception(self, error: JMSError) -> Steps[None]:
+        listener = self.exception_listener
+        if listener is not None:
+            yield Await(listener(error))
+        elif not self._closed:
+            log.warning("! %s", error)
+        yield from NOTHING
+
+    def _on_failover(self, event: FailoverEvent) -> None:
+        self.failovers.append(event)
+        log.info("= failed over from %s to %s in %.0f ms", event.old_host, event.new_host, event.gap_ms)
+        listener = self.failover_listener
+        if listener is not None:
+            self._transport.notifier.call(calling(listener, event))

@@ -1,0 +1,178 @@
+"""Receiving messages, as steps for both worlds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from legato.amqp.outcomes import Rejected
+from legato.client.destinations import Destination
+from legato.client.messages import Message
+from legato.client.received import read_message
+from legato.client.receiver_end import ReceiverEnd
+from legato.client.session_state import AcknowledgeMode, Delivery, DeliveryState
+from legato.client.steps import Steps
+from legato.errors import IllegalStateError, ProtocolError
+
+if TYPE_CHECKING:
+    from legato.client.session_steps import SessionSteps
+
+MessageListener = Callable[[Message], object]
+"""Called with each message; in asyncio it may be a coroutine function."""
+
+LAZY_MAX = 200
+"""DUPS_OK: acknowledgements that may wait for the next lump (CONTRACT C5)."""
+
+
+class ConsumerSteps:
+    """Receives messages from a queue; iteration receives for ever, until it is closed (Jakarta Messaging 6.2.6).
+
+    It survives a failover: what the application has is not presented again, what it has not seen comes again.
+    """
+
+    def __init__(self, session: SessionSteps[Any, Any, Any], destination: Destination, end: ReceiverEnd) -> None:
+        self.destination = destination
+        self._session = session
+        self._end = end
+        self._inbox = end.incoming.inbox
+        self._transport = session._channel.transport
+        self._mode = session.acknowledge_mode
+        self._listener: MessageListener | None = None
+        self._closed = False
+
+    # -- one by one --------------------------------------------------------------------------------------
+
+    def _take(self) -> Message | None:
+        """The next message if one is here and may be had, with what the acknowledgement mode wants done about it."""
+        while self._transport.started and not self._closed:
+            try:
+                delivery = self._inbox.popleft()
+            except IndexError:
+                return None
+            message = self._read(delivery)
+            if message is None:
+                continue
+            end = self._end
+            mode = self._mode
+            if mode == AcknowledgeMode.AUTO:
+                end.accepted.append(delivery)
+            elif mode == AcknowledgeMode.DUPS_OK:
+                end.accepted.append(delivery)
+                if len(end.accepted) < LAZY_MAX and self._inbox:
+                    return message
+            else:
+                self._presented(delivery)
+                return message
+            if not end.scheduled:
+                end.channel.wake_receiver(end)
+            return message
+        return None
+
+    def _receiving(self, timeout_s: float | None) -> Steps[Message | None]:
+        """`receive()`, for who has the session's turn."""
+        self._check_no_listener()
+        deadline: float | None = None
+        while True:
+            message = self._take()
+            if message is not None or self._closed:
+                return message
+            if timeout_s is not None:
+                now = time.monotonic()
+                deadline = deadline or now + timeout_s
+                if now >= deadline:
+                    return None
+            yield from self._await_message(deadline)
+
+    def _receive_no_wait(self) -> Steps[Message | None]:
+        """The next message if the broker has one now; asks it, if none is here (Jakarta Messaging 8.5)."""
+        with self._session._used():
+            self._check_no_listener()
+            if not self._inbox and self._transport.started and not self._closed:
+                answered: list[bool] = []
+                self._transport.post(self._end.probe, lambda: answered.append(True))
+                yield from self._session._wait(lambda: answered or self._inbox or self._closed, "receive")
+            return self._take()
+
+    def _check_no_listener(self) -> None:
+        if self._listener is not None:
+            raise IllegalStateError("receive() cannot be called while the consumer has a message listener.")
+
+    def _await_message(self, deadline: float | None) -> Steps[None]:
+        end = self._end
+        if end.accepted and not end.scheduled:
+            end.channel.wake_receiver(end)
+        if end.error is not None:
+            raise end.error
+        remaining_s = None if deadline is None else deadline - time.monotonic()
+        yield from self._session._wait(
+            lambda: self._closed or end.closed or (self._inbox and self._transport.started), "receive", remaining_s
+        )
+
+    def _read(self, delivery: Delivery) -> Message | None:
+        try:
+            return read_message(delivery.data, self.destination, self._session._acknowledge)
+        except ProtocolError as error:
+            self._transport.post(
+                self._end.settle, delivery, Rejected(error.condition, str(error)), DeliveryState.RETURNED
+            )
+            return None
+
+    def _presented(self, delivery: Delivery) -> None:
+        end = self._end
+        if self._mode == AcknowledgeMode.CLIENT:
+            self._session._unacknowledged.append(delivery)
+        end.presented.append(delivery)
+        if not end.scheduled:
+            end.channel.wake_receiver(end)
+
+    # -- with a listener ---------------------------------------------------------------------------------
+
+    @property
+    def message_listener(self) -> MessageListener | None:
+        """A function called with each message, one at a time for all consumers of a session (Jakarta Messaging 8.7)."""
+        return self._listener
+
+    @message_listener.setter
+    def message_listener(self, listener: MessageListener | None) -> None:
+        with self._session._used():
+            if self._closed:
+                raise IllegalStateError("The consumer is closed.")
+            self._listener = listener
+            self._session._listeners_changed()
+
+    def _take_for_listener(self) -> tuple[Delivery, Message] | None:
+        """The next message for the listener, presented; None if there is none now."""
+        while self._listener is not None and self._transport.started and not self._closed:
+            try:
+                delivery = self._inbox.popleft()
+            except IndexError:
+                return None
+            message = self._read(delivery)
+            if message is not None:
+                self._presented(delivery)
+                return delivery, message
+        return None
+
+    def _listener_returned(self, delivery: Delivery) -> None:
+        """AUTO and DUPS_OK: acknowledge now (CONTRACT C3)."""
+        end = self._end
+        end.accepted.append(delivery)
+        if not end.scheduled:
+            end.channel.wake_receiver(end)
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def _close(self) -> Steps[None]:
+        """Close: what was received and not acknowledged, and what was not received, goes back. May be called again.
+
+        A `receive()` that waits elsewhere returns None.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._listener = None
+        self._session._channel.gate.open()
+        self._transport.post(self._end.close)
+        yield from self._session._wait_closed(lambda: self._end.closed)
+        self._session._forget_consumer(self)

@@ -1,0 +1,194 @@
+"""Sending messages, as steps for both worlds."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from legato.client.completion import Completion, CompletionCallable, CompletionListener
+from legato.client.destinations import Destination, checked_queue
+from legato.client.messages import PRIORITY_DEFAULT, DeliveryMode, Message
+from legato.client.sender_end import SenderEnd
+from legato.client.session_state import Send
+from legato.client.steps import Steps
+from legato.client.translate import Envelope
+from legato.errors import IllegalStateError, InvalidDestinationError, JMSError, MessageFormatError
+
+if TYPE_CHECKING:
+    from legato.client.session_steps import SessionSteps
+
+
+class Route:
+    """A producer's way to one destination."""
+
+    __slots__ = ("end", "envelope", "id_prefix")
+
+    def __init__(self, end: SenderEnd, envelope: Envelope, id_prefix: str) -> None:
+        self.end = end
+        self.envelope = envelope
+        self.id_prefix = id_prefix
+
+
+class ProducerSteps:
+    """Sends messages to a queue, or, created without one, to the queue each `send()` names (Jakarta Messaging 6.2.5).
+
+    A send survives a failover: what is not confirmed is sent again, and the broker stores it once.
+
+    Attributes:
+        delivery_mode, priority, time_to_live_ms: for sends that do not say otherwise; a time to live of 0 is for ever.
+    """
+
+    def __init__(self, session: SessionSteps[Any, Any, Any], destination: Destination | None, name: str) -> None:
+        self.destination = destination
+        self.delivery_mode = DeliveryMode.PERSISTENT
+        self.priority = PRIORITY_DEFAULT
+        self.time_to_live_ms = 0
+        self._session = session
+        self._name = name
+        self._window = session._send_window
+        self._route: Route | None = None
+        """Where everything goes, for a producer of one destination."""
+        self._routes: dict[Destination, Route] = {}
+        self._closed = False
+        self._completion: Completion | None = None
+
+    # -- sending: a send is `_ready_route` if need be, `_submit`, and `_confirmed` if it is to be waited for ---
+
+    def _ready_route(self, destination: Destination | None) -> Steps[Route]:
+        """The way to a destination, once there is room for one more message on it."""
+        if self._closed:
+            raise IllegalStateError("The producer is closed.")
+        route = self._route
+        if route is None or destination is not None:
+            if self.destination is not None:
+                raise InvalidDestinationError(
+                    f"This producer sends to {self.destination.name!r} only; create one without a destination to name "
+                    "one with each send()."
+                )
+            queue = checked_queue(destination)
+            route = self._routes.get(queue) or (yield from self._open_route(queue))
+        waiting = route.end.outgoing.waiting
+        if len(waiting) >= self._window:
+            # Woken at half, so that the two threads take turns in lumps.
+            yield from self._session._wait(lambda: len(waiting) <= self._window // 2, "send")
+        return route
+
+    def _open_route(self, destination: Destination) -> Steps[Route]:
+        number = len(self._routes) + 1
+        name = self._name if number == 1 else f"{self._name}.{number}"
+        channel = self._session._channel
+        end = SenderEnd(channel, name, destination.name, destination.capability)
+        route = self._routes[destination] = Route(end, Envelope(destination), f"ID:{name}:")
+        channel.transport.post(channel.add_sender, end)
+        try:
+            yield from self._session._wait(lambda: end.ready or end.closed, "create a producer")
+            if end.error is not None:
+                raise end.error
+        except BaseException:
+            del self._routes[destination]
+            channel.transport.post(end.close)
+            raise
+        if self.destination is not None:
+            self._route = route
+        return route
+
+    def _submit(
+        self,
+        route: Route,
+        message: Message,
+        delivery_mode: DeliveryMode | None,
+        priority: int | None,
+        time_to_live_ms: int | None,
+        completion_listener: CompletionListener | CompletionCallable | None,
+    ) -> Send:
+        """Hand a message to the I/O thread; returns the send, `awaited` if the caller is to wait for it."""
+        if not isinstance(message, Message):
+            raise MessageFormatError(f"A message is needed, such as TextMessage('tea'); this is {message!r}.")
+        session = self._session
+        end = route.end
+        if self._closed or end.closed or session._channel.error is not None:
+            raise session._channel.error or end.error or IllegalStateError("The producer is closed.")
+        mode = self.delivery_mode if delivery_mode is None else delivery_mode
+        if priority is None:
+            priority = self.priority
+        ttl_ms = self.time_to_live_ms if time_to_live_ms is None else time_to_live_ms
+        if mode not in (1, 2) or not 0 <= priority <= 9 or ttl_ms < 0:
+            raise JMSError(
+                "The delivery mode must be one of DeliveryMode, the priority from 0 to 9 and the time to live at "
+                f"least 0; not {mode!r}, {priority!r} and {ttl_ms!r}."
+            )
+        if message._headers_unread:
+            message._read_headers()
+        outgoing = end.outgoing
+        number = outgoing.last_number + 1
+        timestamp = time.time_ns() // 1_000_000
+        values = message.__dict__
+        values["_message_id"] = f"{route.id_prefix}{number}"
+        values["_timestamp"] = timestamp
+        values["_destination"] = route.envelope.destination
+        values["_delivery_mode"] = mode
+        values["_priority"] = priority
+        values["_expiration"] = timestamp + ttl_ms if ttl_ms else 0
+        send = Send(number, route.envelope.encode(message, ttl_ms), message)
+        outgoing.last_number = number
+        transaction = session._transaction
+        if transaction is not None:
+            send.transaction = transaction
+            transaction.sends.append((end, send))
+        if completion_listener is not None:
+            completion = self._completion
+            if completion is None or completion.listener is not completion_listener:
+                completion = self._completion = Completion(completion_listener, session._completions)
+            session._completions.taken += 1
+            send.completion = completion
+        elif transaction is None:
+            if mode == DeliveryMode.PERSISTENT:
+                send.awaited = True
+            else:
+                send.watched = False
+        outgoing.waiting.append(send)
+        if not end.scheduled:
+            session._channel.wake_sender(end)
+        return send
+
+    def _confirmed(self, send: Send) -> Steps[None]:
+        try:
+            yield from self._session._wait(lambda: send.done, "send")
+        except BaseException:
+            # Nobody will ask for its outcome now: a refusal goes to the exception listener.
+            send.watched = False
+            raise
+        if send.error is not None:
+            raise send.error
+
+    def _flush(self, timeout_s: float | None = None) -> Steps[None]:
+        """Wait until every asynchronous send is confirmed or refused, and its completion listener has returned.
+
+        Raises:
+            JMSError: that took longer than `timeout_s` seconds, or the connection is gone for good.
+        """
+        with self._session._used():
+            if not (yield from self._session._wait(self._flushed, "flush", timeout_s)):
+                raise JMSError(f"Not all messages were confirmed within {timeout_s:g} s.", code="TIMEOUT")
+
+    def _flushed(self) -> bool:
+        if not self._session._completions.all_called:
+            return False
+        if self._session._transaction is not None:
+            return True
+        ends = [route.end for route in self._routes.values()]
+        return not any(end.outgoing.waiting or end.outgoing.unconfirmed for end in ends)
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def _close(self) -> Steps[None]:
+        """Wait for what is not confirmed yet, then close (Jakarta Messaging 6.2.5.5). May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        channel = self._session._channel
+        ends = [route.end for route in self._routes.values()]
+        for end in ends:
+            channel.transport.post(end.close)
+        yield from self._session._wait_closed(lambda: all(end.closed for end in ends))
+        self._session._forget_producer(self)

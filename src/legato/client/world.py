@@ -1,0 +1,39 @@
+"""What differs between threads and asyncio: who takes the steps, whose turn it is, who calls listeners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from legato.client.dispatcher import Dispatcher, ThreadDispatcher
+from legato.client.notifier import Notifier, ThreadNotifier
+from legato.client.steps import Steps, drive
+from legato.client.turn import ThreadTurn, Turn
+
+if TYPE_CHECKING:
+    from legato.client.session_work import SessionWork
+
+
+class World(Protocol):
+    """How a connection's objects wait and call."""
+
+    def run(self, steps: Steps[Any]) -> Any:
+        """Take steps: returns their value, or what has to be awaited for it."""
+
+    def turn(self) -> Turn:
+        """Keeps a session's users apart."""
+
+    def notifier(self, name: str) -> Notifier:
+        """Calls a connection's listeners."""
+
+    def dispatcher(self, session: SessionWork, name: str, *, redeliver_on_error: bool) -> Dispatcher:
+        """Calls a session's message listeners."""
+
+
+class Threads:
+    """The world of `legato.client`."""
+
+    run: Callable[[Steps[Any]], Any] = staticmethod(drive)
+    turn = ThreadTurn
+    notifier = ThreadNotifier
+    dispatcher = ThreadDispatcher
