@@ -1,5 +1,6 @@
 """`legato serve`: one broker process; started twice on one store, the second is the backup."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -30,14 +31,16 @@ def serve(
 ) -> None:
     """Serve messages from a store, or wait as the backup of the process that does.
 
-    Prints `active epoch=N` when it serves, `backup` when it waits. Ends cleanly on SIGTERM and Ctrl-C.
+    Prints `active epoch=N` when it serves, `backup` when it waits. Ends cleanly on SIGTERM and Ctrl-C; on SIGHUP it
+    reads the settings of addresses and the users again.
 
     Example: legato serve --store ./store --listen localhost:5672
     """
     from legato.server import config as configuration
     from legato.server.run import run
 
-    settings = configuration.load(
+    read_config = partial(
+        configuration.load,
         config,
         store=store,
         listen=listen,
@@ -45,4 +48,4 @@ def serve(
         container_id=container_id,
         users=user,
     )
-    run(settings)
+    run(read_config(), read_config)

@@ -17,12 +17,17 @@ from legato.core.effects import (
     DischargeRefused,
     Drained,
     Effect,
+    Finished,
     Paced,
     Refuse,
+    Room,
+    ScanAgain,
     Show,
 )
 from legato.core.message import Message
-from legato.server.ports import COORDINATOR_REFILL, PRODUCER_REFILL, Coordinator, DischargeToken, Outlet, Publisher
+from legato.server.credit import ProducerCredit
+from legato.server.operations import Pending
+from legato.server.ports import COORDINATOR_REFILL, Coordinator, DischargeToken, ManagementPort, Outlet
 
 if TYPE_CHECKING:
     from legato.amqp.link import Receiver
@@ -34,10 +39,13 @@ _TAG = struct.Struct(">Q").pack
 class Executor:
     """Performs effects, and remembers which peers have something to be flushed."""
 
-    def __init__(self) -> None:
+    def __init__(self, credit: ProducerCredit) -> None:
+        self._credit = credit
         self.touched: set[Peer] = set()
         self.paced: list[Consumer] = []
         """Consumers that get more once what they got has left."""
+        self.scan_again = False
+        """The broker has more to look at."""
         self._perform: dict[type[Effect], Callable[[Any], None]] = {
             Deliver: self._deliver,
             Paced: self._paced,
@@ -48,6 +56,9 @@ class Executor:
             ConfirmAcknowledged: self._confirm_acknowledged,
             Discharged: self._discharged,
             DischargeRefused: self._discharge_refused,
+            Room: self._room,
+            ScanAgain: self._scan_again,
+            Finished: self._finished,
         }
 
     def perform(self, effects: list[Effect]) -> None:
@@ -103,11 +114,7 @@ class Executor:
             link.accept_all(deliveries)
             port = link.context
             if port is not None:
-                port.owed += len(deliveries)
-                if port.owed >= PRODUCER_REFILL:
-                    link.add_credit(port.owed)
-                    port.owed = 0
-                self.touched.add(port.peer)
+                self._credit.owe(link, port, len(deliveries))
 
     def _refuse(self, effect: Refuse) -> None:
         if effect.token is None:
@@ -116,7 +123,7 @@ class Executor:
         link.settle(delivery, Rejected(effect.condition, effect.description))
         port = link.context
         if port is not None:
-            self.owe(link, port)
+            self._credit.owe(link, port)
 
     def _confirm_acknowledged(self, effect: ConfirmAcknowledged) -> None:
         by_consumer: dict[Consumer, list[int]] = {}
@@ -142,10 +149,20 @@ class Executor:
         if token.link.context is not None:
             self.touched.add(token.link.context.peer)
 
-    def owe(self, link: Any, port: Publisher | Coordinator) -> None:
-        """One more unit of credit is due on an incoming link; it is given back in lumps."""
+    def _room(self, effect: Room) -> None:
+        self._credit.room(effect.queue)
+
+    def _scan_again(self, effect: ScanAgain) -> None:
+        self.scan_again = True
+
+    def _finished(self, effect: Finished) -> None:
+        pending: Pending = effect.token
+        pending.finish(effect.count)
+
+    def owe(self, link: Receiver, port: Coordinator | ManagementPort) -> None:
+        """One more unit of credit is due to somebody who asks; it is given back in lumps."""
         port.owed += 1
-        if port.owed >= (PRODUCER_REFILL if isinstance(port, Publisher) else COORDINATOR_REFILL):
+        if port.owed >= COORDINATOR_REFILL:
             link.add_credit(port.owed)
             port.owed = 0
         self.touched.add(port.peer)

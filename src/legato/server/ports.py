@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from legato import limits
 from legato.amqp.admission import Admission
+from legato.core.consumers import Browser, Consumer
 from legato.core.producers import Producer
 from legato.core.queues import Queue
+from legato.core.topics import Topic
 
 if TYPE_CHECKING:
-    from legato.amqp.link import Receiver, Sender
+    from legato.amqp.link import Link, Receiver, Sender
     from legato.server.peer import Peer
+
+Node = Queue | Topic
+PRODUCER_REFILL = limits.PRODUCER_CREDIT // 10
+ANSWERS_WAITING_MAX = 1000
+COORDINATOR_REFILL = limits.COORDINATOR_CREDIT // 2
 
 
 class Publisher:
-    """A link that messages come in on. `queue` is None for the anonymous relay (messages name their own)."""
+    """A link that messages come in on. `target` is None for the anonymous relay (messages name their own)."""
 
-    __slots__ = ("admit", "owed", "peer", "producer", "queue")
+    __slots__ = ("admit", "owed", "peer", "producer", "refill", "target")
 
-    def __init__(self, peer: Peer, queue: Queue | None, producer: Producer | None) -> None:
+    def __init__(self, peer: Peer, target: Node | None, producer: Producer | None) -> None:
         self.peer = peer
-        self.queue = queue
+        self.target = target
         self.admit = Admission().admit
         self.producer = producer
         self.owed = 0
         """Messages settled since credit was last given back; given in lumps."""
+        self.refill = PRODUCER_REFILL
+        """So many must be owed before they are given."""
 
 
 class Outlet:
-    """A link that messages go out on."""
+    """A link that messages go out on. `durable` tells what its subscription is, None if it is on a queue."""
 
-    __slots__ = ("link", "peer")
+    __slots__ = ("durable", "link", "peer")
 
-    def __init__(self, peer: Peer, link: Sender) -> None:
+    def __init__(self, peer: Peer, link: Sender, durable: bool | None = None) -> None:
         self.peer = peer
         self.link = link
+        self.durable = durable
 
 
 class Coordinator:
@@ -59,6 +70,38 @@ class StatusPort:
         self.peer = peer
 
 
+class ManagementPort:
+    """A link that requests to the management address come in on."""
+
+    __slots__ = ("owed", "peer")
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.owed = 0
+
+
+class ManagementReplies:
+    """A receiving link on the management address: replies to `address` go out on it."""
+
+    __slots__ = ("address", "link", "peer", "waiting")
+
+    def __init__(self, peer: Peer, link: Sender, address: str) -> None:
+        self.peer = peer
+        self.link = link
+        self.address = address
+        self.waiting: deque[bytes] = deque(maxlen=ANSWERS_WAITING_MAX)
+
+
+class SubscriptionLookup:
+    """A link without a source: it asks for a durable subscription, and its closing ends that (AMQP.md A4)."""
+
+    __slots__ = ("peer", "subscription")
+
+    def __init__(self, peer: Peer, subscription: Queue) -> None:
+        self.peer = peer
+        self.subscription = subscription
+
+
 class DischargeToken:
     """Where to answer a discharge."""
 
@@ -69,5 +112,8 @@ class DischargeToken:
         self.delivery = delivery
 
 
-PRODUCER_REFILL = limits.PRODUCER_CREDIT // 10
-COORDINATOR_REFILL = limits.COORDINATOR_CREDIT // 2
+def peer_of(link: Link) -> Peer:
+    """Whose link it is; something must still hang on it."""
+    port = link.context
+    peer: Peer = port.port.peer if isinstance(port, (Consumer, Browser)) else port.peer
+    return peer

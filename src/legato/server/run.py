@@ -3,6 +3,7 @@
 import gc
 import logging
 import sys
+from collections.abc import Callable
 
 import uvloop
 
@@ -10,8 +11,8 @@ from legato.server.config import Config
 from legato.server.runtime import Runtime
 
 
-def run(config: Config) -> None:
-    """Serve until stopped by SIGTERM or SIGINT.
+def run(config: Config, read_config: Callable[[], Config]) -> None:
+    """Serve until stopped by SIGTERM or SIGINT; on SIGHUP, read the settings of addresses and users again.
 
     Raises:
         LegatoError: serving is not possible, or no longer; the message says why.
@@ -30,6 +31,6 @@ def run(config: Config) -> None:
     sys.setswitchinterval(0.0005)
 
     async def main() -> None:
-        await Runtime(config).run()
+        await Runtime(config, read_config).run()
 
     uvloop.run(main())

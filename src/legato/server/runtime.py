@@ -7,6 +7,7 @@ import os
 import signal
 import ssl
 import time
+from collections.abc import Callable
 from functools import partial
 
 from legato.clock import SystemClock
@@ -29,8 +30,10 @@ LOCK_CHECK_S = 1.0
 class Runtime:
     """Composition root: builds everything, in the order in which it must start and stop."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, read_config: Callable[[], Config]) -> None:
         self._config = config
+        self._read_config = read_config
+        self._service: Service | None = None
         self._stop = asyncio.Event()
         self._failure: StoreError | None = None
         self._lock = StoreLock(config.store_directory)
@@ -49,6 +52,7 @@ class Runtime:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         tls = _tls_context(self._config)
         try:
             self._config.store_directory.mkdir(parents=True, exist_ok=True)
@@ -66,6 +70,16 @@ class Runtime:
             self._membership.close()
         if self._failure is not None:
             raise self._failure
+
+    def _reload(self) -> None:
+        """Read the configuration again; if it cannot be used, say so and go on as before."""
+        try:
+            if self._service is not None:
+                self._service.reload()
+            else:
+                self._config = self._read_config()
+        except ConfigError as error:
+            log.error("! the configuration was not read again: %s", error)
 
     def _turn(self, event: Event) -> None:
         """Take the role that `event` leads to, and let others know."""
@@ -100,7 +114,7 @@ class Runtime:
             meta = store.begin_epoch(config.server.listen, clock.now_us())
             self._epoch = meta.epoch
             self._lock.describe(meta.epoch, config.server.listen)
-            service = Service(config, store, meta, clock, self._fail)
+            service = self._service = Service(config, store, meta, clock, self._fail, self._read_config)
             host, port = config.host_and_port
             try:
                 listener = await loop.create_server(partial(Peer, service), host, port, ssl=tls, backlog=1024)
@@ -131,7 +145,7 @@ class Runtime:
             log.warning("! no ledger: pyarrow is not installed (pip install 'legato[spark]')")
             return None
         directory = config.ledger_directory
-        service.exported_through = partial(exported_through, directory)
+        service.upkeep.exported_through = partial(exported_through, directory)
         ledger = LedgerProcess(config.store_directory, directory)
         ledger.start()
         return ledger

@@ -4,34 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import socket
 from collections.abc import Callable
-from typing import Any
 
-import msgspec
-
-from legato import __version__, limits
+from legato import __version__
 from legato.amqp import names
 from legato.amqp.connection import Settings
 from legato.amqp.events import Event
-from legato.amqp.header import Header
-from legato.amqp.message import DataBody, encode_message
+from legato.amqp.link import Receiver
 from legato.amqp.sasl import SaslServer
 from legato.clock import Clock
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
 from legato.core.records import Batch, Meta
 from legato.errors import StoreError, StoreFullError
+from legato.server.addresses import Addresses
+from legato.server.bodies import MessageBodies
 from legato.server.config import Config
+from legato.server.credit import ProducerCredit
 from legato.server.executor import Executor
+from legato.server.inspecting import Inspector
+from legato.server.lingering import Lingering
 from legato.server.peer import Peer
+from legato.server.ports import Coordinator, ManagementPort
+from legato.server.rates import RateMeter
 from legato.server.status import snapshot
 from legato.server.translate import Translator
+from legato.server.upkeep import Upkeep
 from legato.store.base import Store
 from legato.store.writer import GroupWriter
 
 log = logging.getLogger("legato.service")
 
+OFFERED = ["ANONYMOUS-RELAY", "DELAYED_DELIVERY", "SHARED-SUBS", "sole-connection-for-container"]
+"""What Qpid JMS looks for (AMQP.md A1.4)."""
 TICK_S = 0.1
 KEEPALIVE_EVERY_TICKS = 10
 UPKEEP_EVERY_TICKS = 20
@@ -56,30 +63,40 @@ class Service:
         meta: Meta,
         clock: Clock,
         on_fatal: Callable[[StoreError], None],
+        read_config: Callable[[], Config],
     ) -> None:
         self.config = config
-        self.broker = Broker(store, meta)
+        self.addresses = Addresses(config.address)
+        self.broker = Broker(
+            store, meta, bodies=MessageBodies(), settings=self.addresses.settings, chance=random.random
+        )
         self.peers: set[Peer] = set()
-        self.full = ""
-        """Why producers are refused now; empty while there is room."""
         self.started_us = clock.now_us()
         self.takeover_ms: float | None = None
         self.container_id = config.server.container_id or f"legato@{socket.gethostname()}"
-        self._store = store
+        self._read_config = read_config
         self._clock = clock
         self._on_fatal = on_fatal
-        self._executor = Executor()
-        self._translator = Translator(self, self.broker)
         self._loop = asyncio.get_running_loop()
+        self.lingering = Lingering(self._loop, self._advance)
+        self.credit = ProducerCredit(self.broker, self.touch)
+        self.rates = RateMeter(self.broker.queues)
+        self.inspector = Inspector(
+            self.broker, store, self.rates, clock.now_us, lambda: snapshot(self, store, self.inspector)
+        )
+        self._executor = Executor(self.credit)
+        self._translator = Translator(self, self.broker)
         self._writer = GroupWriter(store, self._written)
         self._ticks = 0
         self._throttled = False
+        self._scanning = False
         self._stopped = False
         self._idle = asyncio.Event()
-        self._upkeep: asyncio.Future[None] | None = None
-        self.exported_through: Callable[[], int] = lambda: 0
+        self._gathering = 1
+        """The number of the batch that is being gathered."""
+        self._until_durable: list[tuple[int, Callable[[], None]]] = []
+        self.upkeep = Upkeep(store, config.store, clock)
         self._ticker = self._loop.call_later(TICK_S, self._tick)
-        self._check_room()
 
     # -- for peers ---------------------------------------------------------------------------------------------
 
@@ -96,7 +113,7 @@ class Service:
             idle_timeout_ms=self.config.server.idle_timeout_ms,
             max_message_bytes=self.config.server.max_message_bytes,
             properties={"product": "legato", "version": __version__, names.EPOCH: self.broker.epoch},
-            offered_capabilities=["ANONYMOUS-RELAY"],
+            offered_capabilities=OFFERED,
         )
 
     def handle(self, peer: Peer, events: list[Event]) -> None:
@@ -119,19 +136,39 @@ class Service:
                 self.broker.block_browser(receiver, blocked)
         self._advance()
 
-    def owe(self, link: Any, port: Any) -> None:
-        """Credit is due on an incoming link."""
+    @property
+    def full(self) -> str:
+        """Why producers are refused now; empty while there is room."""
+        return self.upkeep.full
+
+    def owe(self, link: Receiver, port: Coordinator | ManagementPort) -> None:
+        """Credit is due to somebody who asks."""
         self._executor.owe(link, port)
+
+    def when_durable(self, then: Callable[[], None]) -> None:
+        """Call `then` once everything that was asked so far is durable: at once if it is."""
+        if self.broker.idle:
+            then()
+        else:
+            self._until_durable.append((self._gathering, then))
+
+    def reload(self) -> None:
+        """Read the configuration again: settings of addresses and users hold from now on, all else after a restart.
+
+        Raises:
+            ConfigError: it cannot be used; what held goes on to hold.
+        """
+        config = self._read_config()
+        self.addresses.replace(Addresses(config.address))
+        self.config.auth = config.auth
+        self.broker.settings_changed()
+        self._translator.links.review_credit()
+        self._advance()
+        log.info("= settings of addresses and users were read again")
 
     def touch(self, peer: Peer) -> None:
         """Something waits to be flushed to a peer that is not the one being handled."""
         self._executor.touched.add(peer)
-
-    def send_status(self, link: Any) -> None:
-        """Answer on a status link, once for each credit."""
-        while link.credit > 0:
-            document = msgspec.json.encode(snapshot(self, self._store))
-            link.send(encode_message(header=Header(), body=DataBody(document)), b"status", None, settled=True)
 
     # -- commits -----------------------------------------------------------------------------------------------
 
@@ -139,10 +176,21 @@ class Service:
         self._executor.perform(self.broker.take_effects())
         self._submit()
         self._executor.flush()
+        if self._executor.scan_again and not self._scanning:
+            self._scanning = True
+            self._loop.call_soon(self._go_on)
+        self._executor.scan_again = False
         if self._executor.paced:
             paced, self._executor.paced = self._executor.paced, []
             self._loop.call_soon(self._resume, paced)
         self._throttle()
+
+    def _go_on(self) -> None:
+        """The next slice of what takes long; between two slices everybody has a turn."""
+        self._scanning = False
+        if not self._stopped:
+            self.broker.go_on(self._clock.now_us())
+            self._advance()
 
     def _resume(self, paced: list[Consumer]) -> None:
         """Consumers whose sockets took what they were given go on; the others when their sockets say so."""
@@ -162,13 +210,24 @@ class Service:
 
     def _submit(self) -> None:
         while not self._stopped and (batch := self.broker.take_batch(self._clock.now_us())) is not None:
+            self._gathering += 1
             if batch.facts:
                 self._writer.submit(batch)
                 return
-            self.broker.committed(self._clock.now_us())
+            self._committed()
             self._executor.perform(self.broker.take_effects())
         if self.broker.idle:
             self._idle.set()
+
+    def _committed(self) -> None:
+        """The batch that was out is durable: who waited for it is told."""
+        self.broker.committed(self._clock.now_us())
+        if self._until_durable:
+            through = self._gathering if self.broker.idle else self._gathering - 1
+            due = [then for number, then in self._until_durable if number <= through]
+            self._until_durable = [waiting for waiting in self._until_durable if waiting[0] > through]
+            for then in due:
+                then()
 
     def _written(self, batch: Batch, position: int | None, error: StoreError | None) -> None:
         self._loop.call_soon_threadsafe(self._done, error)
@@ -177,15 +236,17 @@ class Service:
         if self._stopped:
             return
         if error is None:
-            self.broker.committed(self._clock.now_us())
+            self._committed()
         elif isinstance(error, StoreFullError):
-            self.full = str(error)
+            self.upkeep.full = str(error)
             log.error("! producers are refused: %s", error)
             try:
                 self.broker.failed(str(error))
             except StoreError as fatal:
                 self._fatal(fatal)
                 return
+            # What else the batch held is tried again with the next one.
+            self._until_durable = [(self._gathering, then) for _, then in self._until_durable]
         else:
             self._fatal(error)
             return
@@ -202,7 +263,10 @@ class Service:
             return
         self._ticker = self._loop.call_later(TICK_S, self._tick)
         self._ticks += 1
-        self.broker.tick()
+        now_us = self._clock.now_us()
+        self.broker.tick(now_us)
+        self.rates.tick(now_us)
+        self._translator.links.temporaries.sweep()
         if self._ticks % MARKS_EVERY_TICKS == 0:
             self.broker.mark_queues()
         if self._ticks % PRODUCERS_EVERY_TICKS == 0:
@@ -216,52 +280,8 @@ class Service:
                     if events := peer.amqp.take_events():
                         self.handle(peer, events)
         if self._ticks % UPKEEP_EVERY_TICKS == 0:
-            self._keep_up()
+            self.upkeep.run(prune=self._ticks % PRUNE_EVERY_TICKS == 0)
         self._advance()
-
-    def _keep_up(self) -> None:
-        """Check room, and let the store forget what is past its time, off the loop."""
-        self._check_room()
-        if self._upkeep is None or self._upkeep.done():
-            self._upkeep = self._loop.run_in_executor(None, self._forget, self._ticks % PRUNE_EVERY_TICKS == 0)
-
-    def _check_room(self) -> None:
-        usage = self._store.usage()
-        reserve = self.config.store.free_disk_reserve_bytes
-        if usage.free_disk_bytes < reserve:
-            full = f"only {usage.free_disk_bytes >> 20} MiB of disk are free; the reserve is {reserve >> 20} MiB"
-        elif usage.used_bytes > usage.capacity_bytes * 0.95:
-            full = f"store.map_bytes ({usage.capacity_bytes}) is used up to 95 %; enlarge it or empty some queues"
-        else:
-            full = ""
-        if full and not self.full:
-            log.error("! producers are refused: %s", full)
-        elif self.full and not full:
-            log.info("= producers are welcome again")
-        self.full = full
-
-    def _forget(self, prune: bool) -> None:
-        try:
-            if prune:
-                self._store.prune(self._clock.now_us())
-            first, last = self._store.log_range()
-            through = self._through(first, last)
-            if through >= first:
-                self._store.trim_log(through, limits.LOG_TRIM_RECORDS)
-        except StoreError as error:
-            log.warning("! upkeep of the store: %s", error)
-
-    def _through(self, first: int, last: int) -> int:
-        """Up to which position the log is not needed: what the ledger has, or what exceeds the log's bound."""
-        excess = self._store.log_bytes() - self.config.store.log_bytes
-        through = self.exported_through()
-        if excess > 0:
-            records = last - first + 1
-            bound = first + records * excess // (excess + self.config.store.log_bytes)
-            if bound > through:
-                log.warning("! the log exceeds store.log_bytes: facts up to %s go before a ledger has them", bound)
-            through = max(through, bound)
-        return min(through, last)
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -286,6 +306,7 @@ class Service:
             return
         self._stopped = True
         self._ticker.cancel()
+        self.lingering.stop()
         for peer in list(self.peers):
             if not peer.ended:
                 peer.ended = True

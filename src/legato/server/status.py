@@ -7,23 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from legato import __version__
-from legato.core.queues import Queue
-from legato.core.records import QueueRecord
+from legato.server.inspecting import Inspector, QueueStatus, TopicStatus
 from legato.store.base import Store
 
 if TYPE_CHECKING:
     from legato.server.service import Service
 
-
-class QueueStatus(msgspec.Struct):
-    """One queue: `depth` counts all that wait, `in_flight` those of them that a consumer has."""
-
-    name: str
-    depth: int
-    in_flight: int
-    consumers: int
-    stored: int
-    consumed: int
+STATUS_ROWS_MAX = 1000
+"""Queues that a status shows; the management address shows all, page by page."""
 
 
 class Status(msgspec.Struct):
@@ -41,15 +32,16 @@ class Status(msgspec.Struct):
     store_capacity_bytes: int
     free_disk_bytes: int
     queues: list[QueueStatus]
+    """Queues and subscriptions."""
+    topics: list[TopicStatus]
+    more: bool
+    """There are more than are shown."""
 
 
-def snapshot(service: Service, store: Store) -> Status:
+def snapshot(service: Service, store: Store, inspector: Inspector) -> Status:
     """The state of an active broker now."""
     usage = store.usage()
-    live = service.broker.queues
-    queues = [_live(queue) for queue in live.values()]
-    # Queues that nobody used in this epoch are known to the store only.
-    queues += [_resting(record) for record in store.queues() if record.name not in live]
+    rows, more = inspector.page(None, "", 0, STATUS_ROWS_MAX)
     return Status(
         role="primary",
         version=__version__,
@@ -62,27 +54,7 @@ def snapshot(service: Service, store: Store) -> Status:
         store_used_bytes=usage.used_bytes,
         store_capacity_bytes=usage.capacity_bytes,
         free_disk_bytes=usage.free_disk_bytes,
-        queues=sorted(queues, key=lambda queue: queue.name),
-    )
-
-
-def _live(queue: Queue) -> QueueStatus:
-    return QueueStatus(
-        name=queue.name,
-        depth=queue.depth,
-        in_flight=sum(len(consumer.unsettled) for consumer in queue.consumers),
-        consumers=len(queue.consumers),
-        stored=queue.stored,
-        consumed=queue.consumed,
-    )
-
-
-def _resting(record: QueueRecord) -> QueueStatus:
-    return QueueStatus(
-        name=record.name,
-        depth=record.stored - record.consumed,
-        in_flight=0,
-        consumers=0,
-        stored=record.stored,
-        consumed=record.consumed,
+        queues=sorted((row for row in rows if isinstance(row, QueueStatus)), key=lambda row: row.name),
+        topics=sorted((row for row in rows if isinstance(row, TopicStatus)), key=lambda row: row.name),
+        more=more,
     )

@@ -1,12 +1,15 @@
-"""From AMQP to the broker: what each event of a connection asks for. Only this module speaks both vocabularies."""
+"""From AMQP to the broker: what each event of a connection asks for. The server speaks both vocabularies; this module,
+`arriving` and the modules of links are where it does."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from legato.amqp import names
-from legato.amqp.coordinator import Declare, decode_coordinator
 from legato.amqp.events import (
     Attached,
     Closed,
@@ -19,11 +22,11 @@ from legato.amqp.events import (
     SessionEnded,
     Transfer,
 )
-from legato.amqp.link import Sender
+from legato.amqp.header import Header
+from legato.amqp.link import Link, Sender
+from legato.amqp.message import DataBody, encode_message
 from legato.amqp.outcomes import (
-    ACCEPTED,
     Accepted,
-    Declared,
     Modified,
     Outcome,
     Received,
@@ -31,15 +34,16 @@ from legato.amqp.outcomes import (
     Released,
     Transactional,
 )
-from legato.amqp.sections import scan
-from legato.core.broker import FULL, Broker
+from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
-from legato.core.queues import Queue
-from legato.core.transactions import UNKNOWN_TXN
-from legato.errors import ProtocolError
-from legato.server.links import Links
-from legato.server.ports import Coordinator, DischargeToken, Outlet, Publisher, StatusPort
+from legato.server.arriving import Arrivals
+from legato.server.attaching import Links
+from legato.server.endings import Ending
+from legato.server.management import Management
+from legato.server.opening import Opening
+from legato.server.operations import Operations
+from legato.server.ports import ManagementReplies, Outlet, StatusPort
 
 if TYPE_CHECKING:
     from legato.server.peer import Peer
@@ -54,7 +58,11 @@ class Translator:
     def __init__(self, service: Service, broker: Broker) -> None:
         self._service = service
         self._broker = broker
-        self._links = Links(service, broker)
+        self.links = links = Links(service, broker)
+        operations = Operations(broker, links.nodes, links.cutter, service.inspector, service.reload)
+        self._management = Management(service, broker, links.nodes, operations)
+        self._arrivals = Arrivals(service, broker, links.nodes, links.cutter, self._management)
+        self._opening = Opening(lambda peer: self._let_go(peer, Ending.LOST))
 
     def handle(self, peer: Peer, events: list[Event], now_us: int) -> None:
         """Apply the events of one read, in order; flows last, when everything before them has been counted."""
@@ -62,7 +70,7 @@ class Translator:
         for event in events:
             kind = event.__class__
             if kind is Transfer:
-                self._transfer(peer, event)  # type: ignore[arg-type]
+                self._arrivals.transfer(peer, event, now_us)  # type: ignore[arg-type]
             elif kind is Disposition:
                 self._disposition(event)  # type: ignore[arg-type]
             elif kind is Flow:
@@ -71,92 +79,6 @@ class Translator:
                 self._rare(peer, event)
         for link in flows:
             self._flow(link, now_us)
-
-    # -- messages in -----------------------------------------------------------------------------------------
-
-    def _transfer(self, peer: Peer, event: Transfer) -> None:
-        link = event.link
-        port = link.context
-        if port.__class__ is not Publisher:
-            if port.__class__ is Coordinator:
-                self._coordinate(peer, port, event)
-            return
-        data = event.data
-        token = None if event.settled else (link, event.delivery)
-        producer = port.producer
-        number = 0
-        if producer is not None and event.txn_id is None:
-            number = int.from_bytes(event.tag, "big")
-        try:
-            body, message_id, _ = port.admit(data)
-            queue = port.queue or self._relayed_to(data)
-        except ProtocolError as error:
-            self._doom(peer, event, str(error))
-            self._refuse(port, token, number, error.condition, str(error))
-            return
-        if self._service.full:
-            self._doom(peer, event, self._service.full)
-            self._refuse(port, token, number, FULL, self._service.full)
-        elif event.txn_id is not None:
-            self._publish_in(peer, event, port, queue, body, message_id)
-        elif producer is not None:
-            self._broker.publish_numbered(queue, body, message_id, token, producer, number)
-        else:
-            self._broker.publish(queue, body, message_id, token)
-        if token is None:
-            self._service.owe(link, port)
-
-    def _relayed_to(self, data: bytes) -> Queue:
-        """The queue that a message to the anonymous relay names (AMQP.md A2)."""
-        address = scan(data).to
-        if not address:
-            raise ProtocolError("A message to the anonymous relay must say where to: properties.to.", "failed")
-        return self._broker.queue(address)
-
-    def _publish_in(
-        self, peer: Peer, event: Transfer, port: Publisher, queue: Queue, body: bytes, message_id: str
-    ) -> None:
-        assert event.txn_id is not None
-        transaction = self._broker.transaction(event.txn_id, peer)
-        if transaction is None:
-            token = None if event.settled else (event.link, event.delivery)
-            self._refuse(port, token, 0, UNKNOWN_TXN, "the transaction is not known on this connection")
-            return
-        self._broker.publish_in(transaction, queue, body, message_id)
-        if not event.settled:
-            event.link.settle(event.delivery, Transactional(event.txn_id, ACCEPTED))
-            self._service.owe(event.link, port)
-
-    def _doom(self, peer: Peer, event: Transfer, reason: str) -> None:
-        """A transaction that lost one of its sends can only roll back (AMQP.md A7)."""
-        transaction = self._broker.transaction(event.txn_id, peer) if event.txn_id is not None else None
-        if transaction is not None:
-            transaction.failed = reason
-
-    def _refuse(self, port: Publisher, token: Any, number: int, condition: str, description: str) -> None:
-        if number and port.producer is not None and not port.producer.is_duplicate(number):
-            self._broker.refuse_number(port.producer, number)
-        if token is not None:
-            link, delivery = token
-            link.settle(delivery, Rejected(condition, description))
-            self._service.owe(link, port)
-
-    def _coordinate(self, peer: Peer, port: Coordinator, event: Transfer) -> None:
-        link = event.link
-        try:
-            asked = decode_coordinator(event.data)
-        except ProtocolError as error:
-            link.settle(event.delivery, Rejected(error.condition, str(error)))
-            return
-        if isinstance(asked, Declare):
-            txn_id = self._broker.declare(peer)
-            port.declared.add(txn_id)
-            link.settle(event.delivery, Declared(txn_id))
-        else:
-            port.declared.discard(asked.txn_id)
-            token = DischargeToken(link, event.delivery)
-            self._broker.discharge(asked.txn_id, peer, fail=asked.fail, token=token)
-        self._service.owe(link, port)
 
     # -- outcomes ----------------------------------------------------------------------------------------------
 
@@ -181,7 +103,8 @@ class Translator:
             return
         elif outcome is None:
             # Settled without an outcome: the source's default (AMQP 3.4.5), modified with delivery-failed.
-            known = event.settled and broker.modify(consumer, message, failed=True, undeliverable_here=False)
+            if event.settled:
+                broker.modify(consumer, message, failed=True, undeliverable_here=False)
             return
         else:
             known = self._give_back(consumer, message, outcome)
@@ -194,10 +117,10 @@ class Translator:
         match outcome:
             case Released():
                 return self._broker.release(consumer, message)
-            case Modified(delivery_failed=failed, undeliverable_here=here):
-                return self._broker.modify(consumer, message, failed=failed, undeliverable_here=here)
+            case Modified(delivery_failed=failed, undeliverable_here=here, text=text):
+                return self._broker.modify(consumer, message, failed=failed, undeliverable_here=here, text=text)
             case Rejected(condition=condition, description=description):
-                return self._broker.reject(consumer, message, description or condition or "rejected")
+                return self._broker.reject(consumer, message, description or condition)
         return False
 
     def _acknowledge_in(self, consumer: Consumer, message: Message, state: Transactional, unsettled: bool) -> None:
@@ -223,40 +146,52 @@ class Translator:
         elif isinstance(port, Browser):
             self._broker.browser_flow(port, link.credit, link.draining)
         elif isinstance(port, StatusPort):
-            self._service.send_status(link)
-            if link.draining:
-                link.drained()
+            self._send_status(link)
+        elif isinstance(port, ManagementReplies):
+            self._management.flow(port)
+
+    def _send_status(self, link: Sender) -> None:
+        """Answer on a status link, once for each credit."""
+        while link.credit > 0:
+            document = msgspec.json.encode(self._service.inspector.broker())
+            link.send(encode_message(header=Header(), body=DataBody(document)), b"status", None, settled=True)
+        if link.draining:
+            link.drained()
 
     # -- connections, sessions, links ----------------------------------------------------------------------------
 
     def _rare(self, peer: Peer, event: Event) -> None:
         match event:
             case Opened():
-                self._open(peer, event)
+                self._opening.open(peer, event)
             case SessionBegan(session=session):
                 session.open()
-            case SessionEnded(session=session):
+            case SessionEnded(session=session, condition=condition):
+                ending = Ending.LOST if condition else Ending.SESSION_ENDED
                 for link in [link for link in peer.links if link.session is session]:
-                    self._links.gone(peer, link, clean=False)
+                    self.links.gone(peer, link, ending)
                 session.close()
             case Attached(link=link):
-                self._links.attach(peer, link)
+                self.links.attach(peer, link)
             case Detached(link=link, closed=closed):
-                self._links.gone(peer, link, clean=True, forget=closed)
-                link.close() if closed else link.detach()
+                self._detached(peer, link, closed)
             case Closed():
                 self._closed(peer, event)
 
-    def _open(self, peer: Peer, event: Opened) -> None:
-        peer.container = event.container_id
-        peer.established()
-        peer.amqp.open()
-        log.info("< %s opened as %s", peer.name, event.container_id)
+    def _detached(self, peer: Peer, link: Link, closed: bool) -> None:
+        """Answer a detach; that a durable subscription ended is durable before its client is told."""
+        answer = link.close if closed else link.detach
+        if self.links.gone(peer, link, Ending.CLOSED if closed else Ending.DETACHED):
+            self._service.when_durable(lambda: self._answer_detach(peer, answer))
+        else:
+            answer()
+
+    def _answer_detach(self, peer: Peer, answer: Callable[[], None]) -> None:
+        answer()
+        self._service.touch(peer)
 
     def _closed(self, peer: Peer, event: Closed) -> None:
-        for link in list(peer.links):
-            self._links.gone(peer, link, clean=event.clean)
-        self._broker.disconnect(peer)
+        self._let_go(peer, Ending.CONNECTION_CLOSED if event.clean else Ending.LOST)
         if not event.clean and event.condition:
             log.warning("! %s failed: %s %s", peer.name, event.condition, event.description)
         else:
@@ -264,3 +199,10 @@ class Translator:
         if event.clean:
             peer.amqp.close()
         peer.end()
+
+    def _let_go(self, peer: Peer, ending: Ending) -> None:
+        """Take from the broker all that the peer has."""
+        for link in list(peer.links):
+            self.links.gone(peer, link, ending)
+        self._broker.disconnect(peer)
+        self._opening.closed(peer)

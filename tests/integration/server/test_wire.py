@@ -175,15 +175,6 @@ def test_status_is_answered_as_json(peer: AmqpPeer) -> None:
     ).items()
 
 
-def test_what_a_later_version_brings_is_refused_clearly(peer: AmqpPeer) -> None:
-    from legato.amqp.terminus import Terminus
-
-    link = peer.session.receiver("t", source=Terminus(address="news", kind="source", capabilities=["topic"]))
-    peer.flush()
-    refused = peer.expect(Detached, lambda event: event.link is link)
-    assert refused.condition == "amqp:not-implemented"
-
-
 def test_malformed_bytes_end_their_own_connection_only(broker: Server, peer: AmqpPeer) -> None:
     with socket.create_connection(("127.0.0.1", broker.port)) as bad:
         bad.sendall(b"AMQP\x00\x01\x00\x00" + b"\x00\x00\x00\x09\x02\x00\x00\x00\xff" * 4)

@@ -1,0 +1,178 @@
+"""Messages in: what each transfer asks of the broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from legato.amqp import names
+from legato.amqp.coordinator import Declare, decode_coordinator
+from legato.amqp.events import Transfer
+from legato.amqp.outcomes import ACCEPTED, Declared, Rejected, Transactional
+from legato.amqp.sections import scan
+from legato.amqp.special import Special
+from legato.core.broker import Broker
+from legato.core.refusals import FULL, Refusal
+from legato.core.traits import PLAIN, Traits
+from legato.core.transactions import UNKNOWN_TXN
+from legato.errors import ProtocolError
+from legato.server.cutting import Cutter
+from legato.server.management import Management
+from legato.server.nodes import Nodes
+from legato.server.ports import Coordinator, DischargeToken, ManagementPort, Node, Publisher
+from legato.server.refused import Refused
+
+if TYPE_CHECKING:
+    from legato.server.peer import Peer
+    from legato.server.service import Service
+
+FAILED = "failed"
+"""What Apache Artemis answers to a message to the relay that does not say where to."""
+JMS_DESTINATION = "x-opt-jms-dest"
+_CAPABILITIES: dict[object, tuple[str, ...]] = {0: ("queue",), 1: ("topic",), 2: ("queue",), 3: ("topic",)}
+"""By the number in the annotation (AMQP.md A9)."""
+_TIME_MS_MAX = (1 << 42) - 1
+"""Later times are as good as never: in the year 2109."""
+
+
+class Arrivals:
+    """Turns transfers into commands."""
+
+    def __init__(self, service: Service, broker: Broker, nodes: Nodes, cutter: Cutter, management: Management) -> None:
+        self._service = service
+        self._broker = broker
+        self._nodes = nodes
+        self._cutter = cutter
+        self._management = management
+
+    def transfer(self, peer: Peer, event: Transfer, now_us: int) -> None:
+        """A message came in on a link."""
+        link = event.link
+        port = link.context
+        if port.__class__ is not Publisher:
+            if port.__class__ is Coordinator:
+                self._coordinate(peer, port, event)
+            elif port.__class__ is ManagementPort:
+                self._management.request(peer, event.data)
+                link.settle(event.delivery, ACCEPTED)
+                self._service.owe(link, port)
+            return
+        token = None if event.settled else (link, event.delivery)
+        producer = port.producer
+        number = 0
+        if producer is not None and event.txn_id is None:
+            number = int.from_bytes(event.tag, "big")
+        try:
+            body, message_id, special = port.admit(event.data)
+            target = port.target
+            if target is None:
+                target = self._relayed_to(event.data)
+                if target is None:
+                    self._management.request(peer, event.data)
+                    link.settle(event.delivery, ACCEPTED)
+                    self._service.credit.owe(link, port)
+                    return
+            if self._service.full:
+                raise Refused(FULL, self._service.full)
+        except (ProtocolError, Refused, Refusal) as error:
+            self._refuse(peer, event, port, number, error.condition, str(error))
+            return
+        traits = PLAIN if special is None else traits_of(special, now_us)
+        if event.txn_id is not None:
+            self._publish_in(peer, event, port, target, body, message_id, traits)
+        elif producer is not None:
+            self._broker.publish_numbered(target, body, message_id, token, producer, number, traits, peer.container)
+        else:
+            self._broker.publish(target, body, message_id, token, traits, peer.container)
+        if token is None:
+            self._service.credit.owe(link, port)
+
+    def _relayed_to(self, data: bytes) -> Node | None:
+        """The node that a message to the anonymous relay names (AMQP.md A2); None for the management address.
+
+        Raises:
+            ProtocolError: it names none.
+            Refused, Refusal: it cannot go there. Credit of the relay is for all addresses, so a full one refuses.
+        """
+        sections = scan(data)
+        address = sections.to
+        if not address:
+            raise ProtocolError("A message to the anonymous relay must say where to: properties.to.", FAILED)
+        if address == names.MANAGEMENT_ADDRESS:
+            return None
+        kind = sections.message_annotations().get(JMS_DESTINATION)
+        node = self._nodes.find(address, _CAPABILITIES.get(kind, ()))
+        if self._broker.room(node) == 0:
+            raise Refused(FULL, f"{node.address} is full, and the anonymous relay cannot wait for it.")
+        return node
+
+    def _publish_in(
+        self,
+        peer: Peer,
+        event: Transfer,
+        port: Publisher,
+        target: Node,
+        body: bytes,
+        message_id: str,
+        traits: Traits,
+    ) -> None:
+        assert event.txn_id is not None
+        transaction = self._broker.transaction(event.txn_id, peer)
+        if transaction is None:
+            self._refuse(peer, event, port, 0, UNKNOWN_TXN, "the transaction is not known on this connection")
+            return
+        self._broker.publish_in(transaction, target, body, message_id, traits, peer.container)
+        if not event.settled:
+            event.link.settle(event.delivery, Transactional(event.txn_id, ACCEPTED))
+            self._service.credit.owe(event.link, port)
+
+    def _refuse(
+        self, peer: Peer, event: Transfer, port: Publisher, number: int, condition: str, description: str
+    ) -> None:
+        """The message is not stored. A transaction that lost one of its sends can only roll back (AMQP.md A7)."""
+        if event.txn_id is not None:
+            transaction = self._broker.transaction(event.txn_id, peer)
+            if transaction is not None:
+                transaction.failed = description
+        if number and port.producer is not None and not port.producer.is_duplicate(number):
+            self._broker.refuse_number(port.producer, number)
+        if not event.settled:
+            event.link.settle(event.delivery, Rejected(condition, description))
+            self._service.credit.owe(event.link, port)
+        elif event.txn_id is None and port.target is None:
+            # Nobody waits for the outcome, but the sender shall know (AMQP anonymous terminus 2.2.2).
+            self._cutter.cut(event.link, condition, description)
+        else:
+            self._service.credit.owe(event.link, port)
+
+    def _coordinate(self, peer: Peer, port: Coordinator, event: Transfer) -> None:
+        link = event.link
+        try:
+            asked = decode_coordinator(event.data)
+        except ProtocolError as error:
+            link.settle(event.delivery, Rejected(error.condition, str(error)))
+            return
+        if isinstance(asked, Declare):
+            txn_id = self._broker.declare(peer)
+            port.declared.add(txn_id)
+            link.settle(event.delivery, Declared(txn_id))
+        else:
+            port.declared.discard(asked.txn_id)
+            token: Any = DischargeToken(link, event.delivery)
+            self._broker.discharge(asked.txn_id, peer, fail=asked.fail, token=token)
+        self._service.owe(link, port)
+
+
+def traits_of(special: Special, now_us: int) -> Traits:
+    """What a message asks for, with its relative times counted from its arrival (AMQP.md A9)."""
+    now_ms = now_us // 1000
+    expires_ms = special.expiry_ms or (now_ms + special.ttl_ms if special.ttl_ms else 0)
+    deliver_ms = special.delivery_ms or (now_ms + special.delay_ms if special.delay_ms else 0)
+    if deliver_ms <= now_ms:
+        deliver_ms = 0
+    return Traits(
+        special.priority,
+        min(expires_ms, _TIME_MS_MAX) * 1000,
+        min(deliver_ms, _TIME_MS_MAX) * 1000,
+        special.group,
+        special.closes_group,
+    )

@@ -1,0 +1,120 @@
+"""Links as they come and go: each kind has its own module; here, which is which, and what ends with a link."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from legato.amqp import names
+from legato.amqp.link import Link, Receiver, Sender
+from legato.core.broker import Broker
+from legato.core.consumers import Browser, Consumer
+from legato.core.refusals import Refusal
+from legato.server.consumers import Consumers
+from legato.server.cutting import Cutter
+from legato.server.endings import Ending
+from legato.server.incoming import Incoming
+from legato.server.nodes import Nodes
+from legato.server.outgoing import Outgoing
+from legato.server.ports import Coordinator, ManagementReplies, Publisher, StatusPort, SubscriptionLookup
+from legato.server.refused import Refused
+from legato.server.registry import Registry
+from legato.server.subscribing import Subscribing
+from legato.server.temporary import Temporaries
+
+if TYPE_CHECKING:
+    from legato.server.peer import Peer
+    from legato.server.service import Service
+
+
+class Links:
+    """Attaches and detaches the links of all peers for one broker."""
+
+    def __init__(self, service: Service, broker: Broker) -> None:
+        self._service = service
+        self._broker = broker
+        self._registry = registry = Registry()
+        self.nodes = Nodes(broker)
+        self.cutter = Cutter(broker, registry, self._cut_off, service.touch)
+        self.temporaries = Temporaries(broker, registry, self.cutter, service.lingering)
+        self.cutter.deleted = self.temporaries.forget
+        consumers = Consumers(broker, registry, service.touch)
+        self._incoming = Incoming(service, broker, registry, self.nodes, self.temporaries)
+        self._subscribing = Subscribing(service, broker, registry, consumers)
+        self._outgoing = Outgoing(broker, registry, self.nodes, self.temporaries, consumers, self._subscribing)
+
+    def attach(self, peer: Peer, link: Link) -> None:
+        """A peer attached a link: accept it and hang on it what it is for, or refuse it with the reason."""
+        try:
+            if isinstance(link, Receiver):
+                self._incoming.attach(peer, link)
+            elif isinstance(link, Sender):
+                self._attach_sender(peer, link)
+        except (Refused, Refusal) as refused:
+            link.refuse(refused.condition, str(refused))
+
+    def _attach_sender(self, peer: Peer, link: Sender) -> None:
+        source = link.remote_source
+        if source.kind == "none" and not source.dynamic:
+            self._subscribing.look_up(peer, link)
+        elif source.address == names.STATUS_ADDRESS:
+            self._answering(peer, link, StatusPort(peer))
+        elif source.address == names.MANAGEMENT_ADDRESS:
+            self._answering(peer, link, ManagementReplies(peer, link, link.remote_target.address or ""))
+        else:
+            self._outgoing.attach(peer, link)
+
+    def _answering(self, peer: Peer, link: Sender, port: StatusPort | ManagementReplies) -> None:
+        link.context = port
+        link.accept()
+        peer.links.add(link)
+
+    def gone(self, peer: Peer, link: Link, ending: Ending) -> bool:
+        """A link ended; what hung on it is taken from the broker.
+
+        Returns:
+            Whether that must be durable before the peer is told.
+        """
+        peer.links.discard(link)
+        port, link.context = link.context, None
+        node = self._registry.remove(link)
+        durable = False
+        match port:
+            case Publisher():
+                assert isinstance(link, Receiver)
+                self._service.credit.gone(link, port)
+                if port.producer is not None:
+                    self._broker.detach_producer(port.producer, forget=ending is Ending.CLOSED)
+            case Consumer():
+                durable = self._consumer_gone(peer, link, port, ending)
+            case Browser():
+                peer.receivers.discard(port)
+                self._broker.leave(port)
+            case Coordinator():
+                for txn_id in port.declared:
+                    transaction = self._broker.transaction(txn_id, peer)
+                    if transaction is not None:
+                        self._broker.roll_back(transaction, "disconnect")
+            case SubscriptionLookup() if ending is Ending.CLOSED:
+                durable = self._subscribing.end(port.subscription)
+        if node is not None:
+            self.temporaries.link_gone(node, link, ending)
+        return durable
+
+    def _consumer_gone(self, peer: Peer, link: Link, consumer: Consumer, ending: Ending) -> bool:
+        assert isinstance(link, Sender)
+        peer.receivers.discard(consumer)
+        self._registry.release(peer.container, link)
+        if consumer.port.durable is not None:
+            return self._subscribing.leave(consumer, link, ending)
+        self._broker.detach(consumer, clean=ending.clean)
+        return False
+
+    def review_credit(self) -> None:
+        """Settings of addresses changed: producers may send more, or have to wait."""
+        for peer in self._service.peers:
+            for link in peer.links:
+                if isinstance(link.context, Publisher) and isinstance(link, Receiver):
+                    self._service.credit.give(link, link.context)
+
+    def _cut_off(self, peer: Peer, link: Link) -> None:
+        self.gone(peer, link, Ending.CUT)

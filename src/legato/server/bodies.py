@@ -1,0 +1,37 @@
+"""What the core asks of messages' bytes, answered by those who can read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from legato.amqp.deadletter import annotate
+from legato.amqp.expiry import without_expiry
+from legato.amqp.filters import matcher
+from legato.amqp.view import group_of, read_properties
+from legato.errors import ProtocolError
+
+
+class MessageBodies:
+    """`core.records.Bodies` for AMQP messages; what cannot be read has no group and no properties."""
+
+    def group(self, body: bytes) -> tuple[str, bool]:
+        """The group id, empty if there is none, and whether the message closes its group."""
+        try:
+            return group_of(body)
+        except (ProtocolError, IndexError):
+            return "", False
+
+    def matcher(self, selector: str) -> Callable[[bytes], bool]:
+        """What tells whether a message matches a selector that was accepted before."""
+        return matcher(selector)
+
+    def annotate(self, body: bytes, properties: Mapping[str, str | int]) -> bytes:
+        """The message with further application properties, and without an expiry."""
+        return without_expiry(annotate(body, properties))
+
+    def read(self, body: bytes, name: str) -> object:
+        """An application property; None if there is none."""
+        try:
+            return read_properties(body, (name,)).get(name)
+        except (ProtocolError, IndexError):
+            return None

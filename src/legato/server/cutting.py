@@ -1,0 +1,60 @@
+"""Links that the broker ends: their node was deleted, or the same client attached them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from legato.amqp.link import Link
+from legato.server.ports import Node, peer_of
+from legato.server.refused import RESOURCE_DELETED
+
+if TYPE_CHECKING:
+    from legato.core.broker import Broker
+    from legato.server.peer import Peer
+    from legato.server.registry import Registry
+
+STOLEN = "amqp:link:stolen"
+
+
+class Cutter:
+    """Ends links from this side, and lets go of what hung on them first.
+
+    Args:
+        gone: what takes a link's port from the broker; given the link's peer and the link.
+        touch: what has a peer flushed.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        registry: Registry,
+        gone: Callable[[Peer, Link], None],
+        touch: Callable[[Peer], None],
+    ) -> None:
+        self._broker = broker
+        self._registry = registry
+        self._gone = gone
+        self._touch = touch
+        self.deleted: Callable[[str], None] = lambda name: None
+        """Is told the name of each node that was deleted."""
+
+    def steal(self, link: Link) -> None:
+        """The same client attached `link` again, before we noticed that it was gone."""
+        self.cut(link, STOLEN, "the same client attached this link again")
+
+    def delete(self, node: Node) -> None:
+        """Delete a node: who receives from it or sends to it is told (AMQP 2.8.15)."""
+        links = list(self._registry.links(node.name))
+        links += [consumer.port.link for consumer in self._broker.delete(node)]
+        for link in dict.fromkeys(links):
+            self.cut(link, RESOURCE_DELETED, f"{node.address} was deleted")
+        self.deleted(node.name)
+
+    def cut(self, link: Link, condition: str, description: str) -> None:
+        """End a link, and say why."""
+        if link.context is not None:
+            peer = peer_of(link)
+            self._gone(peer, link)
+            self._touch(peer)
+        link.close(condition, description)

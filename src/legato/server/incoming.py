@@ -1,0 +1,82 @@
+"""Links that messages come in on: producers', the relay's, coordinators', and those that make a temporary node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from legato import limits
+from legato.amqp import names
+from legato.amqp.link import Receiver
+from legato.amqp.terminus import Terminus
+from legato.core.broker import Broker
+from legato.server import temporary
+from legato.server.nodes import Nodes
+from legato.server.ports import Coordinator, ManagementPort, Node, Publisher
+from legato.server.refused import INVALID_FIELD, Refused
+from legato.server.registry import Registry
+from legato.server.temporary import Temporaries
+
+if TYPE_CHECKING:
+    from legato.server.peer import Peer
+    from legato.server.service import Service
+
+TRANSACTION_CAPABILITIES = ["amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn"]
+
+
+class Incoming:
+    """Attaches links that peers send over."""
+
+    def __init__(
+        self, service: Service, broker: Broker, registry: Registry, nodes: Nodes, temporaries: Temporaries
+    ) -> None:
+        self._service = service
+        self._broker = broker
+        self._registry = registry
+        self._nodes = nodes
+        self._temporaries = temporaries
+
+    def attach(self, peer: Peer, link: Receiver) -> None:
+        """Accept a sender's attach (AMQP.md A2, A7, A8).
+
+        Raises:
+            Refused, Refusal: it cannot be accepted.
+        """
+        target = link.remote_target
+        if target.kind == "coordinator":
+            link.context = Coordinator(peer)
+            link.accept(target=Terminus(address=None, kind="coordinator", capabilities=TRANSACTION_CAPABILITIES))
+            link.add_credit(limits.COORDINATOR_CREDIT)
+        elif target.address == names.MANAGEMENT_ADDRESS:
+            link.context = ManagementPort(peer)
+            link.accept()
+            link.add_credit(limits.COORDINATOR_CREDIT)
+        elif target.kind == "none" and not target.dynamic:
+            raise Refused(INVALID_FIELD, "The sending link has no target.")
+        else:
+            self._attach_publisher(peer, link, target)
+        peer.links.add(link)
+
+    def _attach_publisher(self, peer: Peer, link: Receiver, target: Terminus) -> None:
+        answer = None
+        node: Node | None
+        if target.dynamic:
+            node = self._temporaries.make(peer, link, target)
+            answer = temporary.answer(target, node.address)
+        else:
+            node = self._nodes.find(target.address, target.capabilities) if target.address else None
+        properties: dict[str, Any] = {}
+        producer = None
+        name = link.remote_properties.get(names.PRODUCER_ID)
+        if isinstance(name, str) and name:
+            producer = self._broker.producer(name)
+            properties[names.LAST_NUMBER] = producer.last
+        port = link.context = Publisher(peer, node, producer)
+        link.reads_tags = producer is not None
+        link.accept(
+            target=answer,
+            properties=properties or None,
+            max_message_bytes=self._service.config.server.max_message_bytes,
+        )
+        if node is not None:
+            self._registry.add(link, node.name)
+        self._service.credit.begin(link, port)

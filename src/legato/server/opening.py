@@ -1,0 +1,65 @@
+"""Connections as they open: who may have which container id (AMQP sole-connection extension; AMQP.md A1)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from legato.amqp.events import Opened
+from legato.amqp.types import Symbol
+
+if TYPE_CHECKING:
+    from legato.server.peer import Peer
+
+log = logging.getLogger("legato.opening")
+
+SOLE_CONNECTION = "sole-connection-for-container"
+_POLICY = "sole-connection-enforcement-policy"
+_CLOSE_EXISTING = 1
+
+
+class Opening:
+    """Answers the opens of connections.
+
+    Args:
+        lost: what takes from the broker all that a peer has, when another takes its place.
+    """
+
+    def __init__(self, lost: Callable[[Peer], None]) -> None:
+        self._lost = lost
+        self._by_container: dict[str, set[Peer]] = {}
+
+    def open(self, peer: Peer, event: Opened) -> None:
+        """A peer opened: answer, or refuse it if it wants to be the only one of its container id and is not."""
+        container = event.container_id
+        others = self._by_container.get(container, set()) - {peer}
+        if others and SOLE_CONNECTION in event.desired_capabilities:
+            if event.properties.get(_POLICY) != _CLOSE_EXISTING:
+                log.warning("! %s refused: %s is connected already", peer.name, container)
+                peer.amqp.refuse(
+                    "amqp:invalid-field",
+                    f"The client id {container!r} is in use by another connection.",
+                    {"invalid-field": Symbol("container-id")},
+                )
+                return
+            for other in others:
+                log.info("- %s gives way: %s opened as %s too", other.name, peer.name, container)
+                self._lost(other)
+                other.amqp.close(
+                    "amqp:resource-locked", "opened again elsewhere", {"sole-connection-enforcement": True}
+                )
+                other.end()
+        peer.container = container
+        self._by_container.setdefault(container, set()).add(peer)
+        peer.established()
+        peer.amqp.open()
+        log.info("< %s opened as %s", peer.name, container)
+
+    def closed(self, peer: Peer) -> None:
+        """A peer's connection is over."""
+        peers = self._by_container.get(peer.container)
+        if peers is not None:
+            peers.discard(peer)
+            if not peers:
+                del self._by_container[peer.container]

@@ -1,0 +1,185 @@
+"""What can be asked of the management address, by operation and type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from legato.core.queues import Queue
+from legato.core.topics import Topic
+from legato.errors import LegatoError
+from legato.server.filters import compiled
+from legato.server.ports import Node
+from legato.server.refused import NOT_FOUND, Refused
+from legato.server.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX
+
+if TYPE_CHECKING:
+    from legato.core.broker import Broker
+    from legato.server.cutting import Cutter
+    from legato.server.inspecting import Inspector
+    from legato.server.nodes import Nodes
+
+PAGE_ROWS_MAX = 1000
+_SUBSCRIPTIONS = (DURABLE_PREFIX, VOLATILE_PREFIX)
+
+
+class Rejection(LegatoError):
+    """A request that cannot be understood."""
+
+    status = 400
+
+
+class Pending:
+    """A result that comes later; `done` is called with it."""
+
+    def __init__(self, name: str, verb: str) -> None:
+        self._name = name
+        self._verb = verb
+        self.done: Callable[[Any], None] = lambda result: None
+
+    def finish(self, count: int) -> None:
+        """The work is done."""
+        self.done({"name": self._name, self._verb: count})
+
+
+class Operations:
+    """Performs what a request asks for.
+
+    Args:
+        reload: reads the configuration again; raises ConfigError if that cannot be used.
+    """
+
+    def __init__(
+        self, broker: Broker, nodes: Nodes, cutter: Cutter, inspector: Inspector, reload: Callable[[], None]
+    ) -> None:
+        self._broker = broker
+        self._nodes = nodes
+        self._cutter = cutter
+        self._inspector = inspector
+        self._reload = reload
+        self._by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "create": self._create,
+            "delete": self._delete,
+            "read": self._read,
+            "query": self._query,
+            "purge": self._purge,
+            "move": self._move,
+            "pause": lambda arguments: self._pause(arguments, True),
+            "resume": lambda arguments: self._pause(arguments, False),
+            "reload": self._reload_settings,
+        }
+
+    def perform(self, arguments: dict[str, Any]) -> Any:
+        """The result, as JSON can hold it; or a `Pending`.
+
+        Raises:
+            Rejection: the request cannot be understood.
+            Refused, Refusal: it cannot be done.
+            ConfigError: the configuration cannot be used.
+        """
+        operation = arguments.get("operation")
+        perform = self._by_name.get(operation.lower()) if isinstance(operation, str) else None
+        if perform is None:
+            raise Rejection(f"operation is {operation!r}; there are {', '.join(self._by_name)}.")
+        return perform(arguments)
+
+    # -- what is meant -------------------------------------------------------------------------------------------
+
+    def _node(self, arguments: dict[str, Any]) -> Node:
+        """The queue, topic or subscription that is named; it must be there."""
+        name, kind = _text(arguments, "name"), _type(arguments)
+        if kind == "subscription" or name.startswith(_SUBSCRIPTIONS):
+            node: Node | None = self._broker.find_subscription(name)
+        elif kind == "topic":
+            node = self._broker.find_topic(name)
+        else:
+            node = self._broker.find_queue(name)
+        if node is None:
+            raise Refused(NOT_FOUND, f"There is no {kind} {name!r}.")
+        return node
+
+    def _queue(self, arguments: dict[str, Any]) -> Queue:
+        node = self._node(arguments)
+        if isinstance(node, Topic):
+            raise Rejection("Topics hold no messages: name a queue or a subscription.")
+        return node
+
+    # -- operations ----------------------------------------------------------------------------------------------
+
+    def _create(self, arguments: dict[str, Any]) -> Any:
+        name, kind = _text(arguments, "name"), _type(arguments)
+        if kind == "subscription":
+            raise Rejection("Subscriptions are made by subscribing.")
+        node = self._nodes.create(name, topic=kind == "topic")
+        return {"name": node.address, "type": kind}
+
+    def _delete(self, arguments: dict[str, Any]) -> Any:
+        node = self._node(arguments)
+        waiting = None if isinstance(node, Topic) else node.depth
+        self._cutter.delete(node)
+        return {"name": node.address if isinstance(node, Topic) else node.name, "messages": waiting}
+
+    def _read(self, arguments: dict[str, Any]) -> Any:
+        if _type(arguments) == "broker":
+            return self._inspector.broker()
+        return self._inspector.describe(self._node(arguments))
+
+    def _query(self, arguments: dict[str, Any]) -> Any:
+        offset, count = _number(arguments, "offset", 0), _number(arguments, "count", PAGE_ROWS_MAX)
+        kind = arguments.get("type")
+        if kind is not None:
+            kind = _type(arguments)
+        pattern = arguments.get("match", "")
+        rows, more = self._inspector.page(kind, str(pattern), offset, min(count, PAGE_ROWS_MAX))
+        return {"results": msgspec.to_builtins(rows), "more": more}
+
+    def _purge(self, arguments: dict[str, Any]) -> Any:
+        queue = self._queue(arguments)
+        pending = Pending(queue.name, "purged")
+        self._broker.purge(queue, pending)
+        return pending
+
+    def _move(self, arguments: dict[str, Any]) -> Any:
+        queue = self._queue(arguments)
+        to = self._nodes.find(_text(arguments, "to"))
+        if to is queue:
+            raise Rejection("A queue's messages cannot be moved to itself.")
+        selector = arguments.get("selector", "")
+        if not isinstance(selector, str):
+            raise Rejection("selector is a string.")
+        limit = _number(arguments, "limit", 0) or 1 << 62
+        pending = Pending(queue.name, "moved")
+        self._broker.move(queue, to, pending, matches=compiled(selector) if selector.strip() else None, limit=limit)
+        return pending
+
+    def _pause(self, arguments: dict[str, Any], paused: bool) -> Any:
+        queue = self._queue(arguments)
+        self._broker.pause(queue, paused)
+        return {"name": queue.name, "paused": paused}
+
+    def _reload_settings(self, arguments: dict[str, Any]) -> Any:
+        self._reload()
+        return {}
+
+
+def _text(arguments: dict[str, Any], key: str) -> str:
+    value = arguments.get(key)
+    if not isinstance(value, str) or not value:
+        raise Rejection(f"The request needs {key}.")
+    return value
+
+
+def _number(arguments: dict[str, Any], key: str, default: int) -> int:
+    value = arguments.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise Rejection(f"{key} is a whole number, 0 or more.")
+    return int(value)
+
+
+def _type(arguments: dict[str, Any]) -> str:
+    kind = arguments.get("type", "queue")
+    if kind not in ("queue", "topic", "subscription", "broker"):
+        raise Rejection(f"type is {kind!r}; there are queue, topic, subscription and broker.")
+    return str(kind)

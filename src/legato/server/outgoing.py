@@ -1,0 +1,104 @@
+"""Links that messages go out on: consumers of queues, browsers, and those that make a temporary node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from legato.amqp.link import Sender
+from legato.amqp.terminus import Terminus
+from legato.core.broker import Broker
+from legato.core.queues import Queue
+from legato.core.topics import Topic
+from legato.server import temporary
+from legato.server.consumers import Consumers
+from legato.server.filters import Filters, read_filters
+from legato.server.nodes import Nodes
+from legato.server.ports import Outlet
+from legato.server.registry import Registry
+from legato.server.subscribing import Subscribing
+from legato.server.subscription_names import DURABLE_PREFIX
+from legato.server.temporary import Temporaries
+
+if TYPE_CHECKING:
+    from legato.server.peer import Peer
+
+
+class Outgoing:
+    """Attaches links that peers receive over."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        registry: Registry,
+        nodes: Nodes,
+        temporaries: Temporaries,
+        consumers: Consumers,
+        subscribing: Subscribing,
+    ) -> None:
+        self._broker = broker
+        self._registry = registry
+        self._nodes = nodes
+        self._temporaries = temporaries
+        self._consumers = consumers
+        self._subscribing = subscribing
+
+    def attach(self, peer: Peer, link: Sender) -> None:
+        """Accept a receiver's attach (AMQP.md A3, A8).
+
+        Raises:
+            Refused, Refusal: it cannot be accepted.
+        """
+        source = link.remote_source
+        filters = read_filters(source)
+        if source.dynamic:
+            node = self._temporaries.make(peer, link, source)
+            answer = temporary.answer(source, node.address)
+        else:
+            address = source.address or ""
+            if source.distribution_mode == "copy" and self._browse_subscription(peer, link, address, filters):
+                return
+            node = self._nodes.find(address, source.capabilities)
+            answer = echo(source)
+        if isinstance(node, Topic):
+            # A durable subscription asks for distribution mode copy too (AMQP.md A3): of a topic that says nothing.
+            self._subscribing.attach(peer, link, node, filters, answer)
+        else:
+            filters.ignore_no_local()
+            answer.filters = filters.applied
+            if source.distribution_mode == "copy":
+                self._browse(peer, link, node, filters, answer)
+            else:
+                properties = self._consumers.attach(peer, link, node, Outlet(peer, link), filters.matches)
+                link.accept(source=answer, properties=properties)
+        self._registry.add(link, node.name)
+
+    def _browse_subscription(self, peer: Peer, link: Sender, address: str, filters: Filters) -> bool:
+        """What waits in a durable subscription can be looked at, under the name that the broker keeps it by."""
+        subscription = self._broker.find_subscription(address) if address.startswith(DURABLE_PREFIX) else None
+        if subscription is None:
+            return False
+        filters.ignore_no_local()
+        answer = echo(link.remote_source)
+        answer.filters = filters.applied
+        self._browse(peer, link, subscription, filters, answer)
+        return True
+
+    def _browse(self, peer: Peer, link: Sender, queue: Queue, filters: Filters, answer: Terminus) -> None:
+        browser = link.context = self._broker.browse(queue, Outlet(peer, link), filters.matches)
+        link.accept(source=answer)
+        peer.links.add(link)
+        peer.receivers.add(browser)
+
+
+def echo(source: Terminus) -> Terminus:
+    """A source as it was asked for, before it is known which filters are applied."""
+    return Terminus(
+        address=source.address,
+        durable=source.durable,
+        expiry_policy=source.expiry_policy,
+        timeout_s=source.timeout_s,
+        distribution_mode=source.distribution_mode,
+        capabilities=source.capabilities,
+        properties=source.properties,
+        outcomes=source.outcomes,
+    )

@@ -1,0 +1,18 @@
+"""A link that cannot be attached, and why."""
+
+from legato.errors import LegatoError
+
+INVALID_FIELD = "amqp:invalid-field"
+NOT_ALLOWED = "amqp:not-allowed"
+NOT_FOUND = "amqp:not-found"
+NOT_IMPLEMENTED = "amqp:not-implemented"
+RESOURCE_DELETED = "amqp:resource-deleted"
+RESOURCE_LOCKED = "amqp:resource-locked"
+
+
+class Refused(LegatoError):
+    """What the peer asked for is not possible; `condition` is AMQP's name for the reason."""
+
+    def __init__(self, condition: str, description: str) -> None:
+        super().__init__(description)
+        self.condition = condition

@@ -1,0 +1,49 @@
+"""Which links hang on which node, and whose receiving links there are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from legato.amqp.link import Link, Sender
+
+
+class Registry:
+    """The links of all peers that are attached to nodes."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[Link, str] = {}
+        self._links: dict[str, dict[Link, None]] = {}
+        self._receiving: dict[tuple[str, str], Sender] = {}
+        """Receiving links by container and name: a client that came back takes over its own (AMQP 2.6.1)."""
+
+    def add(self, link: Link, node: str) -> None:
+        """`link` is attached to the node of that name."""
+        self._nodes[link] = node
+        self._links.setdefault(node, {})[link] = None
+
+    def remove(self, link: Link) -> str | None:
+        """`link` is gone; the name of the node that it was attached to."""
+        node = self._nodes.pop(link, None)
+        if node is not None:
+            links = self._links[node]
+            del links[link]
+            if not links:
+                del self._links[node]
+        return node
+
+    def links(self, node: str) -> Collection[Link]:
+        """The links attached to a node, oldest first."""
+        return self._links.get(node, {}).keys()
+
+    def hold(self, container: str, link: Sender) -> None:
+        """`link` is the receiving link of that container and its name."""
+        self._receiving[container, link.name] = link
+
+    def holder(self, container: str, name: str) -> Sender | None:
+        """The receiving link of that container and name."""
+        return self._receiving.get((container, name))
+
+    def release(self, container: str, link: Sender) -> None:
+        """`link` is no longer a receiving link of that container."""
+        if self._receiving.get((container, link.name)) is link:
+            del self._receiving[container, link.name]

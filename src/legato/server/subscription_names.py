@@ -1,0 +1,51 @@
+"""Under which name a subscription is kept: what JMS clients put into link names, containers and capabilities."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import msgspec
+
+from legato.amqp.terminus import Terminus
+
+DURABLE_PREFIX = "subscription://"
+VOLATILE_PREFIX = "volatile://"
+_SUFFIX = "|"
+"""What follows it in a link's name tells apart the links of one subscription (AMQP.md A3)."""
+_GLOBAL = "global"
+
+
+class SubscriptionName(msgspec.Struct, frozen=True):
+    """A subscription as its client asks for it."""
+
+    stored: str
+    durable: bool
+    shared: bool
+
+
+def subscription_name(link_name: str, source: Terminus, container: str) -> SubscriptionName:
+    """What the attach of a receiver to a topic subscribes to (Jakarta Messaging 4.2).
+
+    A shared subscription is its client's, or everybody's if the client has no id: then the source's capabilities
+    have `global`. An unshared one that is not durable is the link's alone.
+    """
+    durable = source.durable > 0 or source.expiry_policy == "never"
+    shared = "shared" in source.capabilities
+    client = "" if shared and _GLOBAL in source.capabilities else container
+    if durable or shared:
+        name = link_name.partition(_SUFFIX)[0] if shared else link_name
+        prefix = DURABLE_PREFIX if durable else VOLATILE_PREFIX
+        return SubscriptionName(f"{prefix}{_quoted(client)}/{_quoted(name)}", durable, shared)
+    return SubscriptionName(f"{VOLATILE_PREFIX}{_quoted(container)}//{_quoted(link_name)}", False, False)
+
+
+def durable_name(link_name: str, container: str) -> str:
+    """The durable subscription that a link without source asks for (AMQP.md A4): the engine cannot read the
+    capabilities that such a link desires, so the name's suffix must tell."""
+    name, _, suffix = link_name.partition(_SUFFIX)
+    client = "" if suffix.startswith(_GLOBAL) else container
+    return f"{DURABLE_PREFIX}{_quoted(client)}/{_quoted(name)}"
+
+
+def _quoted(part: str) -> str:
+    return quote(part, safe="")

@@ -1,0 +1,80 @@
+"""Room: whether producers are welcome, and what the store may forget."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from legato import limits
+from legato.clock import Clock
+from legato.errors import StoreError
+from legato.server.config import StoreSection
+from legato.store.base import Store
+
+log = logging.getLogger("legato.upkeep")
+
+_FULL_SHARE = 0.95
+
+
+class Upkeep:
+    """Looks after the room of one store, off the loop where that takes time.
+
+    Attributes:
+        full: why producers are refused now; empty while there is room.
+        exported_through: up to which position of the log a ledger has taken the facts over.
+    """
+
+    def __init__(self, store: Store, section: StoreSection, clock: Clock) -> None:
+        self.full = ""
+        self.exported_through: Callable[[], int] = lambda: 0
+        self._store = store
+        self._section = section
+        self._clock = clock
+        self._forgetting: asyncio.Future[None] | None = None
+        self.check_room()
+
+    def run(self, *, prune: bool) -> None:
+        """Check room, and let the store forget what is past its time, unless it is still at that."""
+        self.check_room()
+        if self._forgetting is None or self._forgetting.done():
+            self._forgetting = asyncio.get_running_loop().run_in_executor(None, self._forget, prune)
+
+    def check_room(self) -> None:
+        """Find out whether there is room."""
+        usage = self._store.usage()
+        reserve = self._section.free_disk_reserve_bytes
+        if usage.free_disk_bytes < reserve:
+            full = f"only {usage.free_disk_bytes >> 20} MiB of disk are free; the reserve is {reserve >> 20} MiB"
+        elif usage.used_bytes > usage.capacity_bytes * _FULL_SHARE:
+            full = f"store.map_bytes ({usage.capacity_bytes}) is used up to 95 %; enlarge it or empty some queues"
+        else:
+            full = ""
+        if full and not self.full:
+            log.error("! producers are refused: %s", full)
+        elif self.full and not full:
+            log.info("= producers are welcome again")
+        self.full = full
+
+    def _forget(self, prune: bool) -> None:
+        try:
+            if prune:
+                self._store.prune(self._clock.now_us())
+            first, last = self._store.log_range()
+            through = self._through(first, last)
+            if through >= first:
+                self._store.trim_log(through, limits.LOG_TRIM_RECORDS)
+        except StoreError as error:
+            log.warning("! upkeep of the store: %s", error)
+
+    def _through(self, first: int, last: int) -> int:
+        """Up to which position the log is not needed: what the ledger has, or what exceeds the log's bound."""
+        excess = self._store.log_bytes() - self._section.log_bytes
+        through = self.exported_through()
+        if excess > 0:
+            records = last - first + 1
+            bound = first + records * excess // (excess + self._section.log_bytes)
+            if bound > through:
+                log.warning("! the log exceeds store.log_bytes: facts up to %s go before a ledger has them", bound)
+            through = max(through, bound)
+        return min(through, last)
