@@ -18,6 +18,7 @@ from legato.core.capacity import Capacity
 from legato.core.dispatch import mark_wanted
 from legato.core.effects import Confirm, ConfirmAcknowledged, Discharged, DischargeRefused, Refuse, Room
 from legato.core.facts import (
+    AnyFact,
     DispatchMarked,
     EpochEnded,
     MessageConsumed,
@@ -26,6 +27,7 @@ from legato.core.facts import (
     MessagePublished,
     MessageStored,
     NumberRefused,
+    QueueDeleted,
     QueueMarked,
     TransactionCommitted,
 )
@@ -163,7 +165,15 @@ class Broker(Transactions, Browsing, Capacity, Timing):
         for asked in [d for d in newer.discharges if d[1].id in rolled_back]:
             newer.discharges.remove(asked)
             self._effects.append(DischargeRefused(asked[0], ROLLED_BACK, description))
+        newer.facts = [self._recounted(fact) for fact in newer.facts if not isinstance(fact, QueueMarked)]
         retry.append(newer)
+
+    def _recounted(self, fact: AnyFact) -> AnyFact:
+        """The fact, if what it counts still counts after messages that it had counted were refused."""
+        if not isinstance(fact, QueueDeleted):
+            return fact
+        node = self._by_number[fact.queue]
+        return QueueDeleted(node.id, node.name, node.depth if isinstance(node, Queue) else 0)
 
     def _undo(self, tick: Tick, retry: Tick, rolled_back: Collection[bytes], description: str) -> None:
         """Take back what the facts of a failed tick announced, fact by fact; the rest is to be tried again."""
@@ -199,7 +209,7 @@ class Broker(Transactions, Browsing, Capacity, Timing):
                 case QueueMarked():
                     pass
                 case _:
-                    retry.facts.append(fact)
+                    retry.facts.append(self._recounted(fact))
 
     def _refuse(self, token: Any, fact: MessageStored | MessagePublished, description: str) -> None:
         if fact.producer:

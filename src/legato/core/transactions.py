@@ -114,12 +114,14 @@ class Transactions(Settling, Publishing):
         del self._transactions[transaction.id]
         tick = self._tick
         txn = transaction.id
+        consumed = 0
         for consumer, message in transaction.consumed:
+            consumed += not message.queue.deleted
             self._consume(consumer, message, txn, tick)
         for node, outgoing in transaction.sends:
             self._enqueue(node, outgoing)
         if transaction.did_work:
-            tick.facts.append(TransactionCommitted(txn, len(transaction.consumed), len(transaction.sends)))
+            tick.facts.append(TransactionCommitted(txn, consumed, len(transaction.sends)))
             self._committing.add(txn)
         tick.discharges.append((token, transaction, True))
 

@@ -1,0 +1,57 @@
+"""What facts count is what there is, also after a commit that found no room: an audit adds it up."""
+
+import pytest
+
+from legato.core.facts import AnyFact, MessageConsumed, QueueDeleted, QueueMarked, TransactionCommitted
+from tests.support.scenario import Scenario
+
+
+def facts_of(s: Scenario, kind: type[AnyFact]) -> list[AnyFact]:
+    return [fact for _, record in s.store.log(0, 1000) for fact in record.facts if isinstance(fact, kind)]
+
+
+def test_a_commit_counts_only_what_it_consumed_of_queues_that_are_still_there() -> None:
+    s = Scenario()
+    s.publish("q", b"1")
+    s.publish("r", b"2")
+    txn = s.broker.declare("me")
+    transaction = s.broker.transaction(txn, "me")
+    assert transaction is not None
+    for name in ("q", "r"):
+        consumer = s.consumer(name, 1)
+        s.broker.acknowledge_in(transaction, consumer, s.in_hand(consumer)[0])
+    s.broker.delete(s.broker.queue("q"))
+    s.broker.discharge(txn, "me", fail=False, token="end")
+    s.run()
+    assert len(facts_of(s, MessageConsumed)) == 1
+    assert facts_of(s, TransactionCommitted) == [TransactionCommitted(txn, 1, 0)]
+
+
+@pytest.mark.parametrize("in_the_same_commit", [True, False])
+def test_messages_that_found_no_room_were_not_deleted_with_their_queue(in_the_same_commit: bool) -> None:
+    s = Scenario()
+    s.publish("q", b"1")
+    queue = s.broker.queue("q")
+    s.broker.publish(queue, b"2", "2", "refused")
+    batch = None if in_the_same_commit else s.broker.take_batch(s.now_us)
+    s.broker.delete(queue)
+    batch = batch or s.broker.take_batch(s.now_us)
+    assert batch is not None
+    s.broker.failed("no room")
+    s.run()
+    assert list(s.refused) == ["refused"]
+    assert facts_of(s, QueueDeleted) == [QueueDeleted(queue.id, "q", 1)]
+
+
+def test_a_mark_does_not_count_messages_that_found_no_room() -> None:
+    s = Scenario()
+    s.publish("q", b"1")
+    queue = s.broker.queue("q")
+    s.broker.publish(queue, b"2", "2", "refused")
+    assert s.broker.take_batch(s.now_us) is not None
+    s.broker.mark_queues()
+    s.broker.failed("no room")
+    s.run()
+    s.broker.mark_queues()
+    s.run()
+    assert facts_of(s, QueueMarked) == [QueueMarked(queue.id, 2, 1, 0)]
