@@ -57,6 +57,8 @@ class Scenario:
         self.shown: list[int] = []
         self.finished: dict[Any, int] = {}
         self.rooms: list[str] = []
+        self.full = False
+        """The next commit finds no room."""
         self.scans = 0
         """How often the broker asked to go on."""
         self._scan_again = False
@@ -140,6 +142,9 @@ class Scenario:
         if batch is None:
             return False
         try:
+            if self.full:
+                self.full = False
+                raise StoreFullError("no room, once")
             self.store.commit(batch)
         except StoreFullError as error:
             self.broker.failed(str(error))
