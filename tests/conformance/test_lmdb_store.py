@@ -7,11 +7,24 @@ import pytest
 
 from legato.store.lmdb import LmdbStore
 from tests.conformance.store import StoreTests
+from tests.conformance.store_places import StorePlaceTests
+from tests.conformance.store_topics import StoreTopicTests
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[LmdbStore]:
+    store = LmdbStore(tmp_path / "store", sync=False)
+    yield store
+    store.close()
 
 
 class TestLmdbStore(StoreTests):
-    @pytest.fixture
-    def store(self, tmp_path: Path) -> Iterator[LmdbStore]:
-        store = LmdbStore(tmp_path / "store", sync=False)
-        yield store
-        store.close()
+    pass
+
+
+class TestLmdbStoreTopics(StoreTopicTests):
+    pass
+
+
+class TestLmdbStorePlaces(StorePlaceTests):
+    pass

@@ -4,9 +4,22 @@ import pytest
 
 from legato.store.memory import MemoryStore
 from tests.conformance.store import StoreTests
+from tests.conformance.store_places import StorePlaceTests
+from tests.conformance.store_topics import StoreTopicTests
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
 
 
 class TestMemoryStore(StoreTests):
-    @pytest.fixture
-    def store(self) -> MemoryStore:
-        return MemoryStore()
+    pass
+
+
+class TestMemoryStoreTopics(StoreTopicTests):
+    pass
+
+
+class TestMemoryStorePlaces(StorePlaceTests):
+    pass

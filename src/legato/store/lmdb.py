@@ -26,7 +26,7 @@ from legato.store.apply_queues import remove_deleted
 from legato.store.base import Batch, Meta, ProducerRecord, QueueRecord, StoredMessage, Usage
 from legato.store.changes import gather
 from legato.store.deliveries import add_deliveries
-from legato.store.environment import STATE_KEY, disk_is_full, lmdb_errors, open_environment
+from legato.store.environment import STATE_KEY, Databases, disk_is_full, lmdb_errors, open_environment
 from legato.store.expiries import expired_places
 from legato.store.finding import SharedBodies, read_messages
 from legato.store.keys import name_key, number_key, pair_key, position_key, read_number, read_pair, read_position
@@ -244,6 +244,12 @@ class LmdbStore:
             stats = [txn.stat(database) for database in msgspec.structs.astuple(self._databases)]
         disk = os.statvfs(self.path)
         return Usage(sum(map(_bytes_of, stats)), self._map_bytes, disk.f_bavail * disk.f_frsize)
+
+    def entries(self) -> dict[str, int]:
+        """How many entries each database has, by its name."""
+        names = Databases.__struct_fields__
+        with self._reading() as txn:
+            return {name: txn.stat(getattr(self._databases, name))["entries"] for name in names}
 
     def close(self) -> None:
         """Close the files; a commit under way ends first."""

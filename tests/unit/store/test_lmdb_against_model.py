@@ -3,86 +3,48 @@
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from legato.core.facts import (
     AnyFact,
-    ConsumerAttached,
-    DispatchMarked,
+    Kind,
     MessageConsumed,
-    MessageDeadLettered,
-    MessagePresented,
+    MessageMoved,
+    MessagePublished,
     MessageReturned,
     MessageStored,
-    NumberRefused,
-    ProducerForgotten,
-    ProducerRegistered,
     QueueCreated,
-    TransactionCommitted,
+    QueueDeleted,
 )
+from legato.core.records import ExpiryPlace, QueueRecord, StoredMessage
 from legato.ids import make_txn_id
-from legato.store.base import Batch
+from legato.store.base import Batch, Store
 from legato.store.lmdb import LmdbStore
 from legato.store.memory import MemoryStore
+from tests.unit.store.steps import (
+    HOUR_US,
+    LANES,
+    NO_LIMIT,
+    PRODUCERS,
+    QUEUES,
+    TOPICS,
+    TXNS,
+    Draw,
+    body_of,
+    expiries,
+    has_body,
+    others,
+    runs,
+    seqs,
+    size_of,
+)
+from tests.unit.store.tracking import Tracking
 
-QUEUES = 3
-PRODUCERS = 3
-SEQ_MAX = 400
-HOUR_US = 3_600_000_000
-NO_LIMIT = 1 << 40
-
-T = TypeVar("T")
-
-
-class Draw(Protocol):
-    """What `st.data()` draws with."""
-
-    def __call__(self, strategy: st.SearchStrategy[T]) -> T: ...
-
-
-queues = st.integers(1, QUEUES)
-seqs = st.integers(1, SEQ_MAX)
-numbers = st.integers(1, 20)
-producers = st.integers(1, PRODUCERS)
-counts = st.integers(0, 9)
-sizes = st.sampled_from([0, 1, 30, 300, 3_000, 16_000, 40_000])
-
-
-@st.composite
-def runs(draw: st.DrawFn) -> list[AnyFact]:
-    """Neighbouring messages with one fate, as batches are made of; seldom alone."""
-    queue, first = draw(queues), draw(seqs)
-    run = range(first, first + draw(st.sampled_from([1, 2, 10, 200])), draw(st.sampled_from([1, 1, 2, 7])))
-    fate = draw(st.sampled_from(["stored", "consumed", "consumed", "returned", "presented", "dead"]))
-    size, producer = draw(sizes), draw(st.integers(0, PRODUCERS))
-    if fate == "stored":
-        return [MessageStored(queue, seq, size, "", producer, seq if producer else 0) for seq in run]
-    if fate == "consumed":
-        return [MessageConsumed(queue, seq, 1, 1, 1) for seq in run]
-    if fate == "returned":
-        return [MessageReturned(queue, seq, draw(counts), draw(st.booleans()), 1, "rollback") for seq in run]
-    if fate == "presented":
-        return [MessagePresented(queue, seq, 1) for seq in run]
-    return [MessageDeadLettered(queue, seq, 1, "count", queue % QUEUES + 1, seq) for seq in run]
-
-
-@st.composite
-def others(draw: st.DrawFn) -> list[AnyFact]:
-    """A fact of another kind."""
-    producer = draw(producers)
-    facts: list[AnyFact] = [
-        ConsumerAttached(draw(numbers), 1, "c"),
-        DispatchMarked(draw(queues), draw(seqs)),
-        NumberRefused(producer, draw(numbers)),
-        ProducerRegistered(producer, f"producer-{producer}"),
-        ProducerForgotten(producer, f"producer-{producer}"),
-        TransactionCommitted(make_txn_id(1, draw(numbers)), 1, 1),
-    ]
-    return [draw(st.sampled_from(facts))]
+TEMPORARIES_MAX = 4
 
 
 class LmdbAgainstModel(RuleBasedStateMachine):
@@ -92,46 +54,40 @@ class LmdbAgainstModel(RuleBasedStateMachine):
         self.store = LmdbStore(self.directory, sync=False)
         self.model = MemoryStore()
         self.now_us = HOUR_US
-        self.txns: set[bytes] = set()
-        self.waiting: set[tuple[int, int]] = set()
+        self.tracking = Tracking()
+        self.drained = True
         self.store.begin_epoch("b", self.now_us)
         self.model.begin_epoch("b", self.now_us)
-        self.commit([QueueCreated(queue, f"queue-{queue}") for queue in range(1, QUEUES + 1)])
+        self.commit([QueueCreated(queue, f"queue-{queue}") for queue in QUEUES])
+        self.commit([QueueCreated(topic, f"topic-{topic}", Kind.TOPIC) for topic in TOPICS])
+        self.commit([self.new_subscription(topic) for topic in TOPICS for _ in range(2)])
 
     def commit(self, facts: list[AnyFact]) -> None:
-        bodies = [body_of(fact) for fact in facts if isinstance(fact, MessageStored)]
-        batch = Batch(self.model.meta().epoch, self.now_us, facts, bodies)
+        kept = self.tracking.acceptable(facts)
+        bodies = [body_of(fact) for fact in kept if has_body(fact)]
+        self.drained = self.drained and not any(isinstance(fact, QueueDeleted) for fact in kept)
+        batch = Batch(self.model.meta().epoch, self.now_us, kept, bodies)
         assert self.store.commit(batch) == self.model.commit(batch)
 
-    def acceptable(self, facts: list[AnyFact]) -> list[AnyFact]:
-        """What a broker would say: a message is stored where none is, a forgotten producer stays so for the batch."""
-        kept: list[AnyFact] = []
-        forgotten: set[int] = set()
-        mentioned: set[tuple[int, int]] = set()
-        for fact in facts:
-            match fact:
-                case MessageStored(queue, seq):
-                    if (queue, seq) in self.waiting or (queue, seq) in mentioned:
-                        continue
-                    self.waiting.add((queue, seq))
-                case MessageConsumed(queue, seq) | MessageDeadLettered(queue, seq):
-                    self.waiting.discard((queue, seq))
-                    mentioned.add((queue, seq))
-                case MessageReturned(queue, seq) | MessagePresented(queue, seq):
-                    mentioned.add((queue, seq))
-                case ProducerForgotten(producer):
-                    forgotten.add(producer)
-                case ProducerRegistered(producer):
-                    if producer in forgotten:
-                        continue
-                    if any(isinstance(other, MessageStored | NumberRefused) for other in kept):
-                        continue
-                case TransactionCommitted(txn):
-                    if txn in self.txns:
-                        continue
-                    self.txns.add(txn)
-            kept.append(fact)
-        return kept
+    def new_subscription(self, topic: int, name: str = "") -> QueueCreated:
+        number = self.tracking.next_number()
+        return QueueCreated(
+            number,
+            name or f"s-{number}",
+            Kind.SUBSCRIPTION,
+            topic,
+            "a > 1",
+            True,
+            "c",
+            number % 2 == 0,
+            number % 3 == 0,
+        )
+
+    def some_queue(self, draw: Draw) -> QueueRecord:
+        return draw(st.sampled_from([queue for queue in self.model.queues() if queue.kind != Kind.TOPIC]))
+
+    def some_topic(self, draw: Draw) -> QueueRecord:
+        return draw(st.sampled_from([queue for queue in self.model.queues() if queue.kind == Kind.TOPIC]))
 
     @rule(data=st.data())
     def take_a_step(self, data: st.DataObject) -> None:
@@ -139,36 +95,124 @@ class LmdbAgainstModel(RuleBasedStateMachine):
         data.draw(st.sampled_from(STEPS))(self, data.draw)
 
     def commit_a_batch(self, draw: Draw) -> None:
-        parts = draw(st.lists(st.one_of(runs(), runs(), others()), min_size=1, max_size=6))
-        self.commit(self.acceptable([fact for part in parts for fact in part]))
+        numbers = st.sampled_from([record.queue for record in self.model.queues() if record.kind != Kind.TOPIC])
+        parts = draw(st.lists(st.one_of(runs(numbers), runs(numbers), others()), min_size=1, max_size=6))
+        published = self.published(draw) if draw(st.booleans()) else []
+        self.commit([*published, *[fact for part in parts for fact in part]])
 
     def store_at_the_end(self, draw: Draw) -> None:
-        record = self.model.queue(f"queue-{draw(queues)}")
-        assert record is not None
-        run = range(record.last_seq + 1, record.last_seq + 1 + draw(st.sampled_from([1, 20, 200])))
-        size, producer = draw(sizes), draw(st.integers(0, PRODUCERS))
-        self.commit(self.acceptable([MessageStored(record.queue, seq, size, "", producer, seq) for seq in run]))
+        record, lane = self.some_queue(draw), draw(st.sampled_from(LANES))
+        run = range(1, 1 + draw(st.sampled_from([1, 20, 200])))
+        last, producer, expiry = last_of(record, lane), draw(st.integers(0, PRODUCERS)), draw(expiries())
+        size = draw(st.integers(0, 9))
+        self.commit(
+            [
+                MessageStored(
+                    record.queue, last + n, size_of(size), "", producer, last + n, expires_us=expiry(self.now_us, n)
+                )
+                for n in run
+            ]
+        )
+
+    def publish(self, draw: Draw) -> None:
+        self.commit(self.published(draw))
+
+    def published(self, draw: Draw) -> list[AnyFact]:
+        """Mostly at the end, to all subscriptions; else anywhere and to some."""
+        topic, lane, expiry = self.some_topic(draw), draw(st.sampled_from(LANES)), draw(expiries())
+        subscribed = [record.queue for record in self.model.subscriptions(topic.queue)]
+        skipped, step = draw(st.sampled_from([0, 0, 0, 1, 2])), draw(st.sampled_from([1, 1, 3]))
+        last = last_of(topic, lane) if draw(st.booleans()) else (lane << 56) + draw(seqs)
+        return [
+            MessagePublished(
+                topic.queue,
+                seq := last + n,
+                size_of(seq),
+                "",
+                [number for number in subscribed if not skipped or (number + n) % (skipped + 1)],
+                expires_us=expiry(self.now_us, n),
+            )
+            for n in range(1, 1 + draw(st.sampled_from([1, 20, 200, 600])) * step, step)
+        ]
 
     def consume_what_waits(self, draw: Draw) -> None:
         found = self.some_that_wait(draw)
-        self.commit(self.acceptable([MessageConsumed(queue, seq, 1, 1, 1) for queue, seq in found]))
+        moved = draw(st.booleans())
+        self.commit(
+            [
+                MessageMoved(queue, seq, "purged") if moved else MessageConsumed(queue, seq, 1, 1, 1)
+                for queue, seq in found
+            ]
+        )
+
+    def publish_and_consume(self, draw: Draw) -> None:
+        published = self.published(draw)
+        copies = [(number, f.seq) for f in published if isinstance(f, MessagePublished) for number in f.subscriptions]
+        gone = copies[draw(st.integers(0, 3)) :: draw(st.integers(1, 3))]
+        self.commit([*published, *[MessageConsumed(queue, seq, 1, 1, 1) for queue, seq in gone]])
 
     def return_what_waits(self, draw: Draw) -> None:
-        count, flagged = draw(counts), draw(st.booleans())
+        count, flagged = draw(st.integers(0, 9)), draw(st.booleans())
+        cause = draw(st.sampled_from(["rollback", "modified", "carried"]))
         found = self.some_that_wait(draw)
-        self.commit([MessageReturned(queue, seq, count, flagged, 1, "rollback") for queue, seq in found])
+        times = draw(st.sampled_from([1, 1, 12]))
+        returned: list[AnyFact] = [MessageReturned(queue, seq, count, flagged, 1, cause) for queue, seq in found]
+        self.commit(returned * times)
 
     def some_that_wait(self, draw: Draw) -> list[tuple[int, int]]:
-        queue, skipped, step = draw(queues), draw(st.sampled_from([0, 1, 30])), draw(st.integers(1, 3))
-        found = self.model.messages(queue, 0, NO_LIMIT, NO_LIMIT)[skipped::step]
+        queue, skipped, step = self.some_queue(draw).queue, draw(st.sampled_from([0, 1, 30])), draw(st.integers(1, 3))
+        lane = draw(st.sampled_from(LANES))
+        found = self.model.messages(queue, lane << 56, NO_LIMIT, NO_LIMIT)[skipped::step]
         return [(queue, message.seq) for message in found[: draw(st.sampled_from([1, 30, 300]))]]
 
+    def consume_what_expired(self, draw: Draw) -> None:
+        places = self.model.expired(ExpiryPlace(), self.now_us, draw(st.sampled_from([1, 10, 1_000])))
+        self.commit([MessageMoved(place.queue, place.seq, "expired") for place in places])
+
+    def subscribe(self, draw: Draw) -> None:
+        self.commit([self.new_subscription(self.some_topic(draw).queue)])
+
+    def create_a_temporary(self, draw: Draw) -> None:
+        if len(self.model.temporaries(99)) < TEMPORARIES_MAX:
+            number = self.tracking.next_number()
+            kind = draw(st.sampled_from([Kind.QUEUE, Kind.TOPIC]))
+            self.commit([QueueCreated(number, f"t-{number}", kind, container="c", temporary=True)])
+
+    def delete(self, draw: Draw) -> None:
+        """Now and then in the batch that publishes, and with another of the same name instead."""
+        before = self.published(draw) if draw(st.booleans()) else []
+        deletable = [record for record in self.model.queues() if record.kind == Kind.SUBSCRIPTION or record.temporary]
+        if not deletable:
+            return
+        record = draw(st.sampled_from(deletable))
+        gone = [record, *(self.model.subscriptions(record.queue) if draw(st.booleans()) else [])]
+        after: list[AnyFact] = []
+        if record.kind == Kind.SUBSCRIPTION and draw(st.booleans()):
+            after.append(self.new_subscription(record.topic, record.name))
+        if record.kind == Kind.TOPIC:
+            before = []
+        self.commit([*before, *[QueueDeleted(each.queue, each.name) for each in reversed(gone)], *after])
+
+    def create_and_delete(self, draw: Draw) -> None:
+        created = self.new_subscription(self.some_topic(draw).queue)
+        self.commit([created, QueueDeleted(created.queue, created.name)])
+
     def remember_and_forget(self, draw: Draw) -> None:
-        self.commit(self.acceptable([fact for part in draw(st.lists(others(), min_size=1)) for fact in part]))
+        self.commit([fact for part in draw(st.lists(others(), min_size=1)) for fact in part])
 
     def let_time_pass(self, draw: Draw) -> None:
         self.now_us += draw(st.sampled_from([1, 13, 25])) * HOUR_US
-        assert self.store.prune(self.now_us) == self.model.prune(self.now_us)
+        self.drain()
+
+    def prune_a_little(self, draw: Draw) -> None:
+        self.store.prune(self.now_us)
+        self.model.prune(self.now_us)
+
+    def drain(self) -> None:
+        while self.store.prune(self.now_us):
+            pass
+        self.model.prune(self.now_us)
+        self.drained = True
 
     def begin_epoch(self, draw: Draw) -> None:
         assert self.store.begin_epoch("b", self.now_us) == self.model.begin_epoch("b", self.now_us)
@@ -182,50 +226,109 @@ class LmdbAgainstModel(RuleBasedStateMachine):
         self.store = LmdbStore(self.directory, sync=False)
 
     def read_some_messages(self, draw: Draw) -> None:
-        reading = draw(queues), draw(seqs), draw(st.integers(0, 50)), draw(st.integers(0, 50_000))
-        assert list(self.store.messages(*reading)) == list(self.model.messages(*reading))
+        after = (draw(st.sampled_from(LANES)) << 56) + draw(seqs)
+        reading = self.some_queue(draw).queue, after, draw(st.integers(0, 50)), draw(st.integers(0, 50_000))
+        assert timeless(self.store, *reading) == timeless(self.model, *reading)
+
+    def read_what_expired(self, draw: Draw) -> None:
+        """Also going on behind any place, and at any time."""
+        limit, now_us = draw(st.integers(0, 50)), self.now_us + draw(st.integers(-3, 30)) * HOUR_US
+        places = self.model.expired(ExpiryPlace(), NO_LIMIT, 10_000)
+        after = draw(st.sampled_from(places)) if places else ExpiryPlace()
+        assert list(self.store.expired(after, now_us, limit)) == list(self.model.expired(after, now_us, limit))
 
     @precondition(lambda self: hasattr(self, "store"))
     @invariant()
     def both_hold_the_same(self) -> None:
         store, model = self.store, self.model
         assert store.meta() == model.meta()
-        assert list(store.queues()) == list(model.queues())
-        for queue in range(1, QUEUES + 1):
-            assert store.queue(f"queue-{queue}") == model.queue(f"queue-{queue}")
-            everything = (queue, 0, NO_LIMIT, NO_LIMIT)
-            assert list(store.messages(*everything)) == list(model.messages(*everything))
+        assert self.records(store) == self.records(model)
+        for record in model.queues():
+            assert store.queue(record.name) == store.queue_by_number(record.queue) is not None
+            assert list(store.subscriptions(record.queue)) == list(model.subscriptions(record.queue))
+            for lane in LANES:
+                everything = (record.queue, lane << 56, NO_LIMIT, NO_LIMIT)
+                assert timeless(store, *everything) == timeless(model, *everything)
+                assert all(HOUR_US <= message.stored_us <= self.now_us for message in store.messages(*everything))
+        assert list(store.temporaries(2)) == list(model.temporaries(2))
+        expired = ExpiryPlace(), self.now_us, NO_LIMIT
+        assert list(store.expired(*expired)) == list(model.expired(*expired))
         for producer in range(1, PRODUCERS + 1):
             assert store.producer(f"producer-{producer}") == model.producer(f"producer-{producer}")
-        for txn in self.txns:
-            assert store.outcome(txn) == model.outcome(txn)
+        for number in TXNS:
+            assert store.outcome(make_txn_id(1, number)) == model.outcome(make_txn_id(1, number))
         assert store.log_range() == model.log_range()
         last = model.meta().log_position
         assert list(store.log(last - 3, 9)) == list(model.log(last - 3, 9))
 
+    def records(self, store: Store) -> list[QueueRecord]:
+        """Of a topic only how many bodies there are, and once all is released that deleted subscriptions held.
+
+        A body that comes back to its place before then is not a new one.
+        """
+        return [
+            replace(
+                record,
+                stored=record.stored - record.consumed if self.drained else 0,
+                consumed=0,
+                bytes=record.bytes if self.drained else 0,
+            )
+            if record.kind == Kind.TOPIC
+            else record
+            for record in store.queues()
+        ]
+
     def teardown(self) -> None:
         if hasattr(self, "store"):
-            self.store.close()
-            shutil.rmtree(self.directory)
+            try:
+                self.nothing_is_left_behind()
+            finally:
+                self.store.close()
+                shutil.rmtree(self.directory)
+
+    def nothing_is_left_behind(self) -> None:
+        """Once all subscriptions went, no topic holds anything; once all queues went, the store holds nothing."""
+        self.commit([QueueDeleted(q.queue, q.name) for q in self.model.queues() if q.kind == Kind.SUBSCRIPTION])
+        self.drain()
+        self.both_hold_the_same()
+        assert all(record.bytes == 0 for record in self.store.queues() if record.kind == Kind.TOPIC)
+        self.commit([QueueDeleted(record.queue, record.name) for record in self.model.queues()])
+        self.drain()
+        kept = {"meta", "log", "producers", "producer_names", "outcomes", "outcome_times"}
+        assert {name for name, entries in self.store.entries().items() if entries} <= kept
+
+
+def last_of(record: QueueRecord, lane: int) -> int:
+    """The last sequence of a lane, or where it begins."""
+    return record.lanes.get(lane, (lane << 56, 0))[0] if lane else record.last_seq
+
+
+def timeless(store: Store, queue: int, after: int, limit: int, limit_bytes: int) -> list[StoredMessage]:
+    """Messages without when they were stored, which a message shares with its neighbours."""
+    return [replace(message, stored_us=0) for message in store.messages(queue, after, limit, limit_bytes)]
 
 
 STEPS = [
     *[LmdbAgainstModel.store_at_the_end] * 3,
-    *[LmdbAgainstModel.consume_what_waits] * 3,
+    *[LmdbAgainstModel.publish] * 3,
+    *[LmdbAgainstModel.consume_what_waits] * 5,
     *[LmdbAgainstModel.commit_a_batch] * 3,
     *[LmdbAgainstModel.return_what_waits] * 2,
-    *[LmdbAgainstModel.remember_and_forget] * 2,
+    *[LmdbAgainstModel.delete] * 2,
+    LmdbAgainstModel.publish_and_consume,
+    LmdbAgainstModel.consume_what_expired,
+    LmdbAgainstModel.subscribe,
+    LmdbAgainstModel.create_a_temporary,
+    LmdbAgainstModel.create_and_delete,
+    LmdbAgainstModel.remember_and_forget,
     LmdbAgainstModel.let_time_pass,
+    LmdbAgainstModel.prune_a_little,
     LmdbAgainstModel.begin_epoch,
     LmdbAgainstModel.trim_the_log,
     LmdbAgainstModel.reopen,
     LmdbAgainstModel.read_some_messages,
+    LmdbAgainstModel.read_what_expired,
 ]
-
-
-def body_of(fact: MessageStored) -> bytes:
-    return f"{fact.queue}/{fact.seq};".encode().ljust(fact.size, b".")[: fact.size]
-
 
 TestLmdbAgainstModel = LmdbAgainstModel.TestCase
 TestLmdbAgainstModel.settings = settings(
