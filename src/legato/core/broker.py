@@ -25,6 +25,7 @@ from legato.core.facts import (
     MessageDeadLettered,
     MessageMoved,
     MessagePublished,
+    MessageReturned,
     MessageStored,
     NumberRefused,
     QueueDeleted,
@@ -121,6 +122,7 @@ class Broker(Transactions, Browsing, Capacity, Timing):
                 self._enforce(queue)
             self._dispatch(queue)
         self._announce_room(tick)
+        self._show_early()
 
     def _announce_room(self, tick: Tick) -> None:
         """Producers that wait are told when what they wait for has left."""
@@ -160,6 +162,9 @@ class Broker(Transactions, Browsing, Capacity, Timing):
         retry.gone = [message for message in tick.gone if id(message) not in kept]
         for token, transaction in rolled_back.values():
             self._committing.discard(transaction.id)
+            for _, message in transaction.consumed:
+                message.queue.consumed -= 1
+                message.queue.bytes += message.size
             self._give_up(transaction, "failed")
             self._effects.append(DischargeRefused(token, FULL, description))
         for asked in [d for d in newer.discharges if d[1].id in rolled_back]:
@@ -167,6 +172,12 @@ class Broker(Transactions, Browsing, Capacity, Timing):
             self._effects.append(DischargeRefused(asked[0], ROLLED_BACK, description))
         newer.facts = [self._recounted(fact) for fact in newer.facts if not isinstance(fact, QueueMarked)]
         retry.append(newer)
+        for queue in {message.queue for message in tick.stored} | self._queues_of(tick):
+            self._dispatch(queue)
+        self._show_early()
+
+    def _queues_of(self, tick: Tick) -> set[Queue]:
+        return {message.queue for publication in tick.published for message in publication.copies}
 
     def _recounted(self, fact: AnyFact) -> AnyFact:
         """The fact, if what it counts still counts after messages that it had counted were refused."""
@@ -192,11 +203,7 @@ class Broker(Transactions, Browsing, Capacity, Timing):
                         _undo_copy(message)
                     if fact.origin is None and not fact.txn:
                         self._refuse(publication.token, fact, description)
-                case MessageConsumed(txn=txn) if txn in rolled_back:
-                    queue = self._by_number[fact.queue]
-                    assert isinstance(queue, Queue)
-                    queue.consumed -= 1
-                case TransactionCommitted(txn=txn) if txn in rolled_back:
+                case MessageConsumed(txn=txn) | TransactionCommitted(txn=txn) if txn in rolled_back:
                     pass
                 case MessageDeadLettered(dead_queue=to) | MessageMoved(to_queue=to) if to:
                     message = next(moved)
@@ -206,8 +213,8 @@ class Broker(Transactions, Browsing, Capacity, Timing):
                         self._scheduled.releasing = False
                     else:
                         retry.give_back(message)
-                case QueueMarked():
-                    pass
+                case QueueMarked() | MessageReturned(cause="carried"):
+                    pass  # Marks are made anew; what would have carried a count is not stored.
                 case _:
                     retry.facts.append(self._recounted(fact))
 
@@ -255,5 +262,9 @@ class Broker(Transactions, Browsing, Capacity, Timing):
 
 
 def _undo_copy(message: Message) -> None:
-    message.queue.stored -= 1
-    message.queue.bytes -= message.size
+    queue = message.queue
+    queue.stored -= 1
+    queue.bytes -= message.size
+    # Nobody need wait for it to become durable any more.
+    lane = queue.lane(message.seq)
+    lane.visible_seq = max(lane.visible_seq, message.seq)

@@ -36,6 +36,12 @@ class Browsing(Subscribing):
         browser.blocked = blocked
         self._show(browser)
 
+    def _show_early(self) -> None:
+        """Something became durable: browsers that wait for that may go on."""
+        early, self._early = self._early, set()
+        for browser in early & self._browsers:
+            self._show(browser)
+
     def go_on(self, now_us: int) -> None:
         super().go_on(now_us)
         unshown, self._unshown = self._unshown, set()
@@ -45,6 +51,9 @@ class Browsing(Subscribing):
     def _show(self, browser: Browser) -> None:
         """Send as many copies as there is credit for, after a look at no more than a slice."""
         if browser.blocked:
+            return
+        if browser.early:
+            self._early.add(browser)
             return
         budget = limits.SCAN_MESSAGES
         gone = self._going(browser.queue)

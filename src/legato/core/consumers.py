@@ -60,6 +60,7 @@ class Consumer:
         "container",
         "credit",
         "cursors",
+        "drain_after",
         "draining",
         "first",
         "held_until_us",
@@ -95,6 +96,8 @@ class Consumer:
         self.window = 0
         """The most credit it ever gave: what it will give again as it acknowledges."""
         self.draining = False
+        self.drain_after: list[tuple[Lane, int]] = []
+        """What was published before the drain was asked for and is not durable yet: it still comes."""
         self.blocked = False
         self.held_until_us = 0
         """It gets nothing before: a message that it gave back waits for its redelivery to it."""
@@ -134,11 +137,17 @@ class Browser:
         self.port = port
         self.matches = matches
         self.after = {lane.number: lane.start for lane in queue.order}
-        self.until = {lane.number: lane.visible_seq for lane in queue.order}
-        """What waits when it comes, by lane, highest priority first."""
+        self.until = {lane.number: lane.last_seq for lane in queue.order}
+        """What was published when it comes, by lane, highest priority first."""
         self.credit = 0
         self.draining = False
         self.blocked = False
+
+    @property
+    def early(self) -> bool:
+        """Whether something of what it is to see is not durable yet."""
+        lanes = self.queue.lanes
+        return any(lanes[number].visible_seq < until for number, until in self.until.items())
 
     @property
     def unfinished(self) -> int | None:

@@ -104,6 +104,8 @@ class Consuming(Redelivering):
         self.now_us = now_us
         consumer.credit = credit
         consumer.window = max(consumer.window, credit)
+        if draining and not consumer.draining:
+            consumer.drain_after = consumer.queue.coming()
         consumer.draining = draining
         self._refresh(consumer)
         self._dispatch(consumer.queue)

@@ -66,6 +66,8 @@ class Dispatching(Moving):
         """All that could be delivered was; not so if its socket takes no more."""
         if consumer.credit and not consumer.ready and not consumer.held_until_us:
             return
+        if any(lane.visible_seq < seq for lane, seq in consumer.drain_after):
+            return
         consumer.draining = False
         if consumer.credit:
             consumer.credit = 0

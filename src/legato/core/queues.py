@@ -175,6 +175,10 @@ class Queue:
         self.lanes[lane.number] = lane
         self.order = sorted(self.lanes.values(), key=lambda lane: -lane.priority)
 
+    def coming(self) -> list[tuple[Lane, int]]:
+        """The lanes for which something is being committed, and up to where."""
+        return [(lane, lane.last_seq) for lane in self.order if lane.last_seq > lane.visible_seq]
+
     def append(self, message: Message) -> None:
         """A message became durable."""
         self.lanes[message.seq >> LANE_SHIFT].append(message)

@@ -80,6 +80,8 @@ class State:
         """Full queues whose producers wait."""
         self._jobs: deque[Job] = deque()
         self._browsers: set[Browser] = set()
+        self._early: set[Browser] = set()
+        """Browsers that wait for what was published before they came to be durable."""
         self._unshown: set[Browser] = set()
         """Browsers that saw a part of what they want: the rest is for `go_on`."""
         self._presented: list[Message] = []

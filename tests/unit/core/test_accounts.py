@@ -1,12 +1,25 @@
 """What facts count is what there is, also after a commit that found no room: an audit adds it up."""
 
+from typing import TypeVar
+
 import pytest
 
-from legato.core.facts import AnyFact, MessageConsumed, QueueDeleted, QueueMarked, TransactionCommitted
+from legato.core.facts import (
+    Fact,
+    MessageConsumed,
+    MessageReturned,
+    QueueDeleted,
+    QueueMarked,
+    TransactionCommitted,
+)
+from legato.core.settings import AddressSettings
 from tests.support.scenario import Scenario
 
 
-def facts_of(s: Scenario, kind: type[AnyFact]) -> list[AnyFact]:
+Found = TypeVar("Found", bound=Fact)
+
+
+def facts_of(s: Scenario, kind: type[Found]) -> list[Found]:
     return [fact for _, record in s.store.log(0, 1000) for fact in record.facts if isinstance(fact, kind)]
 
 
@@ -41,6 +54,19 @@ def test_messages_that_found_no_room_were_not_deleted_with_their_queue(in_the_sa
     s.run()
     assert list(s.refused) == ["refused"]
     assert facts_of(s, QueueDeleted) == [QueueDeleted(queue.id, "q", 1)]
+
+
+def test_a_count_is_not_carried_to_where_there_was_no_room() -> None:
+    s = Scenario()
+    s.settings["q"] = AddressSettings(redelivery_delay_s=0.5)
+    s.publish("q", b"1")
+    consumer = s.consumer("q", 1)
+    s.broker.modify(consumer, s.in_hand(consumer)[0], failed=True, undeliverable_here=False)
+    s.run()
+    s.full = True
+    s.wait(1)
+    carried = [fact for fact in facts_of(s, MessageReturned) if fact.cause == "carried"]
+    assert [(fact.seq, fact.count) for fact in carried] == [(3, 1)], "the second time, and only then"
 
 
 def test_a_mark_does_not_count_messages_that_found_no_room() -> None:

@@ -278,3 +278,37 @@ def test_a_consumer_is_given_a_run_at_a_time_until_its_socket_took_it() -> None:
     s.run()
     assert len(s.received(consumer)) == 2
     assert s.drained == [consumer]
+
+
+def test_a_drain_waits_for_what_was_published_before_it_and_is_not_durable_yet() -> None:
+    """AMQP.md A5: a client that sent and then looks must find what it sent."""
+    s = Scenario()
+    consumer = s.consumer("q", 0)
+    s.broker.publish(s.broker.queue("q"), b"1", "1", None)
+    s.broker.flow(consumer, 5, True, s.now_us)
+    assert s.broker.take_effects() == []
+    s.run()
+    assert s.received(consumer) == [b"1"]
+    assert s.drained == [consumer]
+
+
+def test_a_drain_does_not_wait_for_what_the_store_refused() -> None:
+    s = Scenario()
+    consumer = s.consumer("q", 0)
+    s.broker.publish(s.broker.queue("q"), b"1", "1", "1")
+    s.broker.flow(consumer, 5, True, s.now_us)
+    s.full = True
+    s.run()
+    assert s.refused == {"1": "amqp:resource-limit-exceeded"}
+    assert s.drained == [consumer]
+
+
+def test_a_browser_sees_what_was_published_before_it_came() -> None:
+    s = Scenario()
+    s.broker.publish(s.broker.queue("q"), b"1", "1", None)
+    browser = s.broker.browse(s.broker.queue("q"), None)
+    s.broker.publish(s.broker.queue("q"), b"2", "2", None)
+    s.broker.browser_flow(browser, 5, True)
+    s.run()
+    assert s.shown == [1]
+    assert s.drained == [browser]
