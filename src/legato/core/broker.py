@@ -32,6 +32,7 @@ from legato.core.facts import (
     QueueMarked,
     TransactionCommitted,
 )
+from legato.core.lanes import LANE_SHIFT
 from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.records import Batch
@@ -86,13 +87,13 @@ class Broker(Transactions, Browsing, Capacity, Timing):
             queue = message.queue
             if queue not in touched:
                 touched.add(queue)
-            queue.append(message)
+            queue.lanes[message.seq >> LANE_SHIFT].append(message)
             if (token := message.token) is not None:
                 confirms.append(token)
                 message.token = None
         for publication in tick.published:
             for message in publication.copies:
-                message.queue.append(message)
+                message.queue.lanes[message.seq >> LANE_SHIFT].append(message)
                 touched.add(message.queue)
             if publication.token is not None:
                 confirms.append(publication.token)
@@ -170,8 +171,9 @@ class Broker(Transactions, Browsing, Capacity, Timing):
         for asked in [d for d in newer.discharges if d[1].id in rolled_back]:
             newer.discharges.remove(asked)
             self._effects.append(DischargeRefused(asked[0], ROLLED_BACK, description))
-        newer.facts = [self._recounted(fact) for fact in newer.facts if not isinstance(fact, QueueMarked)]
+        newer.facts = [fact for fact in newer.facts if not isinstance(fact, QueueMarked)]
         retry.append(newer)
+        retry.facts = [self._recounted(fact) for fact in retry.facts]
         for queue in {message.queue for message in tick.stored} | self._queues_of(tick):
             self._dispatch(queue)
         self._show_early()
@@ -216,7 +218,7 @@ class Broker(Transactions, Browsing, Capacity, Timing):
                 case QueueMarked() | MessageReturned(cause="carried"):
                     pass  # Marks are made anew; what would have carried a count is not stored.
                 case _:
-                    retry.facts.append(self._recounted(fact))
+                    retry.facts.append(fact)
 
     def _refuse(self, token: Any, fact: MessageStored | MessagePublished, description: str) -> None:
         if fact.producer:

@@ -114,14 +114,15 @@ class Transactions(Settling, Publishing):
         del self._transactions[transaction.id]
         tick = self._tick
         txn = transaction.id
-        consumed = 0
+        did_work = transaction.did_work
+        # What was in a queue that is gone went with it.
+        transaction.consumed = [pair for pair in transaction.consumed if not pair[1].queue.deleted]
         for consumer, message in transaction.consumed:
-            consumed += not message.queue.deleted
             self._consume(consumer, message, txn, tick)
         for node, outgoing in transaction.sends:
             self._enqueue(node, outgoing)
-        if transaction.did_work:
-            tick.facts.append(TransactionCommitted(txn, consumed, len(transaction.sends)))
+        if did_work:
+            tick.facts.append(TransactionCommitted(txn, len(transaction.consumed), len(transaction.sends)))
             self._committing.add(txn)
         tick.discharges.append((token, transaction, True))
 

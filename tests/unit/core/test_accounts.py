@@ -15,7 +15,6 @@ from legato.core.facts import (
 from legato.core.settings import AddressSettings
 from tests.support.scenario import Scenario
 
-
 Found = TypeVar("Found", bound=Fact)
 
 
@@ -54,6 +53,29 @@ def test_messages_that_found_no_room_were_not_deleted_with_their_queue(in_the_sa
     s.run()
     assert list(s.refused) == ["refused"]
     assert facts_of(s, QueueDeleted) == [QueueDeleted(queue.id, "q", 1)]
+
+
+@pytest.mark.parametrize("deleted_first", [True, False])
+def test_what_a_transaction_that_found_no_room_had_consumed_was_deleted_with_the_queue(deleted_first: bool) -> None:
+    s = Scenario()
+    s.publish("q", b"1", b"2")
+    queue = s.broker.queue("q")
+    consumer = s.consumer("q", 1)
+    txn = s.broker.declare("me")
+    transaction = s.broker.transaction(txn, "me")
+    assert transaction is not None
+    s.broker.acknowledge_in(transaction, consumer, s.in_hand(consumer)[0])
+    s.broker.publish_in(transaction, s.broker.queue("r"), b"3", "3")
+    if deleted_first:
+        s.broker.delete(queue)
+    s.broker.discharge(txn, "me", fail=False, token="end")
+    if not deleted_first:
+        s.broker.delete(queue)
+    s.full = True
+    s.run()
+    assert list(s.discharge_refused) == ["end"]
+    assert facts_of(s, MessageConsumed) == []
+    assert facts_of(s, QueueDeleted) == [QueueDeleted(queue.id, "q", 2)]
 
 
 def test_a_count_is_not_carried_to_where_there_was_no_room() -> None:
