@@ -151,17 +151,16 @@ def durable_subscriber(url: str) -> None:
     """Detached, a durable subscriber misses nothing."""
 
     class Subscriber(Collector):
+        def on_link_opened(self, event: Any) -> None:
+            if not self._count:
+                event.receiver.detach()
+
         def on_message(self, event: Any) -> None:
             self.bodies.append(event.message.body)
             event.receiver.detach()
 
-        def on_link_closed(self, event: Any) -> None:
+        def on_link_remote_detach(self, event: Any) -> None:
             event.connection.close()
-
-        def on_link_opened(self, event: Any) -> None:
-            if not self._count:
-                event.receiver.detach()
-                event.connection.close()
 
     def subscribe(count: int) -> list[Any]:
         def start(container: Any) -> None:
@@ -172,7 +171,6 @@ def durable_subscriber(url: str) -> None:
         subscriber = Subscriber(start, count)
         container = Container(subscriber)
         container.container_id = "proton-durable-client"
-        # A detach has no event of its own in this API, the end of the connection has.
         container.run()
         return subscriber.bodies
 

@@ -182,7 +182,7 @@ const scenarios = {
 
     async request_and_reply_through_a_dynamic_node() {
         const server = await connect();
-        const replies = await openSender(server, {});
+        const replies = await openSender(server, { target: {} });
         const { receiver: requests } = await openReceiver(server, 'rhea.requests');
         requests.on('message', (context) => {
             const { body, reply_to, correlation_id } = context.message;
@@ -325,7 +325,7 @@ const scenarios = {
 
     async anonymous_sender() {
         const connection = await connect();
-        const sender = await openSender(connection, {});
+        const sender = await openSender(connection, { target: {} });
         await sendAll(sender, ['rhea.to.a', 'rhea.to.b'].map((to) => ({ to, body: to })));
         for (const address of ['rhea.to.a', 'rhea.to.b']) {
             const { inbox } = await openReceiver(connection, address);
