@@ -9,7 +9,6 @@ from legato.core.facts import DuplicateDropped, MessageStored, NumberRefused, Pr
 from legato.core.message import Message
 from legato.core.moving import Moving, Outgoing
 from legato.core.producers import Producer
-from legato.core.queues import Queue
 from legato.core.records import ProducerRecord
 from legato.core.refusals import FULL, NOT_FOUND
 from legato.core.state import Node
@@ -64,17 +63,17 @@ class Publishing(Moving):
         if node.special or traits is not PLAIN:
             self._publish_closely(node, Outgoing(body, message_id, token, traits, container))
             return
-        assert isinstance(node, Queue)
-        lane = node.main
+        # A topic is always special.
+        lane = node.main  # type: ignore[union-attr]
         lane.last_seq = seq = lane.last_seq + 1
-        node.stored += 1
+        node.stored += 1  # type: ignore[union-attr]
         size = len(body)
-        node.bytes += size
+        node.bytes += size  # type: ignore[union-attr]
         tick = self._tick
         tick.facts.append(MessageStored(node.id, seq, size, message_id))
         tick.bodies.append(body)
         tick.body_bytes += size
-        tick.stored.append(Message(node, seq, body, size, token))
+        tick.stored.append(Message(node, seq, body, size, token))  # type: ignore[arg-type]
 
     def publish_numbered(
         self,
@@ -99,18 +98,18 @@ class Publishing(Moving):
             else:
                 self.refuse_number(producer, number)
             return
-        assert isinstance(node, Queue)
         producer.accept(number)
-        lane = node.main
+        # A topic is always special.
+        lane = node.main  # type: ignore[union-attr]
         lane.last_seq = seq = lane.last_seq + 1
-        node.stored += 1
+        node.stored += 1  # type: ignore[union-attr]
         size = len(body)
-        node.bytes += size
+        node.bytes += size  # type: ignore[union-attr]
         tick = self._tick
         tick.facts.append(MessageStored(node.id, seq, size, message_id, producer.id, number))
         tick.bodies.append(body)
         tick.body_bytes += size
-        tick.stored.append(Message(node, seq, body, size, token))
+        tick.stored.append(Message(node, seq, body, size, token))  # type: ignore[arg-type]
 
     def _publish_closely(self, node: Node, outgoing: Outgoing) -> bool:
         """Publish what is not plain, or to what is not; whether it was accepted."""

@@ -29,7 +29,6 @@ class Queue:
     """
 
     __slots__ = (
-        "acknowledged",
         "address",
         "bytes",
         "claims",
@@ -118,7 +117,6 @@ class Queue:
         self.starved = False
         """Whether a producer was told that there is no room."""
         self.delivered = 0
-        self.acknowledged = 0
         self.taken_again: dict[int, str] = {}
         """Redelivered messages that were consumed, and by whose container: bounded, so that a late
         acknowledgement can be told the truth (promise 5)."""
@@ -128,6 +126,11 @@ class Queue:
     def depth(self) -> int:
         """Messages stored and not consumed, in flight ones included."""
         return self.stored - self.consumed
+
+    @property
+    def acknowledged(self) -> int:
+        """Messages that left it."""
+        return self.consumed
 
     @property
     def in_flight(self) -> int:
@@ -178,10 +181,6 @@ class Queue:
     def coming(self) -> list[tuple[Lane, int]]:
         """The lanes for which something is being committed, and up to where."""
         return [(lane, lane.last_seq) for lane in self.order if lane.last_seq > lane.visible_seq]
-
-    def append(self, message: Message) -> None:
-        """A message became durable."""
-        self.lanes[message.seq >> LANE_SHIFT].append(message)
 
     def next_lane(self, archive: Archive) -> Lane | None:
         """The highest lane in which something waits; its head is in the heap."""

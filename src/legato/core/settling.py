@@ -28,7 +28,6 @@ class Settling(Consuming):
         if queue.deleted:
             return
         queue.consumed += 1
-        queue.acknowledged += 1
         queue.bytes -= message.size
         if queue.claims:
             tick.gone.append(message)
