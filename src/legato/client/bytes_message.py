@@ -173,7 +173,7 @@ class BytesMessage(Message):
         raw = encode_modified_utf8(value)
         self._append(_UNSIGNED_SHORT.pack(len(raw)) + raw)
 
-    def write_bytes(self, value: bytes) -> None:
+    def write_bytes(self, value: bytes | bytearray | memoryview) -> None:
         """Write bytes."""
         if not isinstance(value, bytes | bytearray | memoryview):
             raise MessageFormatError(f"{value!r} is no bytes.")

@@ -24,7 +24,7 @@ def charset_of(content_type: str) -> str | None:
             charset = value.strip().strip('"')
             break
     try:
-        b"".decode(charset)
+        "a".encode(charset)
     except (LookupError, ValueError):
         return None
     return charset

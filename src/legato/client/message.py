@@ -86,6 +86,8 @@ class Message(TypedProperties):
     delivery_mode = _Header[DeliveryMode](DeliveryMode.PERSISTENT, "Whether it outlives its broker (JMSDeliveryMode).")
     priority = _Header[int](PRIORITY_DEFAULT, "0 to 9, higher first (JMSPriority).")
     type = _Header[str | None](None, "The application's name for this kind of message (JMSType).")
+    content_type = _Header[str | None](None, "What kind of data the body is, for AMQP clients of other kinds.")
+    content_encoding = _Header[str | None](None, "How the body is encoded on top of that, such as `gzip`.")
     redelivered = _Header[bool](False, "Whether it may have been delivered before (JMSRedelivered).")
     delivery_count = _Header[int](1, "How often it was delivered, this time included (JMSXDeliveryCount).")
 
@@ -96,10 +98,10 @@ class Message(TypedProperties):
     _properties: Properties | None = None
     _source: Source | None = None
     """Where a received message's body comes from, until it is cleared."""
-    _acknowledge: Callable[[Message], None] | None = None
+    _acknowledge: Callable[[Message], Any] | None = None
 
     @classmethod
-    def received(cls, source: Source, acknowledge: Callable[[Message], None]) -> Any:
+    def received(cls, source: Source, acknowledge: Callable[[Message], Any]) -> Any:
         """A message that came from a broker."""
         message = cls.__new__(cls)
         # One update of the instance's dict: this runs for each message received.
@@ -159,10 +161,10 @@ class Message(TypedProperties):
             return value
         raise MessageFormatError(f"The message's body is a {type(value).__name__}, not a {kind.__name__}.")
 
-    def acknowledge(self) -> None:
+    def acknowledge(self) -> Any:
         """In CLIENT_ACKNOWLEDGE: acknowledge all messages its session has received (CONTRACT C7); else harmless.
 
-        Returns once the broker has made it durable.
+        Returns once the broker has made it durable; with `legato.client.aio` the result has to be awaited for that.
 
         Raises:
             IllegalStateError: a message went to another receiver after a failover (CONTRACT B12; `recover()` goes on),
@@ -170,7 +172,7 @@ class Message(TypedProperties):
         """
         if self._acknowledge is None:
             raise IllegalStateError("This message was not received from a consumer; there is nothing to acknowledge.")
-        self._acknowledge(self)
+        return self._acknowledge(self)
 
     def _read_headers(self) -> None:
         source = self._source

@@ -9,9 +9,9 @@ from decimal import Decimal
 
 _INTEGER = re.compile(r"[+-]?\d+")
 _FLOAT = re.compile(
-    r"([+-]?)(NaN|Infinity"
-    r"|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?=[fFdD]?$)"
-    r"|0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
+    r"([+-]?)(?:(NaN|Infinity)"
+    r"|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
+    r"|(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?)"
 )
 _TRIMMED = "".join(map(chr, range(33)))
 """What `String.trim()` takes away."""
@@ -35,13 +35,13 @@ def parse_float(text: str) -> float | None:
     found = _FLOAT.fullmatch(text.strip(_TRIMMED))
     if found is None:
         return None
-    sign, digits = found.groups()
-    if digits[:2] in ("0x", "0X"):
-        try:
-            return float.fromhex(sign + digits)
-        except OverflowError:
-            return -math.inf if sign == "-" else math.inf
-    return float(sign + digits)
+    sign, word, digits, hexadecimal = found.groups()
+    if hexadecimal is None:
+        return float(sign + (word or digits))
+    try:
+        return float.fromhex(sign + hexadecimal)
+    except OverflowError:
+        return -math.inf if sign == "-" else math.inf
 
 
 def single(number: float) -> float:
@@ -76,9 +76,12 @@ def _text(number: float, shortest: str) -> str:
         return sign + "Infinity"
     if number == 0:
         return sign + "0.0"
-    decimal = Decimal(shortest).copy_abs()
-    if 1e-3 <= abs(number) < 1e7:
-        plain = f"{decimal:f}"
-        return sign + (plain if "." in plain else plain + ".0")
+    decimal = Decimal(shortest)
+    if len(decimal.as_tuple().digits) == 1:
+        # Java shows two digits at least, and then the two that are nearest.
+        decimal = Decimal(f"{number:.1e}")
     digits = "".join(map(str, decimal.as_tuple().digits)).rstrip("0")
+    if 1e-3 <= abs(number) < 1e7:
+        whole, _, fraction = f"{decimal.copy_abs():f}".partition(".")
+        return f"{sign}{whole}.{fraction.rstrip('0') or '0'}"
     return f"{sign}{digits[0]}.{digits[1:] or '0'}E{decimal.adjusted()}"

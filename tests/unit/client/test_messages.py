@@ -2,20 +2,9 @@
 
 import pytest
 
-from legato.client import BytesMessage, DeliveryMode, Message, Queue, TextMessage
-from legato.client.received import read_message
-from legato.client.translate import Envelope
+from legato.client import BytesMessage, DeliveryMode, TextMessage
 from legato.errors import IllegalStateError, MessageFormatError, MessageNotWriteableError
-
-ORDERS = Queue("orders")
-
-
-def received(message: Message) -> Message:
-    """`message` as a consumer would get it."""
-    message.__dict__.update(
-        _message_id="ID:1", _timestamp=1, _expiration=0, _delivery_mode=DeliveryMode.PERSISTENT, _priority=4
-    )
-    return read_message(Envelope(ORDERS).encode(message, 0), ORDERS, lambda message: None)
+from tests.unit.client.passing import passed
 
 
 def test_a_new_message_has_the_defaults_of_jakarta_messaging() -> None:
@@ -56,7 +45,7 @@ def test_a_body_is_of_its_messages_type() -> None:
 
 
 def test_a_received_message_is_read_only_until_it_is_cleared() -> None:
-    message = received(TextMessage("tea"))
+    message = passed(TextMessage("tea"))
     assert isinstance(message, TextMessage)
     with pytest.raises(MessageNotWriteableError, match="clear_body"):
         message.text = "coffee"
@@ -71,9 +60,9 @@ def test_a_received_message_is_read_only_until_it_is_cleared() -> None:
 
 
 def test_headers_of_a_received_message_can_be_set() -> None:
-    message = received(TextMessage("tea"))
+    message = passed(TextMessage("tea"))
     message.correlation_id = "c"
-    assert (message.correlation_id, message.message_id) == ("c", "ID:1")
+    assert (message.correlation_id, message.message_id) == ("c", "ID:m:1")
 
 
 def test_only_a_received_message_can_be_acknowledged() -> None:

@@ -12,37 +12,12 @@ from hypothesis import strategies as st
 
 from legato.amqp.codec import Byte, Int
 from legato.amqp.header import Header
-from legato.amqp.message import AmqpMessage, DataBody, SequenceBody, ValueBody, encode_message
+from legato.amqp.message import AmqpMessage, ValueBody, encode_message
 from legato.amqp.names import REDELIVERED
-from legato.client import BytesMessage, DeliveryMode, Message, ObjectMessage, Queue, TextMessage, Topic
-from legato.client.received import Received, message_id_of, read_message
-from legato.client.translate import Envelope
+from legato.client import BytesMessage, DeliveryMode, Message, ObjectMessage, TextMessage, Topic
+from legato.client.received import Received, message_id_of
 from legato.errors import MessageFormatError, ProtocolError
-
-ORDERS = Queue("orders")
-HEADERS: dict[str, Any] = {
-    "_message_id": "ID:m:1",
-    "_timestamp": 1_700_000_000_123,
-    "_expiration": 0,
-    "_delivery_mode": DeliveryMode.PERSISTENT,
-    "_priority": 4,
-}
-
-
-def encoded(message: Message, ttl_ms: int = 0, **headers: Any) -> bytes:
-    if message.priority >= 0:  # a received message reads its headers first, as a producer has it do
-        message.__dict__.update(HEADERS | {f"_{name}": value for name, value in headers.items()})
-    return Envelope(ORDERS).encode(message, ttl_ms)
-
-
-def read(data: bytes) -> Any:
-    return read_message(data, ORDERS, lambda message: None)
-
-
-def as_proton(data: bytes) -> Any:
-    message = proton.Message()
-    message.decode(data)
-    return message
+from tests.unit.client.passing import ORDERS, as_proton, encoded, read
 
 
 def test_proton_reads_every_header_that_we_write() -> None:
@@ -147,25 +122,6 @@ def test_a_delivery_count_or_the_annotation_flags_a_message_as_redelivered() -> 
     flagged = read(encode_message(header=Header(), delivery_annotations={REDELIVERED: True}, body=body))
     assert [(m.redelivered, m.delivery_count) for m in (fresh, counted, flagged)] == [(False, 1), (True, 3), (True, 1)]
     assert counted.properties["JMSXDeliveryCount"] == 3
-
-
-@pytest.mark.parametrize(
-    ("body", "kind", "value"),
-    [
-        (ValueBody("text"), TextMessage, "text"),
-        (ValueBody(b"bytes"), BytesMessage, b"bytes"),
-        (DataBody(b"data"), BytesMessage, b"data"),
-        (ValueBody({"a": 1}), ObjectMessage, {"a": 1}),
-        (SequenceBody([1, "two"]), ObjectMessage, [1, "two"]),
-        (ValueBody(None), TextMessage, None),
-    ],
-)
-def test_messages_of_clients_that_know_nothing_of_jms_are_shown_by_their_bodies(
-    body: Any, kind: type[Message], value: object
-) -> None:
-    message = read(encode_message(header=Header(), body=body))
-    assert (type(message), message.body) == (kind, value)
-    assert message.destination == ORDERS
 
 
 def test_a_message_of_the_python_proton_client_is_read() -> None:
