@@ -78,7 +78,7 @@ def _set_properties(message: Message, index: int) -> None:
     message.set_float_property("float", 0.1 * index)
     message.set_double_property("double", 0.1 * index)
     message.set_string_property("string", f"value \u20ac {index}")
-    message.set_string_property("null", None)
+    message.set_string_property("nothing", None)
     if index % 2:
         message.set_string_property("JMSXGroupID", f"group {index}")
         message.set_int_property("JMSXGroupSeq", index)

@@ -184,7 +184,7 @@ public final class RoundTrip {
         message.setFloatProperty("float", 0.1f * index);
         message.setDoubleProperty("double", 0.1 * index);
         message.setStringProperty("string", "value \u20ac " + index);
-        message.setStringProperty("null", null);
+        message.setStringProperty("nothing", null);
         if (index % 2 == 1) {
             message.setStringProperty("JMSXGroupID", "group " + index);
             message.setIntProperty("JMSXGroupSeq", index);
