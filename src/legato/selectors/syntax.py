@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -30,10 +31,12 @@ from legato.selectors.nodes import (
     children_of,
 )
 from legato.selectors.patterns import escapes_well
+from legato.selectors.values import negative
 
 DEPTH_MAX = 64
 """Brackets, signs and operations within one another."""
-CHARACTERS_MAX = 1 << 16
+CHARACTERS_MAX = 1 << 15
+"""More would keep a broker busy for too long."""
 
 _KEYWORDS = {
     word.upper(): kind
@@ -66,7 +69,7 @@ def parse(text: str) -> Condition:
     if len(text) > CHARACTERS_MAX:
         raise InvalidSelectorError(f"The selector has more than {CHARACTERS_MAX} characters.")
     try:
-        root = _condition(_PARSER.parse(text))  # type: ignore[arg-type]
+        root = _condition(_parser().parse(text))  # type: ignore[arg-type]
         _check_depth(root)
         return root
     except UnexpectedCharacters as error:
@@ -133,6 +136,18 @@ def _number(node: Node) -> Value:
     return value
 
 
+def _kind(value: Value) -> str:
+    """What type a value is of, empty if only the message says so."""
+    match value:
+        case Literal(value=str()):
+            return "string"
+        case Literal(value=bool()):
+            return "boolean"
+        case Identifier():
+            return ""
+    return "number"
+
+
 def _condition(node: Node) -> Condition:
     """A node that is true, false or unknown."""
     if isinstance(node, Arithmetic | Negative) or (isinstance(node, Literal) and type(node.value) is not bool):
@@ -182,7 +197,7 @@ class _Nodes(Transformer[Token, Node]):
     def negative(self, children: list[Node]) -> Node:
         operand = children[0]
         if isinstance(operand, Literal) and type(operand.value) in (int, float):
-            return Literal(-operand.value, operand.at)  # type: ignore[operator]
+            return Literal(negative(operand.value) or 0, operand.at)
         return Negative(_number(operand), operand.at)
 
     def plus(self, children: list[Node]) -> Node:
@@ -204,7 +219,10 @@ class _Nodes(Transformer[Token, Node]):
     def compared(self, children: list[Any]) -> Node:
         left, token, right = children
         if token in ("=", "<>"):
-            return Comparison(str(token), _value(left), _value(right), left.at)
+            kinds = {_kind(_value(left)), _kind(_value(right))} - {""}
+            if len(kinds) == 2:
+                raise _Wrong(left.at, "values of different types are compared")
+            return Comparison(str(token), left, right, left.at)
         return Comparison(str(token), _number(left), _number(right), left.at)
 
     def between(self, children: list[Node], negated: bool = False) -> Node:
@@ -267,12 +285,15 @@ def _check_depth(root: Node) -> None:
     raise _Wrong(layer[0].at, f"more than {DEPTH_MAX} operations within one another")
 
 
-_PARSER = Lark(
-    files(__package__).joinpath("grammar.lark").read_text("utf-8"),
-    parser="lalr",
-    lexer="basic",
-    start="selector",
-    maybe_placeholders=False,
-    transformer=_Nodes(),
-    lexer_callbacks={"IDENTIFIER": _keyword},
-)
+@cache
+def _parser() -> Lark:
+    """Made when the first selector comes: most programs never see one."""
+    return Lark(
+        files(__package__).joinpath("grammar.lark").read_text("utf-8"),
+        parser="lalr",
+        lexer="basic",
+        start="selector",
+        maybe_placeholders=False,
+        transformer=_Nodes(),
+        lexer_callbacks={"IDENTIFIER": _keyword},
+    )
