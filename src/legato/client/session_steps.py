@@ -1,4 +1,4 @@
-"""A session's life and what it makes, as steps for both worlds."""
+"""A session's life, as steps for both worlds."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from legato.client.browser_steps import BrowserSteps
 from legato.client.consumer_steps import ConsumerSteps
-from legato.client.destinations import Destination, Queue, checked_queue
-from legato.client.messages import BytesMessage, Message, TextMessage
 from legato.client.producer_steps import ProducerSteps
-from legato.client.receiver_end import ReceiverEnd
+from legato.client.session_making import Making
 from legato.client.session_state import AcknowledgeMode, Transaction
-from legato.client.session_work import SessionWork
 from legato.client.steps import Steps
+from legato.errors import IllegalStateError
 
 if TYPE_CHECKING:
     from legato.client.connection_steps import ConnectionSteps
@@ -22,7 +20,7 @@ _Consumer = TypeVar("_Consumer", bound=ConsumerSteps)
 _Browser = TypeVar("_Browser", bound=BrowserSteps)
 
 
-class SessionSteps(SessionWork, Generic[_Producer, _Consumer, _Browser]):
+class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _Consumer, _Browser]):
     """What one thread, or one task, at a time works with (Jakarta Messaging 6.2); anyone may call `close()`.
 
     A failover does not end a session: its producers, consumers and listeners go on. In a transacted session it dooms a
@@ -30,94 +28,23 @@ class SessionSteps(SessionWork, Generic[_Producer, _Consumer, _Browser]):
     raises `TransactionRolledBackError` once, and what it had received comes again, flagged (CONTRACT B18, E13).
     """
 
-    _producer_type: type[_Producer]
-    _consumer_type: type[_Consumer]
-    _browser_type: type[_Browser]
-
     def __init__(self, connection: ConnectionSteps[Any], name: str, acknowledge_mode: AcknowledgeMode) -> None:
         super().__init__(connection, name, acknowledge_mode)
         options = connection._options
         self._send_window = options.send_window
-        self._prefetch = options.prefetch
         self._redeliver_on_error = options.listener_error == "redeliver"
-        self._producers: list[ProducerSteps] = []
-        self._made = 0
+        self._user_id = connection._user_id
         connection._transport.add(self._channel)
-
-    # -- making things -----------------------------------------------------------------------------------
-
-    def create_queue(self, name: str) -> Queue:
-        """The queue of that name; the broker creates it when it is first used."""
-        self._check_open()
-        queue = Queue(name)
-        checked_queue(queue)
-        return queue
-
-    def create_text_message(self, text: str | None = None) -> TextMessage:
-        """A message whose body is `text`."""
-        return TextMessage(text)
-
-    def create_bytes_message(self, body: bytes = b"") -> BytesMessage:
-        """A message whose body is `body`."""
-        return BytesMessage(body)
-
-    def create_message(self) -> Message:
-        """A message without a body."""
-        return Message()
-
-    def _create_producer(self, destination: Destination | None = None) -> Steps[_Producer]:
-        """A producer for a queue, or for those that each `send()` names.
-
-        Raises:
-            InvalidDestinationError: the destination cannot be sent to.
-            IllegalStateError: the session is closed.
-        """
-        with self._used():
-            queue = None if destination is None else checked_queue(destination)
-            producer = self._producer_type(self, queue, self._next_name("p"))
-            if queue is not None:
-                yield from producer._open_route(queue)
-            self._producers.append(producer)
-            return producer
-
-    def _create_consumer(self, destination: Destination, *, prefetch: int | None = None) -> Steps[_Consumer]:
-        """A consumer of a queue.
-
-        Args:
-            prefetch: messages kept ready ahead of `receive()`, at least 1; default: the connection's option.
-
-        Raises:
-            InvalidDestinationError: the destination cannot be received from.
-            IllegalStateError: the session is closed.
-        """
-        with self._used():
-            queue = checked_queue(destination)
-            ahead = self._prefetch if prefetch is None else max(prefetch, 1)
-            end = ReceiverEnd(self._channel, self._next_name("c"), queue.name, ahead)
-            consumer = self._consumer_type(self, queue, end)
-            self._channel.transport.post(self._channel.add_receiver, end)
-            try:
-                yield from self._wait(lambda: end.ready or end.closed, "create a consumer")
-            except BaseException:
-                self._channel.transport.post(end.close)
-                raise
-            if end.error is not None:
-                raise end.error
-            self._consumers.append(consumer)
-            return consumer
-
-    def create_browser(self, destination: Destination) -> _Browser:
-        """A look at the messages of a queue, without consuming them (Jakarta Messaging 6.2.9)."""
-        with self._used():
-            return self._browser_type(self, checked_queue(destination), self._next_name("b"))
-
-    # -- the end -----------------------------------------------------------------------------------------
 
     def _close(self) -> Steps[None]:
         """Roll back or give back what is open, close producers and consumers, then the session. May be called again.
 
-        Waits for the listener that runs now.
+        Waits for the listener that runs now, and for completion listeners (Jakarta Messaging 6.2.14).
+
+        Raises:
+            IllegalStateError: one of the session's own listeners asks, which would wait for itself (8.8, 7.3.6).
         """
+        self._check_not_in_listener("close")
         if self._closed:
             return
         self._closed = True
@@ -141,20 +68,19 @@ class SessionSteps(SessionWork, Generic[_Producer, _Consumer, _Browser]):
             yield from self._wait_closed(lambda: transaction is None or transaction.outcome is not None)
         channel.transport.post(channel.close)
         yield from self._wait_closed(lambda: channel.closed)
+        yield from self._wait_for_completions()
         for producer in self._producers:
             producer._closed = True
+        for consumer in self._consumers:
+            consumer._release_subscription()
         self._consumers.clear()
         self._producers.clear()
         self._connection._forget_session(self)
 
-    def _forget_producer(self, producer: ProducerSteps) -> None:
-        if producer in self._producers:
-            self._producers.remove(producer)
-
-    def _forget_consumer(self, consumer: ConsumerSteps) -> None:
-        if consumer in self._consumers:
-            self._consumers.remove(consumer)
-        self._unacknowledged = [d for d in self._unacknowledged if d.consumer is not consumer._end]
+    def _check_not_in_listener(self, what: str) -> None:
+        if self._dispatcher is not None and self._dispatcher.is_current:
+            raise IllegalStateError(f"A message listener cannot {what} its own session or connection.")
+        self._check_not_completing(what)
 
     def _listeners_changed(self) -> None:
         if self._dispatcher is None:
@@ -162,7 +88,3 @@ class SessionSteps(SessionWork, Generic[_Producer, _Consumer, _Browser]):
                 self, f"legato session {self._name}", redeliver_on_error=self._redeliver_on_error
             )
         self._channel.gate.open()
-
-    def _next_name(self, kind: str) -> str:
-        self._made += 1
-        return f"{self._name}:{kind}{self._made}"
