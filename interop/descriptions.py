@@ -91,6 +91,13 @@ def _body(message: Message) -> str:
     if isinstance(message, StreamMessage):
         return f"stream [{', '.join(map(value, message.body))}]"
     if isinstance(message, ObjectMessage):
-        body = message.body
-        return f"object {value(bytes(body) if isinstance(body, JavaObject) else body)}"
+        return f"object {_object(message.body)}"
     return "none"
+
+
+def _object(item: Any) -> str:
+    if isinstance(item, dict):
+        return f"[{', '.join(f'{quoted(name)}={_object(item[name])}' for name in sorted(item))}]"
+    if isinstance(item, list):
+        return f"[{', '.join(map(_object, item))}]"
+    return f"serialized {item.hex()}" if isinstance(item, JavaObject) else value(item)

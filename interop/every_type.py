@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from legato.client import DeliveryMode, MapMessage, Message, Queue, Session, StreamMessage, Topic
+from legato.client import DeliveryMode, MapMessage, Message, ObjectMessage, Queue, Session, StreamMessage, Topic
 
 FLOAT_MIN = 2.0**-149
 DOUBLE_MIN = 2.0**-1074
@@ -23,6 +23,10 @@ def every_type(session: Session) -> list[tuple[Message, DeliveryMode]]:
         MapMessage(),
         _filled_stream(StreamMessage()),
         StreamMessage(),
+        ObjectMessage({"list": [True, 7, 2.5, None], "map": {"text": "\u20ac", "bytes": b"\x00\xff"}}),
+        ObjectMessage([1, "two"]),
+        ObjectMessage("only a text"),
+        ObjectMessage(),
     ]
     for index, message in enumerate(messages):
         _set_headers(message, index)

@@ -5,8 +5,10 @@ import java.io.IOException;
 import java.io.ObjectOutputStream;
 import java.io.PrintStream;
 import java.io.Serializable;
+import java.math.BigDecimal;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HexFormat;
 import java.util.List;
@@ -14,6 +16,7 @@ import java.util.Map;
 import java.util.TreeMap;
 
 import org.apache.qpid.jms.JmsConnectionFactory;
+import org.apache.qpid.proton.amqp.Binary;
 
 import jakarta.jms.BytesMessage;
 import jakarta.jms.Connection;
@@ -121,8 +124,8 @@ public final class RoundTrip {
         all.add(session.createMapMessage());
         all.add(filled(session.createStreamMessage()));
         all.add(session.createStreamMessage());
-        all.add(session.createObjectMessage(new ArrayList<>(List.of("a", 1, 2.5))));
-        all.add(session.createObjectMessage("only a string"));
+        all.add(session.createObjectMessage(new BigDecimal("1.50")));
+        all.add(session.createObjectMessage(new int[] {1, 2, 3}));
         all.add(session.createObjectMessage());
         return all;
     }
@@ -201,7 +204,8 @@ public final class RoundTrip {
         fields.add("reply-to " + destination(message));
         Map<String, String> properties = new TreeMap<>();
         for (String name : strings(message.getPropertyNames())) {
-            if (!name.equals("JMSXDeliveryCount")) {
+            // What begins so says how the client encodes the message, and does not travel.
+            if (!name.equals("JMSXDeliveryCount") && !name.startsWith("JMS_AMQP_")) {
                 properties.put(name, value(message.getObjectProperty(name)));
             }
         }
@@ -232,7 +236,7 @@ public final class RoundTrip {
             for (String name : strings(map.getMapNames())) {
                 values.put(name, value(map.getObject(name)));
             }
-            return "map " + values.entrySet().stream().map(each -> quoted(each.getKey()) + "=" + each.getValue()).toList();
+            return "map " + pairs(values);
         }
         if (message instanceof StreamMessage stream) {
             stream.reset();
@@ -251,14 +255,35 @@ public final class RoundTrip {
 
     /** What AMQP carries as a value is shown as one, anything else as Java serialises it. */
     private static String object(Object object) throws IOException {
-        if (object instanceof ArrayList<?> || object instanceof String || object == null) {
+        if (object instanceof Map<?, ?> map) {
+            Map<String, String> values = new TreeMap<>();
+            for (Map.Entry<?, ?> each : map.entrySet()) {
+                values.put((String) each.getKey(), object(each.getValue()));
+            }
+            return pairs(values);
+        }
+        if (object instanceof List<?> list) {
+            List<String> values = new ArrayList<>();
+            for (Object each : list) {
+                values.add(object(each));
+            }
+            return values.toString();
+        }
+        if (object instanceof Binary binary) {
+            return value(Arrays.copyOfRange(binary.getArray(), binary.getArrayOffset(), binary.getArrayOffset() + binary.getLength()));
+        }
+        if (object instanceof BigDecimal || object instanceof int[]) {
             ByteArrayOutputStream bytes = new ByteArrayOutputStream();
             try (ObjectOutputStream stream = new ObjectOutputStream(bytes)) {
                 stream.writeObject((Serializable) object);
             }
-            return value(bytes.toByteArray());
+            return "serialized " + HexFormat.of().formatHex(bytes.toByteArray());
         }
         return value(object);
+    }
+
+    private static String pairs(Map<String, String> values) {
+        return values.entrySet().stream().map(each -> quoted(each.getKey()) + "=" + each.getValue()).toList().toString();
     }
 
     private static String value(Object value) {
