@@ -16,7 +16,7 @@ messages that are stored in pieces.
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from legato.errors import StoreCorruptError
@@ -113,9 +113,9 @@ class Block:
         self._numbers: tuple[int, ...] = numbers[count:]
         self._bodies = value[start:]
 
-    def seqs(self) -> list[int]:
-        """The sequences of its messages, ascending."""
-        return [self.first + delta for delta in self._deltas]
+    def seqs(self, begin: int = 0, end: int | None = None) -> list[int]:
+        """The sequences of its messages, ascending; on request only from index `begin` to before `end`."""
+        return [self.first + delta for delta in self._deltas[begin:end]]
 
     def size(self, index: int) -> int:
         """The size of the message at `index`; in `copies`, how many copies there are."""
@@ -125,7 +125,7 @@ class Block:
         """The sizes of its messages; in `copies`, how many copies there are of each."""
         if self.topic:
             return list(self._numbers)
-        return [end - begin for begin, end in zip((0, *self._numbers), self._numbers, strict=False)]
+        return [end - begin for begin, end in pairwise((0, *self._numbers))]
 
     def total_size(self) -> int:
         """The size of all its messages."""
@@ -135,7 +135,11 @@ class Block:
         """The bytes of the message at `index`; a reference has none."""
         return self._bodies[self._begin(index) : self._numbers[index]]
 
-    def expires_us(self, index: int) -> int:
+    def bodies(self, begin: int, end: int) -> list[memoryview]:
+        """The bytes of the messages from index `begin` to before `end`."""
+        return [self._bodies[first:last] for first, last in pairwise((self._begin(begin), *self._numbers[begin:end]))]
+
+    def _expires_us(self, index: int) -> int:
         """When the message at `index` expires; 0 if it never does."""
         return self.expiries[index] if self.expiries else 0
 
@@ -146,7 +150,7 @@ class Block:
     def entries(self) -> list[Entry]:
         """Its messages, apart."""
         return [
-            Entry(seq, size, b"" if self.topic else self.body(index), self.expires_us(index), self.topic)
+            Entry(seq, size, b"" if self.topic else self.body(index), self._expires_us(index), self.topic)
             for index, (seq, size) in enumerate(zip(self.seqs(), self.sizes(), strict=True))
         ]
 

@@ -126,16 +126,18 @@ def gather(batch: Batch) -> Changes:
     bodies = iter(batch.bodies)
     number = -1
     queue = QueueChanges()
+    added, removed = queue.added, queue.removed
     for fact in batch.facts:
         if isinstance(fact, MessageStored):
             if fact.queue != number:
                 number = fact.queue
                 queue = changes.queue(number)
+                added, removed = queue.added, queue.removed
             body = next(bodies, None)
             seq = fact.seq
             if body is None or len(body) != fact.size:
                 raise StoreError(f"the batch has no body of {fact.size} bytes for message {seq} of queue {number}")
-            queue.added[seq] = body
+            added[seq] = body
             queue.stored += 1
             if seq > queue.last_seq:
                 if seq < LANE_SEQS:
@@ -150,12 +152,13 @@ def gather(batch: Batch) -> Changes:
             if fact.queue != number:
                 number = fact.queue
                 queue = changes.queue(number)
+                added, removed = queue.added, queue.removed
             queue.consumed += 1
             seq = fact.seq
-            if seq in queue.added:
-                del queue.added[seq]
+            if seq in added:
+                del added[seq]
             else:
-                queue.removed.add(seq)
+                removed.add(seq)
         elif isinstance(fact, MessagePublished):
             body = next(bodies, None) if fact.subscriptions else None
             if fact.subscriptions and (body is None or len(body) != fact.size):

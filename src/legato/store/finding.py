@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 from legato.core.records import StoredMessage
@@ -74,16 +75,17 @@ def read_messages(
     lane_end = (lane_of(after) + 1) << LANE_SHIFT
     for block in blocks_after(cursor, queue, after):
         begin = block.index_after(after)
-        seqs = block.seqs()
-        for index in range(begin, block.count):
-            seq = seqs[index]
-            if limit_bytes < 0 or len(found) >= limit or seq >= lane_end:
+        end = min(block.count, begin + limit - len(found))
+        seqs = block.seqs(begin, end)
+        views = [bodies.read(block.topic, seq) for seq in seqs] if block.topic else block.bodies(begin, end)
+        times = block.expiries[begin:end] or repeat(0)
+        for seq, view, expires_us in zip(seqs, views, times, strict=False):
+            if limit_bytes < 0 or seq >= lane_end:
                 return found
-            body = bytes(bodies.read(block.topic, seq) if block.topic else block.body(index))
-            found.append(StoredMessage(seq, body, 0, False, block.expires_us(index), block.stored_us))
-            limit_bytes -= len(body)
+            found.append(StoredMessage(seq, bytes(view), 0, False, expires_us, block.stored_us))
+            limit_bytes -= len(view)
         if limit_bytes < 0 or len(found) >= limit:
-            return found
+            break
     return found
 
 

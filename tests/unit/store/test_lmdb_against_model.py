@@ -151,6 +151,15 @@ class LmdbAgainstModel(RuleBasedStateMachine):
         gone = copies[draw(st.integers(0, 3)) :: draw(st.integers(1, 3))]
         self.commit([*published, *[MessageConsumed(queue, seq, 1, 1, 1) for queue, seq in gone]])
 
+    def bring_copies_back(self, draw: Draw) -> None:
+        """Some leave their subscription, and then come back to their places."""
+        copies = self.some_that_wait(draw)
+        self.commit([MessageMoved(queue, seq, "delayed") for queue, seq in copies])
+        if draw(st.booleans()):
+            self.drain()
+        topics = {record.queue: record.topic for record in self.model.queues()}
+        self.commit([MessagePublished(topics[queue], seq, size_of(seq), "", [queue]) for queue, seq in copies])
+
     def return_what_waits(self, draw: Draw) -> None:
         count, flagged = draw(st.integers(0, 9)), draw(st.booleans())
         cause = draw(st.sampled_from(["rollback", "modified", "carried"]))
@@ -317,6 +326,7 @@ STEPS = [
     *[LmdbAgainstModel.delete] * 2,
     LmdbAgainstModel.publish_and_consume,
     LmdbAgainstModel.consume_what_expired,
+    *[LmdbAgainstModel.bring_copies_back] * 2,
     LmdbAgainstModel.subscribe,
     LmdbAgainstModel.create_a_temporary,
     LmdbAgainstModel.create_and_delete,
