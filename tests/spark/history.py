@@ -147,6 +147,7 @@ def news_history() -> list[LogRecord]:
             QueueMarked(URGENT, 4, 7, 6),
             QueueMarked(DEAD, 1, 1, 0),
         ),
+        record(1, 90),
         record(1, 91, EpochEnded("asked")),
     ]
 
@@ -235,18 +236,21 @@ def instead(records: list[LogRecord], old: AnyFact, new: AnyFact) -> list[LogRec
     return records
 
 
-QUEUES_EACH = 10
-"""How far apart the queues of two moved histories are."""
+QUEUES_EACH = 1000
+"""How far apart the queues of two histories in one log are."""
 
 
-def moved(records: list[LogRecord], number: int) -> list[LogRecord]:
-    """The records as the `number`-th of several histories in one log: later, with queues and all else of their own."""
-    return [
-        LogRecord(
-            each.epoch + 2 * number, each.time_us + 1_000_000 * number, [_moved(fact, number) for fact in each.facts]
-        )
-        for each in records
-    ]
+def one_log(histories: list[list[LogRecord]]) -> list[LogRecord]:
+    """Several histories in one log, one after the other, with epochs, queues and all else of their own."""
+    log: list[LogRecord] = []
+    epoch = 0
+    for number, records in enumerate(histories):
+        log += [
+            LogRecord(each.epoch + epoch, each.time_us, [_moved(fact, number) for fact in each.facts])
+            for each in records
+        ]
+        epoch = max(each.epoch for each in log)
+    return log
 
 
 def moved_txn(txn: bytes, number: int) -> bytes:

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -42,10 +43,10 @@ from tests.spark.history import (
     WAITING,
     history,
     instead,
-    moved,
     moved_txn,
     ms_us,
     news_history,
+    one_log,
     order,
     published,
     record,
@@ -188,13 +189,10 @@ def assert_each_is_found(
     waiting_each: list[tuple[int, int]],
 ) -> None:
     """Audit as many histories in one log as there are faults, each spoiled by another."""
-    spoiled: list[LogRecord] = []
-    last_positions: list[int] = []
-    for number, (_, spoil) in enumerate(faults):
-        spoiled += moved(spoil(begin()), number)
-        last_positions.append(len(spoiled))
+    spoiled = [spoil(begin()) for _, spoil in faults]
+    last_positions = list(accumulate(map(len, spoiled)))
     waiting = [(queue + QUEUES_EACH * number, seq) for number in range(len(faults)) for queue, seq in waiting_each]
-    found = failing(facts_of(spoiled), waiting_frame(spark, waiting))
+    found = failing(facts_of(one_log(spoiled)), waiting_frame(spark, waiting))
     assert {name: check.count for name, check in found.items()} == Counter(name for name, _ in faults)
     txns = {
         moved_txn(txn, number).hex().upper(): number for number in range(len(faults)) for txn in (FIRST_TXN, NEWS_TXN)

@@ -1,12 +1,18 @@
 """Takeovers, latencies, throughput and the account of the queues, computed by hand for the small history."""
 
+from io import StringIO
+
+from rich.console import Console
+
 from legato.core.facts import EpochEnded, MessageConsumed
 from legato.spark.audit import audit_facts, bucket_for
+from legato.spark.job import print_audit
 from legato.spark.ledger import lifecycle
 from legato.spark.measures import latencies, throughput
 from legato.spark.report import report_page
+from legato.spark.result import TopicAudit
 from tests.spark.conftest import MakeFacts
-from tests.spark.history import INVOICES, ORDERS, history, ms_us, order, record
+from tests.spark.history import INVOICES, NEWS, ORDERS, history, ms_us, news_history, order, record
 
 
 def test_the_audit_accounts_for_every_queue_and_takeover(facts_of: MakeFacts) -> None:
@@ -32,6 +38,40 @@ def test_the_audit_accounts_for_every_queue_and_takeover(facts_of: MakeFacts) ->
     assert "Every message is accounted for." in page
     assert "A &lt;small&gt; history" in page
     assert "http" not in page, "nothing comes from outside"
+
+
+def test_copies_moves_and_deleted_queues_are_in_the_account(facts_of: MakeFacts) -> None:
+    result = audit_facts(facts_of(news_history()))
+    assert result.passes
+    accounts = {
+        queue.name: (queue.stored, queue.consumed, queue.dead_lettered, queue.moved, queue.deleted, queue.waiting)
+        for queue in result.queues
+    }
+    assert accounts == {
+        "subscription://c/readers": (6, 4, 0, 1, 0, 1),
+        "volatile://c//link": (4, 1, 0, 1, 2, 0),
+        "$schedule": (2, 0, 0, 2, 0, 0),
+        "replies": (3, 1, 0, 0, 2, 0),
+        "urgent": (7, 2, 1, 3, 0, 1),
+        "DLQ": (1, 0, 0, 0, 0, 1),
+    }
+    causes = {
+        queue.name: (queue.dead_letters, queue.moves) for queue in result.queues if queue.dead_letters or queue.moves
+    }
+    assert causes == {
+        "subscription://c/readers": ({}, {"delayed": 1}),
+        "volatile://c//link": ({}, {"expired": 1}),
+        "$schedule": ({}, {"due": 2}),
+        "urgent": ({"rejected": 1}, {"dropped": 1, "moved": 1, "purged": 1}),
+    }
+    assert result.topics == [TopicAudit(NEWS, "topic://news", published=8, copies=10, unheard=2)]
+    assert result.queue("subscription://c/readers").redelivered == 1, "a count that is carried is no new redelivery"
+    assert result.facts == sum(len(each.facts) for each in news_history())
+    page = report_page(result, None, {}, "news")
+    console = Console(file=StringIO(), width=160, record=True)
+    print_audit(result, console)
+    table = console.export_text()
+    assert all(text in page and text in table for text in ("expired", "delayed", "rejected", "purged", "topic://news"))
 
 
 def test_an_audit_that_fails_says_so_with_examples(facts_of: MakeFacts) -> None:

@@ -65,10 +65,12 @@ def _settle(store_dir: Path, ledger_dir: Path, spark: SparkSession) -> DataFrame
 
 
 def audit_table(result: AuditResult) -> Group:
-    """The result for a terminal: the account of each queue, what was not consumed, the takeovers, each failed check."""
+    """The result for a terminal: the account of each queue, what was not consumed, topics, takeovers, failed checks."""
     parts: list[Table | Text] = [_queues_table(result)]
     if any(queue.dead_letters or queue.moves for queue in result.queues):
         parts.append(_departures_table(result))
+    if result.topics:
+        parts.append(_topics_table(result))
     if result.takeovers:
         parts.append(_takeovers_table(result))
     failed = [check for check in result.checks if check.count]
@@ -139,6 +141,16 @@ def _departures_table(result: AuditResult) -> Table:
 
 def _by_cause(causes: Mapping[str, int]) -> str:
     return ", ".join(f"{messages:,} {cause}" for cause, messages in causes.items())
+
+
+def _topics_table(result: AuditResult) -> Table:
+    table = Table(title="topics", title_justify="left", box=SIMPLE_HEAD, padding=0)
+    table.add_column("topic", no_wrap=True)
+    for column in ("published", "copies", "without a subscription"):
+        table.add_column(column, justify="right")
+    for topic in result.topics:
+        table.add_row(topic.name, f"{topic.published:,}", f"{topic.copies:,}", f"{topic.unheard:,}")
+    return table
 
 
 def _takeovers_table(result: AuditResult) -> Table:

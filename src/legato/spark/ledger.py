@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from legato.core.facts import Kind
-from legato.spark.table import LANE_BITS
+from legato.core.lanes import LANE_SHIFT
 
 SCHEMA = """
     position bigint, ordinal int, epoch int, time_us bigint, kind string, queue int, seq bigint, size int,
@@ -24,7 +24,7 @@ SENT = "kind in ('MessageStored', 'MessagePublished') and origin_seq is null"
 """SQL: a message came from outside; given together with `txn`, `producer` or `number`, which copies do not have."""
 
 _LEFT = "kind in ('MessageConsumed', 'MessageDeadLettered', 'MessageMoved')"
-_FIRST_LANE = f"seq < {1 << LANE_BITS}L"
+_FIRST_LANE = f"seq < {1 << LANE_SHIFT}L"
 
 
 def aggregate(frame: DataFrame, by: str, **columns: str) -> DataFrame:
@@ -124,10 +124,10 @@ def marks(facts: DataFrame) -> DataFrame:
 
     Facts are counted by record first, and in a record with a mark by the half before and the half after it: then the
     running sums have a few rows for each commit, not one for each message. What a topic stores are bodies: those of
-    publications with copies. `in_order` says that the last place is that of the newest message.
+    publications with copies. `in_order` says that no message's place is beyond the last one's: not so in the schedule.
     """
     said = facts.where("kind = 'QueueMarked'").select("queue", "position", "ordinal", "seq", "stored", "consumed")
-    unordered = queues(facts).where(f"queue_kind <> {Kind.QUEUE:d}").selectExpr("queue", "false as in_order")
+    unordered = queues(facts).where(f"queue_kind = {Kind.SCHEDULE:d}").selectExpr("queue", "false as in_order")
     marked_at = said.select("queue", "position", F.col("ordinal").alias("mark_ordinal"))
     moves = (
         facts.selectExpr(

@@ -129,7 +129,7 @@ def topics(facts: DataFrame) -> DataFrame:
 def span(facts: DataFrame) -> DataFrame:
     """One row: how many facts the ledger holds, from when to when, up to which position."""
     return facts.selectExpr(
-        f"count_if(not ({COPY})) as facts",
+        f"count_if(kind is not null and not ({COPY})) as facts",
         "min(time_us) as first_us",
         "max(time_us) as last_us",
         "max(position) as last_position",

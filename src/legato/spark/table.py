@@ -58,18 +58,19 @@ of a `QueueMarked`, the numbers of messages sent and received by a transaction, 
 A `MessagePublished` has one row, whose `queue` is the topic, and for each copy a further one of kind `MessageStored`
 at the same position and ordinal, whose `queue` is the subscription and whose `topic` is that topic: in the account of
 messages a copy is a message of its subscription. Only copies have a `topic` among stored messages; what they do not
-have (message id, producer, transaction) is in the row of the publication.
+have (message id, producer, transaction) is in the row of the publication. A record without facts has one row, without a
+kind, so that its position is not missing.
 """
 
 COPY = "kind = 'MessageStored' and topic is not null"
 """SQL: the row is a further one of a `MessagePublished`, not that of a fact."""
 
-LANE_BITS = 56
-"""How many bits of a `seq` count within its lane; the lane is in those above."""
-
 SCHEMA = pa.schema(list(COLUMNS.items()))
 
 Column = list[Any]
+Place = tuple[int, int, int, int]
+"""Position, ordinal, epoch and time of a row."""
+
 _Rows = list[Any]
 
 
@@ -198,9 +199,12 @@ def facts_table(records: Iterable[tuple[int, LogRecord]]) -> pa.Table:
     Built column by column, one kind of fact after the other: rows of a table are grouped by kind.
     """
     rows: dict[type[f.Fact], _Rows] = defaultdict(list)
-    places: dict[type[f.Fact], list[tuple[int, int, int, int]]] = defaultdict(list)
+    places: dict[type[f.Fact], list[Place]] = defaultdict(list)
+    empty: list[Place] = []
     for position, record in records:
         epoch, time_us = record.epoch, record.time_us
+        if not record.facts:
+            empty.append((position, 0, epoch, time_us))
         for ordinal, fact in enumerate(record.facts):
             kind = type(fact)
             rows[kind].append(fact)
@@ -208,16 +212,17 @@ def facts_table(records: Iterable[tuple[int, LogRecord]]) -> pa.Table:
     pieces = [_piece(kind, facts, places[kind]) for kind, facts in rows.items()]
     if publications := rows.get(f.MessagePublished):
         pieces.append(_copies(publications, pieces[list(rows).index(f.MessagePublished)]))
+    if empty:
+        pieces.append(_table(None, _placed(empty), len(empty)))
     return pa.concat_tables(pieces).unify_dictionaries() if pieces else SCHEMA.empty_table()
 
 
-def _piece(kind: type[f.Fact], facts: _Rows, places: list[tuple[int, int, int, int]]) -> pa.Table:
-    length = len(facts)
-    columns: dict[str, Any] = dict(
-        zip(("position", "ordinal", "epoch", "time_us"), zip(*places, strict=True), strict=True)
-    )
-    columns |= _BUILDERS[kind](facts)
-    return _table(kind.__name__, columns, length)
+def _piece(kind: type[f.Fact], facts: _Rows, places: list[Place]) -> pa.Table:
+    return _table(kind.__name__, _placed(places) | _BUILDERS[kind](facts), len(facts))
+
+
+def _placed(places: list[Place]) -> dict[str, Any]:
+    return dict(zip(("position", "ordinal", "epoch", "time_us"), zip(*places, strict=True), strict=True))
 
 
 _COPIED = ("position", "ordinal", "epoch", "time_us", "seq", "size", "origin_queue", "origin_seq", "expires_us")
@@ -234,10 +239,10 @@ def _copies(publications: list[f.MessagePublished], rows: pa.Table) -> pa.Table:
     return _table(f.MessageStored.__name__, columns, len(publication))
 
 
-def _table(kind: str, columns: dict[str, Any], length: int) -> pa.Table:
+def _table(kind: str | None, columns: dict[str, Any], length: int) -> pa.Table:
     arrays = []
     for name, dtype in COLUMNS.items():
-        if name == "kind":
+        if name == "kind" and kind is not None:
             indices = pa.repeat(pa.scalar(0, pa.int8()), length)
             arrays.append(pa.DictionaryArray.from_arrays(indices, pa.array([kind])))
         elif name in columns:
@@ -251,4 +256,4 @@ def _table(kind: str, columns: dict[str, Any], length: int) -> pa.Table:
 def row_count(record: LogRecord) -> int:
     """How many rows the facts of a record become."""
     copies = sum(len(fact.subscriptions) for fact in record.facts if isinstance(fact, f.MessagePublished))
-    return len(record.facts) + copies
+    return max(len(record.facts), 1) + copies

@@ -204,6 +204,14 @@ def test_a_publication_has_a_row_of_its_own_and_one_for_each_copy(tmp_path: Path
     ]
 
 
+def test_a_record_without_facts_has_a_row(tmp_path: Path) -> None:
+    records = [(1, LogRecord(1, 5, [])), (2, LogRecord(1, 6, [EpochBegan("a")])), (3, LogRecord(1, 7, []))]
+    span = write_segment(tmp_path, records)
+    rows = pq.read_table(tmp_path / span.file_name, columns=["position", "ordinal", "kind", "time_us"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in rows) == [(1, 0, None, 5), (2, 0, "EpochBegan", 6), (3, 0, None, 7)]
+    write_segment(tmp_path, [(4, LogRecord(1, 8, []))])
+
+
 def test_a_publication_without_copies_alone_is_a_segment(tmp_path: Path) -> None:
     write_segment(tmp_path, [(1, LogRecord(1, 5, [MessagePublished(1, 1, 30, "ID:x", [])]))])
     assert seqs_in(tmp_path) == []

@@ -1,0 +1,37 @@
+"""What a real broker does, whatever it is asked, gives the audit nothing to complain of."""
+
+from pyspark.sql import SparkSession
+
+from legato.core.facts import LogRecord, MessageMoved, MessagePublished, QueueDeleted
+from legato.spark.audit import audit_facts
+from legato.spark.waiting import waiting_in
+from tests.spark.conftest import MakeFacts
+from tests.spark.history import QUEUES_EACH, one_log
+from tests.unit.core.test_random import History
+
+HISTORIES = 30
+
+
+def test_random_histories_of_a_real_broker_raise_no_alarm(spark: SparkSession, facts_of: MakeFacts) -> None:
+    """Topics, selectors, priorities, groups, delays, expiry, transactions, administration, full disks and crashes."""
+    histories: list[list[LogRecord]] = []
+    waiting: list[tuple[int, int]] = []
+    for seed in range(HISTORIES):
+        history = History(seed)
+        history.run(400)
+        if seed % 2:
+            history.heal()
+        store = history.s.store
+        histories.append([record for _, record in store.log(0, 1 << 40)])
+        waiting += [(row["queue"] + QUEUES_EACH * seed, row["seq"]) for row in waiting_in(store).to_pylist()]
+    facts = {fact.__class__ for records in histories for record in records for fact in record.facts}
+    assert {MessagePublished, MessageMoved, QueueDeleted} <= facts
+    frame = facts_of(one_log(histories))
+    exact = audit_facts(frame, spark.createDataFrame(waiting, "queue int, seq bigint"))
+    assert [(check.name, check.examples) for check in exact.checks if check.count] == []
+    assert exact.total("waiting") == len(waiting)
+    by_marks = audit_facts(frame)
+    assert [(check.name, check.examples) for check in by_marks.checks if check.count] == []
+    account = sum(exact.total(column) for column in ("consumed", "dead_lettered", "moved", "deleted", "waiting"))
+    assert account == exact.total("stored") > 1000
+    assert {"expired", "due", "delayed", "purged"} <= {cause for queue in exact.queues for cause in queue.moves}
