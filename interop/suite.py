@@ -19,7 +19,7 @@ RUNNER = "legato.interop.SuiteRunner"
 
 
 @dataclass(frozen=True)
-class Test:
+class Case:
     """One test that the runner listed."""
 
     identifier: str
@@ -36,7 +36,7 @@ class Test:
 class Progress:
     """What a JVM has reported so far; the next one gets what is left."""
 
-    left: dict[str, Test]
+    left: dict[str, Case]
     outcomes: list[Outcome] = field(default_factory=list)
     running: str = ""
     hung: str = ""
@@ -66,13 +66,13 @@ class Progress:
         self.running = ""
 
 
-def listed(lines: Iterable[str]) -> list[Test]:
+def listed(lines: Iterable[str]) -> list[Case]:
     """The tests that the runner's list names, those of a class together."""
-    found = [Test(*line.rstrip("\n").split("\t")[1:]) for line in lines if line.startswith("test\t")]
+    found = [Case(*line.rstrip("\n").split("\t")[1:]) for line in lines if line.startswith("test\t")]
     return sorted(found, key=lambda test: (test.class_name, test.method))
 
 
-def list_tests(build: Build, jar: Path, class_pattern: str, only: Sequence[str] = ()) -> list[Test]:
+def list_tests(build: Build, jar: Path, class_pattern: str, only: Sequence[str] = ()) -> list[Case]:
     """The tests in a jar.
 
     Args:
@@ -88,7 +88,7 @@ def list_tests(build: Build, jar: Path, class_pattern: str, only: Sequence[str] 
 
 def run_tests(
     command: Sequence[str],
-    tests: Sequence[Test],
+    tests: Sequence[Case],
     log: Path,
     *,
     silence_max_s: float,
