@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,6 +92,18 @@ class Server:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(WAIT_S)
+
+    def signal(self, number: int) -> None:
+        """Send a signal and go on."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait_for_log(self, text: str) -> None:
+        """Wait until the process has logged that."""
+        deadline = time.monotonic() + WAIT_S
+        while text not in self.log.read_text():
+            assert time.monotonic() < deadline, f"the server did not log {text!r}; its log:\n{self.log.read_text()}"
+            time.sleep(0.02)
 
     def wait(self) -> int:
         """Wait until it ends by itself; returns the exit code."""

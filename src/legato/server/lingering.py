@@ -35,6 +35,10 @@ class Lingering:
 
         self._waiting[name] = self._loop.call_later(min(seconds, LINGER_S_MAX), expire)
 
+    def waits(self, name: str) -> bool:
+        """Whether it waits for somebody to come back."""
+        return name in self._waiting
+
     def come_back(self, name: str) -> None:
         """Somebody uses it again."""
         waiting = self._waiting.pop(name, None)

@@ -82,7 +82,7 @@ class Management:
         )
         port = _replies_of(peer, asked.reply_to)
         if port is not None:
-            self._service.when_durable(lambda: self._reply(port, answer))
+            self._service.when_durable(peer, lambda: self._reply(port, answer))
         elif asked.reply_to:
             try:
                 self._broker.publish(self._nodes.find(asked.reply_to), answer, "", None)

@@ -94,7 +94,7 @@ class Service:
         self._idle = asyncio.Event()
         self._gathering = 1
         """The number of the batch that is being gathered."""
-        self._until_durable: list[tuple[int, Callable[[], None]]] = []
+        self._until_durable: list[tuple[int, Peer, Callable[[], None]]] = []
         self.upkeep = Upkeep(store, config.store, clock)
         self._ticker = self._loop.call_later(TICK_S, self._tick)
 
@@ -145,12 +145,13 @@ class Service:
         """Credit is due to somebody who asks."""
         self._executor.owe(link, port)
 
-    def when_durable(self, then: Callable[[], None]) -> None:
-        """Call `then` once everything that was asked so far is durable: at once if it is."""
+    def when_durable(self, peer: Peer, then: Callable[[], None]) -> None:
+        """Tell `peer` something once everything that was asked so far is durable: at once if it is."""
         if self.broker.idle:
             then()
+            self.touch(peer)
         else:
-            self._until_durable.append((self._gathering, then))
+            self._until_durable.append((self._gathering, peer, then))
 
     def reload(self) -> None:
         """Read the configuration again: settings of addresses and users hold from now on, all else after a restart.
@@ -224,10 +225,11 @@ class Service:
         self.broker.committed(self._clock.now_us())
         if self._until_durable:
             through = self._gathering if self.broker.idle else self._gathering - 1
-            due = [then for number, then in self._until_durable if number <= through]
+            due = [waiting for waiting in self._until_durable if waiting[0] <= through]
             self._until_durable = [waiting for waiting in self._until_durable if waiting[0] > through]
-            for then in due:
+            for _, peer, then in due:
                 then()
+                self.touch(peer)
 
     def _written(self, batch: Batch, position: int | None, error: StoreError | None) -> None:
         self._loop.call_soon_threadsafe(self._done, error)
@@ -246,7 +248,7 @@ class Service:
                 self._fatal(fatal)
                 return
             # What else the batch held is tried again with the next one.
-            self._until_durable = [(self._gathering, then) for _, then in self._until_durable]
+            self._until_durable = [(self._gathering, peer, then) for _, peer, then in self._until_durable]
         else:
             self._fatal(error)
             return

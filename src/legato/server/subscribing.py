@@ -62,7 +62,7 @@ class Subscribing:
         properties = self._consumers.attach(peer, link, subscription, outlet)
         answer.filters = filters.applied
         if wanted.durable:
-            self._service.when_durable(lambda: link.accept(source=answer, properties=properties))
+            self._service.when_durable(peer, lambda: link.accept(source=answer, properties=properties))
         else:
             link.accept(source=answer, properties=properties)
 

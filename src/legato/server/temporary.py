@@ -112,7 +112,7 @@ class Temporaries:
             return
         if link is temporary.maker:
             temporary.maker = None
-        if self._over(name, temporary):
+        if self._over(name, temporary) and not self._lingering.waits(name):
             seconds = temporary.linger_s if ending is Ending.LOST else 0
             self._lingering.leave(name, seconds, lambda: self._end(name, temporary))
 

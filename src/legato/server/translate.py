@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -182,13 +181,9 @@ class Translator:
         """Answer a detach; that a durable subscription ended is durable before its client is told."""
         answer = link.close if closed else link.detach
         if self.links.gone(peer, link, Ending.CLOSED if closed else Ending.DETACHED):
-            self._service.when_durable(lambda: self._answer_detach(peer, answer))
+            self._service.when_durable(peer, answer)
         else:
             answer()
-
-    def _answer_detach(self, peer: Peer, answer: Callable[[], None]) -> None:
-        answer()
-        self._service.touch(peer)
 
     def _closed(self, peer: Peer, event: Closed) -> None:
         self._let_go(peer, Ending.CONNECTION_CLOSED if event.clean else Ending.LOST)
