@@ -34,8 +34,10 @@ _ARITHMETIC = {"+": "plus", "-": "minus", "*": "times", "/": "divided"}
 _COMPARISONS = {"=": "equal", "<>": "unequal", "<": "less", "<=": "at_most"}
 _MIRRORED = {">": "<", ">=": "<="}
 _FUNCTIONS = ("plus", "minus", "times", "divided", "negative", "equal", "unequal", "less", "at_most")
-_EXACT_MAX = 1 << 53
-"""Whole numbers up to here are the same as doubles."""
+_TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_SYMBOLS = {"=": "==", "<>": "!="}
+_EXACT_BELOW = 1 << 53
+"""Whole numbers below are the same as doubles."""
 
 
 def compile_condition(condition: Condition) -> Callable[[Lookup], bool]:
@@ -53,6 +55,8 @@ class _Writer:
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {name: getattr(values, name) for name in _FUNCTIONS}
+        self._values = 0
+        """How many have a name of their own, as they are used twice."""
 
     def true(self, node: Condition) -> str:
         match node:
@@ -69,7 +73,7 @@ class _Writer:
             case Comparison():
                 return self._plain_comparison(node) or f"{self._comparison(node)} is True"
             case Between():
-                return self.true(_as_comparisons(node))
+                return self._between(node, True)
             case IsNull(identifier=identifier, negated=negated):
                 return f"{self._value(identifier)} is {'not ' if negated else ''}None"
             case OneOf() | Like():
@@ -90,7 +94,7 @@ class _Writer:
             case Comparison():
                 return f"{self._comparison(node)} is False"
             case Between():
-                return self.false(_as_comparisons(node))
+                return self._between(node, False)
             case IsNull(identifier=identifier, negated=negated):
                 return f"{self._value(identifier)} is {'' if negated else 'not '}None"
             case OneOf() | Like():
@@ -122,17 +126,33 @@ class _Writer:
         return f"{_COMPARISONS[operator]}({left}, {right})"
 
     def _plain_comparison(self, node: Comparison) -> str:
-        """The most usual comparisons of an identifier and a literal without a call; empty for others."""
-        if not isinstance(node.left, Identifier) or not isinstance(node.right, Literal):
+        """The most usual comparisons, of an identifier and a literal, without a call; empty for others."""
+        left, right, operator = node.left, node.right, node.operator
+        if isinstance(left, Literal):
+            left, right, operator = right, left, _TURNED[operator]
+        if not isinstance(left, Identifier) or not isinstance(right, Literal):
             return ""
-        literal = node.right.value
-        value = self._value(node.left)
-        if type(literal) is str and node.operator == "=":
-            return f"{value} == {literal!r}"
-        if type(literal) is not int or abs(literal) > _EXACT_MAX or node.operator == "<>":
-            return ""
-        operator = "==" if node.operator == "=" else node.operator
-        return f"((v := {value}).__class__ is int or v.__class__ is float) and v {operator} {literal}"
+        value, literal, symbol = self._value(left), right.value, _SYMBOLS.get(operator, operator)
+        if isinstance(literal, str):
+            return f"{value} == {literal!r}" if operator == "=" else f"{_is_string(value)} and v != {literal!r}"
+        if isinstance(literal, bool):
+            return f"{value} is {literal if operator == '=' else not literal}"
+        return f"{_is_number(value)} and v {symbol} {literal!r}" if _exact(right) else ""
+
+    def _between(self, node: Between, truth: bool) -> str:
+        """BETWEEN is short for two comparisons (Jakarta Messaging 3.8.1.2); the value is looked up once."""
+        low, high = node.low, node.high
+        if truth and not node.negated and (lowest := _exact(low)) and (highest := _exact(high)):
+            return f"{_is_number(self._value(node.value))} and {lowest} <= v <= {highest}"
+        self._values += 1
+        name = f"v{self._values}"
+        value = f"({name} := {self._value(node.value)})"
+        if node.negated:
+            parts = f"less({value}, {self._value(low)})", f"less({self._value(high)}, {name})"
+        else:
+            parts = f"at_most({self._value(low)}, {value})", f"at_most({name}, {self._value(high)})"
+        word = " and " if truth is not node.negated else " or "
+        return self._joined(word, [f"{part} is {truth}" for part in parts])
 
     def _text_test(self, node: OneOf | Like) -> str:
         if isinstance(node, Like):
@@ -142,12 +162,19 @@ class _Writer:
         return f"{test}({self._value(node.identifier)})"
 
 
-def _as_comparisons(node: Between) -> Condition:
-    """BETWEEN is short for two comparisons (Jakarta Messaging 3.8.1.2)."""
-    value, low, high, at = node.value, node.low, node.high, node.at
-    if node.negated:
-        return Either((Comparison("<", value, low, at), Comparison(">", value, high, at)), at)
-    return Both((Comparison(">=", value, low, at), Comparison("<=", value, high, at)), at)
+def _exact(node: Value) -> str:
+    """A literal that Python compares with other numbers as Java does, which makes doubles of whole ones; or empty."""
+    if isinstance(node, Literal) and type(node.value) in (int, float) and abs(node.value) < _EXACT_BELOW:  # type: ignore[arg-type]
+        return repr(node.value)
+    return ""
+
+
+def _is_number(value: str) -> str:
+    return f"((v := {value}).__class__ is int or v.__class__ is float)"
+
+
+def _is_string(value: str) -> str:
+    return f"(v := {value}).__class__ is str"
 
 
 def _one_of(node: OneOf) -> Callable[[Any], bool | None]:
