@@ -1,0 +1,232 @@
+"""The management address on the wire: requests are messages, answers too, and what they change is durable."""
+
+import json
+from typing import Any
+
+import pytest
+
+from legato.amqp.events import Transfer
+from legato.amqp.header import Header
+from legato.amqp.link import Receiver, Sender
+from legato.amqp.message import Properties, ValueBody, decode_message, encode_message
+from legato.amqp.outcomes import ACCEPTED
+from legato.amqp.terminus import Terminus
+from tests.integration.server.conftest import Connect
+from tests.integration.server.test_topics import publish
+from tests.integration.server.wire import attach, detached, durable, got, leave, message, nothing_more, topic
+from tests.support.amqp_peer import AmqpPeer, Refused, text
+from tests.support.server import Server, server
+
+MANAGEMENT = "$management"
+
+
+class Manager:
+    """Sends requests and waits for the answers, over a link of the management address itself."""
+
+    def __init__(self, peer: AmqpPeer) -> None:
+        self._peer = peer
+        self._sender: Sender = peer.sender(MANAGEMENT)
+        self._receiver: Receiver = peer.session.receiver(
+            "answers", source=Terminus(address=MANAGEMENT), target=Terminus(address="me")
+        )
+        self._receiver.add_credit(100)
+        self._requests = 0
+
+    def ask(self, operation: str, name: str = "", type: str = "queue", **arguments: Any) -> tuple[int, Any]:
+        """The status code and the result of a request."""
+        self._requests += 1
+        number = f"request {self._requests}"
+        said = {"operation": operation, "type": type, "name": name} | arguments
+        request = encode_message(
+            header=Header(),
+            properties=Properties(message_id=number, reply_to="me"),
+            application_properties=said,
+        )
+        assert self._peer.send(self._sender, request) == ACCEPTED
+        answer = decode_message(self._peer.expect(Transfer, lambda event: event.link is self._receiver).data)
+        assert answer.properties.correlation_id == number
+        assert isinstance(answer.body, ValueBody)
+        result = json.loads(answer.body.value)
+        status = answer.application_properties["statusCode"]
+        return status, result if status == 200 else answer.application_properties["statusDescription"]
+
+    def depth(self, name: str) -> int:
+        depth: int = self.ask("READ", name)[1]["depth"]
+        return depth
+
+
+@pytest.fixture
+def manager(peer: AmqpPeer) -> Manager:
+    return Manager(peer)
+
+
+def fill(peer: AmqpPeer, name: str, count: int) -> None:
+    sender = peer.sender(name)
+    for number in range(count):
+        peer.send(sender, message(b"%d" % number, number=number))
+
+
+def test_queues_and_topics_are_created_and_deleted(peer: AmqpPeer, manager: Manager) -> None:
+    for kind in ("queue", "topic"):
+        assert manager.ask("CREATE", "made", kind) == (200, {"name": "made", "type": kind})
+        assert manager.ask("READ", "made", kind)[0] == 200
+        assert manager.ask("DELETE", "made", kind)[0] == 200
+        assert manager.ask("READ", "made", kind)[0] == 404
+
+
+def test_deleting_a_queue_cuts_off_who_uses_it(connect: Connect, peer: AmqpPeer, manager: Manager) -> None:
+    other = connect()
+    fill(other, "doomed", 3)
+    receiver, sender = other.receiver("doomed", 1), other.sender("doomed")
+    assert manager.ask("DELETE", "doomed") == (200, {"name": "doomed", "messages": 3})
+    for link in (receiver, sender):
+        assert detached(other, link).condition == "amqp:resource-deleted"
+    fill(other, "doomed", 1)
+    assert manager.depth("doomed") == 1
+
+
+def test_deleting_a_topic_takes_its_subscriptions_along(connect: Connect, peer: AmqpPeer, manager: Manager) -> None:
+    other = connect("client")
+    leave(other, attach(other, durable("doomed topic"), name="sub"))
+    subscriber = attach(other, topic("doomed topic"), 1)
+    assert manager.ask("READ", "doomed topic", "topic")[1]["subscriptions"] == 2
+    assert manager.ask("DELETE", "doomed topic", "topic")[0] == 200
+    assert detached(other, subscriber).condition == "amqp:resource-deleted"
+    with pytest.raises(Refused, match="not-found"):
+        attach(other, Terminus(kind="none"), name="sub")
+
+
+def test_a_purge_drops_what_waits_and_is_in_nobodys_hands(connect: Connect, peer: AmqpPeer, manager: Manager) -> None:
+    fill(peer, "purged", 5)
+    other = connect()
+    receiver = other.receiver("purged", 2)
+    other.transfer()
+    other.transfer()
+    assert manager.ask("PURGE", "purged") == (200, {"name": "purged", "purged": 3})
+    assert manager.depth("purged") == 2
+    other.drop()
+    assert got(peer, peer.receiver("purged", 5), 2) == [b"0", b"1"]
+    assert receiver.closed
+
+
+def test_messages_are_moved_by_selector_and_number(peer: AmqpPeer, manager: Manager) -> None:
+    fill(peer, "from", 10)
+    answer = manager.ask("MOVE", "from", to="to", selector="number >= 4", limit=3)
+    assert answer == (200, {"name": "from", "moved": 3})
+    assert (manager.depth("from"), manager.depth("to")) == (7, 3)
+    assert got(peer, peer.receiver("to", 5), 3) == [b"4", b"5", b"6"]
+    assert manager.ask("MOVE", "from", to="from")[0] == 400
+    assert manager.ask("MOVE", "from", to="to", selector="number >=")[0] == 400
+    assert manager.ask("MOVE", "from")[0] == 400
+
+
+def test_a_paused_queue_takes_messages_and_gives_none(broker: Server, connect: Connect, manager: Manager) -> None:
+    other = connect()
+    assert manager.ask("CREATE", "paused")[0] == 200
+    assert manager.ask("PAUSE", "paused") == (200, {"name": "paused", "paused": True})
+    fill(other, "paused", 1)
+    broker.kill()
+    broker.start()
+    again = connect()
+    receiver = again.receiver("paused", 5)
+    assert nothing_more(again, receiver)
+    later = Manager(again)
+    assert later.ask("READ", "paused")[1]["paused"] is True
+    assert later.ask("RESUME", "paused")[0] == 200
+    receiver.add_credit(1)
+    assert got(again, receiver, 1) == [b"0"]
+
+
+def test_a_queue_is_described_with_its_settings(connect: Connect, peer: AmqpPeer, manager: Manager) -> None:
+    fill(peer, "described", 3)
+    other = connect()
+    other.receiver("described", 1)
+    other.transfer()
+    _, told = manager.ask("READ", "described")
+    assert told["name"] == told["address"] == "described"
+    assert (told["depth"], told["in_flight"], told["consumers"], told["stored"]) == (3, 1, 1, 3)
+    assert told["bytes"] > 0
+    assert told["head_age_s"] >= 0
+    assert told["settings"]["maximum_deliveries"] == 10
+    assert {"stored_per_s", "delivered_per_s", "acknowledged_per_s", "paused", "temporary"} <= set(told)
+
+
+def test_a_subscription_is_told_of_under_its_name_in_the_store(connect: Connect, manager: Manager) -> None:
+    other = connect("client")
+    leave(other, attach(other, durable("told"), name="sub"))
+    publish(other, "told", b"1")
+    name = "subscription://client/sub"
+    assert manager.ask("READ", "told", "topic")[1]["subscription_names"] == [name]
+    _, told = manager.ask("READ", name, "subscription")
+    assert (told["address"], told["depth"], told["type"]) == ("told", 1, "subscription")
+    assert manager.ask("DELETE", name, "subscription")[0] == 200
+    assert manager.ask("READ", name, "subscription")[0] == 404
+
+
+def test_what_there_is_comes_page_by_page(peer: AmqpPeer, manager: Manager) -> None:
+    for number in range(5):
+        manager.ask("CREATE", f"page.{number}")
+    seen = []
+    for offset in (0, 2, 4):
+        _, page = manager.ask("QUERY", match="page.*", offset=offset, count=2)
+        seen += [row["name"] for row in page["results"]]
+        assert page["more"] is (offset < 4)
+    assert seen == [f"page.{number}" for number in range(5)]
+
+
+def test_the_broker_is_described(manager: Manager) -> None:
+    status, told = manager.ask("READ", type="broker")
+    assert status == 200
+    assert told["epoch"] >= 1
+    assert told["role"] == "primary"
+
+
+@pytest.mark.parametrize(
+    ("operation", "name", "type", "status", "words"),
+    [
+        ("EXPLODE", "x", "queue", 400, "operation is 'EXPLODE'"),
+        ("READ", "", "queue", 400, "needs name"),
+        ("READ", "x", "exchange", 400, "type is 'exchange'"),
+        ("READ", "no such queue", "queue", 404, "no such queue"),
+        ("PURGE", "made", "topic", 400, "hold no messages"),
+        ("CREATE", "$schedule", "queue", 403, "no name for a queue"),
+        ("CREATE", "x", "subscription", 400, "made by subscribing"),
+    ],
+)
+def test_a_request_that_cannot_be_done_says_why(
+    manager: Manager, operation: str, name: str, type: str, status: int, words: str
+) -> None:
+    manager.ask("CREATE", "made", "topic")
+    code, description = manager.ask(operation, name, type)
+    assert code == status
+    assert words in description
+
+
+def test_answers_may_go_to_a_temporary_queue_and_requests_over_the_relay(peer: AmqpPeer) -> None:
+    replies = attach(peer, Terminus(dynamic=True, kind="source"), 5)
+    request = encode_message(
+        header=Header(),
+        properties=Properties(to=MANAGEMENT, reply_to=replies.remote_source.address, correlation_id="c1"),
+        application_properties={"operation": "create"},
+        body=ValueBody({"type": "queue", "name": "over the relay"}),
+    )
+    assert peer.send(peer.sender(None), request) == ACCEPTED
+    answer = decode_message(peer.transfer().data)
+    assert answer.properties.correlation_id == "c1"
+    assert answer.application_properties["statusCode"] == 200
+
+
+def test_what_is_no_request_is_survived(peer: AmqpPeer) -> None:
+    sender = peer.sender(MANAGEMENT)
+    assert peer.send(sender, b"\xff") == ACCEPTED
+    assert peer.send(sender, text(b"no operation, nowhere to answer to")) == ACCEPTED
+
+
+def test_it_needs_a_user_where_all_else_does(tmp_path: Any) -> None:
+    environment = {"LEGATO_AUTH_ANONYMOUS": "false"}
+    with server(tmp_path / "store", "--user", "ann:secret", environment=environment) as running:
+        with pytest.raises(Refused):
+            AmqpPeer(running.port)
+        peer = AmqpPeer(running.port, user="ann", password="secret")
+        assert Manager(peer).ask("CREATE", "hers")[0] == 200
+        peer.drop()
