@@ -43,15 +43,12 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def broker(
-    log: Path, *, users: Sequence[str] = (), anonymous: bool = True, trace_frames: bool = False
-) -> Iterator[Broker]:
+def broker(log: Path, *, users: Sequence[str] = (), trace_frames: bool = False) -> Iterator[Broker]:
     """Serve from a new store until the block ends.
 
     Args:
         log: file that gets what the broker writes to standard error.
-        users: `name:password` of those that SASL PLAIN lets in.
-        anonymous: whether SASL ANONYMOUS is let in too.
+        users: `name:password` of those that SASL PLAIN lets in, besides everybody who gives no name.
         trace_frames: whether the broker's log gets every AMQP frame.
 
     Raises:
@@ -66,7 +63,6 @@ def broker(
             **os.environ,
             "PYTHONPATH": str(ROOT / "src"),
             "PYTHONUNBUFFERED": "1",
-            "LEGATO_AUTH_ANONYMOUS": "true" if anonymous else "false",
             **({"PN_TRACE_FRM": "1"} if trace_frames else {}),
         }
         process = subprocess.Popen(

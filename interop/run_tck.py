@@ -58,9 +58,7 @@ def main() -> int:
     started = time.monotonic()
     name = f"tck-prefetch-{options.prefetch}"
     with (
-        broker(
-            TARGET / f"{name}-broker.log", users=["j2ee:j2ee"], anonymous=False, trace_frames=options.trace_frames
-        ) as served,
+        broker(TARGET / f"{name}-broker.log", users=["j2ee:j2ee"], trace_frames=options.trace_frames) as served,
         tempfile.TemporaryDirectory(prefix="legato-tck-") as directory,
     ):
         Path(directory, "jndi.properties").write_text(jndi_properties(served.port, options.prefetch))
