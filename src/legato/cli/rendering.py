@@ -53,7 +53,11 @@ def body_text(body: object) -> str:
 
 
 def _plain(value: object) -> Any:
-    if value is None or isinstance(value, bool | int | float | str | list | dict):
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
         return value
     return repr(value) if isinstance(value, bytes) else str(value)
 
