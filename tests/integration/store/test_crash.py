@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from legato.core.facts import TransactionCommitted
+from legato.core.records import ExpiryPlace
 from legato.store.lmdb import LmdbStore
 from tests.integration.store import committer
 
@@ -26,11 +27,22 @@ def check(store: LmdbStore, returned: int) -> None:
     """The store holds all of every batch up to `returned`, or up to one more, which was not heard of any more."""
     last = committer.last_batch(store)
     assert last in (returned, returned + 1)
-    for queue in (1, 2):
+    for queue in (*committer.QUEUES, committer.KEEPS_HALF, committer.KEEPS_LAST):
         found = store.messages(queue, 0, 1 << 30, 1 << 30)
-        assert [message.seq for message in found] == committer.expected(last)
+        assert [message.seq for message in found] == committer.expected(queue, last)
         assert all(int.from_bytes(m.body, "big") == (m.seq - 1) // committer.BATCH + 1 for m in found)
-    assert [record.stored for record in store.queues()] == [last * committer.BATCH] * 2
+    assert [record.stored for record in store.queues()] == [last * committer.BATCH] * len(committer.CREATED)
+    kept = len(committer.expected(committer.KEEPS_HALF, last))
+    topic = store.queue("topic://t")
+    if last:
+        assert topic is not None
+        assert (topic.stored - topic.consumed, topic.bytes) == (kept, kept * committer.SIZE)
+    places = store.expired(ExpiryPlace(), 1 << 60, 1 << 30)
+    assert [(place.seq, place.queue) for place in places] == sorted(
+        (seq, queue)
+        for queue in (committer.KEEPS_HALF, committer.KEEPS_LAST)
+        for seq in committer.expected(queue, last)
+    )
     records = store.log(0, 1 << 30)
     assert [position for position, _ in records] == list(range(1, store.meta().log_position + 1))
     txns = [fact.txn for _, record in records for fact in record.facts if isinstance(fact, TransactionCommitted)]

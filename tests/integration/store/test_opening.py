@@ -8,8 +8,11 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from legato.core.facts import QueueCreated
+from legato.core.facts import Kind, MessagePublished, QueueCreated
+from legato.core.records import ExpiryPlace
 from legato.errors import FencedError, StoreCorruptError, StoreError, StoreFormatError
+from legato.store.blocks import pack_references
+from legato.store.keys import expiry_key, number_key, pair_key, place_key
 from legato.store.lmdb import LmdbStore
 from tests.conformance.store import batch_of, consumed, stored, waiting
 
@@ -24,9 +27,21 @@ def closed_store(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def closed_topic(tmp_path: Path) -> Path:
+    """The directory of a store with a hundred messages that two subscriptions share, all of which expire."""
+    store = LmdbStore(tmp_path, sync=False)
+    epoch = store.begin_epoch("b", 0).epoch
+    subscriptions = [QueueCreated(number, f"s{number}", Kind.SUBSCRIPTION, 1) for number in (2, 3)]
+    facts = [MessagePublished(1, seq, 20, "", [2, 3], expires_us=9) for seq in range(1, 101)]
+    store.commit(batch_of(epoch, QueueCreated(1, "t", Kind.TOPIC), *subscriptions, *facts))
+    store.close()
+    return tmp_path
+
+
 def put(directory: Path, database: bytes, key: bytes, value: bytes) -> None:
     """Change a store behind its back."""
-    environment = lmdb.open(str(directory), max_dbs=16)
+    environment = lmdb.open(str(directory), max_dbs=20)
     handle = environment.open_db(database)
     with environment.begin(write=True) as txn:
         txn.put(key, value, db=handle)
@@ -93,6 +108,55 @@ def test_a_message_that_is_not_what_was_written_is_said_to_be_corrupt(closed_sto
         waiting(store)
     with pytest.raises(StoreCorruptError, match="block 50 of queue 1"):
         store.commit(batch_of(1, consumed(50)))
+    store.close()
+
+
+@pytest.mark.parametrize("tag", [2, 3, 255])
+def test_a_block_of_another_kind_is_not_taken_for_one_that_is_known(closed_topic: Path, tag: int) -> None:
+    for queue in (1, 2):
+        put(closed_topic, b"messages", place_key(queue, 1), bytes([tag]) + bytes(40))
+    store = LmdbStore(closed_topic)
+    with pytest.raises(StoreCorruptError, match="block 1 of queue 2"):
+        waiting(store, 2)
+    with pytest.raises(StoreCorruptError, match="block 1 of queue 2"):
+        store.expired(ExpiryPlace(), 9, 1)
+    store.close()
+
+
+def test_a_copy_without_its_body_is_said_to_be_corrupt(closed_topic: Path) -> None:
+    put(closed_topic, b"messages", place_key(2, 1_000), pack_references(1_000, [1_000], [20], 1, 0))
+    store = LmdbStore(closed_topic)
+    with pytest.raises(StoreCorruptError, match="topic 1 has no body 1000 any more"):
+        waiting(store, 2)
+    assert waiting(store, 3) == list(range(1, 101))
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("database", "key"),
+    [
+        (b"subscriptions", pair_key(1, 9)),
+        (b"temporaries", number_key(9)),
+        (b"deliveries", place_key(2, 5)),
+        (b"expiries", expiry_key(1, 2, 77)),
+    ],
+)
+def test_an_index_that_leads_nowhere_is_said_to_be_corrupt(closed_topic: Path, database: bytes, key: bytes) -> None:
+    put(closed_topic, database, key, b"?")
+    store = LmdbStore(closed_topic)
+    with pytest.raises(StoreCorruptError):
+        store.subscriptions(1), store.temporaries(9), waiting(store, 2), store.expired(ExpiryPlace(), 9, 9)
+    store.close()
+
+
+def test_a_failed_commit_leaves_shared_bodies_as_they_were(closed_topic: Path) -> None:
+    put(closed_topic, b"messages", place_key(3, 1), b"?")
+    store = LmdbStore(closed_topic)
+    gone = [consumed(seq, queue=queue) for queue in (2, 3) for seq in range(1, 101)]
+    with pytest.raises(StoreCorruptError):
+        store.commit(batch_of(1, *gone))
+    assert waiting(store, 2) == list(range(1, 101))
+    assert store.entries()["expiries"] == 2
     store.close()
 
 

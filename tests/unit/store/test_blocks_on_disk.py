@@ -8,11 +8,10 @@ import pytest
 
 from legato.core.facts import Kind, MessagePublished, MessageStored, QueueCreated, QueueDeleted
 from legato.core.records import ExpiryPlace
-from legato.store.blocks import Block
-from legato.store.keys import read_place
 from legato.store.lmdb import PRUNE_BLOCKS, LmdbStore
 from legato.store.placing import BLOCK_BODY_BYTES, BLOCK_MESSAGES, BLOCK_REFERENCES
 from tests.conformance.store import NOW_US, batch_of, consumed, stored, waiting
+from tests.unit.store.consistency import blocks
 
 TOPIC = 2
 SUBSCRIPTIONS = range(10, 20)
@@ -27,12 +26,6 @@ def store(tmp_path: Path) -> Iterator[LmdbStore]:
     store.commit(batch_of(1, QueueCreated(1, "q"), QueueCreated(TOPIC, "t", Kind.TOPIC), *subscriptions))
     yield store
     store.close()
-
-
-def blocks(store: LmdbStore, database: str = "messages") -> list[Block]:
-    """All blocks of a database, in order; their bodies are not to be looked at."""
-    with store._env.begin(buffers=True) as txn:
-        return [Block(*read_place(key), value) for key, value in txn.cursor(db=getattr(store._databases, database))]
 
 
 def published(seq: int, size: int = 20) -> MessagePublished:

@@ -25,6 +25,7 @@ from legato.ids import make_txn_id
 from legato.store.base import Batch, Store
 from legato.store.lmdb import LmdbStore
 from legato.store.memory import MemoryStore
+from tests.unit.store.consistency import check_consistent
 from tests.unit.store.steps import (
     HOUR_US,
     LANES,
@@ -250,6 +251,7 @@ class LmdbAgainstModel(RuleBasedStateMachine):
     @invariant()
     def both_hold_the_same(self) -> None:
         store, model = self.store, self.model
+        check_consistent(store)
         assert store.meta() == model.meta()
         assert self.records(store) == self.records(model)
         for record in model.queues():
