@@ -27,7 +27,7 @@ class Broker:
 
     @property
     def url(self) -> str:
-        return f"amqp://127.0.0.1:{self.port}"
+        return f"amqp://localhost:{self.port}"
 
     @property
     def alive(self) -> bool:
@@ -43,21 +43,22 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def broker(log: Path, *, users: Sequence[str] = (), trace_frames: bool = False) -> Iterator[Broker]:
+def broker(log: Path, *, users: Sequence[str] = (), port: int = 0, trace_frames: bool = False) -> Iterator[Broker]:
     """Serve from a new store until the block ends.
 
     Args:
         log: file that gets what the broker writes to standard error.
         users: `name:password` of those that SASL PLAIN lets in, besides everybody who gives no name.
+        port: where to listen; a free one if 0.
         trace_frames: whether the broker's log gets every AMQP frame.
 
     Raises:
         RuntimeError: the broker ended before it served.
     """
-    port = free_port()
+    port = port or free_port()
     with tempfile.TemporaryDirectory(prefix="legato-interop-") as directory, log.open("w") as errors:
         command = [sys.executable, "-m", "legato.cli", "serve"]
-        command += ["--store", f"{directory}/store", "--listen", f"127.0.0.1:{port}", "--no-ledger"]
+        command += ["--store", f"{directory}/store", "--listen", f"localhost:{port}", "--no-ledger"]
         command += [argument for user in users for argument in ("--user", user)]
         environment = {
             **os.environ,

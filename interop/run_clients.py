@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,13 +13,30 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from interop.broker import ROOT, Broker, broker
-from interop.outcomes import FAILED, PASSED, Outcome, Report
+from interop.outcomes import FAILED, PASSED, SKIPPED, Outcome, Report
 from interop.proton_scenarios import SCENARIOS
 
 JAVASCRIPT = Path(__file__).parent / "javascript"
 LOGS = JAVASCRIPT / "node_modules"
 SCENARIO_TIMEOUT_S = 40.0
 RHEA_TIMEOUT_S = 600.0
+EXAMPLES_TIMEOUT_S = 300.0
+EXAMPLES_PORT = 5672
+EXAMPLES = (
+    "test_helloworld",
+    "test_helloworld_blocking",
+    "test_helloworld_direct",
+    "test_simple_send_recv",
+    "test_client_server",
+    "test_sync_client_server",
+    "test_client_server_tx",
+    "test_sync_client_server_tx",
+    "test_tx_send_tx_recv",
+    "test_selected_recv",
+    "test_db_send_recv",
+)
+"""Those that need a broker, and one that needs none; of the rest, some need none, some the package tornado."""
+EXAMPLE = re.compile(r"(test_\w+) \(.*\) \.\.\. (ok|FAIL|ERROR|skipped)")
 
 
 def rhea_outcomes(lines: Sequence[str]) -> Iterator[Outcome]:
@@ -54,6 +72,33 @@ def run_proton(served: Broker, name: str) -> Outcome:
     return Outcome(f"proton.{name}", FAILED if reason else PASSED, milliseconds, reason)
 
 
+def example_outcomes(lines: Sequence[str]) -> Iterator[Outcome]:
+    """What `unittest -v` says of the examples' own tests."""
+    for line in lines:
+        if found := EXAMPLE.match(line):
+            outcome = {"ok": PASSED, "skipped": SKIPPED}.get(found[2], FAILED)
+            yield Outcome(f"proton-examples.{found[1]}", outcome, 0, line if outcome == FAILED else "")
+
+
+def run_examples(directory: Path, log: Path) -> list[Outcome]:
+    """The test of python-qpid-proton's examples, in a checkout; they all connect to localhost:5672."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    command = [sys.executable, "-m", "unittest", "-v", *(f"test_examples.ExamplesTest.{name}" for name in EXAMPLES)]
+    with broker(log, port=EXAMPLES_PORT):
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=EXAMPLES_TIMEOUT_S,
+            env={**os.environ, "PATH": path},
+        )
+    outcomes = list(example_outcomes(done.stderr.splitlines()))
+    missing = set(EXAMPLES) - {each.test.partition(".")[2] for each in outcomes}
+    return [*outcomes, *(Outcome(f"proton-examples.{name}", FAILED, 0, done.stderr[-400:]) for name in sorted(missing))]
+
+
 def rhea_version() -> str:
     """The version that the lock file pins."""
     lock = json.loads((JAVASCRIPT / "package-lock.json").read_text())
@@ -66,6 +111,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", default=(), metavar="PART", help="parts of names of scenarios")
     parser.add_argument("--trace-frames", action="store_true", help="the broker's log gets every AMQP frame")
+    parser.add_argument(
+        "--proton-examples",
+        type=Path,
+        metavar="DIRECTORY",
+        help="python/examples of a checkout of qpid-proton: run their own test too",
+    )
     options = parser.parse_args()
     if not (JAVASCRIPT / "node_modules" / "rhea").exists():
         subprocess.run(["npm", "ci", "--silent"], cwd=JAVASCRIPT, check=True)
@@ -73,11 +124,12 @@ def main() -> int:
     started = time.monotonic()
     outcomes: list[Outcome] = []
     with broker(LOGS / "clients-broker.log", trace_frames=options.trace_frames) as served:
-        for outcome in run_rhea(served, options.only):
-            outcomes.append(outcome)
+        outcomes += run_rhea(served, options.only)
         for name in SCENARIOS:
             if not options.only or any(part in name for part in options.only):
                 outcomes.append(run_proton(served, name))
+    if options.proton_examples:
+        outcomes += run_examples(options.proton_examples, LOGS / "examples-broker.log")
     for outcome in outcomes:
         print(f"{outcome.outcome} {outcome.test} ({outcome.milliseconds} ms)")
     report = Report("clients", outcomes, time.monotonic() - started, {"rhea": rhea_version()})
