@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from legato.client.browser_steps import BrowserSteps
-from legato.client.messages import Message
+from legato.client.message import Message
 from legato.client.steps import drive
 
 
@@ -13,13 +13,17 @@ class QueueBrowser(BrowserSteps):
     __doc__ = BrowserSteps.__doc__
 
     def __iter__(self) -> Iterator[Message]:
-        """The messages, oldest first.
+        """The messages, in the order in which they would be received.
 
         Raises:
             JMSError: the connection was lost meanwhile, or the queue cannot be browsed.
         """
-        while (message := drive(self._next())) is not None:
-            yield message
+        end = drive(self._look())
+        try:
+            while (message := drive(self._next(end))) is not None:
+                yield message
+        finally:
+            self._end(end)
 
     def close(self) -> None:
         """End the browsing. May be called again."""

@@ -6,9 +6,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from legato.amqp.events import Attached, Detached, Disposition, Flow, Transfer
-from legato.amqp.terminus import Terminus
 from legato.client.conditions import error_of
-from legato.errors import JMSError
+from legato.client.source import Source
+from legato.errors import InvalidSelectorError, JMSError
 
 if TYPE_CHECKING:
     from legato.amqp.link import Receiver
@@ -20,13 +20,14 @@ _SETTLED = 1
 class BrowserEnd:
     """The I/O thread's half: asks for the messages in lumps until the broker has no more."""
 
-    def __init__(self, channel: Channel, name: str, address: str, prefetch: int) -> None:
+    def __init__(self, channel: Channel, name: str, source: Source, prefetch: int) -> None:
         self.channel = channel
         self.name = name
-        self.address = address
+        self.source = source
         self.prefetch = prefetch
         self.inbox: deque[bytes] = deque()
         self.link: Receiver | None = None
+        self.attached = False
         self.finished = False
         """The broker has sent all."""
         self.error: JMSError | None = None
@@ -39,7 +40,7 @@ class BrowserEnd:
             return
         self.link = session.receiver(
             self.name,
-            source=Terminus(address=self.address, capabilities=["queue"], distribution_mode="copy"),
+            source=self.source.terminus(),
             snd_settle_mode=_SETTLED,
         )
         self.link.context = self
@@ -52,13 +53,26 @@ class BrowserEnd:
 
     def on_attached(self, event: Attached) -> None:
         """The broker answered; a refusal is followed by `Detached`."""
-        if event.link.remote_source.kind != "none":
+        remote = event.link.remote_source
+        if remote.kind == "none":
+            return
+        try:
+            self.source.check_answer(remote)
+        except JMSError as error:
+            self._fail(error)
+        else:
+            self.attached = True
             self.more()
 
     def more(self) -> None:
         """Ask for the next lump."""
-        if self.link is not None and not self.finished:
+        if self.link is not None and self.attached and not self.finished:
             self.link.drain(self.prefetch)
+
+    def ask(self) -> None:
+        """Ask for the next lump, if the last one has come and was taken."""
+        if not self.inbox and self.link is not None and self.link.credit == 0:
+            self.more()
 
     def on_transfer(self, event: Transfer) -> None:
         """A copy of a message came."""
@@ -80,7 +94,9 @@ class BrowserEnd:
         link, self.link = self.link, None
         if link is not None and not link.closed:
             link.close()
-            self._fail(error_of(event.condition, event.description, f"The queue {self.address} cannot be browsed"))
+            kind = InvalidSelectorError if self.source.selector and event.condition == "amqp:invalid-field" else None
+            what = f"The queue {self.source.destination} cannot be browsed"
+            self._fail(error_of(event.condition, event.description, what, kind))
 
     def close(self) -> None:
         """Detach."""

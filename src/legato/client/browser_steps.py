@@ -6,49 +6,80 @@ from typing import TYPE_CHECKING, Any
 
 from legato.client.browser_end import BrowserEnd
 from legato.client.destinations import Destination
-from legato.client.messages import Message
+from legato.client.message import Message
 from legato.client.received import read_message
+from legato.client.source import Source
 from legato.client.steps import Steps
+from legato.errors import IllegalStateError
 
 if TYPE_CHECKING:
-    from legato.client.session_steps import SessionSteps
+    from legato.client.session_making import Making
+
+LUMP = 100
+"""Messages asked for at once by a session without prefetch."""
 
 
 class BrowserSteps:
-    """Iterates over copies of a queue's messages as they were when it was made (Jakarta Messaging 6.2.9)."""
+    """Iterates over copies of a queue's messages; each iteration looks anew (Jakarta Messaging 6.2.9)."""
 
-    def __init__(self, session: SessionSteps[Any, Any, Any], destination: Destination, name: str) -> None:
-        self.destination = destination
+    def __init__(self, session: Making[Any, Any, Any], source: Source, name: str) -> None:
+        self.destination: Destination = source.destination
         self._session = session
-        self._end = BrowserEnd(session._channel, name, destination.name, session._prefetch)
+        self._source = source
+        self._name = name
+        self._looks = 0
+        self._ends: set[BrowserEnd] = set()
         self._closed = False
-        session._channel.transport.post(session._channel.add_browser, self._end)
 
-    def _next(self) -> Steps[Message | None]:
+    @property
+    def message_selector(self) -> str | None:
+        """What the messages have to match; None for all."""
+        return self._source.selector
+
+    def _look(self) -> Steps[BrowserEnd]:
+        """Begin to look; an error is known before the first message is asked for."""
+        session = self._session
+        with session._used():
+            if self._closed:
+                raise IllegalStateError("The browser is closed.")
+            self._looks += 1
+            end = BrowserEnd(session._channel, f"{self._name}.{self._looks}", self._source, session._prefetch or LUMP)
+            self._ends.add(end)
+            channel = session._channel
+            channel.transport.post(channel.add_browser, end)
+            try:
+                yield from session._wait(lambda: end.attached or end.finished, "browse")
+                if end.error is not None:
+                    raise end.error
+            except BaseException:
+                self._end(end)
+                raise
+            return end
+
+    def _next(self, end: BrowserEnd) -> Steps[Message | None]:
         """The next message, or None after the last one."""
-        end = self._end
+        session = self._session
         if self._closed:
             return None
-        with self._session._used():
+        with session._used():
             if not end.inbox:
                 if not end.finished:
-                    self._session._channel.transport.post(self._ask)
-                yield from self._session._wait(lambda: end.inbox or end.finished, "browse")
+                    session._channel.transport.post(end.ask)
+                yield from session._wait(lambda: end.inbox or end.finished, "browse")
             if not end.inbox:
                 if end.error is not None:
                     raise end.error
                 return None
             return read_message(end.inbox.popleft(), self.destination, _nothing)
 
-    def _ask(self) -> None:
-        end = self._end
-        if not end.inbox and end.link is not None and end.link.credit == 0:
-            end.more()
+    def _end(self, end: BrowserEnd) -> None:
+        self._ends.discard(end)
+        self._session._channel.transport.post(end.close)
 
     def _close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._session._channel.transport.post(self._end.close)
+        self._closed = True
+        for end in list(self._ends):
+            self._end(end)
 
 
 def _nothing(message: Message) -> None:

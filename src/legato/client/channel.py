@@ -10,6 +10,8 @@ from legato.client.gate import Gate
 from legato.client.receiver_end import ReceiverEnd
 from legato.client.sender_end import SenderEnd
 from legato.client.session_state import AckBatch, AcknowledgeMode, Delivery, Send, Transaction
+from legato.client.temporaries import TemporaryEnd
+from legato.client.unsubscribe_end import UnsubscribeEnd
 from legato.errors import JMSError
 
 if TYPE_CHECKING:
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from legato.client.browser_end import BrowserEnd
     from legato.client.transport import Transport
 
-End = SenderEnd | ReceiverEnd | CoordinatorEnd
+Other = TemporaryEnd | UnsubscribeEnd
+End = SenderEnd | ReceiverEnd | CoordinatorEnd | Other
 
 
 class Channel:
@@ -32,6 +35,7 @@ class Channel:
         self.senders: list[SenderEnd] = []
         self.receivers: list[ReceiverEnd] = []
         self.browsers: list[BrowserEnd] = []
+        self.others: list[Other] = []
         self.coordinator = None if first is None else CoordinatorEnd(self, f"{name}:coordinator", first)
         self.closing = False
         self.closed = False
@@ -70,7 +74,7 @@ class Channel:
 
     def _ends(self) -> list[End]:
         ends: list[End] = [] if self.coordinator is None else [self.coordinator]
-        return [*ends, *self.senders, *self.receivers]
+        return [*ends, *self.others, *self.senders, *self.receivers]
 
     def attach(self, end: End) -> None:
         """Attach a link, if there is a wire; if not, that happens with the next one."""
@@ -87,6 +91,16 @@ class Channel:
         """A consumer was created."""
         self.receivers.append(receiver)
         self.attach(receiver)
+
+    def add(self, end: Other) -> None:
+        """Something else was created."""
+        self.others.append(end)
+        self.attach(end)
+
+    def forget(self, end: Other) -> None:
+        """Its link is closed."""
+        if end in self.others:
+            self.others.remove(end)
 
     def forget_sender(self, sender: SenderEnd) -> None:
         """A producer's link is closed."""
@@ -118,6 +132,8 @@ class Channel:
         with_application = [delivery for receiver in list(self.receivers) for delivery in receiver.connection_lost()]
         for browser in self.browsers:
             browser.connection_lost()
+        for other in list(self.others):
+            other.connection_lost()
         resent = sum(sender.connection_lost() for sender in list(self.senders))
         aborted = 0
         if self.coordinator is not None:
@@ -227,10 +243,10 @@ class Channel:
         for receiver in list(self.receivers):
             receiver.drain(one_drained)
 
-    def give_back(self, failed: list[Delivery]) -> None:
-        """Return messages in order: those that the application has had, and those it has not."""
+    def give_back(self, failed: list[Delivery], why: str = "") -> None:
+        """Return messages in order: those that the application has had, and why, and those it has not."""
         for receiver in self.receivers:
-            receiver.give_back([delivery for delivery in failed if delivery.consumer is receiver])
+            receiver.give_back([delivery for delivery in failed if delivery.consumer is receiver], why)
 
     # -- what the application asks for -------------------------------------------------------------------
 
@@ -246,7 +262,7 @@ class Channel:
         self.flush_receivers()
 
         def give_back() -> None:
-            self.give_back(batch.deliveries)
+            self.give_back(batch.deliveries, batch.why)
             batch.open = 0
             self.grant()
             self.touch()

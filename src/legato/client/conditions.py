@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from legato.errors import (
+    IllegalStateError,
     InvalidClientIDError,
     InvalidDestinationError,
     InvalidSelectorError,
@@ -20,6 +21,7 @@ _CLASSES: dict[str, type[JMSError]] = {
     "amqp:resource-limit-exceeded": ResourceAllocationError,
     "amqp:not-found": InvalidDestinationError,
     "amqp:resource-deleted": InvalidDestinationError,
+    "amqp:resource-locked": IllegalStateError,
     "amqp:transaction:rollback": TransactionRolledBackError,
     "amqp:transaction:timeout": TransactionRolledBackError,
 }
@@ -28,17 +30,21 @@ _SENTENCES = {
     "amqp:resource-limit-exceeded": "The broker has no room for this now; let consumers catch up, or try later.",
     "amqp:not-found": "The broker knows no such destination; check its name.",
     "amqp:resource-deleted": "The destination was deleted.",
+    "amqp:resource-locked": "Somebody else uses it.",
 }
 
 
-def error_of(condition: str, description: str, what: str) -> JMSError:
+def error_of(condition: str, description: str, what: str, kind: type[JMSError] | None = None) -> JMSError:
     """The error for a condition that the broker gave.
 
     Args:
         what: a sentence's beginning that says what failed, such as `The send to orders was refused`.
+        kind: the class of the error, if the caller knows more than the condition says.
     """
-    if condition == "amqp:invalid-field" and "client" in description.lower():
-        kind: type[JMSError] = InvalidClientIDError
+    if kind is not None:
+        pass
+    elif condition == "amqp:invalid-field" and "client" in description.lower():
+        kind = InvalidClientIDError
     elif condition == "amqp:invalid-field" and "selector" in description.lower():
         kind = InvalidSelectorError
     else:

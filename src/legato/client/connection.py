@@ -16,6 +16,7 @@ class Connection(ConnectionSteps[Session]):
     _session_type = Session
     _world_type = Threads
 
+    set_client_id = blocking(ConnectionSteps._set_client_id)
     stop = blocking(ConnectionSteps._stop)
     close = blocking(ConnectionSteps._close)
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import ssl
 import threading
 from collections.abc import Callable
+from platform import platform
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from legato.amqp.connection import Settings
+from legato.client.channel import Channel
+from legato.client.destinations import Destination, TemporaryQueue, TemporaryTopic
 from legato.client.failover import FailoverEvent
+from legato.client.metadata import ConnectionMetaData, connection_metadata, provider_version
 from legato.client.notifier import calling
 from legato.client.session_state import AcknowledgeMode
 from legato.client.session_steps import SessionSteps
 from legato.client.steps import NOTHING, Await, Steps, Wait
+from legato.client.subscriptions import Subscriptions
+from legato.client.temporaries import TemporaryEnd, TemporaryNode
 from legato.client.transport import Transport
 from legato.client.uri import Options, Uri, parse_options, parse_uri, tls_context
 from legato.client.wire import Login
 from legato.client.world import World
-from legato.errors import IllegalStateError, JMSError
+from legato.errors import IllegalStateError, InvalidClientIDError, JMSError
 from legato.ids import new_unique_name
 
 log = logging.getLogger("legato.client")
@@ -28,7 +35,11 @@ log = logging.getLogger("legato.client")
 ExceptionListener = Callable[[JMSError], object]
 FailoverListener = Callable[[FailoverEvent], object]
 
+DESIRED_CAPABILITIES = ["sole-connection-for-container", "DELAYED_DELIVERY", "ANONYMOUS-RELAY", "SHARED-SUBS"]
+"""What Qpid JMS desires too (AMQP.md A1.3)."""
+
 _Session = TypeVar("_Session", bound=SessionSteps[Any, Any, Any])
+_Temporary = TypeVar("_Temporary", TemporaryQueue, TemporaryTopic)
 _Connection = TypeVar("_Connection", bound="ConnectionSteps[Any]")
 
 
@@ -84,11 +95,12 @@ class ConnectionSteps(Generic[_Session]):
             producer or consumer, or when a non-persistent send was refused; not at a failover.
         failover_listener: called with a `FailoverEvent` after each failover.
         failovers: the failovers so far, oldest first.
-        client_id: the name by which the broker knows this client.
     """
 
     _session_type: type[_Session]
     _world_type: Callable[[], World]
+    _temporary_queue_type: type[TemporaryQueue] = TemporaryQueue
+    _temporary_topic_type: type[TemporaryTopic] = TemporaryTopic
 
     def __init__(self, uri: Uri, tls: ssl.SSLContext | None) -> None:
         self.exception_listener: ExceptionListener | None = None
@@ -97,23 +109,33 @@ class ConnectionSteps(Generic[_Session]):
         self._world = self._world_type()
         self._options: Options = uri.options
         self._name = new_unique_name("")
-        self.client_id = uri.options.client_id or f"legato-{self._name}"
+        self._client_id = uri.options.client_id
+        self._user_id = uri.user if uri.options.send_user_id else None
+        self._used = False
+        """Whether anything was done with it that fixes the client id."""
+        self._subscriptions = Subscriptions()
+        self._temporaries: dict[str, TemporaryNode] = {}
+        self._base: Channel | None = None
+        """Has the links of temporary destinations, which outlive the sessions that made them."""
+        self._temporaries_made = itertools.count(1)
         self._sessions: list[_Session] = []
         self._sessions_made = 0
         self._lock = threading.Lock()
         self._closed = False
-        settings = Settings(
-            container_id=self.client_id,
-            hostname=uri.options.vhost or uri.hosts[0].name,
-            idle_timeout_ms=uri.options.idle_timeout_ms,
-            properties={"product": "Legato"},
-            desired_capabilities=["sole-connection-for-container"] if uri.options.client_id else [],
-        )
         login = Login(uri.user, uri.password, tls, uri.options.connect_timeout_s)
-        notifier = self._world.notifier(f"legato listeners {self.client_id}")
-        self._transport = transport = Transport(uri, settings, login, notifier)
+        notifier = self._world.notifier(f"legato listeners {self._name}")
+        self._transport = transport = Transport(uri, self._settings(self._client_id, uri), login, notifier)
         transport.on_exception = self._on_exception
         transport.on_failover = self._on_failover
+
+    def _settings(self, client_id: str | None, uri: Uri) -> Settings:
+        return Settings(
+            container_id=client_id or f"legato-{self._name}",
+            hostname=uri.options.vhost or uri.hosts[0].name,
+            idle_timeout_ms=uri.options.idle_timeout_ms,
+            properties={"product": "Legato", "version": provider_version(), "platform": platform()},
+            desired_capabilities=DESIRED_CAPABILITIES,
+        )
 
     def _connect(self) -> Steps[None]:
         transport = self._transport
@@ -126,19 +148,72 @@ class ConnectionSteps(Generic[_Session]):
         if transport.error is not None:
             raise transport.error
 
+    # -- who it is ---------------------------------------------------------------------------------------
+
+    @property
+    def client_id(self) -> str | None:
+        """The client's own name, under which its durable subscriptions are kept; None if it has none."""
+        return self._client_id
+
+    def _set_client_id(self, client_id: str) -> Steps[None]:
+        """Give the client a name, before anything else is done with the connection (Jakarta Messaging 6.1.2).
+
+        Raises:
+            InvalidClientIDError: the name is in use by another connection, or empty.
+            IllegalStateError: the connection has one, or was used already.
+        """
+        self._check_open()
+        if self._client_id is not None:
+            raise IllegalStateError(f"The client id is {self._client_id!r} already.")
+        if self._used:
+            raise IllegalStateError("The client id can be set only before the connection is used in any other way.")
+        if not client_id or not isinstance(client_id, str):
+            raise InvalidClientIDError(f"A client id is a text that is not empty, not {client_id!r}.")
+        transport = self._transport
+        outcome: list[JMSError | None] = []
+        settings = msgspec.structs.replace(transport.settings, container_id=client_id)
+        transport.post(transport.reopen, settings, outcome)
+        transport.hurry()
+        yield Wait(transport.gate, lambda: outcome or transport.error)
+        error = outcome[0] if outcome else transport.error
+        if error is not None:
+            raise error
+        self._client_id = client_id
+
+    @property
+    def metadata(self) -> ConnectionMetaData:
+        """Versions of the specification and of Legato (Jakarta Messaging 6.1.5)."""
+        self._check_open()
+        return connection_metadata()
+
+    # -- starting and stopping ---------------------------------------------------------------------------
+
     def start(self) -> None:
         """Let messages come (Jakarta Messaging 6.1.4); sending needs no start."""
         self._check_open()
+        self._used = True
         self._transport.set_started(True)
         self._wake_sessions()
 
     def _stop(self) -> Steps[None]:
-        """Hold messages back; waits for listeners that run now. `receive()` waits until `start()`."""
+        """Hold messages back; waits for listeners that run now. `receive()` waits until `start()`.
+
+        Raises:
+            IllegalStateError: one of the connection's own message listeners asks, which would wait for itself.
+        """
         self._check_open()
+        self._used = True
+        self._check_not_in_listener("stop")
         self._transport.set_started(False)
         for session in list(self._sessions):
             if session._dispatcher is not None:
                 yield from session._dispatcher.wait_idle()
+
+    def _check_not_in_listener(self, what: str) -> None:
+        for session in list(self._sessions):
+            session._check_not_in_listener(what)
+
+    # -- what it makes -----------------------------------------------------------------------------------
 
     def create_session(
         self, transacted: bool = False, acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO
@@ -153,6 +228,7 @@ class ConnectionSteps(Generic[_Session]):
             IllegalStateError: the connection is closed.
         """
         self._check_open()
+        self._used = True
         try:
             mode = AcknowledgeMode.SESSION_TRANSACTED if transacted else AcknowledgeMode(acknowledge_mode)
         except ValueError:
@@ -163,11 +239,56 @@ class ConnectionSteps(Generic[_Session]):
             self._sessions.append(session)
         return session
 
+    def _new_temporary(self, kind: type[_Temporary]) -> Steps[_Temporary]:
+        with self._lock:
+            if self._base is None:
+                self._base = Channel(self._transport, f"{self._name}:t", AcknowledgeMode.AUTO, None)
+                self._transport.add_base(self._base)
+            base = self._base
+            number = next(self._temporaries_made)
+        destination = kind("")
+        creator = f"{destination.capability.replace('temporary', 'temp')}-creator:{self._name}:{number}"
+        end = TemporaryEnd(base, creator, destination)
+        base.transport.post(base.add, end)
+        try:
+            yield from self._wait_for(base, lambda: end.ready or end.closed)
+            if end.error is not None:
+                raise end.error
+        except BaseException:
+            base.transport.post(end.close)
+            raise
+        destination._node = self._temporaries[destination.name] = TemporaryNode(self, end)
+        return destination
+
+    def _owns(self, destination: Destination) -> bool:
+        return destination.name in self._temporaries
+
+    def _consumes(self, destination: Destination) -> bool:
+        return any(
+            consumer.destination == destination and not consumer._closed
+            for session in list(self._sessions)
+            for consumer in list(session._consumers)
+        )
+
+    def _wait_for(self, channel: Channel, ready: Callable[[], object]) -> Steps[None]:
+        transport = self._transport
+        transport.hurry()
+        yield Wait(channel.gate, lambda: ready() or channel.error or transport.error)
+        error = channel.error or transport.error
+        if not ready() and error is not None:
+            raise error
+
+    # -- the end -----------------------------------------------------------------------------------------
+
     def _close(self) -> Steps[None]:
         """Close all sessions, then the connection. May be called again.
 
         What the broker has not confirmed is waited for while there is a connection, and given up if there is none.
+
+        Raises:
+            IllegalStateError: one of the connection's own message or completion listeners asks.
         """
+        self._check_not_in_listener("close")
         with self._lock:
             if self._closed:
                 return
@@ -191,6 +312,8 @@ class ConnectionSteps(Generic[_Session]):
         with self._lock:
             if session in self._sessions:
                 self._sessions.remove(session)
+
+    # -- its listeners -----------------------------------------------------------------------------------
 
     def _on_exception(self, error: JMSError) -> Steps[None]:
         listener = self.exception_listener

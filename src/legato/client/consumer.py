@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from legato.client.consumer_steps import ConsumerSteps, MessageListener
-from legato.client.messages import Message
+from legato.client.message import Message
 from legato.client.steps import blocking, drive
 
 __all__ = ["MessageConsumer", "MessageListener"]

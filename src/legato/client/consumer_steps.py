@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from legato.amqp.outcomes import Rejected
 from legato.client.destinations import Destination
-from legato.client.messages import Message
+from legato.client.message import Message
 from legato.client.received import read_message
 from legato.client.receiver_end import ReceiverEnd
 from legato.client.session_state import AcknowledgeMode, Delivery, DeliveryState
@@ -16,30 +16,45 @@ from legato.client.steps import Steps
 from legato.errors import IllegalStateError, ProtocolError
 
 if TYPE_CHECKING:
-    from legato.client.session_steps import SessionSteps
+    from legato.client.session_making import Making
 
 MessageListener = Callable[[Message], object]
 """Called with each message; in asyncio it may be a coroutine function."""
+
+_INDIVIDUAL = AcknowledgeMode.INDIVIDUAL
 
 LAZY_MAX = 200
 """DUPS_OK: acknowledgements that may wait for the next lump (CONTRACT C5)."""
 
 
 class ConsumerSteps:
-    """Receives messages from a queue; iteration receives for ever, until it is closed (Jakarta Messaging 6.2.6).
+    """Receives messages; iteration receives for ever, until it is closed (Jakarta Messaging 6.2.6, 8).
 
     It survives a failover: what the application has is not presented again, what it has not seen comes again.
     """
 
-    def __init__(self, session: SessionSteps[Any, Any, Any], destination: Destination, end: ReceiverEnd) -> None:
-        self.destination = destination
+    def __init__(self, session: Making[Any, Any, Any], end: ReceiverEnd, subscription: str | None) -> None:
+        self.destination: Destination = end.source.destination
         self._session = session
         self._end = end
+        self._subscription = subscription
+        """Its name, if it has one that is this connection's to count."""
+        self._pulls = end.prefetch == 0
         self._inbox = end.incoming.inbox
         self._transport = session._channel.transport
         self._mode = session.acknowledge_mode
         self._listener: MessageListener | None = None
         self._closed = False
+
+    @property
+    def message_selector(self) -> str | None:
+        """What messages have to match; None for all."""
+        return self._end.source.selector
+
+    @property
+    def no_local(self) -> bool:
+        """Whether what its own connection sends to the topic is left out."""
+        return self._end.source.no_local
 
     # -- one by one --------------------------------------------------------------------------------------
 
@@ -81,8 +96,15 @@ class ConsumerSteps:
                 now = time.monotonic()
                 deadline = deadline or now + timeout_s
                 if now >= deadline:
-                    return None
+                    return None if not self._pulls else (yield from self._last_look())
             yield from self._await_message(deadline)
+
+    def _last_look(self) -> Steps[Message | None]:
+        """Without a prefetch: take the request back, and what came at the last moment."""
+        answered: list[bool] = []
+        self._transport.post(self._end.withdraw, lambda: answered.append(True))
+        yield from self._session._wait(lambda: answered or self._closed, "receive")
+        return self._take()
 
     def _receive_no_wait(self) -> Steps[Message | None]:
         """The next message if the broker has one now; asks it, if none is here (Jakarta Messaging 8.5)."""
@@ -104,24 +126,37 @@ class ConsumerSteps:
             end.channel.wake_receiver(end)
         if end.error is not None:
             raise end.error
+        if self._pulls and self._transport.started:
+            self._transport.post(end.want)
         remaining_s = None if deadline is None else deadline - time.monotonic()
-        yield from self._session._wait(
-            lambda: self._closed or end.closed or (self._inbox and self._transport.started), "receive", remaining_s
-        )
+        try:
+            yield from self._session._wait(
+                lambda: self._closed or end.closed or (self._inbox and self._transport.started), "receive", remaining_s
+            )
+        except BaseException:
+            if self._pulls:
+                self._transport.post(end.withdraw, lambda: None)
+            raise
 
     def _read(self, delivery: Delivery) -> Message | None:
+        session = self._session
+        acknowledge = session._acknowledge if self._mode != _INDIVIDUAL else self._acknowledge_one(delivery)
         try:
-            return read_message(delivery.data, self.destination, self._session._acknowledge)
+            return read_message(delivery.data, self.destination, acknowledge)
         except ProtocolError as error:
             self._transport.post(
                 self._end.settle, delivery, Rejected(error.condition, str(error)), DeliveryState.RETURNED
             )
             return None
 
+    def _acknowledge_one(self, delivery: Delivery) -> Callable[[Message], Any]:
+        session = self._session
+        return lambda message: session._world.run(session._acknowledging(delivery))
+
     def _presented(self, delivery: Delivery) -> None:
         end = self._end
-        if self._mode == AcknowledgeMode.CLIENT:
-            self._session._unacknowledged.append(delivery)
+        if self._mode == AcknowledgeMode.CLIENT or self._mode == _INDIVIDUAL:
+            self._session._unacknowledged[delivery] = None
         end.presented.append(delivery)
         if not end.scheduled:
             end.channel.wake_receiver(end)
@@ -140,6 +175,11 @@ class ConsumerSteps:
                 raise IllegalStateError("The consumer is closed.")
             self._listener = listener
             self._session._listeners_changed()
+
+    def _ask_for_listener(self) -> None:
+        """Without a prefetch: ask for the listener's next message."""
+        if self._pulls and self._listener is not None and self._transport.started and not self._inbox:
+            self._transport.post(self._end.want)
 
     def _take_for_listener(self) -> tuple[Delivery, Message] | None:
         """The next message for the listener, presented; None if there is none now."""
@@ -176,3 +216,10 @@ class ConsumerSteps:
         self._transport.post(self._end.close)
         yield from self._session._wait_closed(lambda: self._end.closed)
         self._session._forget_consumer(self)
+
+    def _release_subscription(self) -> None:
+        """Its subscription may be received from anew."""
+        name, self._subscription = self._subscription, None
+        if name is not None:
+            source = self._end.source
+            self._session._connection._subscriptions.release(name, durable=source.durable, shared=source.shared)

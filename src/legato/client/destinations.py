@@ -1,12 +1,15 @@
-"""Where messages go to and come from: names with a kind, as values."""
+"""Where messages go to and come from: names with a kind, compared by both."""
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING, ClassVar
 
-import msgspec
+from legato.client.steps import Steps, blocking
+from legato.errors import IllegalStateError, InvalidDestinationError
 
-from legato.errors import InvalidDestinationError
+if TYPE_CHECKING:
+    from legato.client.temporaries import TemporaryNode
 
 
 class DestinationKind(IntEnum):
@@ -18,38 +21,80 @@ class DestinationKind(IntEnum):
     TEMPORARY_TOPIC = 3
 
 
-class Destination(msgspec.Struct, frozen=True):
+class Destination:
     """A destination's name; its class says what kind it is (Jakarta Messaging 2.7)."""
 
-    name: str
+    __slots__ = ("name",)
 
-    kind = DestinationKind.QUEUE
-    capability = "queue"
+    kind: ClassVar[DestinationKind] = DestinationKind.QUEUE
+    capability: ClassVar[str] = "queue"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Destination) and self.name == other.name and self.kind is other.kind
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.kind))
 
     def __str__(self) -> str:
         return self.name
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
 
-class Queue(Destination, frozen=True):
+
+class Queue(Destination):
     """Each message goes to one of the receivers (Jakarta Messaging 4.1)."""
 
+    __slots__ = ()
 
-class Topic(Destination, frozen=True):
-    """Each message goes to every subscriber (Jakarta Messaging 4.2). A received message may name one in `reply_to`."""
+
+class Topic(Destination):
+    """Each message goes to every subscription (Jakarta Messaging 4.2)."""
+
+    __slots__ = ()
 
     kind = DestinationKind.TOPIC
     capability = "topic"
 
 
-class TemporaryQueue(Queue, frozen=True):
+class Temporary(Destination):
+    """A destination that lives as long as the connection that made it, which alone receives from it."""
+
+    __slots__ = ("_node",)
+
+    def __init__(self, name: str, node: TemporaryNode | None = None) -> None:
+        super().__init__(name)
+        self._node = node
+
+    def _delete(self) -> Steps[None]:
+        """Delete it before its connection closes (Jakarta Messaging 6.2.2).
+
+        Raises:
+            IllegalStateError: a consumer receives from it, or another connection made it.
+        """
+        if self._node is None:
+            raise IllegalStateError(f"The temporary destination {self.name} can be deleted only where it was made.")
+        yield from self._node.delete()
+
+    delete = blocking(_delete)
+
+
+class TemporaryQueue(Temporary, Queue):
     """A queue that lives as long as the connection that made it."""
+
+    __slots__ = ()
 
     kind = DestinationKind.TEMPORARY_QUEUE
     capability = "temporary-queue"
 
 
-class TemporaryTopic(Topic, frozen=True):
+class TemporaryTopic(Temporary, Topic):
     """A topic that lives as long as the connection that made it."""
+
+    __slots__ = ()
 
     kind = DestinationKind.TEMPORARY_TOPIC
     capability = "temporary-topic"
@@ -65,18 +110,40 @@ def destination_of(name: str, kind: object = DestinationKind.QUEUE) -> Destinati
     return Queue(name)
 
 
-def checked_queue(destination: object) -> Queue:
+def checked(destination: object) -> Destination:
     """`destination`, if messages can be received from or sent to it.
 
     Raises:
-        InvalidDestinationError: it is none, has no name or is not a queue (CONTRACT A23).
+        InvalidDestinationError: it is none, or has no name (CONTRACT A23).
     """
     if not isinstance(destination, Destination):
         raise InvalidDestinationError(
             f"A destination is needed, such as session.create_queue('orders'); this is {destination!r}."
         )
-    if not destination.name:
+    if not isinstance(destination.name, str) or not destination.name:
         raise InvalidDestinationError("A destination needs a name; this one is empty.")
-    if not isinstance(destination, Queue):
-        raise InvalidDestinationError(f"{destination.name!r} is not a queue, and only queues can be used here.")
     return destination
+
+
+def checked_queue(destination: object) -> Queue:
+    """`destination`, if it is a queue.
+
+    Raises:
+        InvalidDestinationError: it is not.
+    """
+    queue = checked(destination)
+    if not isinstance(queue, Queue):
+        raise InvalidDestinationError(f"{queue.name!r} is no queue, and only queues can be used here.")
+    return queue
+
+
+def checked_topic(destination: object) -> Topic:
+    """`destination`, if it is a topic.
+
+    Raises:
+        InvalidDestinationError: it is not.
+    """
+    topic = checked(destination)
+    if not isinstance(topic, Topic):
+        raise InvalidDestinationError(f"{topic.name!r} is no topic, and only topics have subscriptions.")
+    return topic

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import traceback
 from typing import TYPE_CHECKING, Protocol
 
 from legato.client.session_state import AcknowledgeMode, Delivery
@@ -13,10 +14,13 @@ from legato.errors import JMSError
 
 if TYPE_CHECKING:
     from legato.client.consumer_steps import ConsumerSteps
-    from legato.client.messages import Message
+    from legato.client.message import Message
     from legato.client.session_work import SessionWork
 
 log = logging.getLogger("legato.client")
+
+EXCEPTION_CHARACTERS_MAX = 4000
+"""Of what a listener raised the broker hears the end, which says what it was."""
 
 
 class Dispatcher(Protocol):
@@ -74,6 +78,8 @@ class Dispatching:
                     if consumer._listener is not None and (yield from self._one(consumer)):
                         worked = True
                 if not worked:
+                    for consumer in list(self._session._consumers):
+                        consumer._ask_for_listener()
                     yield Wait(self._gate, self._has_work)
         finally:
             self._ended = True
@@ -109,25 +115,25 @@ class Dispatching:
             self._gate.open()
 
     def _call(self, consumer: ConsumerSteps, delivery: Delivery, message: Message) -> Steps[None]:
-        failed = False
+        failure = ""
         listener = consumer._listener
         try:
             if listener is not None and (result := listener(message)) is not None:
                 yield Await(result)
         except Exception as error:
-            failed = True
+            failure = "".join(traceback.format_exception(error))[-EXCEPTION_CHARACTERS_MAX:]
             log.exception("a message listener raised")
             consumer._transport.report(
                 JMSError(f"The listener for {consumer.destination} raised {error!r}.", code="LISTENER", linked=error)
             )
         if consumer._mode not in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK):
             return
-        if not (failed and self._redeliver_on_error):
+        if not (failure and self._redeliver_on_error):
             consumer._listener_returned(delivery)
         elif not self._stopping:
             # A session that closes gives the message back by itself, one whose connection is gone need not.
             with contextlib.suppress(JMSError):
-                yield from self._session._give_back([delivery])
+                yield from self._session._give_back([delivery], failure)
 
 
 class ThreadDispatcher(Dispatching):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from legato.client.completion import CompletionCallable, CompletionListener
 from legato.client.destinations import Destination
-from legato.client.messages import DeliveryMode, Message
+from legato.client.message import DeliveryMode, Message
 from legato.client.producer_steps import ProducerSteps
 from legato.client.steps import blocking, drive
 
@@ -20,28 +20,10 @@ class MessageProducer(ProducerSteps):
         delivery_mode: DeliveryMode | None = None,
         priority: int | None = None,
         time_to_live_ms: int | None = None,
+        delivery_delay_ms: int | None = None,
         completion_listener: CompletionListener | CompletionCallable | None = None,
     ) -> None:
-        """Send a message.
-
-        Returns when the broker has stored it; at once in a transacted session, with a completion listener, or for a
-        non-persistent message. Waits while the producer's window is full. Sets the message's headers.
-
-        Args:
-            destination: for a producer that was created without one.
-            delivery_mode: this and the next two override the producer's.
-            priority: 0 to 9, higher first.
-            time_to_live_ms: milliseconds until it expires, 0 for never.
-            completion_listener: called in another thread once the broker has stored the message or refused it. It may
-                not use the session while another thread does.
-
-        Raises:
-            IllegalStateError: the producer is closed, or another thread uses the session.
-            InvalidDestinationError: there is no destination, or two.
-            MessageFormatError: a header, property or body cannot be sent.
-            ResourceAllocationError: the broker has no room.
-            JMSError: the broker refused it for another reason, or the connection is gone for good.
-        """
+        # `_send` without its steps: most sends wait for nothing, and pay for nothing else.
         session = self._session
         turn = session._turn
         if not turn.acquire(False):
@@ -50,12 +32,15 @@ class MessageProducer(ProducerSteps):
             route = self._route
             if route is None or destination is not None or len(route.end.outgoing.waiting) >= self._window:
                 route = drive(self._ready_route(destination))
-            send = self._submit(route, message, delivery_mode, priority, time_to_live_ms, completion_listener)
+            send = self._submit(
+                route, message, delivery_mode, priority, time_to_live_ms, delivery_delay_ms, completion_listener
+            )
             if send.awaited:
                 drive(self._confirmed(send))
         finally:
             turn.release()
 
+    send.__doc__ = ProducerSteps._send.__doc__
     flush = blocking(ProducerSteps._flush)
     close = blocking(ProducerSteps._close)
 

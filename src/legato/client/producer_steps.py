@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from legato.client.completion import Completion, CompletionCallable, CompletionListener
-from legato.client.destinations import Destination, checked_queue
-from legato.client.messages import PRIORITY_DEFAULT, DeliveryMode, Message
+from legato.client.destinations import Destination, checked
+from legato.client.message import PRIORITY_DEFAULT, DeliveryMode, Message
 from legato.client.sender_end import SenderEnd
 from legato.client.session_state import Send
 from legato.client.steps import Steps
@@ -15,7 +15,7 @@ from legato.client.translate import Envelope
 from legato.errors import IllegalStateError, InvalidDestinationError, JMSError, MessageFormatError
 
 if TYPE_CHECKING:
-    from legato.client.session_steps import SessionSteps
+    from legato.client.session_making import Making
 
 
 class Route:
@@ -30,22 +30,27 @@ class Route:
 
 
 class ProducerSteps:
-    """Sends messages to a queue, or, created without one, to the queue each `send()` names (Jakarta Messaging 6.2.5).
+    """Sends messages to a destination, or, created without one, to that which each `send()` names (7).
 
     A send survives a failover: what is not confirmed is sent again, and the broker stores it once.
 
     Attributes:
-        delivery_mode, priority, time_to_live_ms: for sends that do not say otherwise; a time to live of 0 is for ever.
+        delivery_mode, priority, time_to_live_ms, delivery_delay_ms: for sends that do not say otherwise; a time to
+            live of 0 is for ever.
+        disable_message_id, disable_message_timestamp: whether messages go without these (7.2.2).
     """
 
-    def __init__(self, session: SessionSteps[Any, Any, Any], destination: Destination | None, name: str) -> None:
+    def __init__(self, session: Making[Any, Any, Any], destination: Destination | None, name: str) -> None:
         self.destination = destination
         self.delivery_mode = DeliveryMode.PERSISTENT
         self.priority = PRIORITY_DEFAULT
         self.time_to_live_ms = 0
+        self.delivery_delay_ms = 0
+        self.disable_message_id = False
+        self.disable_message_timestamp = False
         self._session = session
         self._name = name
-        self._window = session._send_window
+        self._window = session._connection._options.send_window
         self._route: Route | None = None
         """Where everything goes, for a producer of one destination."""
         self._routes: dict[Destination, Route] = {}
@@ -65,8 +70,8 @@ class ProducerSteps:
                     f"This producer sends to {self.destination.name!r} only; create one without a destination to name "
                     "one with each send()."
                 )
-            queue = checked_queue(destination)
-            route = self._routes.get(queue) or (yield from self._open_route(queue))
+            target = checked(destination)
+            route = self._routes.get(target) or (yield from self._open_route(target))
         waiting = route.end.outgoing.waiting
         if len(waiting) >= self._window:
             # Woken at half, so that the two threads take turns in lumps.
@@ -77,8 +82,9 @@ class ProducerSteps:
         number = len(self._routes) + 1
         name = self._name if number == 1 else f"{self._name}.{number}"
         channel = self._session._channel
-        end = SenderEnd(channel, name, destination.name, destination.capability)
-        route = self._routes[destination] = Route(end, Envelope(destination), f"ID:{name}:")
+        end = SenderEnd(channel, name, destination)
+        envelope = Envelope(destination, self._session._connection._user_id)
+        route = self._routes[destination] = Route(end, envelope, f"ID:{name}:")
         channel.transport.post(channel.add_sender, end)
         try:
             yield from self._session._wait(lambda: end.ready or end.closed, "create a producer")
@@ -92,6 +98,56 @@ class ProducerSteps:
             self._route = route
         return route
 
+    def _send(
+        self,
+        message: Message,
+        *,
+        destination: Destination | None = None,
+        delivery_mode: DeliveryMode | None = None,
+        priority: int | None = None,
+        time_to_live_ms: int | None = None,
+        delivery_delay_ms: int | None = None,
+        completion_listener: CompletionListener | CompletionCallable | None = None,
+    ) -> Steps[None]:
+        """Send a message.
+
+        Returns when the broker has stored it; at once in a transacted session, with a completion listener, or for a
+        non-persistent message. Waits while the producer's window is full. Sets the message's headers. Interrupted
+        while it waits for the confirmation (in asyncio: cancelled), the message is on its way all the same, and if the
+        broker refuses it the exception listener hears so; interrupted before, it is not sent.
+
+        Args:
+            destination: for a producer that was created without one.
+            delivery_mode: this and the next three override the producer's.
+            priority: 0 to 9, higher first.
+            time_to_live_ms: milliseconds until it expires, 0 for never.
+            delivery_delay_ms: milliseconds before which it is not delivered (Jakarta Messaging 7.9).
+            completion_listener: called in another thread, in asyncio by another task, once the broker has stored the
+                message or refused it. It may not use the session while somebody else does (7.3).
+
+        Raises:
+            IllegalStateError: the producer is closed, or somebody else uses the session.
+            InvalidDestinationError: there is no destination, or two.
+            MessageFormatError: a header, property or body cannot be sent.
+            ResourceAllocationError: the broker has no room.
+            JMSError: the broker refused it for another reason, or the connection is gone for good.
+        """
+        session = self._session
+        turn = session._turn
+        if not turn.acquire(False):
+            raise session._misused()
+        try:
+            route = self._route
+            if route is None or destination is not None or len(route.end.outgoing.waiting) >= self._window:
+                route = yield from self._ready_route(destination)
+            send = self._submit(
+                route, message, delivery_mode, priority, time_to_live_ms, delivery_delay_ms, completion_listener
+            )
+            if send.awaited:
+                yield from self._confirmed(send)
+        finally:
+            turn.release()
+
     def _submit(
         self,
         route: Route,
@@ -99,6 +155,7 @@ class ProducerSteps:
         delivery_mode: DeliveryMode | None,
         priority: int | None,
         time_to_live_ms: int | None,
+        delivery_delay_ms: int | None,
         completion_listener: CompletionListener | CompletionCallable | None,
     ) -> Send:
         """Hand a message to the I/O thread; returns the send, `awaited` if the caller is to wait for it."""
@@ -112,10 +169,11 @@ class ProducerSteps:
         if priority is None:
             priority = self.priority
         ttl_ms = self.time_to_live_ms if time_to_live_ms is None else time_to_live_ms
-        if mode not in (1, 2) or not 0 <= priority <= 9 or ttl_ms < 0:
+        delay_ms = self.delivery_delay_ms if delivery_delay_ms is None else delivery_delay_ms
+        if mode not in (1, 2) or not 0 <= priority <= 9 or ttl_ms < 0 or delay_ms < 0:
             raise JMSError(
-                "The delivery mode must be one of DeliveryMode, the priority from 0 to 9 and the time to live at "
-                f"least 0; not {mode!r}, {priority!r} and {ttl_ms!r}."
+                "The delivery mode must be one of DeliveryMode, the priority from 0 to 9, the time to live and the "
+                f"delivery delay at least 0; not {mode!r}, {priority!r}, {ttl_ms!r} and {delay_ms!r}."
             )
         if message._headers_unread:
             message._read_headers()
@@ -123,13 +181,14 @@ class ProducerSteps:
         number = outgoing.last_number + 1
         timestamp = time.time_ns() // 1_000_000
         values = message.__dict__
-        values["_message_id"] = f"{route.id_prefix}{number}"
-        values["_timestamp"] = timestamp
+        values["_message_id"] = None if self.disable_message_id else f"{route.id_prefix}{number}"
+        values["_timestamp"] = 0 if self.disable_message_timestamp else timestamp
         values["_destination"] = route.envelope.destination
         values["_delivery_mode"] = mode
         values["_priority"] = priority
         values["_expiration"] = timestamp + ttl_ms if ttl_ms else 0
-        send = Send(number, route.envelope.encode(message, ttl_ms), message)
+        values["_delivery_time"] = timestamp + delay_ms
+        send = Send(number, route.envelope.encode(message, ttl_ms, timestamp + delay_ms if delay_ms else 0), message)
         outgoing.last_number = number
         transaction = session._transaction
         if transaction is not None:
@@ -182,13 +241,16 @@ class ProducerSteps:
     # -- the end -----------------------------------------------------------------------------------------
 
     def _close(self) -> Steps[None]:
-        """Wait for what is not confirmed yet, then close (Jakarta Messaging 6.2.5.5). May be called again."""
+        """Wait for what is not confirmed yet, then close (Jakarta Messaging 7.3.5). May be called again."""
         if self._closed:
             return
+        self._session._check_not_completing("close a producer of")
         self._closed = True
         channel = self._session._channel
         ends = [route.end for route in self._routes.values()]
         for end in ends:
             channel.transport.post(end.close)
         yield from self._session._wait_closed(lambda: all(end.closed for end in ends))
+        if self._session._transaction is None:
+            yield from self._session._wait_for_completions()
         self._session._forget_producer(self)

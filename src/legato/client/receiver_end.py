@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from legato.amqp import names
 from legato.amqp.events import Attached, Detached, Disposition, Flow, Transfer
-from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Outcome, Rejected
-from legato.amqp.terminus import Terminus
+from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Modified, Outcome, Rejected
 from legato.amqp.types import Array, ULong
 from legato.client.conditions import error_of
 from legato.client.session_state import AckBatch, AcknowledgeMode, Delivery, DeliveryState, Incoming, finish
-from legato.errors import JMSError
+from legato.client.source import Source
+from legato.errors import InvalidSelectorError, JMSError
 
 if TYPE_CHECKING:
     from legato.amqp.link import Receiver
@@ -28,18 +28,24 @@ RAMP_FACTOR = 4
 """Asked for first on a new link, and by how much more each time that came, up to `prefetch`."""
 
 
+_KEEPING = (AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL)
+"""After a loss of the connection the application may still acknowledge what it has."""
+
+
 class ReceiverEnd:
-    """One link from a queue, re-attached by its name after a failover.
+    """One link from a queue or subscription, re-attached by its name after a failover.
 
     The application's thread takes from `incoming.inbox`, appends to `presented` and `accepted`, and calls
     `Channel.wake_receiver`; all else is the I/O thread's.
     """
 
-    def __init__(self, channel: Channel, name: str, address: str, prefetch: int) -> None:
+    def __init__(self, channel: Channel, name: str, source: Source, prefetch: int) -> None:
         self.channel = channel
         self.name = name
-        self.address = address
+        self.source = source
         self.prefetch = prefetch
+        """Messages that may wait here; 0: each one is asked for (`want`)."""
+        self._wanted = 0
         self.incoming = Incoming()
         self.presented: deque[Delivery] = deque()
         """Handed to the application."""
@@ -67,14 +73,13 @@ class ReceiverEnd:
         """Attach on the channel's present session, claiming what the application still holds."""
         session = self.channel.session
         assert session is not None
-        properties: dict[str, object] = {names.REPORTS_PRESENTED: True}
+        properties = self.source.properties() | {names.REPORTS_PRESENTED: True}
         held = self.incoming.held()
         if held:
             properties[names.HELD] = Array([ULong(seq) for seq in held])
         self.link = session.receiver(
             self.name,
-            source=Terminus(address=self.address, capabilities=["queue"]),
-            target=Terminus(address=self.name),
+            source=self.source.terminus(),
             properties=properties,
         )
         self.link.context = self
@@ -87,8 +92,7 @@ class ReceiverEnd:
         self.attached = False
         self._accepting.clear()
         self._run_drained()
-        keeps = self.channel.mode in (AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT)
-        with_application = self.incoming.connection_lost(keep=keeps)
+        with_application = self.incoming.connection_lost(keep=self.channel.mode in _KEEPING)
         self.incoming.forget_beyond(HELD_MAX)
         self.close_if_asked()
         return with_application
@@ -97,6 +101,11 @@ class ReceiverEnd:
         """The broker answered; a refusal has no source and is followed by `Detached`."""
         link = event.link
         if link.remote_source.kind == "none":
+            return
+        try:
+            self.source.check_answer(link.remote_source)
+        except JMSError as error:
+            self._refuse(error)
             return
         self.attached = True
         self.ready = True
@@ -117,14 +126,30 @@ class ReceiverEnd:
             return
         if link is not None:
             link.close()
-        told = self.ready
-        self.error = error_of(
-            event.condition, event.description, f"The consumer of {self.address} was closed by the broker"
+        what = "was closed by the broker" if self.ready else "was refused"
+        kind = InvalidSelectorError if self.source.selector and event.condition == "amqp:invalid-field" else None
+        self._refuse(
+            error_of(event.condition, event.description, f"The consumer of {self.source.destination} {what}", kind)
         )
+
+    def _refuse(self, error: JMSError) -> None:
+        """It does not exist any more, or never did."""
+        link, self.link = self.link, None
+        if link is not None:
+            self._end(link)
+        told = self.ready
+        self.error = error
         self._close_done()
         self.channel.restored(self)
         if told:
             self.channel.report(self.error)
+
+    def _end(self, link: Receiver) -> None:
+        if self.source.durable:
+            # Only its consumer goes; what is closed for good ends with its messages (AMQP.md A3).
+            link.detach()
+        else:
+            link.close()
 
     def close(self) -> None:
         """Close once all that was accepted is confirmed; the rest goes back to the queue."""
@@ -142,7 +167,7 @@ class ReceiverEnd:
             self._close_done()
         elif self.attached:
             self.attached = False
-            self.link.close()
+            self._end(self.link)
 
     def _close_done(self) -> None:
         self.closed = True
@@ -167,17 +192,35 @@ class ReceiverEnd:
         link = self.link
         if link is None or not self.attached or self._drained or not self.channel.flowing:
             return
-        limit = min(self.prefetch, self._ramp)
+        # What the application still holds comes again by itself and is not counted as wanted.
+        limit = min(self.prefetch, self._ramp) or self._wanted + self.incoming.awaited
         space = limit - self._credit - len(self.incoming.inbox)
         if space > 0 and (space * 2 >= limit or self._credit == 0):
             self._credit += space
             link.add_credit(space)
 
+    def want(self) -> None:
+        """Without a prefetch: ask for one message, unless one is asked for."""
+        self._wanted = 1
+        self.grant()
+
+    def withdraw(self, answered: Callable[[], None]) -> None:
+        """Without a prefetch: nobody waits for a message any more; calls `answered` when none can come."""
+
+        def drained() -> None:
+            self._wanted = 0
+            answered()
+            self.channel.touch()
+
+        self.drain(drained)
+
     def on_transfer(self, event: Transfer) -> None:
         """A message came."""
         self._credit -= 1
         known = self.incoming.arrived(self, event.delivery, event.tag, event.data, settled=event.settled)
-        if known is not None:
+        if known is None:
+            self._wanted = 0
+        else:
             if known.state is DeliveryState.ACCEPTING:
                 self._state_accepted(known)
             self.incoming.claims_came()
@@ -277,10 +320,13 @@ class ReceiverEnd:
         """Call `answered` once everything that the broker has for us now is here."""
 
         def drained() -> None:
+            self._wanted = 0
             answered()
             self.grant()
             self.channel.touch()
 
+        if not self.prefetch:
+            self.want()
         self.drain(drained)
 
     def on_flow(self, event: Flow) -> None:
@@ -293,10 +339,11 @@ class ReceiverEnd:
         for then in waiting:
             then()
 
-    def give_back(self, failed: list[Delivery]) -> None:
+    def give_back(self, failed: list[Delivery], why: str = "") -> None:
         """Return `failed`, which the application has had, and all that it has not had yet, in their order."""
+        outcome = Modified(delivery_failed=True, text=why) if why else DELIVERY_FAILED
         for delivery in failed:
-            self.settle(delivery, DELIVERY_FAILED, DeliveryState.RETURNED)
+            self.settle(delivery, outcome, DeliveryState.RETURNED)
         inbox = self.incoming.inbox
         while inbox:
             self.settle(inbox.popleft(), RELEASED, DeliveryState.RETURNED)

@@ -9,6 +9,7 @@ from legato.amqp.events import Attached, Detached, Disposition, Flow
 from legato.amqp.outcomes import Accepted, Modified, Outcome, Rejected, Released, Transactional
 from legato.amqp.terminus import Terminus
 from legato.client.conditions import error_of
+from legato.client.destinations import Destination
 from legato.client.session_state import Outgoing, Send
 from legato.errors import JMSError
 
@@ -23,11 +24,10 @@ class SenderEnd:
     The application's thread appends to `outgoing.waiting` and calls `Channel.wake_sender`; no more than that.
     """
 
-    def __init__(self, channel: Channel, name: str, address: str, capability: str) -> None:
+    def __init__(self, channel: Channel, name: str, destination: Destination) -> None:
         self.channel = channel
         self.name = name
-        self.address = address
-        self.capability = capability
+        self.destination = destination
         self.outgoing = Outgoing()
         self.link: Sender | None = None
         self.scheduled = False
@@ -46,7 +46,7 @@ class SenderEnd:
         self.link = session.sender(
             self.name,
             source=Terminus(address=self.name),
-            target=Terminus(address=self.address, capabilities=[self.capability]),
+            target=Terminus(address=self.destination.name, capabilities=[self.destination.capability]),
             properties={names.PRODUCER_ID: self.name},
         )
         self.link.context = self
@@ -78,7 +78,11 @@ class SenderEnd:
         if link is not None:
             link.close()
         self.fail(
-            error_of(event.condition, event.description, f"The producer for {self.address} was closed by the broker")
+            error_of(
+                event.condition,
+                event.description,
+                f"The producer for {self.destination} was {'closed by the broker' if self.ready else 'refused'}",
+            )
         )
         self.channel.restored(self)
 
@@ -152,7 +156,7 @@ class SenderEnd:
             self._detach_when_done()
 
     def _error_of(self, outcome: Outcome | None) -> JMSError:
-        what = f"The message for {self.address} was refused"
+        what = f"The message for {self.destination} was refused"
         match outcome:
             case Rejected(condition=condition, description=description):
                 return error_of(condition, description, what)
@@ -175,7 +179,7 @@ class SenderEnd:
             self.channel.report(error)
 
     def _refuse_waiting(self) -> None:
-        error = self.error or JMSError(f"The producer for {self.address} is closed; the message was not sent.")
+        error = self.error or JMSError(f"The producer for {self.destination} is closed; the message was not sent.")
         while self.outgoing.waiting:
             self.finish(self.outgoing.waiting.popleft(), error)
 

@@ -18,6 +18,13 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
 
     create_producer = blocking(SessionSteps._create_producer)
     create_consumer = blocking(SessionSteps._create_consumer)
+    create_durable_consumer = blocking(SessionSteps._create_durable_consumer)
+    create_durable_subscriber = blocking(SessionSteps._create_durable_subscriber)
+    create_shared_consumer = blocking(SessionSteps._create_shared_consumer)
+    create_shared_durable_consumer = blocking(SessionSteps._create_shared_durable_consumer)
+    unsubscribe = blocking(SessionSteps._unsubscribe)
+    create_temporary_queue = blocking(SessionSteps._create_temporary_queue)
+    create_temporary_topic = blocking(SessionSteps._create_temporary_topic)
     commit = blocking(SessionSteps._commit)
     rollback = blocking(SessionSteps._rollback)
     recover = blocking(SessionSteps._recover)

@@ -28,9 +28,11 @@ class AcknowledgeMode(IntEnum):
     AUTO = 1
     """When `receive()` or the listener returns."""
     CLIENT = 2
-    """When the application calls `Message.acknowledge()`."""
+    """When the application calls `Message.acknowledge()`, which covers all that the session received."""
     DUPS_OK = 3
     """Some time after `receive()` or the listener returned; a failure may bring several messages again."""
+    INDIVIDUAL = 101
+    """When the application calls `Message.acknowledge()`, which covers that message alone; not in Jakarta Messaging."""
     AUTO_ACKNOWLEDGE = 1
     CLIENT_ACKNOWLEDGE = 2
     DUPS_OK_ACKNOWLEDGE = 3
@@ -146,10 +148,12 @@ class Delivery:
 class AckBatch:
     """One `acknowledge()`: how many confirmations it waits for."""
 
-    __slots__ = ("deliveries", "open")
+    __slots__ = ("deliveries", "open", "why")
 
-    def __init__(self, deliveries: list[Delivery]) -> None:
+    def __init__(self, deliveries: list[Delivery], why: str = "") -> None:
         self.deliveries = deliveries
+        self.why = why
+        """What the application raised when it had them, if they are given back for that."""
         self.open = len(deliveries)
 
     def elsewhere(self) -> list[Delivery]:
@@ -244,6 +248,11 @@ class Incoming:
         gone = self._close([d for d in self.outstanding.values() if d.tag in lost], DeliveryState.ELSEWHERE)
         self._awaited = coming
         return gone + self.claims_came()
+
+    @property
+    def awaited(self) -> int:
+        """How many of those that the application holds have yet to come again on this link."""
+        return max(self._awaited or 0, 0)
 
     def claims_came(self) -> list[Delivery]:
         """Once all awaited ones came: the rest, which was acknowledged before the failover."""

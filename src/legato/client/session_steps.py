@@ -30,10 +30,6 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
 
     def __init__(self, connection: ConnectionSteps[Any], name: str, acknowledge_mode: AcknowledgeMode) -> None:
         super().__init__(connection, name, acknowledge_mode)
-        options = connection._options
-        self._send_window = options.send_window
-        self._redeliver_on_error = options.listener_error == "redeliver"
-        self._user_id = connection._user_id
         connection._transport.add(self._channel)
 
     def _close(self) -> Steps[None]:
@@ -81,10 +77,3 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
         if self._dispatcher is not None and self._dispatcher.is_current:
             raise IllegalStateError(f"A message listener cannot {what} its own session or connection.")
         self._check_not_completing(what)
-
-    def _listeners_changed(self) -> None:
-        if self._dispatcher is None:
-            self._dispatcher = self._world.dispatcher(
-                self, f"legato session {self._name}", redeliver_on_error=self._redeliver_on_error
-            )
-        self._channel.gate.open()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from legato.client.channel import Channel
 from legato.client.completion import Completions
-from legato.client.messages import Message
+from legato.client.message import Message
 from legato.client.received import message_id_of
 from legato.client.sender_end import SenderEnd
 from legato.client.session_state import AckBatch, AcknowledgeMode, Delivery, Send, Transaction
@@ -36,7 +36,8 @@ class SessionWork:
         """Its `commit()` or `rollback()` was interrupted before its outcome was known."""
         self._disposed: list[tuple[SenderEnd, Send]] = []
         """What the transaction had sent that was rolled back last."""
-        self._unacknowledged: list[Delivery] = []
+        self._unacknowledged: dict[Delivery, None] = {}
+        """Received and to be acknowledged by the application, in order."""
         self._consumers: list[ConsumerSteps] = []
         self._dispatcher: Dispatcher | None = None
         self._closed = False
@@ -62,6 +63,7 @@ class SessionWork:
             IllegalStateError: the session is not transacted, or closed.
         """
         with self._used():
+            self._check_not_completing("commit")
             transaction = yield from self._end(commit=True)
             if transaction.outcome:
                 self._disposed = []
@@ -79,6 +81,7 @@ class SessionWork:
             IllegalStateError: the session is not transacted, or closed.
         """
         with self._used():
+            self._check_not_completing("roll back")
             yield from self._end(commit=False)
             self._disposed = []
 
@@ -135,6 +138,7 @@ class SessionWork:
                 ) from error
             raise
         self._unheard = None
+        yield from self._wait_for_completions()
         return transaction
 
     def _hear_of_the_last_one(self) -> Steps[None]:
@@ -157,28 +161,38 @@ class SessionWork:
         with self._used():
             if self._transaction is not None:
                 raise IllegalStateError("A transacted session has no recover(); call rollback().")
-            deliveries, self._unacknowledged = self._unacknowledged, []
+            deliveries, self._unacknowledged = self._unacknowledged, {}
             current = None if self._dispatcher is None else self._dispatcher.current
-            if current is not None and current not in deliveries:
-                deliveries.append(current)
-            yield from self._give_back(deliveries)
+            if current is not None:
+                deliveries[current] = None
+            yield from self._give_back(list(deliveries))
 
-    def _give_back(self, deliveries: list[Delivery]) -> Steps[None]:
-        batch = AckBatch(deliveries)
+    def _give_back(self, deliveries: list[Delivery], why: str = "") -> Steps[None]:
+        """Return messages, and have them come again.
+
+        Args:
+            why: what the application raised when it had them, if it did.
+        """
+        batch = AckBatch(deliveries, why)
         batch.open = 1
         self._channel.transport.post(self._channel.recover, batch)
         yield from self._wait(lambda: batch.open == 0, "recover")
 
     def _acknowledge(self, message: Message) -> Any:
         """What `Message.acknowledge()` calls; in asyncio the result has to be awaited."""
-        return self._world.run(self._acknowledging())
+        return self._world.run(self._acknowledging(None))
 
-    def _acknowledging(self) -> Steps[None]:
-        if self.acknowledge_mode is not AcknowledgeMode.CLIENT:
+    def _acknowledging(self, only: Delivery | None) -> Steps[None]:
+        """Acknowledge one message, or all that the session has received."""
+        if self.acknowledge_mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
             self._check_open()
             return
         with self._used():
-            deliveries, self._unacknowledged = self._unacknowledged, []
+            if only is None:
+                deliveries, self._unacknowledged = list(self._unacknowledged), {}
+            else:
+                deliveries = [only] if only in self._unacknowledged else []
+                self._unacknowledged.pop(only, None)
             if not deliveries:
                 return
             batch = AckBatch(deliveries)
@@ -193,6 +207,28 @@ class SessionWork:
                     "and expect redelivery.",
                     code="WENT_ELSEWHERE",
                 )
+
+    def _listeners_changed(self) -> None:
+        if self._dispatcher is None:
+            self._dispatcher = self._world.dispatcher(
+                self,
+                f"legato session {self._name}",
+                redeliver_on_error=self._connection._options.listener_error == "redeliver",
+            )
+        self._channel.gate.open()
+
+    # -- completions -------------------------------------------------------------------------------------
+
+    def _check_not_completing(self, what: str) -> None:
+        if self._completions.running and self._channel.transport.notifier.is_current:
+            raise IllegalStateError(f"A completion listener cannot {what} its own session (Jakarta Messaging 7.3.6).")
+
+    def _wait_for_completions(self) -> Steps[None]:
+        """Wait until all completion listeners have returned (Jakarta Messaging 7.3.5), unless one is asking."""
+        completions = self._completions
+        transport = self._channel.transport
+        if not completions.all_called and not transport.notifier.is_current:
+            yield Wait(self._channel.gate, lambda: completions.all_called or transport.ended)
 
     # -- one user at a time ------------------------------------------------------------------------------
 

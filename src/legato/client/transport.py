@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from legato.amqp.connection import Settings
 from legato.amqp.events import (
     Attached,
@@ -24,6 +26,7 @@ from legato.amqp.events import (
     SessionEnded,
     Transfer,
 )
+from legato.amqp.types import UInt
 from legato.client.channel import Channel, End
 from legato.client.completion import complete_all
 from legato.client.conditions import UNBLOCKED, error_of
@@ -36,6 +39,9 @@ from legato.client.steps import NOTHING, Steps, Wait
 from legato.client.uri import Host, Uri
 from legato.client.wire import Login, Wire, establish
 from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
+
+_POLICY = "sole-connection-enforcement-policy"
+_CLOSE_EXISTING = UInt(1)
 
 CLOSE_WAIT_S = 2.0
 """How long `close()` waits for the broker's answer to ours."""
@@ -61,7 +67,7 @@ class Transport:
 
     def __init__(self, uri: Uri, settings: Settings, login: Login, notifier: Notifier) -> None:
         self._uri = uri
-        self._settings = settings
+        self.settings = settings
         self._login = login
         self.gate = Gate()
         self.touched: set[Gate] = set()
@@ -79,6 +85,9 @@ class Transport:
         self.on_exception: Callable[[JMSError], Steps[None]] = _unheard
         self.on_failover: Callable[[FailoverEvent], None] = lambda event: None
         self._channels: list[Channel] = []
+        self._base: Channel | None = None
+        self._held_back: list[Channel] = []
+        """Sessions that begin on a new wire once the temporary destinations, which they may use, exist there."""
         self._awaited: set[End] = set()
         self._outage: _Outage | None = None
         self._stopping = False
@@ -123,6 +132,10 @@ class Transport:
         """A session was created."""
         self.post(self._add, channel)
 
+    def add_base(self, channel: Channel) -> None:
+        """What temporary destinations hang on."""
+        self.post(self._add_base, channel)
+
     # -- called by ends ----------------------------------------------------------------------------------
 
     def awaits(self, end: End) -> None:
@@ -134,7 +147,10 @@ class Transport:
         """A link is attached, or never will be; the last one ends the outage."""
         self._awaited.discard(end)
         if self._outage is not None and not self._awaited:
-            self._end_outage()
+            if self._held_back:
+                self._begin_rest()
+            else:
+                self._end_outage()
 
     def forget(self, channel: Channel) -> None:
         """A session is closed."""
@@ -267,7 +283,7 @@ class Transport:
         while (attempt := schedule.next(random.random())) is not None:
             self._pause(attempt.wait_ms / 1000)
             try:
-                return establish(attempt.host, self._login, self._settings)
+                return establish(attempt.host, self._login, self._opening_settings())
             except JMSSecurityError:
                 raise
             except InvalidClientIDError as error:
@@ -282,6 +298,37 @@ class Transport:
             f"No broker can be reached ({tried}). Check that one runs, and the hosts of the connection URI.",
             code=UNBLOCKED if self.connected_once else None,
         )
+
+    def _opening_settings(self) -> Settings:
+        if not self.connected_once:
+            return self.settings
+        # To the broker our old connection may still look alive: it is to give way.
+        return msgspec.structs.replace(self.settings, properties=self.settings.properties | {_POLICY: _CLOSE_EXISTING})
+
+    def reopen(self, settings: Settings, outcome: list[JMSError | None]) -> None:
+        """Connect anew with other settings, before anything hangs on the connection; `outcome` gets the error or None.
+
+        If that fails all stays as it was.
+        """
+        old = self.wire
+        error: JMSError | None = None
+        if old is not None:
+            try:
+                wire = establish(old.host, self._login, settings)
+            except JMSError as refusal:
+                error = refusal
+            except OSError as problem:
+                error = JMSError(f"{old.host} cannot be reached: {problem}.", linked=problem)
+            else:
+                old.engine.close()
+                old.flush()
+                self._mailbox.selector.unregister(old)
+                old.close()
+                self._adopt(wire)
+        if error is None:
+            self.settings = settings
+        outcome.append(error)
+        self.touched.add(self.gate)
 
     def _pause(self, wait_s: float) -> None:
         """Wait before a try, doing meanwhile what needs no broker."""
@@ -300,12 +347,20 @@ class Transport:
         self.wire = wire
         self._watched = selectors.EVENT_READ
         self._mailbox.selector.register(wire, self._watched)
-        for channel in list(self._channels):
+        self._held_back = list(self._channels)
+        if self._base is not None:
+            self._base.begin()
+        if not self._awaited:
+            self._begin_rest()
+        early, wire.early_events = wire.early_events, []
+        self._handle(early)
+
+    def _begin_rest(self) -> None:
+        channels, self._held_back = self._held_back, []
+        for channel in channels:
             channel.begin()
         if self._outage is not None and not self._awaited:
             self._end_outage()
-        early, wire.early_events = wire.early_events, []
-        self._handle(early)
 
     def _lost(self, cause: JMSError) -> None:
         """The wire is gone: fail over, or fail."""
@@ -317,6 +372,9 @@ class Transport:
         if self._outage is None:
             self._outage = _Outage(wire, began)
         self._awaited.clear()
+        self._held_back.clear()
+        if self._base is not None:
+            self._base.connection_lost(cause)
         for channel in list(self._channels):
             resent, aborted = channel.connection_lost(cause)
             self._outage.resent += resent
@@ -357,7 +415,7 @@ class Transport:
     def _finish(self) -> None:
         self.finished = True
         self.error = self.error or JMSError("The connection is closed.", code=UNBLOCKED)
-        for channel in list(self._channels):
+        for channel in [*self._channels, *([] if self._base is None else [self._base])]:
             channel.abandon(self.error)
         self.touched.add(self.gate)
 
@@ -378,6 +436,14 @@ class Transport:
 
     def _add(self, channel: Channel) -> None:
         self._channels.append(channel)
+        if self.wire is not None:
+            if self._held_back:
+                self._held_back.append(channel)
+            else:
+                channel.begin()
+
+    def _add_base(self, channel: Channel) -> None:
+        self._base = channel
         if self.wire is not None:
             channel.begin()
 

@@ -50,10 +50,13 @@ class Options(msgspec.Struct, frozen=True):
     idle_timeout_ms: int = limits.IDLE_TIMEOUT_MS
     """A broker that is silent for so long counts as lost."""
     prefetch: int = 1000
-    """Messages a consumer keeps ready ahead of `receive()`."""
+    """Messages a consumer keeps ready ahead of `receive()`; with 0 each one is asked for when it is wanted."""
     send_window: int = 4000
     """Messages a producer holds that are not yet on the wire, before `send()` waits."""
     client_id: str | None = None
+    """The client's own name, under which its durable subscriptions are kept (Jakarta Messaging 6.1.2)."""
+    send_user_id: bool = False
+    """Whether messages say who sent them (JMSXUserID)."""
     vhost: str | None = None
     """The name of the broker that AMQP's open asks for; the host's name by default."""
     listener_error: str = "acknowledge"
@@ -175,7 +178,7 @@ def _check(options: Options) -> None:
         ("reconnect_jitter", 0, 1),
         ("connect_timeout_s", 0.001, 3600),
         ("idle_timeout_ms", 100, 3_600_000),
-        ("prefetch", 1, 1_000_000),
+        ("prefetch", 0, 1_000_000),
         ("send_window", 1, 1_000_000),
     ]
     for name, low, high in ranges:

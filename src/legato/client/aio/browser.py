@@ -6,20 +6,24 @@ from collections.abc import AsyncIterator
 
 from legato.client.aio.steps import drive
 from legato.client.browser_steps import BrowserSteps
-from legato.client.messages import Message
+from legato.client.message import Message
 
 
 class QueueBrowser(BrowserSteps):
     __doc__ = BrowserSteps.__doc__
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """The messages, oldest first.
+        """The messages, in the order in which they would be received.
 
         Raises:
             JMSError: the connection was lost meanwhile, or the queue cannot be browsed.
         """
-        while (message := await drive(self._next())) is not None:
-            yield message
+        end = await drive(self._look())
+        try:
+            while (message := await drive(self._next(end))) is not None:
+                yield message
+        finally:
+            self._end(end)
 
     async def close(self) -> None:
         """End the browsing. May be called again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from legato.client.aio.destinations import TemporaryQueue, TemporaryTopic
 from legato.client.aio.session import Session
 from legato.client.aio.steps import awaiting, opening
 from legato.client.aio.world import EventLoop
@@ -13,7 +14,10 @@ class Connection(ConnectionSteps[Session]):
 
     _session_type = Session
     _world_type = EventLoop
+    _temporary_queue_type = TemporaryQueue
+    _temporary_topic_type = TemporaryTopic
 
+    set_client_id = awaiting(ConnectionSteps._set_client_id)
     stop = awaiting(ConnectionSteps._stop)
     close = awaiting(ConnectionSteps._close)
 
