@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from legato.cli import audit, browse, demo, receive, send, serve, status
+from legato.cli import audit, browse, demo, queue, receive, reload, send, serve, status, subscription, topic
 from legato.cli.failures import EXIT_INTERRUPTED, explain
 
 app = typer.Typer(
@@ -24,6 +24,13 @@ app.command("receive")(receive.receive)
 app.command("browse")(browse.browse)
 app.command("status")(status.status)
 app.command("audit")(audit.audit)
+app.command("queues")(queue.queues)
+app.command("topics")(topic.topics)
+app.command("subscriptions")(subscription.subscriptions)
+app.command("reload")(reload.reload)
+app.add_typer(queue.app)
+app.add_typer(topic.app)
+app.add_typer(subscription.app)
 
 
 def print_version(wanted: bool) -> None:

@@ -78,15 +78,33 @@ def print_status(answer: dict[str, Any]) -> None:
         if answer.get("producers_refused"):
             console.print(f"Producers are refused: {answer['producers_refused']}", style="red", highlight=False)
         console.print(_table(("name", "depth", "in_flight", "consumers", "stored", "consumed"), answer["queues"]))
+        if answer.get("topics"):
+            console.print(_table(("name", "subscriptions"), answer["topics"]))
+        if answer.get("more"):
+            console.print("There are more: legato queues shows all.", style="dim")
     members = answer.get("members")
     if members:
         console.print(_table(tuple(members[0]), members))
 
 
+def print_table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    """Rows of one kind as a table."""
+    Console().print(_table(columns, rows))
+
+
 def _table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
     table = Table(box=None, padding=(0, 2), header_style="dim")
     for column in columns:
-        table.add_column(column.replace("_", " "), justify="left" if column == "name" else "right")
+        heading = column.removesuffix("_s").replace("_per", "/s").replace("_", " ")
+        table.add_column(heading, justify="left" if column in ("name", "address") else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(f"{row[column]:,}" if isinstance(row[column], int) else str(row[column]) for column in columns))
+        table.add_row(*(_cell(row[column]) for column in columns))
     return table
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "" if value is None else str(value)

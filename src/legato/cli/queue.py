@@ -1,0 +1,103 @@
+"""`legato queue` and `legato queues`: what waits where, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from legato.cli.administration import NameArgument, PatternArgument, list_nodes, show, tell
+from legato.cli.management import request
+from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
+
+app = typer.Typer(
+    name="queue",
+    help="Create, inspect, empty, move, pause and delete queues.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command("list")
+def queues(match: PatternArgument = "", as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
+    """List queues: how many messages wait and how old the first is, who receives, and how fast they move.
+
+    Examples: legato queues; legato queues 'orders.#' --json
+    """
+    list_nodes(url, "queue", match, as_json=as_json)
+
+
+@app.command("show")
+def show_queue(name: NameArgument, as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
+    """Show a queue and its settings.
+
+    Example: legato queue show orders
+    """
+    show(request(url, "read", "queue", name), as_json=as_json)
+
+
+@app.command("create")
+def create(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+    """Create a queue; does nothing if there is one.
+
+    Example: legato queue create orders
+    """
+    request(url, "create", "queue", name)
+    tell(f"queue {name} is there")
+
+
+@app.command("delete")
+def delete(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+    """Delete a queue and all messages in it; who uses it is cut off.
+
+    Example: legato queue delete orders
+    """
+    gone = request(url, "delete", "queue", name)
+    tell(f"deleted queue {name} and {gone['messages']} messages")
+
+
+@app.command("purge")
+def purge(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+    """Drop the messages that wait in a queue; those that a consumer has stay.
+
+    Example: legato queue purge DLQ.orders
+    """
+    tell(f"dropped {request(url, 'purge', 'queue', name)['purged']} messages of {name}")
+
+
+@app.command("move")
+def move(
+    name: NameArgument,
+    to: Annotated[str, typer.Argument(metavar="TO", help="Where to: a queue, or topic://NAME.", show_default=False)],
+    selector: Annotated[
+        str, typer.Option("--selector", help="Only messages that match it.", metavar="SELECTOR", show_default=False)
+    ] = "",
+    limit: Annotated[int, typer.Option("--limit", help="At most so many; 0: all.", min=0)] = 0,
+    url: UrlOption = URL_DEFAULT,
+) -> None:
+    """Move waiting messages to another address, oldest first; their failed deliveries are forgotten.
+
+    Example: legato queue move DLQ.orders orders --selector "customer = 'ann'" --limit 10
+    """
+    moved = request(url, "move", "queue", name, to=to, selector=selector, limit=limit)["moved"]
+    tell(f"moved {moved} messages from {name} to {to}")
+
+
+@app.command("pause")
+def pause(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+    """Give nothing of a queue to its consumers until it is resumed, also after a restart; it goes on taking messages.
+
+    Example: legato queue pause orders
+    """
+    request(url, "pause", "queue", name)
+    tell(f"queue {name} is paused")
+
+
+@app.command("resume")
+def resume(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+    """Let a paused queue go on.
+
+    Example: legato queue resume orders
+    """
+    request(url, "resume", "queue", name)
+    tell(f"queue {name} goes on")

@@ -1,0 +1,73 @@
+"""`legato subscription` and `legato subscriptions`: what waits for subscribers of topics."""
+
+from __future__ import annotations
+
+import typer
+
+from legato.cli.administration import NameArgument, PatternArgument, list_nodes, show, tell
+from legato.cli.management import request
+from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
+
+app = typer.Typer(
+    name="subscription",
+    help="Inspect, empty, pause and end subscriptions, by the names that `legato subscriptions` shows.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command("list")
+def subscriptions(match: PatternArgument = "", as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
+    """List subscriptions: subscription://CLIENT/NAME are durable, volatile://... end with their consumers.
+
+    Example: legato subscriptions --json
+    """
+    list_nodes(url, "subscription", match, as_json=as_json)
+
+
+@app.command("show")
+def show_subscription(name: NameArgument, as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
+    """Show a subscription and the settings of its topic.
+
+    Example: legato subscription show subscription://ann/prices
+    """
+    show(request(url, "read", "subscription", name), as_json=as_json)
+
+
+@app.command("delete")
+def delete(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+    """End a subscription with all messages that wait in it; who receives from it is cut off.
+
+    Example: legato subscription delete subscription://ann/prices
+    """
+    gone = request(url, "delete", "subscription", name)
+    tell(f"ended {name} with {gone['messages']} messages")
+
+
+@app.command("purge")
+def purge(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+    """Drop the messages that wait in a subscription; those that a consumer has stay.
+
+    Example: legato subscription purge subscription://ann/prices
+    """
+    tell(f"dropped {request(url, 'purge', 'subscription', name)['purged']} messages of {name}")
+
+
+@app.command("pause")
+def pause(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+    """Give nothing of a subscription to its consumers until it is resumed, also after a restart.
+
+    Example: legato subscription pause subscription://ann/prices
+    """
+    request(url, "pause", "subscription", name)
+    tell(f"{name} is paused")
+
+
+@app.command("resume")
+def resume(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+    """Let a paused subscription go on.
+
+    Example: legato subscription resume subscription://ann/prices
+    """
+    request(url, "resume", "subscription", name)
+    tell(f"{name} goes on")

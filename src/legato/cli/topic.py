@@ -1,0 +1,54 @@
+"""`legato topic` and `legato topics`: topics, and how many subscriptions each has."""
+
+from __future__ import annotations
+
+import typer
+
+from legato.cli.administration import NameArgument, PatternArgument, list_nodes, show, tell
+from legato.cli.management import request
+from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
+
+app = typer.Typer(
+    name="topic",
+    help="Create, inspect and delete topics.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command("list")
+def topics(match: PatternArgument = "", as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
+    """List topics.
+
+    Example: legato topics 'prices.*'
+    """
+    list_nodes(url, "topic", match, as_json=as_json)
+
+
+@app.command("show")
+def show_topic(name: NameArgument, as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
+    """Show a topic, its subscriptions and its settings.
+
+    Example: legato topic show prices
+    """
+    show(request(url, "read", "topic", name), as_json=as_json)
+
+
+@app.command("create")
+def create(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+    """Create a topic; does nothing if there is one.
+
+    Example: legato topic create prices
+    """
+    request(url, "create", "topic", name)
+    tell(f"topic {name} is there")
+
+
+@app.command("delete")
+def delete(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+    """Delete a topic with all its subscriptions, durable ones too; who uses it is cut off.
+
+    Example: legato topic delete prices
+    """
+    request(url, "delete", "topic", name)
+    tell(f"deleted topic {name}")

@@ -1,0 +1,106 @@
+"""The commands that administer a broker, against a real one."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from legato.cli.main import app
+from tests.support.server import Server, server
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("cli")
+    (directory / "legato.toml").write_text("")
+    with server(directory / "store", "--config", str(directory / "legato.toml")) as running:
+        yield running
+
+
+def legato(broker: Server, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "legato.cli", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"LEGATO_URL": f"amqp://127.0.0.1:{broker.port}", "COLUMNS": "200"},
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_queue_from_its_creation_to_its_end(broker: Server) -> None:
+    assert legato(broker, "queue", "create", "orders").stdout == "queue orders is there\n"
+    legato(broker, "send", "orders", "-", stdin="tea\ncoffee\nmilk\n")
+    listed = json.loads(legato(broker, "queues", "orders", "--json").stdout)
+    assert [(row["name"], row["depth"]) for row in listed] == [("orders", 3)]
+    assert "orders" in legato(broker, "queues").stdout
+    moved = legato(broker, "queue", "move", "orders", "later", "--limit", "1")
+    assert moved.stdout == "moved 1 messages from orders to later\n"
+    assert legato(broker, "queue", "purge", "orders").stdout == "dropped 2 messages of orders\n"
+    assert legato(broker, "queue", "delete", "later").stdout == "deleted queue later and 1 messages\n"
+    gone = legato(broker, "queue", "show", "later")
+    assert gone.returncode == 1
+    assert "There is no queue 'later'" in gone.stderr
+
+
+def test_a_paused_queue_gives_nothing_until_it_is_resumed(broker: Server) -> None:
+    legato(broker, "send", "paused", "tea")
+    assert legato(broker, "queue", "pause", "paused").returncode == 0
+    assert legato(broker, "receive", "paused", "--wait", "0.3").returncode == 1
+    assert legato(broker, "queue", "resume", "paused").returncode == 0
+    assert legato(broker, "receive", "paused", "--wait", "5").stdout == "tea\n"
+
+
+def test_a_queue_is_shown_with_its_settings(broker: Server) -> None:
+    legato(broker, "queue", "create", "shown")
+    shown = legato(broker, "queue", "show", "shown").stdout
+    assert "maximum_deliveries" in shown
+    assert json.loads(legato(broker, "queue", "show", "shown", "--json").stdout)["settings"]["exclusive"] is False
+
+
+def test_topics_are_listed(broker: Server) -> None:
+    assert legato(broker, "topic", "create", "prices").stdout == "topic prices is there\n"
+    assert [row["name"] for row in json.loads(legato(broker, "topics", "--json").stdout)] == ["prices"]
+    assert json.loads(legato(broker, "subscriptions", "--json").stdout) == []
+    assert legato(broker, "topic", "delete", "prices").stdout == "deleted topic prices\n"
+
+
+def test_settings_are_read_again_or_refused_with_the_reason(broker: Server) -> None:
+    file = broker.store.parent / "legato.toml"
+    file.write_text('[[address]]\nmatch = "live"\nmax_messages = 7\n')
+    assert legato(broker, "reload").returncode == 0
+    legato(broker, "queue", "create", "live")
+    told = json.loads(legato(broker, "queue", "show", "live", "--json").stdout)
+    assert told["settings"]["max_messages"] == 7
+    file.write_text('[[address]]\nmatch = "live"\nmax_mesages = 8\n')
+    refused = legato(broker, "reload")
+    assert refused.returncode == 1
+    assert "max_mesages" in refused.stderr
+    told = json.loads(legato(broker, "queue", "show", "live", "--json").stdout)
+    assert told["settings"]["max_messages"] == 7
+
+
+@pytest.mark.parametrize("command", ["queue", "topic", "subscription", "reload", "queues"])
+def test_every_command_explains_itself(command: str) -> None:
+    shown = CliRunner().invoke(app, [command, "--help"])
+    assert shown.exit_code == 0
+    assert "Usage" in shown.output
+
+
+def test_the_examples_in_the_help_are_real_commands() -> None:
+    source = Path(__file__).parents[2] / "src" / "legato" / "cli"
+    examples = [
+        line.split()[2:4]
+        for name in ("queue", "topic", "subscription")
+        for line in (source / f"{name}.py").read_text().splitlines()
+        if line.strip().startswith("Example: legato")
+    ]
+    assert len(examples) > 10
+    for words in examples:
+        assert CliRunner().invoke(app, [*[word for word in words if word[0].isalpha()][:2], "--help"]).exit_code == 0
