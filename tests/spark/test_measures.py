@@ -5,6 +5,7 @@ from io import StringIO
 from rich.console import Console
 
 from legato.core.facts import EpochEnded, MessageConsumed
+from legato.spark.accounts import TEMPORARIES_SHOWN_MAX
 from legato.spark.audit import audit_facts, bucket_for
 from legato.spark.job import print_audit
 from legato.spark.ledger import lifecycle
@@ -12,7 +13,19 @@ from legato.spark.measures import latencies, throughput
 from legato.spark.report import report_page
 from legato.spark.result import TopicAudit
 from tests.spark.conftest import MakeFacts
-from tests.spark.history import INVOICES, NEWS, ORDERS, history, ms_us, news_history, order, record
+from tests.spark.history import (
+    INVOICES,
+    NEWS,
+    ORDERS,
+    history,
+    instead,
+    ms_us,
+    news_history,
+    one_log,
+    order,
+    published,
+    record,
+)
 
 
 def test_the_audit_accounts_for_every_queue_and_takeover(facts_of: MakeFacts) -> None:
@@ -64,7 +77,7 @@ def test_copies_moves_and_deleted_queues_are_in_the_account(facts_of: MakeFacts)
         "$schedule": ({}, {"due": 2}),
         "urgent": ({"rejected": 1}, {"dropped": 1, "moved": 1, "purged": 1}),
     }
-    assert result.topics == [TopicAudit(NEWS, "topic://news", published=8, copies=10, unheard=2)]
+    assert result.topics == [TopicAudit(NEWS, "topic://news", published=8, copies=10, unheard=2, duplicated=0)]
     assert result.queue("subscription://c/readers").redelivered == 1, "a count that is carried is no new redelivery"
     assert result.facts == sum(len(each.facts) for each in news_history())
     page = report_page(result, None, {}, "news")
@@ -72,6 +85,25 @@ def test_copies_moves_and_deleted_queues_are_in_the_account(facts_of: MakeFacts)
     print_audit(result, console)
     table = console.export_text()
     assert all(text in page and text in table for text in ("expired", "delayed", "rejected", "purged", "topic://news"))
+
+
+def test_many_temporary_queues_share_a_line_of_the_account(facts_of: MakeFacts) -> None:
+    histories = [news_history() for _ in range(TEMPORARIES_SHOWN_MAX)]
+    instead(histories[0], published(4, [], number=4), published(4, [], number=3))
+    result = audit_facts(facts_of(one_log(histories)))
+    assert [check.name for check in result.checks if check.count] == ["number stored twice"]
+    assert result.total("duplicated") == 1
+    assert len(result.queues) == 2 + 4 * TEMPORARIES_SHOWN_MAX
+    together = [
+        (queue.name, queue.stored, queue.consumed, queue.moved, queue.deleted, queue.waiting, queue.lost)
+        for queue in result.queues
+        if queue.queue < 0
+    ]
+    assert together == [
+        ("temporary queues", *(count * TEMPORARIES_SHOWN_MAX for count in (3, 1, 0, 2, 0, 0))),
+        ("temporary subscriptions", *(count * TEMPORARIES_SHOWN_MAX for count in (4, 1, 1, 2, 0, 0))),
+    ]
+    assert {point.queue for point in result.timeline.throughput} == {queue.queue for queue in result.queues}
 
 
 def test_an_audit_that_fails_says_so_with_examples(facts_of: MakeFacts) -> None:

@@ -1,8 +1,9 @@
 """The audit of a ledger: every check of `checks.py` and every measure of `measures.py`, in as few passes as will do."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import reduce
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pyspark.sql import functions as F
 
 from legato.errors import ConfigError
 from legato.spark import ledger, measures
+from legato.spark.accounts import Accounts
 from legato.spark.checks import CHECKS, Check, Frames, lost_by_marks
 from legato.spark.result import (
     AuditResult,
@@ -79,17 +81,22 @@ def _audit_frames(frames: Frames) -> AuditResult:
     first_us, last_us = span["first_us"] or 0, span["last_us"] or 0
     bucket_us = bucket_for(last_us - first_us)
     checks = run_checks(frames)
-    return AuditResult(
-        facts=span["facts"],
-        first_us=first_us,
-        last_us=last_us,
-        last_position=span["last_position"] or 0,
-        queues=_queues(frames, {check.name: check.count for check in checks}),
-        takeovers=_takeovers(frames["facts"]),
-        checks=checks,
-        timeline=_timeline(frames, first_us, bucket_us),
-        topics=_topics(frames["facts"]),
-    )
+    with closing(Accounts(frames["facts"])) as accounts:
+        offences = {check.name: check.count for check in checks}
+        twice: dict[int, int] = {}
+        if offences["number stored twice"]:
+            twice = _sum(_offenders_by_name("number stored twice", frames), accounts, "times - 1")
+        return AuditResult(
+            facts=span["facts"],
+            first_us=first_us,
+            last_us=last_us,
+            last_position=span["last_position"] or 0,
+            queues=_queues(frames, accounts, offences, twice),
+            takeovers=_takeovers(frames["facts"]),
+            checks=checks,
+            timeline=_timeline(frames, accounts, first_us, bucket_us),
+            topics=_topics(frames["facts"], accounts, twice),
+        )
 
 
 def bucket_for(duration_us: int) -> int:
@@ -132,44 +139,48 @@ def run_checks(frames: Frames) -> list[CheckResult]:
     ]
 
 
-def _count_by_queue(name: str, frames: Frames, times: str = "1") -> dict[int, int]:
-    """Per queue, the sum of `times` over the offenders of the check of that name."""
-    check = next(check for check in applicable(frames) if check.name == name)
-    found = find_offenders(check, frames).groupBy("queue").agg(F.expr(f"sum({times})").alias("n"))
-    return {row["queue"]: row["n"] for row in found.collect()}
+def _offenders_by_name(name: str, frames: Frames) -> DataFrame:
+    return find_offenders(next(check for check in applicable(frames) if check.name == name), frames)
 
 
-def _queues(frames: Frames, offences: dict[str, int]) -> list[QueueAudit]:
-    facts, lifecycle = frames["facts"], frames["lifecycle"]
-    names = {row["queue"]: row["name"] for row in ledger.queues(facts).collect()}
-    deleted = {row["queue"] for row in frames["deletions"].collect()}
+def _sum(frame: DataFrame, accounts: Accounts, each: str = "1") -> dict[int, int]:
+    """By line of the account, the sum of `each` over the rows."""
+    return {row["queue"]: row["n"] for row in ledger.aggregate(accounts.of(frame), "queue", n=f"sum({each})").collect()}
+
+
+def _queues(frames: Frames, accounts: Accounts, offences: dict[str, int], twice: dict[int, int]) -> list[QueueAudit]:
+    facts, lifecycle, deletions = frames["facts"], accounts.of(frames["lifecycle"]), frames["deletions"]
     totals = {row["queue"]: row for row in measures.queue_totals(lifecycle).collect()}
-    forwarded = {row["queue"]: row["forwarded"] for row in measures.forwarded(facts, frames["transactions"]).collect()}
-    lost = _count_by_queue("lost", frames) if offences["lost"] else {}
-    twice = _count_by_queue("number stored twice", frames, "times - 1") if offences["number stored twice"] else {}
-    dead_letters, moves = _departures(facts)
+    forwarded = _sum(measures.forwarded(facts, frames["transactions"]), accounts, "forwarded")
+    deleted = Counter(_sum(measures.in_deleted(measures.unsettled(frames["lifecycle"]), deletions), accounts))
+    lost: dict[int, int] = {}
+    if offences["lost"]:
+        offenders = _offenders_by_name("lost", frames)
+        lost = _sum(offenders, accounts)
+        deleted.subtract(_sum(measures.in_deleted(offenders, deletions), accounts))
+    dead_letters, moves = _departures(accounts.of(facts))
     latencies: dict[int, list[LatencySummary]] = {}
     for row in measures.latencies(lifecycle).collect():
         latencies.setdefault(row["queue"], []).append(_latency(row))
     return [
         QueueAudit(
             queue=queue,
-            name=names.get(queue, f"queue {queue}"),
+            name=accounts.name(queue),
             stored=row["stored"],
             consumed=row["consumed"],
             forwarded=forwarded.get(queue, 0),
             dead_lettered=row["dead_lettered"],
-            waiting=0 if queue in deleted else row["unsettled"] - lost.get(queue, 0),
+            waiting=row["unsettled"] - lost.get(queue, 0) - deleted[queue],
             lost=lost.get(queue, 0),
             duplicated=row["done_twice"] + twice.get(queue, 0),
             redelivered=row["redelivered"],
             latencies=sorted(latencies.get(queue, []), key=lambda latency: _STAGES.index(latency.stage)),
             moved=row["moved"],
-            deleted=row["unsettled"] - lost.get(queue, 0) if queue in deleted else 0,
+            deleted=deleted[queue],
             dead_letters=dead_letters.get(queue, {}),
             moves=moves.get(queue, {}),
         )
-        for queue, row in sorted(totals.items())
+        for queue, row in sorted(totals.items(), key=lambda item: (item[0] < 0, abs(item[0])))
     ]
 
 
@@ -184,12 +195,17 @@ def _departures(facts: DataFrame) -> tuple[dict[int, dict[str, int]], dict[int, 
     return dead_letters, moves
 
 
-def _topics(facts: DataFrame) -> list[TopicAudit]:
+def _topics(facts: DataFrame, accounts: Accounts, twice: dict[int, int]) -> list[TopicAudit]:
     return [
         TopicAudit(
-            row["queue"], row["name"] or f"topic {row['queue']}", row["published"], row["copies"], row["unheard"]
+            row["queue"],
+            accounts.name(row["queue"]),
+            row["published"],
+            row["copies"],
+            row["unheard"],
+            twice.get(row["queue"], 0),
         )
-        for row in measures.topics(facts).collect()
+        for row in measures.topics(accounts.of(facts)).collect()
     ]
 
 
@@ -217,9 +233,9 @@ def _takeovers(facts: DataFrame) -> list[Takeover]:
     ]
 
 
-def _timeline(frames: Frames, start_us: int, bucket_us: int) -> Timeline:
-    points = measures.throughput(frames["facts"], start_us, bucket_us).orderBy("queue", "bucket").collect()
-    cells = measures.latency_histogram(frames["lifecycle"], start_us, bucket_us).collect()
+def _timeline(frames: Frames, accounts: Accounts, start_us: int, bucket_us: int) -> Timeline:
+    points = measures.throughput(accounts.of(frames["facts"]), start_us, bucket_us).orderBy("queue", "bucket").collect()
+    cells = measures.latency_histogram(accounts.of(frames["lifecycle"]), start_us, bucket_us).collect()
     return Timeline(
         start_us,
         bucket_us,

@@ -41,9 +41,11 @@ def read_facts(spark: SparkSession, ledger: Path) -> DataFrame:
 
 
 def queues(facts: DataFrame) -> DataFrame:
-    """One row a queue, topic or subscription: its number and its name, its `Kind`, and its topic if it has one."""
+    """One row a queue, topic or subscription: its number, its name, its `Kind`, and whether it is temporary."""
     created = facts.where("kind = 'QueueCreated'")
-    return created.selectExpr("queue", "name", "coalesce(queue_kind, 0Y) as queue_kind", "topic").distinct()
+    return created.selectExpr(
+        "queue", "name", "coalesce(queue_kind, 0Y) as queue_kind", "coalesce(temporary, false) as temporary"
+    ).distinct()
 
 
 def deletions(facts: DataFrame) -> DataFrame:

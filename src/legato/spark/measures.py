@@ -3,8 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from legato.core.facts import Kind
-from legato.spark.ledger import aggregate, queues
+from legato.spark.ledger import aggregate
 from legato.spark.table import COPY
 
 LATENCY_BUCKETS_PER_DECADE = 20
@@ -122,8 +121,17 @@ def topics(facts: DataFrame) -> DataFrame:
         copies="sum(stored)",
         unheard="count_if(stored = 0)",
     )
-    names = queues(facts).where(f"queue_kind = {Kind.TOPIC:d}").select("queue", "name")
-    return published.join(names, "queue", "left").orderBy("queue")
+    return published.orderBy("queue")
+
+
+def unsettled(lifecycle: DataFrame) -> DataFrame:
+    """Messages that were stored and never left their queue."""
+    return lifecycle.where("stored_count > 0 and left_count = 0")
+
+
+def in_deleted(messages: DataFrame, deletions: DataFrame) -> DataFrame:
+    """Those of the messages whose queue is deleted."""
+    return messages.join(F.broadcast(deletions), "queue", "left_semi")
 
 
 def span(facts: DataFrame) -> DataFrame:

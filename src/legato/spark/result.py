@@ -41,13 +41,17 @@ class QueueAudit(msgspec.Struct, frozen=True):
 
 
 class TopicAudit(msgspec.Struct, frozen=True):
-    """What was published to a topic. Its copies are messages of their subscriptions; `unheard` had none."""
+    """What was published to a topic: `unheard` had no subscription, `duplicated` came twice.
+
+    Its copies are messages of their subscriptions.
+    """
 
     topic: int
     name: str
     published: int
     copies: int
     unheard: int
+    duplicated: int
 
 
 class Takeover(msgspec.Struct, frozen=True):
@@ -121,8 +125,10 @@ class AuditResult(msgspec.Struct, frozen=True):
         return all(check.count == 0 for check in self.checks)
 
     def total(self, column: str) -> int:
-        """The sum of a column of the queues' account."""
-        return sum(getattr(queue, column) for queue in self.queues)
+        """The sum of a column of the queues' account; what was published twice to topics counts as duplicated."""
+        published_twice = sum(topic.duplicated for topic in self.topics) if column == "duplicated" else 0
+        total: int = sum(getattr(queue, column) for queue in self.queues)
+        return total + published_twice
 
     def queue(self, name: str) -> QueueAudit:
         """The account of the queue of that name.

@@ -1,0 +1,53 @@
+"""The line of the account in which a queue's messages are: its own, or one for temporary queues if these are many."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from legato.core.facts import Kind
+from legato.spark.ledger import queues
+
+TEMPORARIES_SHOWN_MAX = 20
+
+_TOGETHER = {
+    Kind.QUEUE: "temporary queues",
+    Kind.TOPIC: "temporary topics",
+    Kind.SUBSCRIPTION: "temporary subscriptions",
+}
+
+
+class Accounts:
+    """The lines that an audit's account has, by number.
+
+    If each request has a temporary queue for its reply, a line for each queue would tell nobody anything. What is put
+    together has a negative number.
+    """
+
+    def __init__(self, facts: DataFrame) -> None:
+        known = queues(facts)
+        temporary = known.where("temporary")
+        some = temporary.limit(TEMPORARIES_SHOWN_MAX + 1).collect()
+        rows = known.where("not temporary").collect()
+        self._together: DataFrame | None = None
+        self._names: dict[int, str] = {}
+        if len(some) > TEMPORARIES_SHOWN_MAX:
+            self._together = temporary.selectExpr("queue", "cast(-1 - queue_kind as int) as account").cache()
+            self._names = {-1 - kind: name for kind, name in _TOGETHER.items()}
+        else:
+            rows += some
+        self._names |= {row["queue"]: row["name"] for row in rows}
+
+    def name(self, number: int) -> str:
+        """The name of a line: the queue's, or what is put together in it."""
+        return self._names.get(number, f"queue {number}")
+
+    def of(self, frame: DataFrame) -> DataFrame:
+        """The frame with the line's number in place of the queue's, in its column `queue`."""
+        if self._together is None:
+            return frame
+        joined = frame.join(F.broadcast(self._together), "queue", "left")
+        return joined.withColumn("queue", F.coalesce("account", "queue")).drop("account")
+
+    def close(self) -> None:
+        """Give back what was kept in memory."""
+        if self._together is not None:
+            self._together.unpersist()
