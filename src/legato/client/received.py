@@ -10,21 +10,17 @@ from legato.amqp.header import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
-    HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
-    SEQUENCE,
     VALUE,
-    header_of,
+    scan_header,
     section_at,
 )
 from legato.amqp.message import decode_message
 from legato.amqp.names import REDELIVERED
 from legato.amqp.types import Int
-from legato.client.content_types import charset_of
+from legato.client.bodies import BODIES, fitting, guessed_kind
 from legato.client.destinations import Destination, destination_of
-from legato.client.java_object import CONTENT_TYPE as JAVA_OBJECT
-from legato.client.java_object import JavaObject
 from legato.client.message_ids import correlation_id_of, message_id_text
 from legato.client.messages import (
     BytesMessage,
@@ -54,15 +50,11 @@ TYPE_NUMBERS: dict[type[Message], int] = {
 _CLASSES = {number: kind for kind, number in TYPE_NUMBERS.items()}
 _SHORT_PROPERTIES = b"\x00\x53\x73\xc0"
 _NULL_BODY = b"\x00\x53\x77\x40"
-_TEXT_OR_NULL = (0x40, 0xA1, 0xB1)
-_BINARY = (0xA0, 0xB0)
 _UNDECODABLE = (ProtocolError, ValueError, TypeError, AttributeError, IndexError, OverflowError)
 _PREFIX_MAX_BYTES = 1024
-_OCTETS = "application/octet-stream"
 _CONTENT_TYPE_FIELD = 6
 _LEGACY = {DESTINATION_KIND: "x-opt-to-type", REPLY_TO_KIND: "x-opt-reply-type"}
 """Annotations of older clients: `queue` or `topic`, perhaps with `temporary`."""
-_EMPTY: dict[type[Message], Any] = {BytesMessage: b"", MapMessage: {}, StreamMessage: []}
 
 
 def read_message(data: bytes, queue: Destination, acknowledge: Callable[[Message], None]) -> Message:
@@ -149,22 +141,9 @@ class Received:
         return _CLASSES.get(number) if isinstance(number, int) else None
 
     def _guess(self) -> type[Message]:
-        """The class for a message of a client that knows nothing of JMS, as Apache Qpid JMS chooses it."""
-        if self._body_section == VALUE:
-            constructor = self._data[section_at(self._data, self._body_at)[1]]
-            if constructor in _TEXT_OR_NULL:
-                return TextMessage
-            return BytesMessage if constructor in _BINARY else ObjectMessage
-        if self._body_section == SEQUENCE:
-            return ObjectMessage
-        content_type = self._content_type()
-        if content_type is None or content_type == _OCTETS:
-            return BytesMessage
-        if content_type == JAVA_OBJECT:
-            return ObjectMessage
-        if charset_of(content_type) is not None:
-            return TextMessage
-        return BytesMessage if self._body_section == DATA else Message
+        section = self._body_section
+        constructor = self._data[section_at(self._data, self._body_at)[1]] if section == VALUE else 0
+        return guessed_kind(section, constructor, self._content_type)
 
     def _content_type(self) -> str | None:
         fields = self._section(PROPERTIES, list)
@@ -173,7 +152,7 @@ class Received:
 
     def body_sections(self) -> bytes:
         """The body as it came, to be sent on."""
-        return self._data[self._body_at :] or _NULL_BODY
+        return self._data[self._body_at :] if self._body_section in BODIES else _NULL_BODY
 
     def body(self) -> Any:
         """The body's value, of the type that the message's class has.
@@ -211,32 +190,7 @@ class Received:
         value = self._value()
         if kind is TextMessage and isinstance(value, str):
             return value
-        return self._fitting(value)
-
-    def _fitting(self, value: Any) -> Any:
-        """A body's value as one that the message's class has."""
-        kind = self.kind
-        if value is None:
-            return _EMPTY[kind].copy() if kind is MapMessage or kind is StreamMessage else _EMPTY.get(kind)
-        if kind is TextMessage:
-            if isinstance(value, bytes):
-                return value.decode(charset_of(self._content_type() or "text/plain") or "utf-8")
-            if isinstance(value, str):
-                return value
-        elif kind is ObjectMessage:
-            if isinstance(value, bytes) and self._body_section == DATA and self._content_type() == JAVA_OBJECT:
-                found = JavaObject(value)
-                return None if found.is_null else found
-            return value
-        elif kind is MapMessage:
-            if isinstance(value, dict):
-                return {name if type(name) is str else str(name): item for name, item in value.items()}
-        elif kind is StreamMessage:
-            if isinstance(value, list):
-                return value
-        elif kind is Message or isinstance(value, bytes):
-            return value
-        raise ProtocolError(f"a {kind.__name__} holds a {type(value).__name__}", "amqp:decode-error")
+        return fitting(kind, value, section, self._content_type)
 
     def _value(self) -> Any:
         if self._body_section == VALUE and self._data[self._body_at + 1] == 0x53:
@@ -244,13 +198,13 @@ class Received:
         return self._compound_body()
 
     def _compound_body(self) -> Any:
-        if self._body_section not in (DATA, SEQUENCE, VALUE):
+        if self._body_section not in BODIES:
             return None
         body = decode_message(self._data[self._body_at :]).body
         return None if body is None else getattr(body, body.__struct_fields__[0])
 
     def _decode_headers(self) -> dict[str, Any]:
-        header = header_of(self._section(HEADER, list))
+        header, _ = scan_header(self._data)
         annotations = self._section(MESSAGE_ANNOTATIONS, dict)
         flagged = self._section(DELIVERY_ANNOTATIONS, dict).get(REDELIVERED) is True
         fields = [*self._section(PROPERTIES, list), *[None] * 13]

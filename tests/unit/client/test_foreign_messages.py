@@ -132,6 +132,9 @@ def test_a_footer_is_not_the_body() -> None:
     footer = b"\x00\x53\x78" + encode_value({Symbol("x-crc"): 5})
     for body in (DATA + encode_value(b"tea"), VALUE + encode_value("tea"), SEQUENCE + encode_value(["tea"])):
         assert read(HEADER + body + footer).body in (b"tea", "tea", ["tea"])
+    bare = read(HEADER + footer)
+    assert (type(bare), bare.body) == (BytesMessage, b"")
+    assert as_proton(encoded(bare)).body is None
 
 
 @pytest.mark.parametrize(
