@@ -54,6 +54,8 @@ def test_the_commands_of_a_page_exist_with_their_options(page: Path) -> None:
         for words in (shlex.split(line, comments=True) for line in code.splitlines()):
             if words[:1] != ["legato"]:
                 continue
-            command = group.commands[words[1]]
-            context = command.make_context(words[1], words[2:], resilient_parsing=False)
+            command, rest = group.commands[words[1]], words[2:]
+            if isinstance(command, TyperGroup):
+                command, rest = command.commands[rest[0]], rest[1:]
+            context = command.make_context(words[1], rest, resilient_parsing=False)
             context.close()
