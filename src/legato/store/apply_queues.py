@@ -47,14 +47,13 @@ def apply_queues(txn: Any, databases: Databases, meta: Meta, changes: Changes) -
 
 
 def remove_deleted(txn: Any, databases: Databases, time_us: int, limit: int) -> int:
-    """Remove what deleted queues held, at most `limit` blocks; returns how many blocks and queues."""
+    """Remove what deleted queues held until `limit` messages are gone; returns how many, and queues that are done."""
     if txn.stat(databases.deleted)["entries"] == 0:
         return 0
     removed = 0
     with QueueWriter(txn, databases, time_us) as writer, txn.cursor(db=databases.deleted) as cursor:
         while removed < limit and cursor.first():
-            blocks = writer.remove_blocks(read_number(cursor.key()), limit - removed)
-            removed += blocks
+            removed += writer.remove_blocks(read_number(cursor.key()), limit - removed)
             if removed < limit:
                 cursor.delete()
                 removed += 1
@@ -112,12 +111,12 @@ class QueueWriter:
             txn.put(key, b"", db=databases.deleted)
 
     def remove_blocks(self, queue: int, limit: int) -> int:
-        """Remove blocks of a deleted queue, and what is remembered of the messages; returns how many."""
+        """Remove `limit` messages of a deleted queue, or a block more, and their deliveries; returns how many."""
         removed = self._blocks.remove_first_blocks(queue, limit)
         with self._txn.cursor(db=self._databases.deliveries) as deliveries:
             for seqs in removed:
                 forget_deliveries(deliveries, queue, seqs)
-        return len(removed)
+        return sum(map(len, removed))
 
     def publish(self, topic: int, changes: Changes, copies: dict[int, list[References]]) -> None:
         """Count what was published to a topic, leave its bodies in its changes, and add to `copies` who has a copy."""

@@ -33,8 +33,8 @@ from legato.store.keys import name_key, number_key, pair_key, position_key, read
 
 PRUNE_LIMIT = 1_000
 """Outcomes, and producers, that one call of `prune` looks at."""
-PRUNE_BLOCKS = 200
-"""Blocks of deleted queues that one call of `prune` removes: some milliseconds for which a commit may have to wait."""
+PRUNE_MESSAGES = 4_000
+"""Messages of deleted queues that one call of `prune` removes: some milliseconds for which a commit has to wait."""
 QUEUES_PAGE = 1_000
 """Queues read in one transaction."""
 
@@ -215,7 +215,7 @@ class LmdbStore:
     def prune(self, now_us: int) -> int:
         """See `Store.prune`. Looks at the `PRUNE_LIMIT` oldest outcomes, and in turn at as many producers a call.
 
-        Of deleted queues it removes `PRUNE_BLOCKS` blocks.
+        Of deleted queues it removes `PRUNE_MESSAGES` messages, or a block more.
 
         Raises:
             FencedError: this object began an epoch that is over.
@@ -233,7 +233,7 @@ class LmdbStore:
                 self._prune_after,
                 PRUNE_LIMIT,
             )
-            removed = remove_deleted(txn, self._databases, now_us, PRUNE_BLOCKS)
+            removed = remove_deleted(txn, self._databases, now_us, PRUNE_MESSAGES)
             if forgotten:
                 self._append(txn, meta, now_us, [ProducerForgotten(p.producer, p.name) for p in forgotten])
         return outcomes + len(forgotten) + removed

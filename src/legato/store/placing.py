@@ -15,6 +15,8 @@ BLOCK_BODY_BYTES = 15 * 1024
 """Bounds on a block of several messages; together they make four pages, LMDB's page header included."""
 BLOCK_REFERENCES = 500
 """The bound on a block of references; with its header it is a page."""
+SPLIT_BODY_BYTES = 3_800
+"""The bound on blocks made by splitting, a page: where messages come at random, each writes its block again."""
 
 Packed = list[tuple[int, bytes, int]]
 """Blocks: the first sequence, the value, and when the first of its messages expires."""
@@ -124,13 +126,14 @@ class BlockWriter:
         return size
 
     def remove_first_blocks(self, queue: int, limit: int) -> list[list[int]]:
-        """Take the first blocks of a queue out, at most `limit`; returns the sequences of each."""
+        """Take the first blocks of a queue out until `limit` messages are gone; returns the sequences of each."""
         removed: list[list[int]] = []
-        while len(removed) < limit:
+        while limit > 0:
             block = read_block(self._cursor, queue, self._cursor.set_range(place_key(queue, 0)))
             if block is None:
                 break
             removed.append(block.seqs())
+            limit -= block.count
             self._remove_all(block)
         return removed
 
@@ -163,7 +166,7 @@ def _pack_all(first: int, entries: Sequence[Entry], stored_us: int) -> Packed:
 def _halves(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     """`entries` in pieces within the bounds, by halving: then the next insertions find room."""
     messages_max = BLOCK_REFERENCES if entries[0].topic else BLOCK_MESSAGES
-    fits = len(entries) <= messages_max and sum(len(entry.body) for entry in entries) <= BLOCK_BODY_BYTES
+    fits = len(entries) <= messages_max and sum(len(entry.body) for entry in entries) <= SPLIT_BODY_BYTES
     if fits or len(entries) == 1:
         yield entries
         return

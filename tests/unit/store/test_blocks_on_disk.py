@@ -8,8 +8,8 @@ import pytest
 
 from legato.core.facts import Kind, MessagePublished, MessageStored, QueueCreated, QueueDeleted
 from legato.core.records import ExpiryPlace
-from legato.store.lmdb import PRUNE_BLOCKS, LmdbStore
-from legato.store.placing import BLOCK_BODY_BYTES, BLOCK_MESSAGES, BLOCK_REFERENCES
+from legato.store.lmdb import PRUNE_MESSAGES, LmdbStore
+from legato.store.placing import BLOCK_MESSAGES, BLOCK_REFERENCES, SPLIT_BODY_BYTES
 from tests.conformance.store import NOW_US, batch_of, consumed, stored, waiting
 from tests.unit.store.consistency import blocks
 
@@ -55,7 +55,7 @@ def test_what_subscriptions_acknowledge_does_not_write_bodies_again(store: LmdbS
     assert blocks(store) == blocks(store, "copies") == []
 
 
-@pytest.mark.parametrize(("size", "bound"), [(20, BLOCK_MESSAGES), (2_000, BLOCK_BODY_BYTES // 2_000)])
+@pytest.mark.parametrize(("size", "bound"), [(20, BLOCK_MESSAGES), (300, SPLIT_BODY_BYTES // 300)])
 def test_blocks_stay_small_when_messages_come_at_random_places(store: LmdbStore, size: int, bound: int) -> None:
     seqs = random.Random(1).sample(range(1 << 54, (1 << 54) + (1 << 30)), 2_000)
     for first in range(0, 2_000, 50):
@@ -95,18 +95,18 @@ def test_expiring_messages_that_are_neighbours_share_an_entry_of_the_index(store
 
 
 def test_a_deleted_queue_is_removed_bit_by_bit(store: LmdbStore) -> None:
-    seqs = range(1, (2 * PRUNE_BLOCKS + 10) + 1)
-    store.commit(batch_of(1, *[stored(seq, size=20_000) for seq in seqs]))
+    seqs = range(1, 2 * PRUNE_MESSAGES + 11)
+    store.commit(batch_of(1, *[stored(seq) for seq in seqs]))
     store.commit(batch_of(1, QueueDeleted(1, "q")))
-    left = [len(blocks(store))]
+    left = []
     while store.prune(NOW_US):
-        left.append(len(blocks(store)))
-    assert left == [len(seqs), PRUNE_BLOCKS + 10, 10, 0]
+        left.append(sum(block.count for block in blocks(store)))
+    assert left == [PRUNE_MESSAGES + 10, 10, 0]
     assert store.entries()["deleted"] == 0
 
 
 def test_removing_a_deleted_queue_goes_on_where_it_was_when_the_store_is_opened_again(store: LmdbStore) -> None:
-    store.commit(batch_of(1, *[published(seq, size=20_000) for seq in range(1, 301)]))
+    store.commit(batch_of(1, *[published(seq) for seq in range(1, 3_001)]))
     store.commit(batch_of(1, *[QueueDeleted(number, f"s{number}") for number in SUBSCRIPTIONS]))
     store.prune(NOW_US)
     store.close()
@@ -118,4 +118,4 @@ def test_removing_a_deleted_queue_goes_on_where_it_was_when_the_store_is_opened_
     store.close()
     assert left == ([], [])
     assert record is not None
-    assert (record.stored, record.consumed, record.bytes) == (300, 300, 0)
+    assert (record.stored, record.consumed, record.bytes) == (3_000, 3_000, 0)
