@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,6 +83,21 @@ def cells(table: str) -> list[tuple[str, str, bool]]:
 
 def test_the_tables_have_as_many_conversions_as_those_of_the_specification() -> None:
     assert [sum(cell[2] for cell in cells(table)) for table in (PROPERTY_TABLE, FIELD_TABLE)] == [29, 32]
+
+
+def test_the_reference_shows_the_same_tables() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "reference" / "messages.md").read_text()
+    rows = [line.strip("|\n").split("|") for line in text.splitlines() if line.startswith(("| |", "| **"))]
+    shown: list[set[tuple[str, str]]] = []
+    columns: list[str] = []
+    for first, *marks in rows:
+        if first.strip():
+            found = zip(columns, marks, strict=True)
+            shown[-1] |= {(first.strip(" *"), read) for read, mark in found if mark.strip() == "x"}
+        else:
+            columns = [name.strip() for name in marks]
+            shown.append(set())
+    assert shown == [{cell[:2] for cell in cells(table) if cell[2]} for table in (PROPERTY_TABLE, FIELD_TABLE)]
 
 
 def expected(written: str, read: str) -> Any:
