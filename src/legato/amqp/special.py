@@ -13,10 +13,11 @@ from legato.amqp.sections import Sections
 DELIVERY_TIME = "x-opt-delivery-time"
 DELIVERY_DELAY = "x-opt-delivery-delay"
 _NOT_VALID_BEFORE = "x-qpid-not-valid-before"
-_NAMES = (b"x-opt-delivery-", b"x-qpid-not-valid-before")
+_DELIVERY, _VALID = b"x-opt-delivery-", b"x-qpid-not-valid-before"
 _PRIORITY = 4
 PRIORITY_MAX = 9
-_CLOSING = (0xFFFFFFFF, -1)
+CLOSING_SEQUENCE = 0xFFFFFFFF
+"""The group sequence of the last message of a group, -1 in JMS."""
 
 
 class Special(msgspec.Struct, frozen=True, gc=False):
@@ -49,17 +50,17 @@ def special_of(sections: Sections, places: list[int]) -> Special | None:
     Raises:
         ProtocolError: the properties or message annotations that say so are malformed.
     """
-    data, header, group = sections.data, sections.header, ""
-    expiry_ms, closes = None, False
+    data, header = sections.data, sections.header
+    expiry_ms, group, closes = None, "", False
     if len(places) > EXPIRY + 1:
         if has_field(data, places, EXPIRY):
             expiry_ms = _milliseconds(decode_value(data, places[EXPIRY])[0])
         group, closes = group_at(data, places)
     delivery_ms, delay_ms = _delivery(sections)
-    special = Special(
-        min(header.priority, PRIORITY_MAX), header.ttl_ms or None, expiry_ms, delivery_ms, delay_ms, group, closes
-    )
-    return None if special == PLAIN else special
+    priority, ttl_ms = min(header.priority, PRIORITY_MAX), header.ttl_ms or None
+    if priority == _PRIORITY and ttl_ms is expiry_ms is delivery_ms is delay_ms is None and not group:
+        return None
+    return Special(priority, ttl_ms, expiry_ms, delivery_ms, delay_ms, group, closes)
 
 
 def group_at(data: bytes, places: list[int]) -> tuple[str, bool]:
@@ -70,7 +71,7 @@ def group_at(data: bytes, places: list[int]) -> tuple[str, bool]:
     if not isinstance(group, str) or not group:
         return "", False
     sequence = decode_value(data, places[GROUP_SEQUENCE])[0] if has_field(data, places, GROUP_SEQUENCE) else 0
-    return group, isinstance(sequence, int) and sequence in _CLOSING
+    return group, isinstance(sequence, int) and sequence in (CLOSING_SEQUENCE, -1)
 
 
 def _delivery(sections: Sections) -> tuple[int | None, int | None]:
@@ -78,10 +79,11 @@ def _delivery(sections: Sections) -> tuple[int | None, int | None]:
     at = sections.message_annotations_at
     if at < 0:
         return None, None
-    raw = sections.data[at : skip_value(sections.data, at)]
-    if not any(name in raw for name in _NAMES):
+    data = sections.data
+    end = skip_value(data, at)
+    if data.find(_DELIVERY, at, end) < 0 and data.find(_VALID, at, end) < 0:
         return None, None
-    annotations, _ = decode_value(raw)
+    annotations, _ = decode_value(data, at)
     if not isinstance(annotations, dict):
         raise malformed("the message annotations are no map")
     time = annotations.get(DELIVERY_TIME, annotations.get(_NOT_VALID_BEFORE))

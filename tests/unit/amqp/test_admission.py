@@ -17,6 +17,8 @@ from legato.amqp.types import Byte, Symbol, Timestamp, ULong
 from legato.errors import ProtocolError
 
 MILLISECONDS = st.integers(0, 2**62)
+TEXTS = st.text(max_size=4)
+SEQUENCES = st.none() | st.sampled_from([0, 5, 2**31, 2**32 - 1])
 ANNOTATIONS = st.dictionaries(
     st.sampled_from(["x-opt-delivery-time", "x-opt-delivery-delay", "x-opt-jms-dest", "a"]).map(Symbol),
     st.integers(-9, 9) | MILLISECONDS.map(Timestamp) | MILLISECONDS.map(ULong) | st.text(max_size=3),
@@ -30,7 +32,8 @@ PROPERTIES = st.builds(
     absolute_expiry_ms=st.none() | MILLISECONDS,
     creation_ms=st.none() | MILLISECONDS,
     group_id=st.none() | st.text(max_size=3),
-    group_sequence=st.none() | st.sampled_from([0, 5, 2**31, 2**32 - 1]),
+    group_sequence=SEQUENCES,
+    reply_to_group_id=st.sampled_from([None, None, None, "g"]),
 )
 PARTS = st.fixed_dictionaries(
     {
@@ -82,9 +85,15 @@ def test_both_readings_agree_on_messages(parts: dict[str, Any]) -> None:
     assert expected[:2] == (normalise(data, sections), sections.message_id)
 
 
-@given(PARTS, MILLISECONDS, MILLISECONDS, st.text(max_size=4), st.binary(max_size=300))
-def test_both_readings_agree_on_messages_that_differ_in_id_times_and_body(
-    parts: dict[str, Any], created_ms: int, expires_ms: int, message_id: str, body: bytes
+@given(PARTS, MILLISECONDS, MILLISECONDS, TEXTS, TEXTS, SEQUENCES, st.binary(max_size=300))
+def test_both_readings_agree_on_messages_that_differ_where_messages_do(
+    parts: dict[str, Any],
+    created_ms: int,
+    expires_ms: int,
+    beginning: str,
+    correlation_id: str,
+    sequence: int | None,
+    body: bytes,
 ) -> None:
     properties = parts["properties"] or Properties()
     later = Properties(**{name: getattr(properties, name) for name in properties.__struct_fields__})
@@ -93,7 +102,12 @@ def test_both_readings_agree_on_messages_that_differ_in_id_times_and_body(
     if later.absolute_expiry_ms is not None:
         later.absolute_expiry_ms = expires_ms
     if isinstance(later.message_id, str):
-        later.message_id = message_id + later.message_id[len(message_id) :]
+        later.message_id = beginning + later.message_id[len(beginning) :]
+    if later.group_id is not None:
+        later.group_id = beginning[: len(later.group_id)] + later.group_id[len(beginning) :]
+        later.group_sequence = sequence
+    if later.correlation_id is not None:
+        later.correlation_id = correlation_id
     admitted(ADMISSION, message(parts, properties=properties))
     data = message(parts, properties=later, body=DataBody(body))
     assert admitted(ADMISSION, data) == carefully(data)
@@ -174,3 +188,45 @@ def test_what_stands_between_expiry_and_creation_time_is_looked_at() -> None:
     place = data.index(b"\x83" + (7).to_bytes(8, "big"))
     broken = data[:place] + b"\x40" + data[place + 1 :]
     assert admitted(admission, broken) == carefully(broken) == "amqp:decode-error"
+
+
+def test_each_message_of_a_producer_may_be_of_another_group() -> None:
+    admission = Admission()
+    for number, (group, sequence) in enumerate([("aa", 1), ("bb", 1), ("aa", 300), ("aa", 0xFFFFFFFF), ("bb", None)]):
+        properties = Properties(
+            message_id=f"ID:{number}", creation_ms=number, group_id=group, group_sequence=sequence, to="q"
+        )
+        data = message({"header": Header(), "properties": properties, "body": DataBody(b"x" * number)})
+        expected = Special(group=group, closes_group=sequence == 0xFFFFFFFF)
+        assert admission.admit(data) == (data, f"ID:{number}", expected)
+
+
+def test_a_producer_may_use_every_priority_by_turns() -> None:
+    admission = Admission()
+    for number in range(40):
+        data = message({"header": Header(priority=number % 10), "body": DataBody(b"x")})
+        assert admission.admit(data)[2] == (None if number % 10 == 4 else Special(priority=number % 10))
+
+
+ID, TIME = b"\xa1\x01i", b"\x83" + bytes(8)
+BEFORE = ID + b"\x40" * 8 + TIME
+LOOKALIKES = [
+    ("a shorter group, a longer sequence", 12, BEFORE + b"\xa1\x02gg\x40", BEFORE + b"\xa1\x01g\x52\x05"),
+    ("a group that is no string", 11, BEFORE + b"\xa1\x02gg", BEFORE + b"\xa0\x02gg"),
+    ("a float", 12, BEFORE + b"\xa1\x01g\x70\xff\xff\xff\xff", BEFORE + b"\xa1\x01g\x72\xff\xff\xff\xff"),
+    ("too many", 12, BEFORE + b"\xa1\x01g\x70\xff\xff\xff\xff", BEFORE + b"\xa1\x01g\x52\xff\xa1\x01r"),
+    ("too many", 10, ID + b"\x40" * 4 + b"\xa1\x01c" + b"\x40" * 3 + TIME, ID + b"\x40" * 10 + TIME),
+    ("an expiry that is none", 10, ID + b"\x40" * 7 + TIME + TIME, ID + b"\x40" * 7 + b"\x82" + bytes(8) + TIME),
+]
+
+
+@pytest.mark.parametrize(("what", "count", "first", "second"), LOOKALIKES)
+def test_properties_that_look_alike_are_told_apart(what: str, count: int, first: bytes, second: bytes) -> None:
+    assert len(first) == len(second), what
+    data, lookalike = (
+        b"\x00\x53\x73\xc0" + bytes((len(fields) + 1, count)) + fields + b"\x00\x53\x75\xa0\x01x"
+        for fields in (first, second)
+    )
+    admission = Admission()
+    admission.admit(data)
+    assert admitted(admission, lookalike) == carefully(lookalike)
