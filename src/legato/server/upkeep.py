@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from legato import limits
@@ -15,6 +16,8 @@ from legato.store.base import Store
 log = logging.getLogger("legato.upkeep")
 
 _FULL_SHARE = 0.95
+_PRUNE_STEPS = 100
+_PRUNE_PAUSE_S = 0.005
 
 
 class Upkeep:
@@ -32,6 +35,7 @@ class Upkeep:
         self._section = section
         self._clock = clock
         self._forgetting: asyncio.Future[None] | None = None
+        self._pruning = False
         self.check_room()
 
     def run(self, *, prune: bool) -> None:
@@ -58,14 +62,22 @@ class Upkeep:
 
     def _forget(self, prune: bool) -> None:
         try:
-            if prune:
-                self._store.prune(self._clock.now_us())
+            if prune or self._pruning:
+                self._pruning = self._prune()
             first, last = self._store.log_range()
             through = self._through(first, last)
             if through >= first:
                 self._store.trim_log(through, limits.LOG_TRIM_RECORDS)
         except StoreError as error:
             log.warning("! upkeep of the store: %s", error)
+
+    def _prune(self) -> bool:
+        """A number of steps; between them the broker commits. Returns whether there is more to do."""
+        for _ in range(_PRUNE_STEPS):
+            if self._store.prune(self._clock.now_us()) == 0:
+                return False
+            time.sleep(_PRUNE_PAUSE_S)
+        return True
 
     def _through(self, first: int, last: int) -> int:
         """Up to which position the log is not needed: what the ledger has, or what exceeds the log's bound."""

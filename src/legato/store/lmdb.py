@@ -7,6 +7,7 @@ a batch of an epoch that is over (promise 7).
 
 import errno
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -69,6 +70,8 @@ class LmdbStore:
         self._env, self._databases = open_environment(self.path, map_bytes=map_bytes, sync=sync, read_only=read_only)
         self._epoch: int | None = None
         self._prune_after = 0
+        self._changing = threading.Lock()
+        """Held by whoever changes the store: the files must not be closed under its hands."""
 
     def begin_epoch(self, broker: str, now_us: int) -> Meta:
         """See `Store.begin_epoch`."""
@@ -252,8 +255,9 @@ class LmdbStore:
             return {name: txn.stat(getattr(self._databases, name))["entries"] for name in names}
 
     def close(self) -> None:
-        """Close the files; a commit under way ends first."""
-        self._env.close()
+        """Close the files; a change under way in another thread ends first, what begins later raises `StoreError`."""
+        with self._changing:
+            self._env.close()
 
     @contextmanager
     def _reading(self) -> Iterator[Any]:
@@ -262,7 +266,7 @@ class LmdbStore:
 
     @contextmanager
     def _writing(self) -> Iterator[Any]:
-        with lmdb_errors(f"writing the store in {self.path}"):
+        with lmdb_errors(f"writing the store in {self.path}"), self._changing:
             try:
                 with self._env.begin(write=True, buffers=True) as txn:
                     yield txn

@@ -1,6 +1,8 @@
 """How much there is on disk: blocks stay within bounds wherever messages come and go, and sharing is sharing."""
 
+import queue
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 
 from legato.core.facts import Kind, MessagePublished, MessageStored, QueueCreated, QueueDeleted
 from legato.core.records import ExpiryPlace
+from legato.errors import StoreError
 from legato.store.lmdb import PRUNE_MESSAGES, LmdbStore
 from legato.store.placing import BLOCK_MESSAGES, BLOCK_REFERENCES, SPLIT_BODY_BYTES
 from tests.conformance.store import NOW_US, batch_of, consumed, stored, waiting
@@ -119,3 +122,29 @@ def test_removing_a_deleted_queue_goes_on_where_it_was_when_the_store_is_opened_
     assert left == ([], [])
     assert record is not None
     assert (record.stored, record.consumed, record.bytes) == (3_000, 3_000, 0)
+
+
+def test_closing_waits_for_a_change_in_another_thread(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path, sync=False)
+    store.begin_epoch("b", NOW_US)
+    store.commit(batch_of(1, QueueCreated(1, "q"), *[stored(seq, size=5_000) for seq in range(1, 2_001)]))
+    store.commit(batch_of(1, QueueDeleted(1, "q")))
+    outcomes: queue.SimpleQueue[object] = queue.SimpleQueue()
+
+    def prune_until_closed() -> None:
+        try:
+            while True:
+                outcomes.put(store.prune(NOW_US))
+        except Exception as error:
+            outcomes.put(error)
+
+    thread = threading.Thread(target=prune_until_closed)
+    thread.start()
+    outcomes.get(timeout=10)
+    store.close()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+    seen: object = None
+    while not outcomes.empty():
+        seen = outcomes.get()
+    assert isinstance(seen, StoreError)
