@@ -230,3 +230,45 @@ def test_properties_that_look_alike_are_told_apart(what: str, count: int, first:
     admission = Admission()
     admission.admit(data)
     assert admitted(admission, lookalike) == carefully(lookalike)
+
+
+# What other clients write before the body of a text message, of which id and times change from message to message.
+OF_CLIENTS = {
+    "Apache Qpid JMS 2.10": (
+        "005370c0020141005372c12904a30e782d6f70742d6a6d732d646573745100a312782d6f70742d6a6d732d6d73672d74"
+        "7970655105005373d0000000500000000aa13249443a38643862356230652d356134322d346234342d396134612d3063"
+        "346634633263396231613a313a313a312d3132333440a1066f726465727340404040404083000001a0c4506c00005377"
+    ),
+    "Apache Qpid JMS 2.10, properties and a time to live": (
+        "005370c008034140700000ea60005372c12904a30e782d6f70742d6a6d732d646573745100a312782d6f70742d6a6d73"
+        "2d6d73672d747970655105005373d0000000580000000aa13249443a38643862356230652d356134322d346234342d39"
+        "6134612d3063346634633263396231613a313a313a312d3132333440a1066f7264657273404040404083000001a0c451"
+        "566083000001a0c4506c00005374c13f0aa106636f6c6f7572a103726564a1067765696768745403a107636f756e7472"
+        "79a1024652a106616d6f756e74824029000000000000a106757267656e7441005377"
+    ),
+    "rhea 3": (
+        "005370d0000000050000000141005372d10000001a00000002a312782d6f70742d6a6d732d6d73672d74797065520500"
+        "5373d0000000380000000aa11a49443a38643862356230652d356134322d346234342d3132333440a1066f7264657273"
+        "40404040404083000001a0c4506c00005374d10000001b00000004a106636f6c6f7572a103726564a106776569676874"
+        "5203005377"
+    ),
+    "rhea 3, nothing set": ("0053704500537345005377"),
+    "python-qpid-proton 0.40": (
+        "005370c0020141005373c0350aa11a49443a38643862356230652d356134322d346234342d3132333440a1066f726465"
+        "727340404040404083000001a0c4506c00005374d10000001b00000004a106636f6c6f7572a103726564a10677656967"
+        "68745503005377"
+    ),
+}
+
+
+@pytest.mark.parametrize("client", OF_CLIENTS)
+def test_the_messages_of_other_clients_are_of_one_shape(client: str) -> None:
+    head = bytes.fromhex(OF_CLIENTS[client])
+    admission = Admission()
+    for number in range(1000, 1020):
+        text = b"x" * number
+        data = head.replace(b"1234", b"%d" % number) + b"\xb1" + len(text).to_bytes(4, "big") + text
+        for time_ms in (1_790_000_000_000, 1_790_000_060_000):
+            data = data.replace(time_ms.to_bytes(8, "big"), (time_ms + number).to_bytes(8, "big"))
+        assert admission.admit(data) == carefully(data)
+    assert len(admission._shapes) == 1
