@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from legato.client.connection_steps import ConnectionSteps, ExceptionListener, FactorySteps, FailoverListener
+from legato.client.context import JMSContext
 from legato.client.session import Session
 from legato.client.steps import blocking
 from legato.client.world import Threads
@@ -27,9 +28,11 @@ class Connection(ConnectionSteps[Session]):
         self.close()
 
 
-class ConnectionFactory(FactorySteps[Connection]):
+class ConnectionFactory(FactorySteps[Connection, JMSContext]):
     __doc__ = FactorySteps.__doc__
 
     _connection_type = Connection
+    _context_type = JMSContext
 
     create_connection = blocking(FactorySteps._create_connection)
+    create_context = blocking(FactorySteps._create_context)

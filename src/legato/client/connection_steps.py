@@ -18,7 +18,7 @@ from legato.client.destinations import Destination, TemporaryQueue, TemporaryTop
 from legato.client.failover import FailoverEvent
 from legato.client.metadata import ConnectionMetaData, connection_metadata, provider_version
 from legato.client.notifier import calling
-from legato.client.session_state import AcknowledgeMode
+from legato.client.session_state import AcknowledgeMode, checked_mode
 from legato.client.session_steps import SessionSteps
 from legato.client.steps import NOTHING, Await, Steps, Wait
 from legato.client.subscriptions import Subscriptions
@@ -40,11 +40,12 @@ DESIRED_CAPABILITIES = ["sole-connection-for-container", "DELAYED_DELIVERY", "AN
 
 _Session = TypeVar("_Session", bound=SessionSteps[Any, Any, Any])
 _Temporary = TypeVar("_Temporary", TemporaryQueue, TemporaryTopic)
+_Context = TypeVar("_Context")
 _Connection = TypeVar("_Connection", bound="ConnectionSteps[Any]")
 
 
-class FactorySteps(Generic[_Connection]):
-    """Makes connections (Jakarta Messaging 6.1.2).
+class FactorySteps(Generic[_Connection, _Context]):
+    """Makes connections and contexts (Jakarta Messaging 6.1.2, 10.2).
 
     Args:
         uri: `amqp://user:password@one:5672,two:5672?option=value`; `amqps` for TLS. The first host that serves is used.
@@ -56,6 +57,7 @@ class FactorySteps(Generic[_Connection]):
     """
 
     _connection_type: type[_Connection]
+    _context_type: Callable[[_Connection, AcknowledgeMode], _Context]
 
     def __init__(
         self, uri: str = "amqp://localhost:5672", *, ssl_context: ssl.SSLContext | None = None, **options: Any
@@ -82,6 +84,27 @@ class FactorySteps(Generic[_Connection]):
         connection = self._connection_type(uri, self._tls if uri.tls else None)
         yield from connection._connect()
         return connection
+
+    def _create_context(
+        self,
+        user: str | None = None,
+        password: str | None = None,
+        session_mode: AcknowledgeMode = AcknowledgeMode.AUTO,
+    ) -> Steps[_Context]:
+        """Connect, and make the simplified API's one object for all (Jakarta Messaging 10.2).
+
+        Args:
+            user: this and the password override the URI's.
+            session_mode: how received messages count as consumed, `SESSION_TRANSACTED` for transactions.
+
+        Raises:
+            JMSSecurityError: the broker refused the login.
+            InvalidClientIDError: the client id is in use.
+            JMSError: no broker could be reached, or the session mode is none.
+        """
+        mode = checked_mode(session_mode)
+        connection = yield from self._create_connection(user, password)
+        return self._context_type(connection, mode)
 
     def __repr__(self) -> str:
         return f"ConnectionFactory({str(self._uri)!r})"
@@ -229,10 +252,7 @@ class ConnectionSteps(Generic[_Session]):
         """
         self._check_open()
         self._used = True
-        try:
-            mode = AcknowledgeMode.SESSION_TRANSACTED if transacted else AcknowledgeMode(acknowledge_mode)
-        except ValueError:
-            raise JMSError(f"The acknowledge mode must be one of AcknowledgeMode, not {acknowledge_mode!r}.") from None
+        mode = AcknowledgeMode.SESSION_TRANSACTED if transacted else checked_mode(acknowledge_mode)
         with self._lock:
             self._sessions_made += 1
             session = self._session_type(self, f"{self._name}:s{self._sessions_made}", mode)

@@ -15,15 +15,7 @@ class MessageConsumer(ConsumerSteps):
     __doc__ = ConsumerSteps.__doc__
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """The next message; waits for one at most `timeout_s` seconds, for ever if None.
-
-        Returns:
-            None if none came in time, or if the consumer is closed, by whichever thread (CONTRACT A22).
-
-        Raises:
-            IllegalStateError: the consumer has a listener, the session is closed, or another thread uses it.
-            JMSError: the connection is gone for good.
-        """
+        # `_receive` without its steps: a message that is here pays for nothing else.
         session = self._session
         turn = session._turn
         if not turn.acquire(False):
@@ -35,6 +27,7 @@ class MessageConsumer(ConsumerSteps):
         finally:
             turn.release()
 
+    receive.__doc__ = ConsumerSteps._receive.__doc__
     receive_no_wait = blocking(ConsumerSteps._receive_no_wait)
     close = blocking(ConsumerSteps._close)
 

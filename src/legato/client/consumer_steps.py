@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from legato.amqp.outcomes import Rejected
 from legato.client.destinations import Destination
@@ -13,10 +13,13 @@ from legato.client.received import read_message
 from legato.client.receiver_end import ReceiverEnd
 from legato.client.session_state import AcknowledgeMode, Delivery, DeliveryState
 from legato.client.steps import Steps
-from legato.errors import IllegalStateError, ProtocolError
+from legato.client.stream_message import StreamMessage
+from legato.errors import IllegalStateError, MessageFormatError, ProtocolError
 
 if TYPE_CHECKING:
     from legato.client.session_making import Making
+
+_T = TypeVar("_T")
 
 MessageListener = Callable[[Message], object]
 """Called with each message; in asyncio it may be a coroutine function."""
@@ -84,11 +87,33 @@ class ConsumerSteps:
             return message
         return None
 
-    def _receiving(self, timeout_s: float | None) -> Steps[Message | None]:
-        """`receive()`, for who has the session's turn."""
+    def _receive(self, timeout_s: float | None = None) -> Steps[Message | None]:
+        """The next message; waits for one at most `timeout_s` seconds, for ever if None.
+
+        If it is interrupted (in asyncio: cancelled) no message is lost: the next call returns it.
+
+        Returns:
+            None if none came in time, or if the consumer is closed, by whoever (CONTRACT A22).
+
+        Raises:
+            IllegalStateError: the consumer has a listener, the session is closed, or somebody else uses it.
+            JMSError: the connection is gone for good.
+        """
+        turn = self._session._turn
+        if not turn.acquire(False):
+            raise self._session._misused()
+        try:
+            return (yield from self._receiving(timeout_s))
+        finally:
+            turn.release()
+
+    def _receiving(self, timeout_s: float | None, kind: type | None = None) -> Steps[Message | None]:
+        """`receive()`, for who has the session's turn; a message whose body is not of `kind` stays the next."""
         self._check_no_listener()
         deadline: float | None = None
         while True:
+            if kind is not None:
+                self._check_next(kind)
             message = self._take()
             if message is not None or self._closed:
                 return message
@@ -108,13 +133,51 @@ class ConsumerSteps:
 
     def _receive_no_wait(self) -> Steps[Message | None]:
         """The next message if the broker has one now; asks it, if none is here (Jakarta Messaging 8.5)."""
-        with self._session._used():
+        turn = self._session._turn
+        if not turn.acquire(False):
+            raise self._session._misused()
+        try:
             self._check_no_listener()
-            if not self._inbox and self._transport.started and not self._closed:
-                answered: list[bool] = []
-                self._transport.post(self._end.probe, lambda: answered.append(True))
-                yield from self._session._wait(lambda: answered or self._inbox or self._closed, "receive")
+            yield from self._arrival()
             return self._take()
+        finally:
+            turn.release()
+
+    def _arrival(self) -> Steps[None]:
+        """Have what the broker has now."""
+        if not self._inbox and self._transport.started and not self._closed:
+            answered: list[bool] = []
+            self._transport.post(self._end.probe, lambda: answered.append(True))
+            yield from self._session._wait(lambda: answered or self._inbox or self._closed, "receive")
+
+    def _receive_body(
+        self, kind: type[_T], timeout_s: float | None = None, *, no_wait: bool = False
+    ) -> Steps[_T | None]:
+        """The next message's body, of type `kind` (Jakarta Messaging 10.4.3).
+
+        Raises:
+            MessageFormatError: it has none of that type. In AUTO and DUPS_OK it stays the next message.
+        """
+        stays = kind if self._mode in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK) else None
+        turn = self._session._turn
+        if not turn.acquire(False):
+            raise self._session._misused()
+        try:
+            if no_wait:
+                yield from self._arrival()
+                timeout_s = 0
+            message = yield from self._receiving(timeout_s, stays)
+        finally:
+            turn.release()
+        return None if message is None else _body_of(message, kind)
+
+    def _check_next(self, kind: type) -> None:
+        while self._inbox and self._transport.started and not self._closed:
+            message = self._read(self._inbox[0])
+            if message is not None:
+                _body_of(message, kind)
+                return
+            self._inbox.popleft()
 
     def _check_no_listener(self) -> None:
         if self._listener is not None:
@@ -223,3 +286,9 @@ class ConsumerSteps:
         if name is not None:
             source = self._end.source
             self._session._connection._subscriptions.release(name, durable=source.durable, shared=source.shared)
+
+
+def _body_of(message: Message, kind: type[_T]) -> _T | None:
+    if type(message) is Message or isinstance(message, StreamMessage):
+        raise MessageFormatError(f"A {type(message).__name__} has no body that can be received by itself.")
+    return message.get_body(kind)

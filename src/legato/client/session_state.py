@@ -38,6 +38,18 @@ class AcknowledgeMode(IntEnum):
     DUPS_OK_ACKNOWLEDGE = 3
 
 
+def checked_mode(mode: int) -> AcknowledgeMode:
+    """`mode` as one of the acknowledge modes.
+
+    Raises:
+        JMSError: it is none (CONTRACT A23).
+    """
+    try:
+        return AcknowledgeMode(mode)
+    except ValueError:
+        raise JMSError(f"The acknowledge mode must be one of AcknowledgeMode, not {mode!r}.") from None
+
+
 class Send:
     """One message on its way to a broker."""
 

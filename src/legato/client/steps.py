@@ -8,6 +8,7 @@ exception being raised where they wait.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Generator
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -79,4 +80,7 @@ def public(steps: Callable[..., Any], method: _Method) -> _Method:
     for attribute in ("__name__", "__qualname__"):
         head, dot, name = getattr(steps, attribute).rpartition(".")
         setattr(method, attribute, head + dot + name.lstrip("_"))
+    signature = inspect.signature(steps)
+    returned = str(signature.return_annotation).removeprefix("Steps[").removesuffix("]")
+    method.__signature__ = signature.replace(return_annotation=returned)  # type: ignore[attr-defined]
     return method

@@ -25,14 +25,24 @@ asyncio.run(main())
 from legato.client.aio.browser import QueueBrowser
 from legato.client.aio.connection import Connection, ConnectionFactory
 from legato.client.aio.consumer import MessageConsumer
+from legato.client.aio.context import JMSConsumer, JMSContext, JMSProducer
+from legato.client.aio.destinations import TemporaryQueue, TemporaryTopic
 from legato.client.aio.producer import MessageProducer
+from legato.client.aio.requestor import QueueRequestor, TopicRequestor
 from legato.client.aio.session import Session
 
 __all__ = [
     "Connection",
     "ConnectionFactory",
+    "JMSConsumer",
+    "JMSContext",
+    "JMSProducer",
     "MessageConsumer",
     "MessageProducer",
     "QueueBrowser",
+    "QueueRequestor",
     "Session",
+    "TemporaryQueue",
+    "TemporaryTopic",
+    "TopicRequestor",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from legato.client.aio.context import JMSContext
 from legato.client.aio.destinations import TemporaryQueue, TemporaryTopic
 from legato.client.aio.session import Session
 from legato.client.aio.steps import awaiting, opening
@@ -28,9 +29,11 @@ class Connection(ConnectionSteps[Session]):
         await self.close()
 
 
-class ConnectionFactory(FactorySteps[Connection]):
+class ConnectionFactory(FactorySteps[Connection, JMSContext]):
     __doc__ = FactorySteps.__doc__
 
     _connection_type = Connection
+    _context_type = JMSContext
 
     create_connection = opening(FactorySteps._create_connection)
+    create_context = opening(FactorySteps._create_context)

@@ -1,0 +1,66 @@
+"""The simplified API (Jakarta Messaging 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from legato.client.browser import QueueBrowser
+from legato.client.context_steps import ContextSteps
+from legato.client.jms_consumer_steps import JMSConsumerSteps
+from legato.client.jms_producer_steps import JMSProducerSteps
+from legato.client.message import Message
+from legato.client.steps import blocking
+
+
+class JMSProducer(JMSProducerSteps):
+    __doc__ = JMSProducerSteps.__doc__
+
+    send = blocking(JMSProducerSteps._send)
+
+
+class JMSConsumer(JMSConsumerSteps):
+    __doc__ = JMSConsumerSteps.__doc__
+
+    receive = blocking(JMSConsumerSteps._receive)
+    receive_no_wait = blocking(JMSConsumerSteps._receive_no_wait)
+    receive_body = blocking(JMSConsumerSteps._receive_body)
+    receive_body_no_wait = blocking(JMSConsumerSteps._receive_body_no_wait)
+    close = blocking(JMSConsumerSteps._close)
+
+    def __iter__(self) -> Iterator[Message]:
+        while (message := self.receive()) is not None:
+            yield message
+
+    def __enter__(self) -> JMSConsumer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class JMSContext(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]):
+    __doc__ = ContextSteps.__doc__
+
+    _producer_type = JMSProducer
+    _consumer_type = JMSConsumer
+
+    create_consumer = blocking(ContextSteps._create_consumer)
+    create_durable_consumer = blocking(ContextSteps._create_durable_consumer)
+    create_shared_consumer = blocking(ContextSteps._create_shared_consumer)
+    create_shared_durable_consumer = blocking(ContextSteps._create_shared_durable_consumer)
+    create_temporary_queue = blocking(ContextSteps._create_temporary_queue)
+    create_temporary_topic = blocking(ContextSteps._create_temporary_topic)
+    unsubscribe = blocking(ContextSteps._unsubscribe)
+    set_client_id = blocking(ContextSteps._set_client_id)
+    stop = blocking(ContextSteps._stop)
+    commit = blocking(ContextSteps._commit)
+    rollback = blocking(ContextSteps._rollback)
+    recover = blocking(ContextSteps._recover)
+    acknowledge = blocking(ContextSteps._acknowledge)
+    close = blocking(ContextSteps._close)
+
+    def __enter__(self) -> JMSContext:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

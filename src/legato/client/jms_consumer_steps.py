@@ -1,0 +1,62 @@
+"""Receiving with the simplified API, as steps for both worlds (Jakarta Messaging 10.4)."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from legato.client.consumer_steps import ConsumerSteps, MessageListener
+from legato.client.message import Message
+from legato.client.steps import Steps
+
+_T = TypeVar("_T")
+
+
+class JMSConsumerSteps:
+    """Receives messages, or their bodies."""
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer: ConsumerSteps = consumer
+
+    @property
+    def message_selector(self) -> str | None:
+        """What messages have to match; None for all."""
+        return self._consumer.message_selector
+
+    @property
+    def message_listener(self) -> MessageListener | None:
+        """A function called with each message, one at a time for all consumers of a context."""
+        return self._consumer.message_listener
+
+    @message_listener.setter
+    def message_listener(self, listener: MessageListener | None) -> None:
+        self._consumer.message_listener = listener
+
+    def _receive(self, timeout_s: float | None = None) -> Steps[Message | None]:
+        """The next message; waits for one at most `timeout_s` seconds, for ever if None."""
+        return (yield from self._consumer._receive(timeout_s))
+
+    def _receive_no_wait(self) -> Steps[Message | None]:
+        """The next message if the broker has one now."""
+        return (yield from self._consumer._receive_no_wait())
+
+    def _receive_body(self, kind: type[_T], timeout_s: float | None = None) -> Steps[_T | None]:
+        """The next message's body, of type `kind`; waits for one as `receive()` does (Jakarta Messaging 10.4.3).
+
+        Args:
+            kind: `str`, `bytes`, `dict`, or the type of an object; or a base of these.
+
+        Returns:
+            None if no message came in time, or if it has an empty body.
+
+        Raises:
+            MessageFormatError: the message has no body of that type. In AUTO and DUPS_OK it stays the next message.
+        """
+        return (yield from self._consumer._receive_body(kind, timeout_s))
+
+    def _receive_body_no_wait(self, kind: type[_T]) -> Steps[_T | None]:
+        """The next message's body if the broker has one now; see `receive_body`."""
+        return (yield from self._consumer._receive_body(kind, no_wait=True))
+
+    def _close(self) -> Steps[None]:
+        """Close; see `MessageConsumer.close`."""
+        yield from self._consumer._close()
