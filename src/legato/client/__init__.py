@@ -13,8 +13,10 @@ with ConnectionFactory("amqp://one:5672,two:5672").create_connection() as connec
 
 from legato.amqp.types import Byte, Char, Float, Int, Short
 from legato.client.browser import QueueBrowser
+from legato.client.completion import CompletionListener
 from legato.client.connection import Connection, ConnectionFactory, ExceptionListener, FailoverListener
 from legato.client.consumer import MessageConsumer, MessageListener
+from legato.client.context import JMSConsumer, JMSContext, JMSProducer
 from legato.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from legato.client.failover import FailoverEvent
 from legato.client.java_object import JavaObject
@@ -27,7 +29,9 @@ from legato.client.messages import (
     StreamMessage,
     TextMessage,
 )
-from legato.client.producer import CompletionListener, MessageProducer
+from legato.client.metadata import ConnectionMetaData
+from legato.client.producer import MessageProducer
+from legato.client.requestor import QueueRequestor, TopicRequestor
 from legato.client.session import Session
 from legato.client.session_state import AcknowledgeMode
 from legato.client.values import Long
@@ -61,6 +65,7 @@ __all__ = [
     "ConfigError",
     "Connection",
     "ConnectionFactory",
+    "ConnectionMetaData",
     "DeliveryMode",
     "Destination",
     "ExceptionListener",
@@ -72,7 +77,10 @@ __all__ = [
     "InvalidClientIDError",
     "InvalidDestinationError",
     "InvalidSelectorError",
+    "JMSConsumer",
+    "JMSContext",
     "JMSError",
+    "JMSProducer",
     "JMSSecurityError",
     "JavaObject",
     "Long",
@@ -88,6 +96,7 @@ __all__ = [
     "ObjectMessage",
     "Queue",
     "QueueBrowser",
+    "QueueRequestor",
     "ResourceAllocationError",
     "Session",
     "Short",
@@ -97,6 +106,7 @@ __all__ = [
     "TemporaryTopic",
     "TextMessage",
     "Topic",
+    "TopicRequestor",
     "TransactionInProgressError",
     "TransactionRolledBackError",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, Generic, Protocol, TypeVar, overload
@@ -145,12 +146,12 @@ class Message(TypedProperties):
         self._body_read_only = False
         self._body_value = self._empty_body()
 
-    def is_body_assignable_to(self, kind: type) -> bool:
+    def is_body_assignable_to(self, kind: builtins.type) -> bool:
         """Whether `get_body(kind)` returns the body; a message without one has one of any type."""
         value = self._assignable_body()
         return value is None or isinstance(value, kind)
 
-    def get_body(self, kind: type[_T]) -> _T | None:
+    def get_body(self, kind: builtins.type[_T]) -> _T | None:
         """The body, if it is of a type: `str`, `bytes`, `dict`, or a base of these; None if there is no body.
 
         Raises:
