@@ -7,6 +7,7 @@ import pytest
 
 from legato.store.lmdb import LmdbStore
 from tests.conformance.store import StoreTests
+from tests.conformance.store_larges import StoreLargeTests
 from tests.conformance.store_places import StorePlaceTests
 from tests.conformance.store_topics import StoreTopicTests
 
@@ -27,4 +28,8 @@ class TestLmdbStoreTopics(StoreTopicTests):
 
 
 class TestLmdbStorePlaces(StorePlaceTests):
+    pass
+
+
+class TestLmdbStoreLarges(StoreLargeTests):
     pass

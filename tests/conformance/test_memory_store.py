@@ -4,6 +4,7 @@ import pytest
 
 from legato.store.memory import MemoryStore
 from tests.conformance.store import StoreTests
+from tests.conformance.store_larges import StoreLargeTests
 from tests.conformance.store_places import StorePlaceTests
 from tests.conformance.store_topics import StoreTopicTests
 
@@ -22,4 +23,8 @@ class TestMemoryStoreTopics(StoreTopicTests):
 
 
 class TestMemoryStorePlaces(StorePlaceTests):
+    pass
+
+
+class TestMemoryStoreLarges(StoreLargeTests):
     pass

@@ -18,6 +18,10 @@ class Batch(msgspec.Struct):
     time_us: int
     facts: list[AnyFact]
     bodies: list[bytes]
+    chunks: list[tuple[int, int, bytes]] = []
+    """Parts of large messages' bodies: large number, index from 0, bytes."""
+    ended: list[int] = []
+    """Large messages that no more parts come of: if no message refers to them now, what there is of them goes."""
 
 
 class Meta(msgspec.Struct):
@@ -126,6 +130,12 @@ class Archive(Protocol):
 
     def expired(self, after: ExpiryPlace, now_us: int, limit: int) -> Sequence[ExpiryPlace]:
         """Places of waiting messages that expired at or before `now_us`, in order of expiry, beyond `after`."""
+
+    def chunk(self, large: int, index: int) -> bytes | None:
+        """A part of a large message's body; None if there is none, or none any more."""
+
+    def has_larges(self) -> bool:
+        """Whether there are parts of any large message."""
 
 
 class Bodies(Protocol):

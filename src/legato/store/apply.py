@@ -8,6 +8,7 @@ from legato.store.apply_queues import apply_queues
 from legato.store.changes import Changes
 from legato.store.environment import Databases
 from legato.store.keys import name_key, number_key, read_time, time_key
+from legato.store.larges import end_uploads, put_chunks
 
 INDEX_TXNS = 256
 """Transactions that share an entry of `outcome_times`: what forgetting costs at least."""
@@ -20,6 +21,8 @@ def apply_changes(txn: Any, databases: Databases, meta: Meta, changes: Changes) 
         StoreError: a fact contradicts the state: a queue it names was never created, or is created again.
     """
     time_us = changes.time_us
+    if changes.chunks:
+        put_chunks(txn, databases, changes.chunks)
     apply_queues(txn, databases, meta, changes)
     _register_producers(txn, databases, meta, changes.registered, time_us)
     for producer, numbers in changes.numbers.items():
@@ -30,6 +33,8 @@ def apply_changes(txn: Any, databases: Databases, meta: Meta, changes: Changes) 
             _forget_producer(txn, databases, values.decode_producer(value))
     _keep_outcomes(txn, databases, changes.committed, time_us)
     meta.next_consumer = max(meta.next_consumer, changes.next_consumer)
+    if changes.ended:
+        end_uploads(txn, databases, changes.ended)
 
 
 def _register_producers(txn: Any, databases: Databases, meta: Meta, registered: dict[int, str], time_us: int) -> None:

@@ -19,6 +19,7 @@ from legato.store.expiries import ExpiryChanges
 from legato.store.finding import waiting_among
 from legato.store.keys import name_key, number_key, pair_key, read_number
 from legato.store.lanes import note_last, note_mark, split_by_last
+from legato.store.larges import LargeCounts
 from legato.store.placing import BlockWriter, new_blocks
 from legato.store.publishing import Publication, References
 
@@ -69,8 +70,9 @@ class QueueWriter:
         self._time_us = time_us
         self._records: dict[int, QueueRecord] = {}
         self._expiries = ExpiryChanges()
+        self._larges = LargeCounts(txn, databases)
         self._cursor = txn.cursor(db=databases.messages)
-        self._blocks = BlockWriter(self._cursor, self._expiries)
+        self._blocks = BlockWriter(self._cursor, self._expiries, self._larges)
 
     def __enter__(self) -> "QueueWriter":
         return self
@@ -80,6 +82,7 @@ class QueueWriter:
             if failed is None:
                 self._release()
                 self._expiries.write(self._txn, self._databases.expiries)
+                self._larges.write()
                 with self._txn.cursor(db=self._databases.queues) as cursor:
                     items = [(number_key(queue), values.encode(r)) for queue, r in sorted(self._records.items())]
                     cursor.putmulti(items)
@@ -166,6 +169,8 @@ class QueueWriter:
 
     def _add_messages(self, record: QueueRecord, change: QueueChanges) -> None:
         added, expiries = change.added, change.expiries
+        if self._larges.active:
+            self._larges.added(added.values())
         below, above = split_by_last(record, sorted(added))
         if above:
             self._blocks.append(record.queue, new_blocks(added, above, self._time_us, expiries))
@@ -205,7 +210,7 @@ class QueueWriter:
     @contextmanager
     def _copies(self) -> Iterator[Copies]:
         with self._txn.cursor(db=self._databases.copies) as cursor:
-            yield Copies(cursor, BlockWriter(cursor, self._expiries), self._time_us)
+            yield Copies(cursor, BlockWriter(cursor, self._expiries, self._larges), self._time_us)
 
     def _record(self, queue: int) -> QueueRecord:
         """The record of a queue, to be changed; it is written at the end."""

@@ -85,7 +85,8 @@ class Store(Archive, Protocol):
         """Delete at most `limit` of the oldest log records with position <= `through`; returns how many."""
 
     def prune(self, now_us: int) -> int:
-        """Forget outcomes and producers older than their retention, and remove what deleted queues held.
+        """Forget outcomes and producers older than their retention, and remove what deleted queues held, and parts of
+        large messages that nobody needs.
 
         A bounded amount a call; returns how much that was, in units of its own. 0: there is nothing more to do now.
         """

@@ -100,6 +100,9 @@ class Changes:
         """Of each producer, the numbers that the batch decides; True for the refused ones."""
         self.committed: list[bytes] = []
         self.next_consumer = 0
+        self.chunks: list[tuple[int, int, bytes]] = []
+        self.ended: list[int] = []
+        """Large messages of which no more comes."""
 
     def queue(self, queue: int) -> QueueChanges:
         """The changes of one queue, none yet when it is new here."""
@@ -123,6 +126,7 @@ def gather(batch: Batch) -> Changes:
         StoreError: the bodies are not those of the facts, or a queue is changed after it was deleted.
     """
     changes = Changes(batch.time_us)
+    changes.chunks, changes.ended = batch.chunks, batch.ended
     bodies = iter(batch.bodies)
     number = -1
     queue = QueueChanges()

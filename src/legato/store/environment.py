@@ -34,7 +34,9 @@ class Databases(msgspec.Struct, frozen=True):
     name. `subscriptions`: nothing, by the numbers of topic and subscription; `temporaries`, `deleted`: nothing, by
     number. `messages`: block by place; `copies`: block of counts by place in a topic; `expiries`: nothing, by time and
     place of a block. `deliveries`: count, flag and attempts by place. `outcomes`: nothing, by transaction;
-    `outcome_times`: the transactions of a commit, by time. `log`: log record by position.
+    `outcome_times`: the transactions of a commit, by time. `chunks`: bytes, by large number and index; `larges`: how
+    many messages refer to it, by large number; `loose`: why there are chunks that no message refers to, by large
+    number. `log`: log record by position.
     """
 
     meta: Any
@@ -51,6 +53,9 @@ class Databases(msgspec.Struct, frozen=True):
     deliveries: Any
     outcomes: Any
     outcome_times: Any
+    chunks: Any
+    larges: Any
+    loose: Any
     log: Any
 
 

@@ -8,6 +8,7 @@ _PLACE = struct.Struct(">IQ")
 _POSITION = struct.Struct(">Q")
 _EXPIRY = struct.Struct(">QIQ")
 _PAIR = struct.Struct(">II")
+_CHUNK = struct.Struct(">QI")
 
 NAME_BYTES_MAX = 500
 """Longer names are kept under their digest: LMDB's keys end at 511 bytes."""
@@ -20,13 +21,16 @@ place_key = _PLACE.pack
 """The key of a place in a queue, from the queue's number and a sequence."""
 
 position_key = _POSITION.pack
-"""The key of a log record, from its position."""
+"""The key of a log record, from its position, or of a large message, from its number."""
 
 expiry_key = _EXPIRY.pack
 """The key of a block in which messages expire, from the time of the first and the block's place."""
 
 pair_key = _PAIR.pack
 """The key of a subscription under its topic, from their numbers."""
+
+chunk_key = _CHUNK.pack
+"""The key of a part of a large message's body, from the large number and the index of the part."""
 
 
 def read_number(key: bytes | memoryview) -> int:
@@ -76,3 +80,9 @@ def read_pair(key: bytes | memoryview) -> tuple[int, int]:
     """The numbers of a key that `pair_key` made."""
     first, second = _PAIR.unpack(key)
     return first, second
+
+
+def read_chunk_key(key: bytes | memoryview) -> tuple[int, int]:
+    """Large number and index of a key that `chunk_key` made."""
+    large, index = _CHUNK.unpack(key)
+    return large, index

@@ -30,12 +30,24 @@ from legato.store.deliveries import add_deliveries
 from legato.store.environment import STATE_KEY, Databases, disk_is_full, lmdb_errors, open_environment
 from legato.store.expiries import expired_places
 from legato.store.finding import SharedBodies, read_messages
-from legato.store.keys import name_key, number_key, pair_key, position_key, read_number, read_pair, read_position
+from legato.store.keys import (
+    chunk_key,
+    name_key,
+    number_key,
+    pair_key,
+    position_key,
+    read_number,
+    read_pair,
+    read_position,
+)
+from legato.store.larges import has_larges, remove_loose
 
 PRUNE_LIMIT = 1_000
 """Outcomes, and producers, that one call of `prune` looks at."""
 PRUNE_MESSAGES = 4_000
 """Messages of deleted queues that one call of `prune` removes: some milliseconds for which a commit has to wait."""
+PRUNE_CHUNKS = 200
+"""Parts of large messages that one call of `prune` removes."""
 QUEUES_PAGE = 1_000
 """Queues read in one transaction."""
 
@@ -165,6 +177,17 @@ class LmdbStore:
 
             return expired_places(index, messages, is_there, after, now_us, limit)
 
+    def chunk(self, large: int, index: int) -> bytes | None:
+        """See `Store.chunk`."""
+        with self._reading() as txn:
+            value = txn.get(chunk_key(large, index), db=self._databases.chunks)
+            return None if value is None else bytes(value)
+
+    def has_larges(self) -> bool:
+        """See `Store.has_larges`."""
+        with self._reading() as txn:
+            return has_larges(txn, self._databases)
+
     def commit(self, batch: Batch) -> int:
         """See `Store.commit`."""
         changes = gather(batch)
@@ -218,7 +241,7 @@ class LmdbStore:
     def prune(self, now_us: int) -> int:
         """See `Store.prune`. Looks at the `PRUNE_LIMIT` oldest outcomes, and in turn at as many producers a call.
 
-        Of deleted queues it removes `PRUNE_MESSAGES` messages, or a block more.
+        Of deleted queues it removes `PRUNE_MESSAGES` messages, or a block more; of large messages `PRUNE_CHUNKS` parts.
 
         Raises:
             FencedError: this object began an epoch that is over.
@@ -237,6 +260,7 @@ class LmdbStore:
                 PRUNE_LIMIT,
             )
             removed = remove_deleted(txn, self._databases, now_us, PRUNE_MESSAGES)
+            removed += remove_loose(txn, self._databases, meta.epoch, PRUNE_CHUNKS)
             if forgotten:
                 self._append(txn, meta, now_us, [ProducerForgotten(p.producer, p.name) for p in forgotten])
         return outcomes + len(forgotten) + removed

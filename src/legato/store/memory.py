@@ -27,6 +27,7 @@ class MemoryStore:
         """See `Store.begin_epoch`."""
         with self._lock:
             self._state.meta.epoch += 1
+            self._state.uploading.clear()
             self._append(now_us, [EpochBegan(broker)])
             return copy.copy(self._state.meta)
 
@@ -90,6 +91,16 @@ class MemoryStore:
             ]
             return sorted(place for place in places if place > after)[:limit]
 
+    def chunk(self, large: int, index: int) -> bytes | None:
+        """See `Store.chunk`."""
+        with self._lock:
+            return self._state.chunks.get((large, index))
+
+    def has_larges(self) -> bool:
+        """See `Store.has_larges`."""
+        with self._lock:
+            return bool(self._state.chunks)
+
     def commit(self, batch: Batch) -> int:
         """See `Store.commit`."""
         with self._lock:
@@ -135,7 +146,7 @@ class MemoryStore:
                 del self._state.producers[producer.producer]
             if producers:
                 self._append(now_us, [ProducerForgotten(p.producer, p.name) for p in producers])
-            return len(outcomes) + len(producers)
+            return len(outcomes) + len(producers) + self._state.remove_loose()
 
     def usage(self) -> Usage:
         """See `Store.usage`; the heap has no bound that one could name."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from legato import limits
+from legato.amqp.stubs import read_stub
 from legato.core.facts import (
     AnyFact,
     ConsumerAttached,
@@ -62,6 +63,9 @@ class Model:
         """Bodies by topic and sequence."""
         self.producers: dict[int, ProducerRecord] = {}
         self.outcomes: dict[bytes, int] = {}
+        self.chunks: dict[tuple[int, int], bytes] = {}
+        self.uploading: set[int] = set()
+        """Large messages of which more is to come."""
 
     def apply(self, batch: Batch) -> None:
         """All of a batch, or nothing.
@@ -74,6 +78,24 @@ class Model:
         bodies = iter(batch.bodies)
         for fact in batch.facts:
             self._apply(fact, bodies, batch.time_us)
+        for large, index, data in batch.chunks:
+            self.chunks[large, index] = data
+            self.uploading.add(large)
+        if self.uploading:
+            self.uploading -= self._referred() | {*batch.ended}
+
+    def remove_loose(self) -> int:
+        """Remove the parts of large messages that nobody needs; returns how many."""
+        needed = self._referred() | self.uploading if self.chunks else set()
+        loose = [key for key in self.chunks if key[0] not in needed]
+        for key in loose:
+            del self.chunks[key]
+        return len(loose)
+
+    def _referred(self) -> set[int]:
+        """Large messages that messages refer to."""
+        bodies = [message.body for waiting in self.messages.values() for message in waiting.values()]
+        return {stub.large for body in bodies if (stub := read_stub(body)) is not None}
 
     def _check_bodies(self, batch: Batch) -> None:
         sizes = [

@@ -9,6 +9,7 @@ from legato.store.blocks import BLOCK_SPAN, Block, Entry, first_expiry_us, pack_
 from legato.store.expiries import ExpiryChanges
 from legato.store.finding import blocks_with, find_block, read_block
 from legato.store.keys import place_key, read_place
+from legato.store.larges import LargeCounts
 
 BLOCK_MESSAGES = 125
 BLOCK_BODY_BYTES = 15 * 1024
@@ -66,11 +67,13 @@ class BlockWriter:
     Args:
         cursor: on that database.
         expiries: where to note when blocks expire.
+        larges: where to note which stubs come and go.
     """
 
-    def __init__(self, cursor: Any, expiries: ExpiryChanges) -> None:
+    def __init__(self, cursor: Any, expiries: ExpiryChanges, larges: LargeCounts) -> None:
         self._cursor = cursor
         self._expiries = expiries
+        self._larges = larges
         self.released: dict[int, list[int]] = {}
         """Of each topic, the sequences of the references that went; one for each."""
 
@@ -97,6 +100,9 @@ class BlockWriter:
             end_seq = min(first + BLOCK_SPAN + 1, self._next_first(queue, seq))
             end = bisect_left(entries, end_seq, position, key=_seq_of)
             merged = {entry.seq: entry for entry in (*there, *entries[position:end])}
+            if self._larges.active and len(merged) < len(there) + end - position:
+                new = {entry.seq for entry in entries[position:end]}
+                self._larges.removed(entry.body for entry in there if entry.seq in new)
             self._expiries.change(queue, first, expiry, 0)
             self.append(queue, _pack_all(first, sorted(merged.values(), key=_seq_of), time_us))
             position = end
@@ -118,6 +124,8 @@ class BlockWriter:
             if block.topic:
                 seqs = block.seqs()
                 self.released.setdefault(block.topic, []).extend([seqs[index] for index in indexes])
+            elif self._larges.active:
+                self._larges.removed(map(block.body, indexes))
             if block.expiries:
                 kept = first_expiry_us(block.expiries_without(indexes))
                 self._expiries.change(queue, block.first, block.first_expiry_us(), kept)
@@ -141,6 +149,8 @@ class BlockWriter:
         """Take out the block under the cursor; returns its size."""
         if block.topic:
             self.released.setdefault(block.topic, []).extend(block.seqs())
+        elif self._larges.active:
+            self._larges.removed(block.bodies(0, block.count))
         if block.expiries:
             self._expiries.change(block.queue, block.first, block.first_expiry_us(), 0)
         size = block.total_size()
