@@ -285,9 +285,13 @@ def _check_depth(root: Node) -> None:
     raise _Wrong(layer[0].at, f"more than {DEPTH_MAX} operations within one another")
 
 
+def prepare() -> None:
+    """Make the parser now, which takes a tenth of a second: else the first selector waits for it."""
+    _parser()
+
+
 @cache
 def _parser() -> Lark:
-    """Made when the first selector comes: most programs never see one."""
     return Lark(
         files(__package__).joinpath("grammar.lark").read_text("utf-8"),
         parser="lalr",

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from legato import selectors
 from legato.clock import SystemClock
 from legato.errors import ConfigError, FencedError, StoreError
 from legato.ha.lock import StoreLock
@@ -93,6 +94,7 @@ class Runtime:
         if self._lock.try_acquire():
             return True
         _announce("backup")
+        selectors.prepare()
         waiting = asyncio.create_task(asyncio.to_thread(self._lock.acquire_blocking))
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
