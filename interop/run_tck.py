@@ -15,10 +15,10 @@ from interop.outcomes import Report
 from interop.suite import RUNNER, list_tests, run_tests
 from interop.upstream import TCK
 
-TIMEOUT_MS = 75_000
-"""Longer than a minute: `callingMessageConsumerCloseIsAllowed` waits so long for a listener that nobody calls."""
-SILENCE_MAX_S = 90.0
-RECEIVE_WAIT_MS = 4_000
+TIMEOUT_MS = 110_000
+"""Longer than the longest tests wait: a minute for a listener that nobody calls, twice thirty seconds for a delay."""
+SILENCE_MAX_S = 125.0
+RECEIVE_WAIT_MS = 2_500
 """The TCK's `jms_timeout`: how long its tests wait for a message, also for one that must not come."""
 DEFAULT_PREFETCH = 1000
 FACTORIES = ("MyConnectionFactory", "MyQueueConnectionFactory", "MyTopicConnectionFactory")
