@@ -1,5 +1,7 @@
 """Topics and their subscriptions."""
 
+from typing import Any
+
 import pytest
 
 from legato.core.facts import MessagePublished
@@ -8,9 +10,9 @@ from legato.core.refusals import SubscriptionInUse
 from tests.support.scenario import Scenario
 
 
-def subscribe(s: Scenario, name: str, *, topic: str = "t", durable: bool = True, **options: object) -> Queue:
-    arguments = {"container": "me", "shared": False} | options
-    return s.broker.subscribe(s.broker.topic(topic), name, durable=durable, **arguments)  # type: ignore[arg-type]
+def subscribe(s: Scenario, name: str, *, topic: str = "t", durable: bool = True, **options: Any) -> Queue:
+    arguments: dict[str, Any] = {"container": "me", "shared": False} | options
+    return s.broker.subscribe(s.broker.topic(topic), name, durable=durable, **arguments)
 
 
 def test_every_subscription_gets_a_copy_and_the_body_is_stored_once() -> None:
@@ -90,7 +92,7 @@ def test_a_shared_subscription_in_use_cannot_get_another_selector_or_topic() -> 
 
 
 @pytest.mark.parametrize("change", [{"selector": "red"}, {"topic": "other"}, {"no_local": True}])
-def test_an_inactive_durable_subscription_begins_anew_when_it_changes(change: dict[str, object]) -> None:
+def test_an_inactive_durable_subscription_begins_anew_when_it_changes(change: dict[str, Any]) -> None:
     """Jakarta Messaging 8.3.3: as if it was unsubscribed and made again."""
     s = Scenario()
     subscribe(s, "one")
