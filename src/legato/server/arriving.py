@@ -19,7 +19,7 @@ from legato.server.cutting import Cutter
 from legato.server.management import Management
 from legato.server.nodes import Nodes
 from legato.server.ports import Coordinator, DischargeToken, ManagementPort, Node, Publisher
-from legato.server.refused import Refused
+from legato.server.refused import NOT_ALLOWED, Refused
 
 if TYPE_CHECKING:
     from legato.server.peer import Peer
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 FAILED = "failed"
 """What Apache Artemis answers to a message to the relay that does not say where to."""
+NO_TRANSACTION = "A request to the management address cannot be part of a transaction."
 JMS_DESTINATION = "x-opt-jms-dest"
 _CAPABILITIES: dict[object, tuple[str, ...]] = {0: ("queue",), 1: ("topic",), 2: ("queue",), 3: ("topic",)}
 """By the number in the annotation (AMQP.md A9)."""
@@ -52,9 +53,7 @@ class Arrivals:
             if port.__class__ is Coordinator:
                 self._coordinate(peer, port, event)
             elif port.__class__ is ManagementPort:
-                self._management.request(peer, event.data)
-                link.settle(event.delivery, ACCEPTED)
-                self._service.owe(link, port)
+                self._manage(peer, port, event)
             return
         token = None if event.settled else (link, event.delivery)
         producer = port.producer
@@ -67,6 +66,8 @@ class Arrivals:
             if target is None:
                 target = self._relayed_to(event.data)
                 if target is None:
+                    if event.txn_id is not None:
+                        raise Refused(NOT_ALLOWED, NO_TRANSACTION)
                     self._management.request(peer, event.data)
                     link.settle(event.delivery, ACCEPTED)
                     self._service.credit.owe(link, port)
@@ -85,6 +86,21 @@ class Arrivals:
             self._broker.publish(target, body, message_id, token, traits, peer.container)
         if token is None:
             self._service.credit.owe(link, port)
+
+    def _manage(self, peer: Peer, port: ManagementPort, event: Transfer) -> None:
+        if event.txn_id is None:
+            self._management.request(peer, event.data)
+            event.link.settle(event.delivery, ACCEPTED)
+        else:
+            self._doom(peer, event.txn_id, NO_TRANSACTION)
+            event.link.settle(event.delivery, Rejected(NOT_ALLOWED, NO_TRANSACTION))
+        self._service.owe(event.link, port)
+
+    def _doom(self, peer: Peer, txn_id: bytes, description: str) -> None:
+        """A transaction that lost one of its sends can only roll back (AMQP.md A7)."""
+        transaction = self._broker.transaction(txn_id, peer)
+        if transaction is not None:
+            transaction.failed = description
 
     def _relayed_to(self, data: bytes) -> Node | None:
         """The node that a message to the anonymous relay names (AMQP.md A2); None for the management address.
@@ -128,11 +144,9 @@ class Arrivals:
     def _refuse(
         self, peer: Peer, event: Transfer, port: Publisher, number: int, condition: str, description: str
     ) -> None:
-        """The message is not stored. A transaction that lost one of its sends can only roll back (AMQP.md A7)."""
+        """The message is not stored."""
         if event.txn_id is not None:
-            transaction = self._broker.transaction(event.txn_id, peer)
-            if transaction is not None:
-                transaction.failed = description
+            self._doom(peer, event.txn_id, description)
         if number and port.producer is not None and not port.producer.is_duplicate(number):
             self._broker.refuse_number(port.producer, number)
         if not event.settled:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from legato.amqp.outcomes import ACCEPTED, Rejected
 from legato.amqp.sections import with_delivery
+from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.effects import (
     Confirm,
@@ -39,7 +40,8 @@ _TAG = struct.Struct(">Q").pack
 class Executor:
     """Performs effects, and remembers which peers have something to be flushed."""
 
-    def __init__(self, credit: ProducerCredit) -> None:
+    def __init__(self, broker: Broker, credit: ProducerCredit) -> None:
+        self._broker = broker
         self._credit = credit
         self.touched: set[Peer] = set()
         self.paced: list[Consumer] = []
@@ -75,6 +77,10 @@ class Executor:
     def _deliver(self, effect: Deliver) -> None:
         consumer = effect.consumer
         outlet: Outlet = consumer.port
+        self.touched.add(outlet.peer)
+        if outlet.settled:
+            self._deliver_settled(consumer, outlet, effect.messages)
+            return
         send = outlet.link.send
         exact = consumer.reports_presented
         for message in effect.messages:
@@ -84,7 +90,17 @@ class Executor:
                 data = _redelivered(data, message, exact)
             message.handle = send(data, _TAG(message.seq), message)
             message.body = None
-        self.touched.add(outlet.peer)
+
+    def _deliver_settled(self, consumer: Consumer, outlet: Outlet, messages: list[Message]) -> None:
+        """A receiver that settles nothing (AMQP 2.6.12): what is sent to it is consumed, at most once."""
+        for message in messages:
+            data = message.body
+            assert data is not None
+            if message.count or message.flagged:
+                data = _redelivered(data, message, consumer.reports_presented)
+            outlet.link.send(data, _TAG(message.seq), None, settled=True)
+            message.body = None
+            self._broker.acknowledge(consumer, message, confirm=False)
 
     def _paced(self, effect: Paced) -> None:
         self.paced.append(effect.consumer)

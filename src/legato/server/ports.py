@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Node = Queue | Topic
 PRODUCER_REFILL = limits.PRODUCER_CREDIT // 10
+_SETTLED = 1
 ANSWERS_WAITING_MAX = 1000
 COORDINATOR_REFILL = limits.COORDINATOR_CREDIT // 2
 
@@ -39,14 +40,18 @@ class Publisher:
 
 
 class Outlet:
-    """A link that messages go out on. `durable` tells what its subscription is, None if it is on a queue."""
+    """A link that messages go out on. `durable` tells what its subscription is, None if it is on a queue.
 
-    __slots__ = ("durable", "link", "peer")
+    `settled` says that its receiver wants to settle nothing (AMQP 2.8.2).
+    """
+
+    __slots__ = ("durable", "link", "peer", "settled")
 
     def __init__(self, peer: Peer, link: Sender, durable: bool | None = None) -> None:
         self.peer = peer
         self.link = link
         self.durable = durable
+        self.settled = link.remote_snd_settle_mode == _SETTLED
 
 
 class Coordinator:

@@ -84,7 +84,7 @@ class Service:
         self.inspector = Inspector(
             self.broker, store, self.rates, clock.now_us, lambda: snapshot(self, store, self.inspector)
         )
-        self._executor = Executor(self.credit)
+        self._executor = Executor(self.broker, self.credit)
         self._translator = Translator(self, self.broker)
         self._writer = GroupWriter(store, self._written)
         self._ticks = 0

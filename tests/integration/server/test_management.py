@@ -9,7 +9,7 @@ from legato.amqp.events import Transfer
 from legato.amqp.header import Header
 from legato.amqp.link import Receiver, Sender
 from legato.amqp.message import Properties, ValueBody, decode_message, encode_message
-from legato.amqp.outcomes import ACCEPTED
+from legato.amqp.outcomes import ACCEPTED, Rejected
 from legato.amqp.terminus import Terminus
 from tests.integration.server.conftest import Connect
 from tests.integration.server.test_topics import publish
@@ -230,3 +230,12 @@ def test_it_needs_a_user_where_all_else_does(tmp_path: Any) -> None:
         peer = AmqpPeer(running.port, user="ann", password="secret")
         assert Manager(peer).ask("CREATE", "hers")[0] == 200
         peer.drop()
+
+
+def test_a_request_is_no_part_of_a_transaction(peer: AmqpPeer) -> None:
+    coordinator = peer.coordinator()
+    for address in (MANAGEMENT, None):
+        txn_id = peer.declare(coordinator)
+        request = message(b"", properties=Properties(to=MANAGEMENT), operation="create", name="transacted")
+        assert isinstance(peer.send(peer.sender(address), request, txn_id=txn_id), Rejected)
+        assert isinstance(peer.discharge(coordinator, txn_id), Rejected)

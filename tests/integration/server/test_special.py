@@ -191,3 +191,17 @@ def test_an_unsettled_rejection_is_confirmed(peer: AmqpPeer) -> None:
     answer = peer.expect(Disposition, lambda event: event.link is link)
     assert answer.settled
     assert answer.outcome == DELIVERY_FAILED
+
+
+def test_a_receiver_that_settles_nothing_gets_messages_settled_and_once(connect: Connect, peer: AmqpPeer) -> None:
+    """AMQP 2.8.2: the sender's settle mode `settled`, as its receiver asks for."""
+    sender = peer.sender("settled")
+    for body in (b"1", b"2"):
+        peer.send(sender, text(body))
+    other = connect()
+    link = attach(other, Terminus(address="settled", kind="source"), 5, snd_settle_mode=1)
+    transfers = [other.transfer() for _ in range(2)]
+    assert [(data_of(transfer), transfer.settled) for transfer in transfers] == [(b"1", True), (b"2", True)]
+    assert nothing_more(other, link)
+    other.drop()
+    assert nothing_more(peer, peer.receiver("settled", 5))
