@@ -58,7 +58,7 @@ class Broker(Transactions, Browsing, Capacity, Timing):
             return None
         self._tick = Tick()
         self._in_flight = tick
-        return Batch(self.epoch, now_us, tick.facts, tick.bodies)
+        return Batch(self.epoch, now_us, tick.facts, tick.bodies, tick.chunks, tick.ended)
 
     @property
     def tick_is_full(self) -> bool:
@@ -145,6 +145,11 @@ class Broker(Transactions, Browsing, Capacity, Timing):
         self._in_flight = None
         newer, self._tick = self._tick, Tick()
         retry = self._tick
+        if tick.chunks:
+            # What came meanwhile may need them: it is undone too.
+            tick.append(newer)
+            newer = Tick()
+            self._spoil(tick, description)
         rolled_back = {
             transaction.id: (token, transaction)
             for token, transaction, commits in tick.discharges
@@ -153,6 +158,7 @@ class Broker(Transactions, Browsing, Capacity, Timing):
         self._undo(tick, retry, rolled_back.keys(), description)
         retry.marks = tick.marks
         retry.left = tick.left
+        retry.ended = tick.ended
         retry.deleted = tick.deleted
         for message in tick.returned:
             retry.returned.append(message)
@@ -168,9 +174,10 @@ class Broker(Transactions, Browsing, Capacity, Timing):
                 message.queue.bytes += message.size
             self._give_up(transaction, "failed")
             self._effects.append(DischargeRefused(token, FULL, description))
-        for asked in [d for d in newer.discharges if d[1].id in rolled_back]:
-            newer.discharges.remove(asked)
-            self._effects.append(DischargeRefused(asked[0], ROLLED_BACK, description))
+        for asked in [d for d in (*tick.discharges, *newer.discharges) if d[1].id in rolled_back]:
+            if asked[1] is not rolled_back[asked[1].id][1]:
+                self._effects.append(DischargeRefused(asked[0], ROLLED_BACK, description))
+        newer.discharges = [d for d in newer.discharges if d[1].id not in rolled_back]
         newer.facts = [fact for fact in newer.facts if not isinstance(fact, QueueMarked)]
         retry.append(newer)
         retry.facts = [self._recounted(fact) for fact in retry.facts]

@@ -141,7 +141,6 @@ class Moving(State):
         traits = outgoing.traits
         scheduled = Scheduled(
             node.id,
-            outgoing.body,
             outgoing.message_id,
             traits.priority,
             traits.expires_us,
@@ -149,6 +148,7 @@ class Moving(State):
             traits.closes_group,
             outgoing.container,
             outgoing.count,
+            outgoing.body,
         )
         schedule = self._scheduled
         queue = schedule.queue

@@ -18,10 +18,12 @@ _NEVER_US = 1 << 62
 
 
 class Scheduled(msgspec.Struct, array_like=True):
-    """A message that waits, and where it goes. `count`: failed deliveries so far."""
+    """A message that waits, and where it goes. `count`: failed deliveries so far.
+
+    The body comes last: wrapped, a message still ends as it did, so that the store knows the stubs of large messages.
+    """
 
     node: int
-    body: bytes
     message_id: str = ""
     priority: int = 4
     expires_us: int = 0
@@ -29,6 +31,7 @@ class Scheduled(msgspec.Struct, array_like=True):
     closes_group: bool = False
     container: str = ""
     count: int = 0
+    body: bytes = b""
 
 
 wrap = msgspec.msgpack.Encoder().encode

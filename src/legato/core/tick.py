@@ -32,9 +32,11 @@ class Tick:
         "acknowledged",
         "bodies",
         "body_bytes",
+        "chunks",
         "confirms",
         "deleted",
         "discharges",
+        "ended",
         "facts",
         "gone",
         "left",
@@ -49,6 +51,11 @@ class Tick:
         self.facts: list[AnyFact] = []
         self.bodies: list[bytes] = []
         self.body_bytes = 0
+        """Of bodies and chunks."""
+        self.chunks: list[tuple[int, int, bytes]] = []
+        """Parts of large messages: large number, index, bytes."""
+        self.ended: list[int] = []
+        """Large messages of which no more parts come."""
         self.stored: list[Message] = []
         self.published: list[Publication] = []
         self.confirms: list[Any] = []
@@ -69,7 +76,7 @@ class Tick:
         """Token, transaction, whether it commits."""
 
     def __bool__(self) -> bool:
-        return bool(self.facts or self.confirms or self.discharges or self.returned)
+        return bool(self.facts or self.confirms or self.discharges or self.returned or self.chunks or self.ended)
 
     def give_back(self, message: Message) -> None:
         """The message returns to its place once this tick is durable."""

@@ -18,13 +18,15 @@ class Transaction:
     `failed` is the reason why it can only roll back, once there is one.
     """
 
-    __slots__ = ("bytes", "consumed", "failed", "id", "owner", "sends")
+    __slots__ = ("bytes", "consumed", "failed", "id", "larges", "owner", "sends")
 
     def __init__(self, txn_id: bytes, owner: Any) -> None:
         self.id = txn_id
         self.owner = owner
         self.bytes = 0
         self.sends: list[tuple[Node, Outgoing]] = []
+        self.larges: list[int] = []
+        """Large messages among them."""
         self.consumed: list[tuple[Consumer, Message]] = []
         self.failed: str | None = None
 

@@ -15,8 +15,10 @@ from legato.core.queues import Queue
 from legato.core.records import Archive, Meta
 from legato.core.settling import Settling
 from legato.core.state import Node
+from legato.core.tick import Tick
 from legato.core.traits import PLAIN, Traits
 from legato.core.transaction import Transaction
+from legato.core.uploading import Uploading
 from legato.ids import make_txn_id, txn_epoch
 
 UNKNOWN_TXN = "amqp:transaction:unknown-id"
@@ -24,7 +26,7 @@ UNKNOWN_TXN = "amqp:transaction:unknown-id"
 ROLLED_BACK = "failed"
 
 
-class Transactions(Settling, Publishing):
+class Transactions(Settling, Publishing, Uploading):
     """Transactions over publishing and consuming (AMQP 4)."""
 
     def __init__(self, archive: Archive, meta: Meta, **options: Any) -> None:
@@ -121,6 +123,7 @@ class Transactions(Settling, Publishing):
             self._consume(consumer, message, txn, tick)
         for node, outgoing in transaction.sends:
             self._enqueue(node, outgoing)
+        tick.ended += transaction.larges
         if did_work:
             tick.facts.append(TransactionCommitted(txn, len(transaction.consumed), len(transaction.sends)))
             self._committing.add(txn)
@@ -134,6 +137,7 @@ class Transactions(Settling, Publishing):
             self._tick.discharges.append((token, transaction, False))
 
     def _give_up(self, transaction: Transaction, cause: str) -> None:
+        self._tick.ended += transaction.larges
         for consumer, message in transaction.consumed:
             message.consumer = None
             message.presented = False
@@ -143,6 +147,13 @@ class Transactions(Settling, Publishing):
             self._tick.facts.append(
                 TransactionRolledBack(transaction.id, len(transaction.consumed), len(transaction.sends), cause)
             )
+
+    def _spoil(self, tick: Tick, description: str) -> None:
+        """Parts of large messages could not be stored: who sends them in a transaction can only roll back."""
+        lost = self._lose_chunks(tick)
+        for transaction in self._transactions.values():
+            if not lost.isdisjoint(transaction.larges):
+                transaction.failed = description
 
     def _in_transactions(self, queue: Queue) -> set[int]:
         return {

@@ -1,0 +1,63 @@
+"""Large messages on their way in: their parts become durable as they come, then the message: a stub."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from legato.core.records import Archive, Meta
+from legato.core.state import State
+from legato.core.tick import Tick
+from legato.core.transaction import Transaction
+
+_EPOCH_SHIFT = 32
+
+
+class Uploading(State):
+    """Uploads of large messages.
+
+    Attributes:
+        has_larges: whether there may be large messages in the store; once true, it stays so.
+    """
+
+    def __init__(self, archive: Archive, meta: Meta, **options: Any) -> None:
+        super().__init__(archive, meta, **options)
+        self.has_larges = archive.has_larges()
+        self._next_large = 1
+        self._spoilt: set[int] = set()
+        """Uploads of which a part could not be stored."""
+
+    def begin_upload(self) -> int:
+        """The number of a new large message. `end_upload` must follow, whatever becomes of it."""
+        self.has_larges = True
+        number = self.epoch << _EPOCH_SHIFT | self._next_large
+        self._next_large += 1
+        return number
+
+    def add_chunk(self, large: int, index: int, data: bytes) -> None:
+        """A part of it came; parts are numbered from 0."""
+        if large not in self._spoilt:
+            tick = self._tick
+            tick.chunks.append((large, index, data))
+            tick.body_bytes += len(data)
+
+    def is_spoilt(self, large: int) -> bool:
+        """Whether parts of it are lost for lack of room: it must be refused."""
+        return large in self._spoilt
+
+    def end_upload(self, large: int, transaction: Transaction | None = None) -> None:
+        """No more comes: what there is of it stays if a message refers to it, else it goes.
+
+        Args:
+            transaction: it was published in this one, so that its commit decides.
+        """
+        self._spoilt.discard(large)
+        if transaction is None:
+            self._tick.ended.append(large)
+        else:
+            transaction.larges.append(large)
+
+    def _lose_chunks(self, tick: Tick) -> set[int]:
+        """The chunks of a tick could not be stored; returns whose."""
+        lost = {large for large, _, _ in tick.chunks}
+        self._spoilt |= lost - {*tick.ended}
+        return lost

@@ -1,0 +1,174 @@
+"""Large messages on their way into the broker."""
+
+from legato.amqp.stubs import Stub, make_stub
+from legato.core.traits import Traits
+from tests.support.scenario import Scenario
+
+FULL = "amqp:resource-limit-exceeded"
+
+
+def stub(large: int) -> bytes:
+    return make_stub(b"", Stub(large, 3))
+
+
+def upload(s: Scenario, *, parts: int = 3) -> int:
+    """A large message all parts of which came; no message stands for it yet."""
+    large = s.broker.begin_upload()
+    for index in range(parts):
+        s.broker.add_chunk(large, index, b"part")
+    return large
+
+
+def is_kept(s: Scenario, large: int) -> bool:
+    """Whether its parts are in the store after everything is committed that was asked."""
+    s.run()
+    while s.store.prune(s.now_us):
+        pass
+    return s.store.chunk(large, 0) is not None
+
+
+def publish(s: Scenario, large: int, **traits: int) -> None:
+    said = Traits(**traits)
+    s.broker.publish(s.broker.queue("q"), stub(large), "", large, said)
+    s.broker.end_upload(large)
+
+
+def test_parts_stay_while_a_message_stands_for_them() -> None:
+    s = Scenario()
+    large = upload(s)
+    publish(s, large)
+    assert is_kept(s, large)
+    assert s.confirmed == [large]
+    consumer = s.consumer("q", 1)
+    s.accept(consumer, *s.in_hand(consumer))
+    assert not is_kept(s, large)
+
+
+def test_an_upload_that_is_given_up_leaves_nothing() -> None:
+    s = Scenario()
+    large = upload(s)
+    s.run()
+    assert is_kept(s, large)
+    s.broker.end_upload(large)
+    assert not is_kept(s, large)
+
+
+def test_a_message_nobody_subscribed_to_leaves_nothing() -> None:
+    s = Scenario()
+    large = upload(s)
+    s.broker.publish(s.broker.topic("t"), stub(large), "", large)
+    s.broker.end_upload(large)
+    assert not is_kept(s, large)
+    assert s.confirmed == [large]
+
+
+def test_it_waits_for_its_time_like_any_other() -> None:
+    s = Scenario()
+    large = upload(s)
+    publish(s, large, deliver_us=s.now_us + 2_000_000)
+    s.wait(1)
+    assert is_kept(s, large)
+    consumer = s.consumer("q", 1)
+    assert s.in_hand(consumer) == []
+    s.wait(2)
+    assert is_kept(s, large)
+    assert len(s.in_hand(consumer)) == 1
+
+
+def test_the_commit_of_its_transaction_decides() -> None:
+    """DESIGN promise 2."""
+    s = Scenario()
+    kept, lost = upload(s), upload(s)
+    for large, fails in ((kept, False), (lost, True)):
+        transaction = s.broker.transaction(s.broker.declare("owner"), "owner")
+        assert transaction is not None
+        s.broker.publish_in(transaction, s.broker.queue("q"), stub(large), "")
+        s.broker.end_upload(large, transaction)
+        assert is_kept(s, large)
+        s.broker.discharge(transaction.id, "owner", fail=fails, token=large)
+        s.run()
+    assert is_kept(s, kept)
+    assert not is_kept(s, lost)
+
+
+def test_the_parts_go_with_the_connection_that_did_not_commit() -> None:
+    s = Scenario()
+    large = upload(s)
+    transaction = s.broker.transaction(s.broker.declare("owner"), "owner")
+    assert transaction is not None
+    s.broker.publish_in(transaction, s.broker.queue("q"), stub(large), "")
+    s.broker.end_upload(large, transaction)
+    s.broker.disconnect("owner")
+    assert not is_kept(s, large)
+
+
+def test_parts_that_find_no_room_spoil_their_upload() -> None:
+    """DESIGN promise 5: what could not be stored as a whole is not stored."""
+    s = Scenario()
+    large = s.broker.begin_upload()
+    s.broker.add_chunk(large, 0, b"part")
+    s.full = True
+    s.run()
+    assert s.broker.is_spoilt(large)
+    s.broker.add_chunk(large, 1, b"part")
+    s.broker.end_upload(large)
+    assert not is_kept(s, large)
+    assert s.store.chunk(large, 1) is None
+
+
+def test_a_message_published_while_its_parts_find_no_room_is_refused() -> None:
+    """DESIGN promise 5."""
+    s = Scenario()
+    large = upload(s)
+    batch = s.broker.take_batch(s.now_us)
+    assert batch is not None
+    publish(s, large)
+    s.broker.failed("no room")
+    s.run()
+    assert s.refused == {large: FULL}
+    assert s.broker.queue("q").depth == 0
+    assert not is_kept(s, large)
+
+
+def test_a_transaction_whose_parts_found_no_room_rolls_back() -> None:
+    """DESIGN promise 2."""
+    s = Scenario()
+    large = upload(s)
+    transaction = s.broker.transaction(s.broker.declare("owner"), "owner")
+    assert transaction is not None
+    s.broker.publish_in(transaction, s.broker.queue("q"), stub(large), "")
+    s.broker.end_upload(large, transaction)
+    s.full = True
+    s.run()
+    s.broker.discharge(transaction.id, "owner", fail=False, token="commit")
+    s.run()
+    assert list(s.discharge_refused) == ["commit"]
+    assert not is_kept(s, large)
+
+
+def test_who_asks_again_for_a_commit_that_found_no_room_is_told_so() -> None:
+    """DESIGN promise 2."""
+    s = Scenario()
+    large = upload(s)
+    transaction = s.broker.transaction(s.broker.declare("owner"), "owner")
+    assert transaction is not None
+    s.broker.publish_in(transaction, s.broker.queue("q"), stub(large), "")
+    s.broker.end_upload(large, transaction)
+    s.broker.discharge(transaction.id, "owner", fail=False, token="commit")
+    assert s.broker.take_batch(s.now_us) is not None
+    s.broker.discharge(transaction.id, "another", fail=False, token="again")
+    s.broker.failed("no room")
+    s.run()
+    assert sorted(s.discharge_refused) == ["again", "commit"]
+    assert s.discharged == []
+
+
+def test_the_next_epoch_removes_what_was_being_uploaded() -> None:
+    s = Scenario()
+    large, other = upload(s), upload(s)
+    publish(s, large)
+    s.run()
+    after = s.crash()
+    assert after.broker.has_larges
+    assert is_kept(after, large)
+    assert not is_kept(after, other)
