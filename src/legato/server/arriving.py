@@ -116,7 +116,7 @@ class Arrivals:
         if address == names.MANAGEMENT_ADDRESS:
             return None
         kind = sections.message_annotations().get(JMS_DESTINATION)
-        node = self._nodes.find(address, _CAPABILITIES.get(kind, ()))
+        node = self._nodes.find(address, _CAPABILITIES.get(kind, ()) if isinstance(kind, int) else ())
         if self._broker.room(node) == 0:
             raise Refused(FULL, f"{node.address} is full, and the anonymous relay cannot wait for it.")
         return node

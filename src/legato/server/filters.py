@@ -51,7 +51,7 @@ def read_filters(source: Terminus) -> Filters:
     selectors: list[str] = []
     filters = Filters()
     for key, value in source.filters.items():
-        if not isinstance(value, Described):
+        if not isinstance(value, Described) or not isinstance(value.descriptor, (int, str)):
             continue
         if value.descriptor in SELECTOR_DESCRIPTORS:
             if not isinstance(value.value, str):

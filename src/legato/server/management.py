@@ -74,12 +74,16 @@ class Management:
     def _answer(self, peer: Peer, request: AmqpMessage, status: int, description: str, result: Any) -> None:
         asked = request.properties
         correlation = asked.message_id if asked.correlation_id is None else asked.correlation_id
-        answer = encode_message(
-            header=Header(),
-            properties=Properties(to=asked.reply_to, correlation_id=correlation),
-            application_properties={"statusCode": Int(status), "statusDescription": description},
-            body=ValueBody(msgspec.json.encode(result).decode()),
-        )
+        try:
+            answer = encode_message(
+                header=Header(),
+                properties=Properties(to=asked.reply_to, correlation_id=correlation),
+                application_properties={"statusCode": Int(status), "statusDescription": description},
+                body=ValueBody(msgspec.json.encode(result).decode()),
+            )
+        except ValueError as error:
+            log.warning("! the answer to %s cannot be written: %s", peer.name, error)
+            return
         port = _replies_of(peer, asked.reply_to)
         if port is not None:
             self._service.when_durable(peer, lambda: self._reply(port, answer))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from legato.server.nodes import Nodes
 
 PAGE_ROWS_MAX = 1000
+_NUMBER_MAX = 1 << 53
 _SUBSCRIPTIONS = (DURABLE_PREFIX, VOLATILE_PREFIX)
 
 
@@ -173,7 +174,7 @@ def _text(arguments: dict[str, Any], key: str) -> str:
 
 def _number(arguments: dict[str, Any], key: str, default: int) -> int:
     value = arguments.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _NUMBER_MAX:
         raise Rejection(f"{key} is a whole number, 0 or more.")
     return int(value)
 

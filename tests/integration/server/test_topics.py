@@ -153,3 +153,9 @@ def test_a_topics_messages_survive_the_broker(broker: Server, connect: Connect) 
     again = connect("survivor")
     link = attach(again, topic("enduring", timeout_s=60), 5, name="sub")
     assert got(again, link, 1) == [b"kept"]
+
+
+def test_a_kind_of_destination_that_is_no_number_is_as_none(peer: AmqpPeer) -> None:
+    data = message(b"x", properties=Properties(to="strange kind"), annotations={"x-opt-jms-dest": ["topic"]})
+    assert peer.send(peer.sender(None), data) == ACCEPTED
+    assert got(peer, peer.receiver("strange kind", 1), 1) == [b"x"]

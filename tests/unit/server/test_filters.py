@@ -44,7 +44,7 @@ def test_no_local_can_be_ignored() -> None:
 
 
 def test_what_is_not_known_is_not_applied() -> None:
-    assert filters(a=Described(Symbol("example:other"), 1), b="no filter at all").applied == {}
+    assert filters(a=Described(Symbol("example:other"), 1), b="no filter at all", c=Described([1], 1)).applied == {}
 
 
 @pytest.mark.parametrize("selector", ["x =", "x = 'open", 7])
