@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from legato.amqp.codec import skip_value
@@ -30,30 +31,31 @@ def matcher(selector_text: str) -> Callable[[bytes], bool]:
     if not selector_text.strip():
         return lambda data: True
     matches = selector.matches
-    in_fields = [texts for name, texts in selector.required if is_field(name) and _is_sent_as_text(name, texts)]
-    in_entries = [texts for name, texts in selector.required if not is_field(name)]
+    in_fields = [
+        _search(texts) for name, texts in selector.required if is_field(name) and _is_sent_as_text(name, texts)
+    ]
+    in_entries = [_search(texts) for name, texts in selector.required if not is_field(name)]
     entries = _Entries().of
 
     def test(data: bytes) -> bool:
         try:
             begin, end = entries(data)
-            for texts in in_entries:
-                for text in texts:
-                    if data.find(text, begin, end) >= 0:
-                        break
-                else:
+            for search in in_entries:
+                if search(data, begin, end) is None:
                     return False
-            for texts in in_fields:
-                for text in texts:
-                    if data.find(text, 0, begin) >= 0:
-                        break
-                else:
+            for search in in_fields:
+                if search(data, 0, begin) is None:
                     return False
             return matches(View(data, begin, end).get)
         except (ProtocolError, IndexError):
             return False
 
     return test
+
+
+def _search(texts: tuple[bytes, ...]) -> Callable[[bytes, int, int], object]:
+    """A function that finds one of some texts between two places, or None."""
+    return re.compile(b"|".join(map(re.escape, texts))).search
 
 
 class _Entries:

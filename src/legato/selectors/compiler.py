@@ -33,7 +33,7 @@ Lookup = Callable[[str], Any]
 _ARITHMETIC = {"+": "plus", "-": "minus", "*": "times", "/": "divided"}
 _COMPARISONS = {"=": "equal", "<>": "unequal", "<": "less", "<=": "at_most"}
 _MIRRORED = {">": "<", ">=": "<="}
-_FUNCTIONS = ("plus", "minus", "times", "divided", "negative", "equal", "unequal", "less", "at_most")
+_FUNCTIONS = (*_ARITHMETIC.values(), *_COMPARISONS.values(), "negative")
 _TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _SYMBOLS = {"=": "==", "<>": "!="}
 _EXACT_BELOW = 1 << 53
@@ -51,7 +51,7 @@ def compile_condition(condition: Condition) -> Callable[[Lookup], bool]:
 
 
 class _Writer:
-    """Writes expressions; what they refer to is in `names`."""
+    """Writes expressions of `lookup`; what else they refer to is in `names`, and `v` is a value used at once."""
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {name: getattr(values, name) for name in _FUNCTIONS}
@@ -59,6 +59,7 @@ class _Writer:
         """How many have a name of their own, as they are used twice."""
 
     def true(self, node: Condition) -> str:
+        """An expression that says whether a condition is true."""
         match node:
             case Both(parts=parts):
                 return self._joined(" and ", map(self.true, parts))
@@ -80,6 +81,7 @@ class _Writer:
                 return f"{self._text_test(node)} is True"
 
     def false(self, node: Condition) -> str:
+        """An expression that says whether a condition is false."""
         match node:
             case Both(parts=parts):
                 return self._joined(" or ", map(self.false, parts))
@@ -155,17 +157,17 @@ class _Writer:
         return self._joined(word, [f"{part} is {truth}" for part in parts])
 
     def _text_test(self, node: OneOf | Like) -> str:
-        if isinstance(node, Like):
-            test = self._constant(_like(node))
-        else:
-            test = self._constant(_one_of(node))
-        return f"{test}({self._value(node.identifier)})"
+        test = _like(node) if isinstance(node, Like) else _one_of(node)
+        return f"{self._constant(test)}({self._value(node.identifier)})"
 
 
 def _exact(node: Value) -> str:
     """A literal that Python compares with other numbers as Java does, which makes doubles of whole ones; or empty."""
-    if isinstance(node, Literal) and type(node.value) in (int, float) and abs(node.value) < _EXACT_BELOW:  # type: ignore[arg-type]
-        return repr(node.value)
+    match node:
+        case Literal(value=bool()):
+            return ""
+        case Literal(value=int() | float() as number) if abs(number) < _EXACT_BELOW:
+            return repr(number)
     return ""
 
 
