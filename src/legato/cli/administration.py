@@ -16,17 +16,21 @@ PatternArgument = Annotated[
         metavar="[PATTERN]", help="Only names that match: * is one word, # any number of them.", show_default=False
     ),
 ]
-_COLUMNS = {
-    "queue": (
-        *("name", "depth", "bytes", "in_flight", "consumers", "head_age_s"),
-        *("stored_per_s", "acknowledged_per_s", "paused"),
-    ),
-    "topic": ("name", "subscriptions", "bytes", "temporary"),
-    "subscription": (
-        *("name", "address", "depth", "bytes", "in_flight", "consumers", "head_age_s"),
-        *("stored_per_s", "acknowledged_per_s", "paused"),
-    ),
+_MOVING = {
+    "depth": "depth",
+    "bytes": "size",
+    "in_flight": "in\nflight",
+    "consumers": "recei-\nvers",
+    "head_age_s": "oldest",
+    "stored_per_s": "in/s",
+    "acknowledged_per_s": "out/s",
 }
+_COLUMNS = {
+    "queue": {"name": "name"} | _MOVING,
+    "topic": {"name": "name", "subscriptions": "subscriptions", "bytes": "size", "temporary": "temporary"},
+    "subscription": {"name": "name", "address": "topic"} | _MOVING,
+}
+"""What is shown of a node, and under which heading."""
 
 
 def list_nodes(url: str, type: str, match: str, *, as_json: bool) -> None:
@@ -35,9 +39,9 @@ def list_nodes(url: str, type: str, match: str, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(found))
         return
-    from legato.cli.rendering import print_table
+    from legato.cli.rendering import print_nodes
 
-    print_table(_COLUMNS[type], found)
+    print_nodes(_COLUMNS[type], found)
 
 
 def show(told: dict[str, Any], *, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -87,16 +88,58 @@ def print_status(answer: dict[str, Any]) -> None:
         console.print(_table(tuple(members[0]), members))
 
 
-def print_table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    """Rows of one kind as a table."""
-    Console().print(_table(columns, rows))
+def print_nodes(columns: Mapping[str, str], rows: list[dict[str, Any]]) -> None:
+    """Queues, topics or subscriptions as a table.
+
+    Args:
+        columns: the headings of what is shown of each.
+    """
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    for column, heading in columns.items():
+        textual = column in ("name", "address")
+        table.add_column(
+            heading, justify="left" if textual else "right", no_wrap=not textual, overflow="fold" if textual else "crop"
+        )
+    for row in rows:
+        cells = [_shown(column, row[column]) for column in columns]
+        if row.get("paused"):
+            cells[0] += " (paused)"
+        table.add_row(*cells)
+    Console().print(table, highlight=False)
+
+
+def _shown(column: str, value: Any) -> str:
+    if column == "bytes":
+        return _size(value)
+    if column == "head_age_s":
+        return "" if value is None else _age(value)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value else ""
+    return _cell(value)
+
+
+def _size(count: int) -> str:
+    """Bytes in the unit that makes them short."""
+    value, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+
+
+def _age(seconds: float) -> str:
+    """A time in the unit that makes it short."""
+    for limit, size, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"
 
 
 def _table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
     table = Table(box=None, padding=(0, 2), header_style="dim")
     for column in columns:
-        heading = column.removesuffix("_s").replace("_per", "/s").replace("_", " ")
-        table.add_column(heading, justify="left" if column in ("name", "address") else "right", overflow="fold")
+        table.add_column(column.replace("_", " "), justify="left" if column == "name" else "right", overflow="fold")
     for row in rows:
         table.add_row(*(_cell(row[column]) for column in columns))
     return table

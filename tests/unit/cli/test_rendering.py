@@ -1,26 +1,27 @@
-"""How messages look on a terminal and as JSON."""
-
-import json
-from typing import Any
-from uuid import UUID
+"""How figures look on a terminal."""
 
 import pytest
 
-from legato.cli.rendering import as_line
-from legato.client import MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+from legato.cli.rendering import _age, _size
 
 
 @pytest.mark.parametrize(
-    ("message", "body"),
+    ("count", "shown"),
     [
-        (TextMessage("tea"), "tea"),
-        (MapMessage({"name": "tea", "raw": b"\xff"}), {"name": "tea", "raw": "b'\\xff'"}),
-        (StreamMessage([1, 2.5, None]), [1, 2.5, None]),
-        (ObjectMessage({"key": UUID(int=5), "list": [b"x"]}), {"key": str(UUID(int=5)), "list": ["b'x'"]}),
-        (Message(), None),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (150 * 1024, "150 KiB"),
+        (5 << 30, "5.0 GiB"),
+        (3 << 50, "3072 TiB"),
     ],
 )
-def test_every_type_of_message_can_be_shown_as_json(message: Message, body: Any) -> None:
-    message.set_property("shop", "Lyon")
-    shown = json.loads(as_line(message, as_json=True))
-    assert (shown["body"], shown["properties"]) == (body, {"shop": "Lyon"})
+def test_sizes_are_short(count: int, shown: str) -> None:
+    assert _size(count) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (200_000, "2 d")]
+)
+def test_ages_are_short(seconds: float, shown: str) -> None:
+    assert _age(seconds) == shown
