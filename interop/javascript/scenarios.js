@@ -288,6 +288,7 @@ const scenarios = {
         const sender = await openSender(connection, 'rhea.reconnected');
         await sendAll(sender, [{ body: 'before' }]);
         assert.deepStrictEqual(bodies(await inbox.take(1)), ['before']);
+        connection.on('disconnected', () => {});
         const reopened = next(connection, 'connection_open');
         const sendable = next(sender, 'sendable');
         connection.socket.destroy(new Error('cut'));
