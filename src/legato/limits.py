@@ -6,10 +6,18 @@ MAX_FRAME_BYTES = 1 << 18
 SESSION_WINDOW_BYTES = 4 << 20
 """Bytes of unread transfers a session may hold; Proton has no window of its own (AMQP.md C4)."""
 
-MAX_MESSAGE_BYTES_DEFAULT = 100 << 20
+LARGE_MESSAGE_BYTES = 1 << 20
+"""A larger message is handed on part by part and never held as a whole; what is before its body has at most so much."""
+CHUNK_BYTES = (256 << 10) - 16
+"""Of a large message's body, what is stored as one: whole pages, with the header that LMDB gives them."""
+MAX_MESSAGE_BYTES_DEFAULT = 1 << 30
+UNFINISHED_BYTES_MAX = 100 << 20
+"""Of messages of which more frames are to come, what a session holds in memory."""
 MAX_LINKS_PER_SESSION = 4096
 SASL_FRAME_BYTES_MAX = 16 << 10
 HANDSHAKE_TIMEOUT_S = 60.0
+HEARTBEAT_INTERVAL_S_DEFAULT = 3.0
+ACTIVATION_INTERVAL_S_DEFAULT = 10.0
 IDLE_TIMEOUT_MS = 60_000
 
 PRODUCER_CREDIT = 5_000

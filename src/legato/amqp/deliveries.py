@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from cproton import ffi, lib
 
-from legato.amqp.events import Disposition, Event, Flow, Transfer
+from legato import limits
+from legato.amqp.events import Disposition, Event, Flow, Transfer, TransferAborted, TransferPart
 from legato.amqp.link import Link, Receiver, Sender
 from legato.amqp.outcomes import ACCEPTED, Transactional
 from legato.amqp.states import ACCEPTED_STATE, TRANSACTIONAL_STATE, read_outcome
@@ -58,7 +59,9 @@ class Deliveries:
     def __init__(self, links: dict[Any, Link], known: Known, settings: Settings) -> None:
         self._links = links
         self._known = known
-        self._settings = settings
+        self._unfinished_bytes_max = max(
+            settings.session_window_bytes, min(settings.max_message_bytes, limits.UNFINISHED_BYTES_MAX)
+        )
         self._buffer_bytes = 4096
         self._buffer = _new_uncleared("char[]", self._buffer_bytes)
 
@@ -77,11 +80,11 @@ class Deliveries:
             _delivery_settle(delivery)
             return
         if taken == _ABORTED:
-            self._drop_aborted(link, delivery)
+            self._drop_aborted(link, delivery, events)
             return
         data = _unpack(self._buffer, taken) if taken > 0 else b""
         if _delivery_partial(delivery) or link._parts:
-            whole = self._assemble(link, delivery, data)
+            whole = self._assemble(link, delivery, data, events)
             if whole is None:
                 return
             data = whole
@@ -111,7 +114,13 @@ class Deliveries:
             link._unsettled[handle] = delivery
         events.append(Transfer(link, handle, tag_bytes, data, settled, txn_id))
 
-    def _assemble(self, link: Receiver, delivery: Any, data: bytes) -> bytes | None:
+    # -- messages of several frames ------------------------------------------------------------------------------
+
+    def _assemble(self, link: Receiver, delivery: Any, data: bytes, events: list[Event]) -> bytes | None:
+        """The whole of a message with its last part; None before, or if its parts are reported one by one."""
+        if link._streamed_bytes:
+            self._go_on(link, delivery, data, events)
+            return None
         link._parts.append(data)
         link._part_bytes += len(data)
         session = link.session
@@ -122,17 +131,56 @@ class Deliveries:
         if link.credit <= 0:
             self._refuse_transfer(link, delivery)
             return None
-        if session.partial_bytes > max(self._settings.session_window_bytes, self._settings.max_message_bytes):
+        if session.partial_bytes > self._unfinished_bytes_max:
             link.close("amqp:resource-limit-exceeded", "too much is held in unfinished messages")
             _delivery_settle(delivery)
             return None
-        if _delivery_partial(delivery):
-            return None
-        whole = b"".join(link._parts)
-        link._drop_parts()
-        return whole
+        if not _delivery_partial(delivery):
+            whole = b"".join(link._parts)
+            link._drop_parts()
+            return whole
+        if link.streams and link._part_bytes > limits.LARGE_MESSAGE_BYTES:
+            self._begin_stream(link, delivery, events)
+        return None
 
-    def _drop_aborted(self, link: Receiver, delivery: Any) -> None:
+    def _begin_stream(self, link: Receiver, delivery: Any, events: list[Event]) -> None:
+        """The message is a large one: from here on its parts are reported as they come."""
+        data = b"".join(link._parts)
+        link._drop_parts()
+        # Not empty, so that the last part is not taken for a whole message.
+        link._parts.append(b"")
+        link._streamed_bytes = len(data)
+        link._last_handle += 1
+        tag = _delivery_tag(delivery)
+        link._streamed_tag = _unpack(tag.start, tag.size) if tag.size else b""
+        events.append(TransferPart(link, link._last_handle, link._streamed_tag, data, True, False, False, None))
+
+    def _go_on(self, link: Receiver, delivery: Any, data: bytes, events: list[Event]) -> None:
+        link._streamed_bytes += len(data)
+        if link._streamed_bytes > link.max_message_bytes:
+            self._refuse_size(link, delivery)
+            return
+        handle, tag = link._last_handle, link._streamed_tag
+        if _delivery_partial(delivery):
+            if data:
+                events.append(TransferPart(link, handle, tag, data, False, False, False, None))
+            return
+        link._drop_parts()
+        state = _delivery_remote_state(delivery)
+        outcome = read_outcome(delivery, state) if state == TRANSACTIONAL_STATE else None
+        txn_id = outcome.txn_id if isinstance(outcome, Transactional) else None
+        settled = _delivery_settled(delivery)
+        link.credit -= 1
+        _link_advance(link._pn)
+        if settled:
+            _delivery_settle(delivery)
+        else:
+            link._unsettled[handle] = delivery
+        events.append(TransferPart(link, handle, tag, data, False, True, settled, txn_id))
+
+    def _drop_aborted(self, link: Receiver, delivery: Any, events: list[Event]) -> None:
+        if link._streamed_bytes:
+            events.append(TransferAborted(link))
         link._drop_parts()
         link.credit -= 1
         _delivery_settle(delivery)
@@ -163,7 +211,10 @@ class Deliveries:
             del link._unsettled[handle]
             if link._reported:
                 link._reported.pop(handle, None)
-            _delivery_settle(delivery)
+            if link._begun == handle:
+                link._abort()
+            else:
+                _delivery_settle(delivery)
         events.append(Disposition(link, context, outcome, settled, handle))
 
     def on_flow(self, pn_link: Any, events: list[Event]) -> None:
@@ -173,6 +224,7 @@ class Deliveries:
             return
         credit = lib.pn_link_credit(pn_link)
         if isinstance(link, Sender):
+            credit -= link.reserved
             draining = lib.pn_link_get_drain(pn_link)
             if draining or credit != link.credit or draining != link.draining:
                 link.credit = credit

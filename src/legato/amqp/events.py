@@ -86,6 +86,29 @@ class Transfer(Event):
     txn_id: bytes | None
 
 
+class TransferPart(Event):
+    """More of a large message arrived, over a receiver that `streams`.
+
+    `first` and `last` say which part it is; `settled` and `txn_id` are known with the last one. No other message comes
+    over the link meanwhile.
+    """
+
+    link: Receiver
+    delivery: int
+    tag: bytes
+    data: bytes
+    first: bool
+    last: bool
+    settled: bool
+    txn_id: bytes | None
+
+
+class TransferAborted(Event):
+    """The message of which parts had arrived does not come: its sender gave it up."""
+
+    link: Receiver
+
+
 class Disposition(Event):
     """The peer stated an outcome, or settled. `outcome` is None if it settled without one.
 

@@ -38,6 +38,12 @@ class Session:
         self._pn = pn_session
 
     @property
+    def outgoing_bytes(self) -> int:
+        """What was given to senders and is not on its way yet, because the peer's window is closed or nothing asked for
+        data to send."""
+        return 0 if self.closed else lib.pn_session_outgoing_bytes(self._pn)
+
+    @property
     def links(self) -> list[Link]:
         """The links that are not freed yet, oldest first."""
         return list(self._links.values())
@@ -121,6 +127,10 @@ class Sender(Link):
     def __init__(self, session: Session, name: str, pn_link: Any) -> None:
         super().__init__(session, name, pn_link)
         self.draining = False
+        self.reserved = 0
+        """Of the peer's credit, what is for messages that are begun, or wait in the shell for that to end."""
+        self._begun_delivery: Any = None
+        self._begun_settled = False
         self._tag_buffer = ffi.new("char[]", 32)
         self._tag_view = ffi.buffer(self._tag_buffer)
         self._tag_span = ffi.new("pn_bytes_t *", (8, self._tag_buffer))
@@ -169,6 +179,61 @@ class Sender(Link):
         self._deliveries[delivery] = (self, handle, context)
         return handle
 
+    # -- in parts ------------------------------------------------------------------------------------------------
+
+    def begin(self, tag: bytes, context: Any = None, *, settled: bool = False, txn_id: bytes | None = None) -> int:
+        """Begin a message that goes out in parts: `push` each, then `finish`; until then nothing else may be sent.
+
+        Args:
+            tag, context, settled, txn_id: as for `send`.
+
+        Returns:
+            A handle for `confirm` and `settle`; 0 if the link is closed.
+        """
+        if self.closed:
+            return 0
+        self._begun_delivery = delivery = _pn_delivery(self._pn, (len(tag), ffi.from_buffer(tag)))
+        self._begun_settled = settled
+        if txn_id is not None:
+            write_outcome(delivery, Transactional(txn_id))
+        self.credit -= 1
+        self.reserved += 1
+        self._begun = self._last_handle = handle = self._last_handle + 1
+        if not settled:
+            self._unsettled[handle] = delivery
+            self._deliveries[delivery] = (self, handle, context)
+        return handle
+
+    def push(self, data: bytes) -> bool:
+        """Send more of the message begun; False if it has ended meanwhile: the peer settled it, or the link closed."""
+        if not self._begun:
+            return False
+        _pn_link_send(self._pn, data, len(data))
+        return True
+
+    def finish(self) -> bool:
+        """That was all of the message begun; False as for `push`."""
+        if not self._begun:
+            return False
+        self._begun = 0
+        self.reserved -= 1
+        _pn_link_advance(self._pn)
+        if self._begun_settled:
+            _pn_delivery_settle(self._begun_delivery)
+        return True
+
+    def abort(self) -> None:
+        """What was begun does not come after all: the receiver drops what it has of it (AMQP 2.7.5)."""
+        if self._begun:
+            self._unsettled.pop(self._begun, None)
+            self._deliveries.pop(self._begun_delivery, None)
+            self._abort()
+
+    def _abort(self) -> None:
+        self._begun = 0
+        self.reserved -= 1
+        lib.pn_delivery_abort(self._begun_delivery)
+
     def confirm(self, handle: int, outcome: Outcome | None = None) -> None:
         """Settle our side of a delivery whose receiver waits for it; nothing if it is settled already.
 
@@ -182,7 +247,10 @@ class Sender(Link):
         del self._deliveries[delivery]
         if outcome is not None:
             write_outcome(delivery, outcome)
-        _pn_delivery_settle(delivery)
+        if handle == self._begun:
+            self._abort()
+        else:
+            _pn_delivery_settle(delivery)
 
     settle = confirm
 
@@ -214,10 +282,15 @@ class Receiver(Link):
     def __init__(self, session: Session, name: str, pn_link: Any) -> None:
         super().__init__(session, name, pn_link)
         self.max_message_bytes = session.connection.settings.max_message_bytes
+        self.streams = False
+        """Whether messages of more than `limits.LARGE_MESSAGE_BYTES` are reported in parts, as they come."""
         self.reads_tags = True
         """Whether `Transfer.tag` is wanted; reading it costs as much as the rest of a small transfer's bookkeeping."""
         self._parts: list[bytes] = []
         self._part_bytes = 0
+        self._streamed_bytes = 0
+        """Of the message that is reported in parts, what was; 0 if none is."""
+        self._streamed_tag = b""
         self._drain_asked = False
 
     @property
@@ -288,7 +361,7 @@ class Receiver(Link):
     def _drop_parts(self) -> None:
         self.session.partial_bytes -= self._part_bytes
         self._parts.clear()
-        self._part_bytes = 0
+        self._part_bytes = self._streamed_bytes = 0
 
     def _forget(self) -> None:
         self._drop_parts()

@@ -36,6 +36,8 @@ class Link:
         self._reported: dict[int, Outcome | None] = {}
         """Outcomes that a `Disposition` has told of and that the peer has not settled, by handle."""
         self._last_handle = 0
+        self._begun = 0
+        """The handle of the message that goes out in parts; 0 if none does."""
         self._deliveries = session.connection._deliveries
         self.remote_source = Terminus()
         self.remote_target = Terminus()
@@ -141,6 +143,9 @@ class Link:
     def _limit_messages(self, max_message_bytes: int | None) -> None:
         """A sender has no limit of its own to tell."""
 
+    def _abort(self) -> None:
+        """Give up what is begun; only senders begin anything."""
+
     def _read_remote(self) -> None:
         pn = self._pn
         self.remote_source = read_terminus(lib.pn_link_remote_source(pn))
@@ -154,6 +159,7 @@ class Link:
         """Make every later call harmless: the engine's memory is about to be reused."""
         self.closed = True
         self.credit = 0
+        self._begun = 0
         deliveries = self._deliveries
         for delivery in self._unsettled.values():
             deliveries.pop(delivery, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cproton import ffi, lib
+from cproton import lib
 
 from legato import limits
 from legato.amqp.events import Detached, SessionEnded, Transfer
@@ -12,13 +12,10 @@ from legato.amqp.terminus import Terminus
 from tests.unit.amqp.pair import Pair, of
 
 
-def send_part(sender: Sender, part: bytes, tag: bytes = b"t") -> object:
-    """Begin a delivery of which more is to come, which `Sender` itself never does."""
-    delivery = lib.pn_delivery(sender._pn, (len(tag), ffi.from_buffer(tag)))
-    lib.pn_link_send(sender._pn, part, len(part))
-    sender._deliveries[delivery] = (sender, 0, None)
-    sender._unsettled[0] = delivery
-    return delivery
+def send_part(sender: Sender, part: bytes) -> None:
+    """Begin a message of which more is to come."""
+    sender.begin(b"t")
+    sender.push(part)
 
 
 def force_credit(sender: Sender, credit: int) -> None:
@@ -64,10 +61,9 @@ def test_a_message_too_large_ends_the_link(pair: Pair) -> None:
 def test_a_message_of_many_frames_too_large_ends_the_link_before_its_end() -> None:
     pair = Pair(server={"max_frame_bytes": 1024}).opened()
     sender, receiver = pair.outgoing(max_message_bytes=10_000)
-    delivery = send_part(sender, bytes(9_000))
+    send_part(sender, bytes(9_000))
     assert pair.exchange() == ([], [])
-    assert delivery
-    lib.pn_link_send(sender._pn, bytes(2_000), 2_000)
+    sender.push(bytes(2_000))
     events, to_server = pair.exchange()
     assert of(to_server, Transfer) == []
     assert [event.condition for event in of(events, Detached)] == ["amqp:link:message-size-exceeded"]
@@ -95,8 +91,8 @@ def test_messages_of_two_links_in_turns_are_kept_apart() -> None:
     send_part(two, b"b" * 3000)
     assert pair.exchange() == ([], [])
     for sender, letter in ((one, b"A"), (two, b"B")):
-        lib.pn_link_send(sender._pn, letter * 3000, 3000)
-        lib.pn_link_advance(sender._pn)
+        sender.push(letter * 3000)
+        sender.finish()
     _, events = pair.exchange()
     assert sorted(transfer.data for transfer in of(events, Transfer)) == [
         b"a" * 3000 + b"A" * 3000,
@@ -124,9 +120,9 @@ def test_unfinished_messages_of_a_session_are_bounded_together() -> None:
 
 def test_an_aborted_message_is_dropped_and_uses_its_credit(pair: Pair) -> None:
     sender, receiver = pair.outgoing(credit=5)
-    delivery = send_part(sender, b"never mind")
+    send_part(sender, b"never mind")
     pair.exchange()
-    lib.pn_delivery_abort(delivery)
+    sender.abort()
     sender.send(b"next", b"u")
     _, events = pair.exchange()
     assert [transfer.data for transfer in of(events, Transfer)] == [b"next"]

@@ -27,9 +27,8 @@ def is_kept(s: Scenario, large: int) -> bool:
     return s.store.chunk(large, 0) is not None
 
 
-def publish(s: Scenario, large: int, **traits: int) -> None:
-    said = Traits(**traits)
-    s.broker.publish(s.broker.queue("q"), stub(large), "", large, said)
+def publish(s: Scenario, large: int, deliver_us: int = 0) -> None:
+    s.broker.publish(s.broker.queue("q"), stub(large), "", large, Traits(deliver_us=deliver_us))
     s.broker.end_upload(large)
 
 
