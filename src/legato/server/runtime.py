@@ -1,7 +1,6 @@
 """A server process from start to end: wait for the lock, begin an epoch, serve, let go."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -20,6 +19,7 @@ from legato.server.config import Config
 from legato.server.ledger import LedgerProcess
 from legato.server.peer import Peer
 from legato.server.service import Service
+from legato.server.standby import stand_by
 from legato.store.lmdb import LmdbStore
 from legato.store.segment_names import exported_through
 
@@ -79,6 +79,7 @@ class Runtime:
                 self._service.reload()
             else:
                 self._config = self._read_config()
+                log.info("= the configuration was read again")
         except ConfigError as error:
             log.error("! the configuration was not read again: %s", error)
 
@@ -95,16 +96,7 @@ class Runtime:
             return True
         _announce("backup")
         selectors.prepare()
-        waiting = asyncio.create_task(asyncio.to_thread(self._lock.acquire_blocking))
-        stopping = asyncio.create_task(self._stop.wait())
-        await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if self._stop.is_set():
-            self._lock.cancel()
-            with contextlib.suppress(Exception):
-                await waiting
-            return False
-        return await waiting
+        return await stand_by(self._config, self._lock, self._clock, self._stop, self._turn)
 
     async def _serve(self, tls: ssl.SSLContext | None) -> None:
         began = time.monotonic()
@@ -115,8 +107,8 @@ class Runtime:
         try:
             meta = store.begin_epoch(config.server.listen, clock.now_us())
             self._epoch = meta.epoch
-            self._lock.describe(meta.epoch, config.server.listen)
             service = self._service = Service(config, store, meta, clock, self._fail, self._read_config)
+            self._lock.describe(meta.epoch, config.server.listen, service.backup_token)
             host, port = config.host_and_port
             try:
                 listener = await loop.create_server(partial(Peer, service), host, port, ssl=tls, backlog=1024)

@@ -1,0 +1,52 @@
+"""Settings that are read again: users and addresses, by a primary and by a backup."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.integration.server.test_management import Manager
+from tests.support.amqp_peer import AmqpPeer, Refused
+from tests.support.server import server
+
+
+def test_users_come_and_go(tmp_path: Path) -> None:
+    file = tmp_path / "legato.toml"
+    file.write_text('[auth]\nanonymous = false\nusers = { ann = "a" }\n')
+    with server(tmp_path / "store", "--config", str(file)) as running:
+        ann = AmqpPeer(running.port, user="ann", password="a")
+        file.write_text('[auth]\nanonymous = false\nusers = { bob = "b" }\n')
+        assert Manager(ann).ask("RELOAD", type="broker")[0] == 200
+        ann.drop()
+        with pytest.raises(Refused):
+            AmqpPeer(running.port, user="ann", password="a")
+        AmqpPeer(running.port, user="bob", password="b").drop()
+
+
+def test_a_backup_takes_over_with_the_settings_it_read_last(tmp_path: Path) -> None:
+    file = tmp_path / "legato.toml"
+    file.write_text("")
+    store, flags = tmp_path / "store", ("--config", str(file))
+    with server(store, *flags) as primary, server(store, *flags) as backup:
+        assert backup.role == "backup"
+        file.write_text('[[address]]\nmatch = "orders"\nmaximum_deliveries = 3\n')
+        backup.signal(signal.SIGHUP)
+        backup.wait_for_log("read again")
+        primary.kill()
+        backup.wait_for_role("active")
+        manager = Manager(AmqpPeer(backup.port))
+        manager.ask("CREATE", "orders")
+        assert manager.ask("READ", "orders")[1]["settings"]["maximum_deliveries"] == 3
+
+
+def test_a_backup_keeps_its_settings_if_the_new_ones_cannot_be_used(tmp_path: Path) -> None:
+    file = tmp_path / "legato.toml"
+    file.write_text("")
+    store, flags = tmp_path / "store", ("--config", str(file))
+    with server(store, *flags) as primary, server(store, *flags) as backup:
+        file.write_text("[server]\nlisen = 1\n")
+        backup.signal(signal.SIGHUP)
+        backup.wait_for_log("lisen")
+        primary.kill()
+        backup.wait_for_role("active")
+        AmqpPeer(backup.port).drop()
