@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from legato.client import Message
+
 _IN_LISTENER = threading.local()
 _WAIT_S = 60.0
 _LISTENERS = ("message_listener", "exception_listener", "failover_listener")
@@ -50,13 +52,13 @@ class Loop:
         module = type(value).__module__
         if module.startswith("legato.client.aio"):
             return Blocking(self, value)
-        if hasattr(value, "_acknowledge") and inspect.ismethod(value._acknowledge):
+        if isinstance(value, Message) and value._acknowledge is not None:
             _make_acknowledge_wait(self, value)
         return value
 
     def unwrap(self, value: Any) -> Any:
         """What the client gets for an argument of the test."""
-        if isinstance(value, Blocking):
+        if type(value) in (Blocking, BlockingFactory):
             return object.__getattribute__(value, "_wrapped")
         return value
 
@@ -116,8 +118,12 @@ class Blocking:
             except StopAsyncIteration:
                 return
 
+    @property  # type: ignore[misc]  # isinstance() is to see what is wrapped
+    def __class__(self) -> Any:
+        return type(self._wrapped)
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Blocking) and other._wrapped is self._wrapped
+        return bool(self._wrapped == self._loop.unwrap(other))
 
     def __hash__(self) -> int:
         return hash(self._wrapped)
@@ -200,3 +206,11 @@ def _completion(loop: Loop, listener: Any) -> Any:
 def _make_acknowledge_wait(loop: Loop, message: Any) -> None:
     acknowledge = message._acknowledge
     message._acknowledge = lambda received: loop.run(lambda: acknowledge(received))
+
+
+def twin_of(something: Any, blocking: Any, asynchronous: Any) -> Any:
+    """Of two classes the one that goes with `something`."""
+    if type(something) is not Blocking:
+        return blocking
+    loop: Loop = object.__getattribute__(something, "_loop")
+    return lambda *arguments: loop.run(lambda: asynchronous(*map(loop.unwrap, arguments)))

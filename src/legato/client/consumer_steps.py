@@ -269,13 +269,22 @@ class ConsumerSteps:
     def _close(self) -> Steps[None]:
         """Close: what was received and not acknowledged, and what was not received, goes back. May be called again.
 
-        A `receive()` that waits elsewhere returns None.
+        A `receive()` that waits elsewhere returns None. A listener may close its own consumer; its message is
+        acknowledged as ever when it returns.
         """
         if self._closed:
             return
         self._closed = True
         self._listener = None
         self._session._channel.gate.open()
+        dispatcher = self._session._dispatcher
+        current = None if dispatcher is None or not dispatcher.is_current else dispatcher.current
+        if dispatcher is not None and current is not None and current.consumer is self._end:
+            dispatcher.closing.append(self)
+        else:
+            yield from self._end_closing()
+
+    def _end_closing(self) -> Steps[None]:
         self._transport.post(self._end.close)
         yield from self._session._wait_closed(lambda: self._end.closed)
         self._session._forget_consumer(self)

@@ -27,6 +27,7 @@ class Dispatcher(Protocol):
     """Calls a session's message listeners."""
 
     current: Delivery | None
+    closing: list[ConsumerSteps]
 
     @property
     def is_current(self) -> bool:
@@ -45,6 +46,8 @@ class Dispatching:
     def __init__(self, session: SessionWork, *, redeliver_on_error: bool) -> None:
         self.current: Delivery | None = None
         """The message that a listener has now."""
+        self.closing: list[ConsumerSteps] = []
+        """Consumers that their own listener has closed: that is done once it has returned (Jakarta Messaging 8.8)."""
         self._session = session
         self._gate = session._channel.gate
         self._redeliver_on_error = redeliver_on_error
@@ -75,8 +78,9 @@ class Dispatching:
             while not self._stopping:
                 worked = False
                 for consumer in list(self._session._consumers):
-                    if consumer._listener is not None and (yield from self._one(consumer)):
-                        worked = True
+                    # Whoever else uses the session is not kept from it for nothing.
+                    if consumer._inbox and consumer._listener is not None:
+                        worked = (yield from self._one(consumer)) or worked
                 if not worked:
                     for consumer in list(self._session._consumers):
                         consumer._ask_for_listener()
@@ -106,6 +110,8 @@ class Dispatching:
                 delivery, message = taken
                 self.current = delivery
                 yield from self._call(consumer, delivery, message)
+                while self.closing:
+                    yield from self.closing.pop()._end_closing()
                 return True
             finally:
                 self.current = None

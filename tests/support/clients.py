@@ -1,0 +1,99 @@
+"""Fixtures for stories that are told of both clients, the blocking one and its asyncio twin, with real brokers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from legato.client import Connection, ConnectionFactory, JMSContext
+from tests.support.broker import BrokerPair, broker_pair
+from tests.support.twins import BlockingFactory, Loop
+
+_names = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def calm_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
+    """A pair that nobody kills."""
+    with broker_pair(tmp_path_factory.mktemp("calm")) as pair:
+        yield pair
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[BrokerPair]:
+    """A pair to be killed."""
+    with broker_pair(tmp_path) as pair:
+        yield pair
+
+
+@pytest.fixture
+def queue_name() -> str:
+    """A queue of the test's own."""
+    return f"q{next(_names)}"
+
+
+@pytest.fixture
+def topic_name() -> str:
+    """A topic of the test's own."""
+    return f"t{next(_names)}"
+
+
+@pytest.fixture
+def client_id() -> str:
+    """A client id of the test's own."""
+    return f"client{next(_names)}"
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., ConnectionFactory]]:
+    """Makes the factories of either twin: every story that is told with it is told of both."""
+    if request.param == "threads":
+        yield ConnectionFactory
+        return
+    loop = Loop()
+    yield lambda *arguments, **options: cast(ConnectionFactory, BlockingFactory(loop, *arguments, **options))
+    loop.close()
+
+
+@pytest.fixture
+def brokers(request: pytest.FixtureRequest) -> BrokerPair:
+    """`pair` if the test uses it, else `calm_pair`."""
+    found: BrokerPair = request.getfixturevalue("pair" if "pair" in request.fixturenames else "calm_pair")
+    return found
+
+
+@pytest.fixture
+def connect(brokers: BrokerPair, factory: Callable[..., ConnectionFactory]) -> Iterator[Callable[..., Connection]]:
+    """Makes connections and closes them at the end; they are started unless `started=False` is given."""
+    made: list[Connection] = []
+
+    def make(*, started: bool = True, **options: Any) -> Connection:
+        connection = factory(brokers.url, **options).create_connection()
+        made.append(connection)
+        if started:
+            connection.start()
+        return connection
+
+    yield make
+    for connection in made:
+        connection.close()
+
+
+@pytest.fixture
+def context(brokers: BrokerPair, factory: Callable[..., ConnectionFactory]) -> Iterator[Callable[..., JMSContext]]:
+    """Makes contexts of the simplified API and closes them at the end."""
+    made: list[JMSContext] = []
+
+    def make(*arguments: Any, session_mode: Any = None, **options: Any) -> JMSContext:
+        mode = {} if session_mode is None else {"session_mode": session_mode}
+        context = factory(brokers.url, **options).create_context(*arguments, **mode)
+        made.append(context)
+        return context
+
+    yield make
+    for context in made:
+        context.close()
