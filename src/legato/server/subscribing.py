@@ -58,6 +58,7 @@ class Subscribing:
             shared=wanted.shared,
         )
         self._service.lingering.come_back(subscription.name)
+        self._broker.reclaim(subscription)
         outlet = Outlet(peer, link, durable=wanted.durable)
         properties = self._consumers.attach(peer, link, subscription, outlet)
         answer.filters = filters.applied
