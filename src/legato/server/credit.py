@@ -29,8 +29,8 @@ class ProducerCredit:
     def __init__(self, broker: Broker, touch: Callable[[Peer], None]) -> None:
         self._broker = broker
         self._touch = touch
-        self._limited: dict[str, dict[Receiver, Publisher]] = {}
-        """Producers of addresses that may become full, by the node's name."""
+        self._limited: dict[str, _Producers] = {}
+        """Of addresses that may become full, by the node's name."""
 
     def begin(self, link: Receiver, port: Publisher) -> None:
         """A producer attached."""
@@ -40,7 +40,10 @@ class ProducerCredit:
     def owe(self, link: Receiver, port: Publisher, messages: int = 1) -> None:
         """So many of its messages were settled."""
         port.owed += messages
-        if port.owed >= port.refill:
+        if port.limited and port.target is not None:
+            self._limited[port.target.name].promised -= messages
+            self.give(link, port)
+        elif port.owed >= PRODUCER_REFILL:
             self.give(link, port)
         self._touch(port.peer)
 
@@ -48,18 +51,15 @@ class ProducerCredit:
         """Give what is owed, as far as there is room."""
         target = port.target
         room = None if target is None else self._broker.room(target)
-        if room is None:
-            if port.refill == 1:
-                self.gone(link, port)
-            port.refill = PRODUCER_REFILL
+        if target is None or room is None:
+            self.gone(link, port)
             given = port.owed
         else:
-            assert target is not None
-            port.refill = 1
-            others = self._limited.setdefault(target.name, {})
-            others[link] = port
-            free = room - sum(other.credit for other in others)
+            producers = self._limited.setdefault(target.name, _Producers())
+            producers.add(link, port)
+            free = room - producers.promised
             given = min(port.owed, max(free, 1 if room and not link.credit else 0))
+            producers.promised += given
         if given:
             port.owed -= given
             link.add_credit(given)
@@ -67,14 +67,37 @@ class ProducerCredit:
 
     def gone(self, link: Receiver, port: Publisher) -> None:
         """A producer's link ended, or its address has no limit any more."""
-        if port.target is not None and (others := self._limited.get(port.target.name)):
-            others.pop(link, None)
-            if not others:
+        if port.limited and port.target is not None:
+            producers = self._limited[port.target.name]
+            producers.remove(link, port)
+            if not producers.links:
                 del self._limited[port.target.name]
 
     def room(self, queue: Queue) -> None:
         """There is room again: those with the least credit come first."""
-        node = queue.topic or queue
-        waiting = self._limited.get(node.name, {})
-        for link, port in sorted(waiting.items(), key=lambda item: item[0].credit):
-            self.give(link, port)
+        producers = self._limited.get((queue.topic or queue).name)
+        if producers is not None:
+            for link, port in sorted(producers.links.items(), key=lambda item: item[0].credit):
+                self.give(link, port)
+
+
+class _Producers:
+    """The producers of an address that may become full.
+
+    `promised` is what they may still send and what they sent that is not settled yet: what is settled is in the room.
+    """
+
+    def __init__(self) -> None:
+        self.links: dict[Receiver, Publisher] = {}
+        self.promised = 0
+
+    def add(self, link: Receiver, port: Publisher) -> None:
+        if not port.limited:
+            port.limited = True
+            self.links[link] = port
+            self.promised += limits.PRODUCER_CREDIT - port.owed
+
+    def remove(self, link: Receiver, port: Publisher) -> None:
+        port.limited = False
+        del self.links[link]
+        self.promised -= limits.PRODUCER_CREDIT - port.owed

@@ -26,7 +26,7 @@ COORDINATOR_REFILL = limits.COORDINATOR_CREDIT // 2
 class Publisher:
     """A link that messages come in on. `target` is None for the anonymous relay (messages name their own)."""
 
-    __slots__ = ("admit", "owed", "peer", "producer", "refill", "target")
+    __slots__ = ("admit", "limited", "owed", "peer", "producer", "target")
 
     def __init__(self, peer: Peer, target: Node | None, producer: Producer | None) -> None:
         self.peer = peer
@@ -35,8 +35,8 @@ class Publisher:
         self.producer = producer
         self.owed = 0
         """Messages settled since credit was last given back; given in lumps."""
-        self.refill = PRODUCER_REFILL
-        """So many must be owed before they are given."""
+        self.limited = False
+        """Whether its address may become full, so that credit is given message by message."""
 
 
 class Outlet:
