@@ -1,0 +1,120 @@
+"""How consumers look on the wire: AMQP.md's table A3, row by row, so that Qpid JMS can take over a subscription."""
+
+from __future__ import annotations
+
+import pytest
+
+from legato.amqp.terminus import Terminus
+from legato.amqp.types import Described, ULong
+from legato.client.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
+from legato.client.source import Source, checked_name
+from legato.client.subscriptions import Subscriptions
+from legato.errors import IllegalStateError, InvalidDestinationError, JMSError
+
+QUEUE, TOPIC = Queue("orders"), Topic("prices")
+
+
+@pytest.mark.parametrize(
+    ("source", "durable", "expiry_policy", "distribution_mode", "capabilities"),
+    [
+        (Source(destination=QUEUE), 0, "link-detach", None, ["queue"]),
+        (Source(destination=QUEUE, browsed=True), 0, "link-detach", "copy", ["queue"]),
+        (Source(destination=TOPIC), 0, "link-detach", None, ["topic"]),
+        (Source(destination=TOPIC, durable=True), 2, "never", "copy", ["topic"]),
+        (Source(destination=TOPIC, durable=True, shared=True), 2, "never", "copy", ["topic", "shared"]),
+        (
+            Source(destination=TOPIC, durable=True, shared=True, everybodys=True),
+            2,
+            "never",
+            "copy",
+            ["topic", "shared", "global"],
+        ),
+        (Source(destination=TOPIC, shared=True), 0, "link-detach", None, ["topic", "shared"]),
+        (
+            Source(destination=TOPIC, shared=True, everybodys=True),
+            0,
+            "link-detach",
+            None,
+            ["topic", "shared", "global"],
+        ),
+        (Source(destination=TemporaryQueue("t")), 0, "link-detach", None, ["temporary-queue"]),
+        (Source(destination=TemporaryTopic("t")), 0, "link-detach", None, ["temporary-topic"]),
+    ],
+)
+def test_every_kind_of_consumer_has_its_row(
+    source: Source, durable: int, expiry_policy: str, distribution_mode: str | None, capabilities: list[str]
+) -> None:
+    terminus = source.terminus()
+    assert terminus.address == source.destination.name
+    assert (terminus.durable, terminus.expiry_policy) == (durable, expiry_policy)
+    assert (terminus.distribution_mode, terminus.capabilities) == (distribution_mode, capabilities)
+    assert len(terminus.outcomes) == 4
+    assert terminus.filters == {}
+
+
+def test_filters_are_those_of_qpid_jms() -> None:
+    filters = Source(destination=TOPIC, selector="a = 1", no_local=True).terminus().filters
+    assert filters == {
+        "no-local": Described(ULong(0x468C00000003), "NoLocalFilter{}"),
+        "jms-selector": Described(ULong(0x468C00000004), "a = 1"),
+    }
+
+
+def test_a_broker_that_does_not_apply_the_selector_is_not_believed() -> None:
+    source = Source(destination=QUEUE, selector="a = 1")
+    source.check_answer(Terminus(filters={"jms-selector": "a = 1"}))
+    with pytest.raises(JMSError):
+        source.check_answer(Terminus())
+
+
+def test_links_of_a_shared_subscription_have_names_of_their_own() -> None:
+    names = Subscriptions()
+    take = names.take_shared
+    assert [take("s", durable=True, everybodys=False) for _ in range(3)] == ["s", "s|2", "s|3"]
+    assert [take("g", durable=True, everybodys=True) for _ in range(2)] == ["g|global", "g|global2"]
+    assert [take("v", durable=False, everybodys=False) for _ in range(2)] == ["v|volatile1", "v|volatile2"]
+    assert [take("w", durable=False, everybodys=True) for _ in range(2)] == ["w|global-volatile1", "w|global-volatile2"]
+
+
+def test_a_name_comes_again_only_when_all_links_of_its_subscription_have_gone() -> None:
+    names = Subscriptions()
+    names.take_shared("s", durable=True, everybodys=False)
+    names.take_shared("s", durable=True, everybodys=False)
+    names.release("s", durable=True, shared=True)
+    assert names.take_shared("s", durable=True, everybodys=False) == "s|3"
+    names.release("s", durable=True, shared=True)
+    names.release("s", durable=True, shared=True)
+    assert names.take_shared("s", durable=True, everybodys=False) == "s"
+
+
+def test_an_unshared_subscription_excludes_all_others_of_its_name() -> None:
+    names = Subscriptions()
+    assert names.take_unshared("d") == "d"
+    for taken in (
+        lambda: names.take_unshared("d"),
+        lambda: names.take_shared("d", durable=True, everybodys=False),
+        lambda: names.check_unused("d"),
+    ):
+        with pytest.raises(IllegalStateError):
+            taken()
+    assert names.take_shared("d", durable=False, everybodys=False) == "d|volatile1"
+    names.release("d", durable=True, shared=False)
+    names.check_unused("d")
+    names.take_shared("d", durable=True, everybodys=False)
+    with pytest.raises(IllegalStateError):
+        names.take_unshared("d")
+
+
+@pytest.mark.parametrize("name", ["", "a|b", None, 3])
+def test_the_bar_cannot_be_part_of_a_subscriptions_name(name: object) -> None:
+    with pytest.raises(InvalidDestinationError):
+        checked_name(name)
+
+
+def test_destinations_are_equal_by_name_and_kind() -> None:
+    assert Queue("a") == Queue("a")
+    assert hash(Queue("a")) == hash(Queue("a"))
+    assert Queue("a") != Topic("a")
+    assert Queue("a") != TemporaryQueue("a")
+    assert len({Queue("a"), Queue("a"), Topic("a")}) == 2
+    assert (str(Queue("a")), repr(Topic("a"))) == ("a", "Topic('a')")
