@@ -37,6 +37,9 @@ EPOCH = "legato:epoch"
 STATUS_ADDRESS = "$status"
 """A receiver attached here gets one message whose data section is the broker's status as JSON, per credit."""
 
+HEARTBEAT_ADDRESS = "$heartbeat"
+"""A receiver attached here gets a small message at once, and again every `ha.heartbeat_interval_s`."""
+
 MANAGEMENT_ADDRESS = "$management"
 """A node that takes requests: messages with the application properties `operation`, `type` and `name`."""
 

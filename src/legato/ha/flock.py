@@ -25,11 +25,11 @@ class LockFile:
         StoreError: it cannot be opened.
     """
 
-    def __init__(self, path: Path, *, create: bool = True) -> None:
+    def __init__(self, path: Path, *, create: bool = True, mode: int = 0o644) -> None:
         self.path = path
         flags = os.O_RDWR | os.O_CREAT if create else os.O_RDONLY
         try:
-            self._descriptor = os.open(path, flags, 0o644)
+            self._descriptor = os.open(path, flags, mode)
         except OSError as error:
             raise StoreError(f"the lock file {path} cannot be opened: {error}") from error
         self._open = True

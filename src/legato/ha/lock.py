@@ -24,6 +24,8 @@ class Holder(msgspec.Struct):
     """0 until its epoch has begun."""
     listen: str = ""
     """`host:port`"""
+    token: str = ""
+    """Lets a backup in, where peers need a password: only who may write the store should be able to read this file."""
 
 
 class StoreLock:
@@ -81,11 +83,17 @@ class StoreLock:
             if self._wait is not None:
                 self._wait.give_up()
 
+    def retry(self) -> None:
+        """Wait on the file that is at the path now, if it was replaced since the wait began; from any thread."""
+        with self._guard:
+            if self._wait is not None and not self._wait.is_at_path():
+                self._wait.give_up()
+
     def still_mine(self) -> bool:
         """False if the file at our path is not the one we locked: it was deleted, and someone may hold another."""
         return self._file is not None and self._file.is_at_path()
 
-    def describe(self, epoch: int, listen: str) -> None:
+    def describe(self, epoch: int, listen: str, token: str = "") -> None:
         """Say in the file who holds the lock.
 
         Raises:
@@ -93,7 +101,7 @@ class StoreLock:
         """
         if self._file is None:
             raise StoreLockedError(f"{self.path} is not ours to write")
-        self._file.write(msgspec.json.encode(Holder(os.getpid(), epoch, listen)) + b"\n")
+        self._file.write(msgspec.json.encode(Holder(os.getpid(), epoch, listen, token)) + b"\n")
 
     def holder(self) -> Holder | None:
         """What the last holder said of itself, for people to read; it may have died since."""
@@ -114,7 +122,7 @@ class StoreLock:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"the directory of the lock {self.path} cannot be made: {error}") from error
-        return LockFile(self.path)
+        return LockFile(self.path, mode=0o600)
 
     def _take(self, file: LockFile) -> None:
         """Keep a lock just won, unless it is on a file that is no longer at the path."""
@@ -142,6 +150,10 @@ class _Wait:
         if self._error is not None:
             raise self._error
         return None if self._given_up else self._file
+
+    def is_at_path(self) -> bool:
+        """Whether the file that is waited for is still the one at its path."""
+        return self._file.is_at_path()
 
     def give_up(self) -> None:
         with self._guard:

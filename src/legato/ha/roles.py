@@ -1,12 +1,13 @@
 """The roles a broker takes and what moves it from one to the next: a table, without a clock or a lock.
 
-    starting --started--> backup --won--> activating --activated--> primary --stop--> stopped
-                             |                |                        |
-                             +----- stop -----+------ lost ------------+--> fenced --stop--> stopped
+    starting --started--> backup ----won----> activating --activated--> primary --stop--> stopped
+                          |    ^                ^  |                       |
+            silent, cut off    heard           won +-------- lost ---------+--> fenced --stop--> stopped
+                          v    |                |
+                          seeking --------------+
 
 A broker that lost the lock or was refused a commit is fenced for good: it stops serving, and only a new process may
-be a backup again. Heartbeats of the primary and the activation interval (CONTRACT B) belong between `backup` and
-`activating`: they are further events of those two roles, and change nothing for the others.
+be a backup again. Every role can be told to stop.
 """
 
 from enum import StrEnum
@@ -18,7 +19,9 @@ class Role(StrEnum):
     STARTING = "starting"
     """Reads its settings; wants nothing of the store yet."""
     BACKUP = "backup"
-    """Waits for the lock; serves nobody."""
+    """Waits for the lock, and has heard of the primary, or has only just begun to listen; serves nobody."""
+    SEEKING = "seeking"
+    """A backup that has lost the primary: tries the lock and the primary in turn until it has one (CONTRACT B6)."""
     ACTIVATING = "activating"
     """Holds the lock; begins its epoch and reads the heads of queues; serves nobody yet."""
     PRIMARY = "primary"
@@ -34,6 +37,12 @@ class Event(StrEnum):
 
     STARTED = "started"
     """Its settings are good."""
+    SILENT = "silent"
+    """The activation interval has passed since the last heartbeat (CONTRACT B19)."""
+    CUT_OFF = "cut off"
+    """The connection to the primary is lost."""
+    HEARD = "heard"
+    """A heartbeat came."""
     WON = "won"
     """The lock is its own."""
     ACTIVATED = "activated"
@@ -46,13 +55,21 @@ class Event(StrEnum):
 
 TRANSITIONS: dict[tuple[Role, Event], Role] = {
     (Role.STARTING, Event.STARTED): Role.BACKUP,
+    (Role.BACKUP, Event.HEARD): Role.BACKUP,
+    (Role.BACKUP, Event.SILENT): Role.SEEKING,
+    (Role.BACKUP, Event.CUT_OFF): Role.SEEKING,
+    (Role.SEEKING, Event.HEARD): Role.BACKUP,
+    (Role.SEEKING, Event.SILENT): Role.SEEKING,
+    (Role.SEEKING, Event.CUT_OFF): Role.SEEKING,
     (Role.BACKUP, Event.WON): Role.ACTIVATING,
+    (Role.SEEKING, Event.WON): Role.ACTIVATING,
     (Role.ACTIVATING, Event.ACTIVATED): Role.PRIMARY,
     (Role.ACTIVATING, Event.LOST): Role.FENCED,
     (Role.PRIMARY, Event.LOST): Role.FENCED,
     (Role.FENCED, Event.LOST): Role.FENCED,
     (Role.STARTING, Event.STOP): Role.STOPPED,
     (Role.BACKUP, Event.STOP): Role.STOPPED,
+    (Role.SEEKING, Event.STOP): Role.STOPPED,
     (Role.ACTIVATING, Event.STOP): Role.STOPPED,
     (Role.PRIMARY, Event.STOP): Role.STOPPED,
     (Role.FENCED, Event.STOP): Role.STOPPED,

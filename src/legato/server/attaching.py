@@ -9,14 +9,15 @@ from legato.amqp.link import Link, Receiver, Sender
 from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.refusals import Refusal
+from legato.ha.heartbeat_connection import BACKUP_USER
 from legato.server.consumers import Consumers
 from legato.server.cutting import Cutter
 from legato.server.endings import Ending
 from legato.server.incoming import Incoming
 from legato.server.nodes import Nodes
 from legato.server.outgoing import Outgoing
-from legato.server.ports import Coordinator, ManagementReplies, Publisher, StatusPort, SubscriptionLookup
-from legato.server.refused import Refused
+from legato.server.ports import Coordinator, HeartbeatPort, ManagementReplies, Publisher, StatusPort, SubscriptionLookup
+from legato.server.refused import NOT_ALLOWED, Refused
 from legato.server.registry import Registry
 from legato.server.subscribing import Subscribing
 from legato.server.temporary import Temporaries
@@ -45,6 +46,8 @@ class Links:
     def attach(self, peer: Peer, link: Link) -> None:
         """A peer attached a link: accept it and hang on it what it is for, or refuse it with the reason."""
         try:
+            if peer.user == BACKUP_USER and link.remote_source.address != names.HEARTBEAT_ADDRESS:
+                raise Refused(NOT_ALLOWED, "A backup may listen to heartbeats and do nothing else.")
             if isinstance(link, Receiver):
                 self._incoming.attach(peer, link)
             elif isinstance(link, Sender):
@@ -58,12 +61,14 @@ class Links:
             self._subscribing.look_up(peer, link)
         elif source.address == names.STATUS_ADDRESS:
             self._answering(peer, link, StatusPort(peer))
+        elif source.address == names.HEARTBEAT_ADDRESS:
+            self._answering(peer, link, self._service.heartbeats.attach(peer, link))
         elif source.address == names.MANAGEMENT_ADDRESS:
             self._answering(peer, link, ManagementReplies(peer, link, link.remote_target.address or ""))
         else:
             self._outgoing.attach(peer, link)
 
-    def _answering(self, peer: Peer, link: Sender, port: StatusPort | ManagementReplies) -> None:
+    def _answering(self, peer: Peer, link: Sender, port: StatusPort | HeartbeatPort | ManagementReplies) -> None:
         link.context = port
         link.accept()
         peer.links.add(link)
@@ -94,6 +99,8 @@ class Links:
                     transaction = self._broker.transaction(txn_id, peer)
                     if transaction is not None:
                         self._broker.roll_back(transaction, "disconnect")
+            case HeartbeatPort():
+                self._service.heartbeats.gone(port)
             case SubscriptionLookup() if ending is Ending.CLOSED:
                 durable = self._subscribing.end(port.subscription)
         if node is not None:

@@ -13,12 +13,14 @@ import msgspec
 
 from legato import limits
 from legato.errors import ConfigError
+from legato.ha.watch import ACTIVATION_INTERVAL_S_DEFAULT, HEARTBEAT_INTERVAL_S_DEFAULT
 from legato.server.addresses import Addresses
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 ENVIRONMENT_PREFIX = "LEGATO_"
-SECTIONS = ("server", "store", "auth", "tls", "ledger")
+SECTIONS = ("server", "store", "auth", "tls", "ledger", "ha")
 
 
 class ServerSection(msgspec.Struct, forbid_unknown_fields=True):
@@ -68,6 +70,15 @@ class LedgerSection(msgspec.Struct, forbid_unknown_fields=True):
     """Where segments go; `ledger` inside the store's directory if empty."""
 
 
+class HighAvailabilitySection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[ha]`: primary and backups of one store say the same."""
+
+    heartbeat_interval_s: Seconds = HEARTBEAT_INTERVAL_S_DEFAULT
+    """How often the primary tells its backups that it is well."""
+    activation_interval_s: Seconds = ACTIVATION_INTERVAL_S_DEFAULT
+    """A backup that has heard nothing for so long since the last heartbeat does not rely on the primary any more."""
+
+
 class Config(msgspec.Struct, forbid_unknown_fields=True):
     """All settings of one server process."""
 
@@ -76,6 +87,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True):
     auth: AuthSection = msgspec.field(default_factory=AuthSection)
     tls: TlsSection = msgspec.field(default_factory=TlsSection)
     ledger: LedgerSection = msgspec.field(default_factory=LedgerSection)
+    ha: HighAvailabilitySection = msgspec.field(default_factory=HighAvailabilitySection)
     address: list[dict[str, Any]] = []
     """`[[address]]` tables, as they are written; `Addresses` checks them."""
 
@@ -174,5 +186,10 @@ def _check(config: Config) -> None:
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")
     if config.server.log_level not in levels:
         raise ConfigError(f"server.log_level is {config.server.log_level!r}: give one of {', '.join(levels)}.")
+    if config.ha.activation_interval_s < 2 * config.ha.heartbeat_interval_s:
+        raise ConfigError(
+            f"ha.activation_interval_s is {config.ha.activation_interval_s:g}: it must be at least twice "
+            f"ha.heartbeat_interval_s, which is {config.ha.heartbeat_interval_s:g}."
+        )
     _ = config.host_and_port
     Addresses(config.address)

@@ -75,6 +75,17 @@ class StatusPort:
         self.peer = peer
 
 
+class HeartbeatPort:
+    """A link that heartbeats go out on; `begun` once the first one did."""
+
+    __slots__ = ("begun", "link", "peer")
+
+    def __init__(self, peer: Peer, link: Sender) -> None:
+        self.peer = peer
+        self.link = link
+        self.begun = False
+
+
 class ManagementPort:
     """A link that requests to the management address come in on."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import secrets
 import socket
 from collections.abc import Callable
 
@@ -16,14 +17,16 @@ from legato.amqp.link import Receiver
 from legato.amqp.sasl import SaslServer
 from legato.clock import Clock
 from legato.core.broker import Broker
-from legato.core.consumers import Consumer
+from legato.core.consumers import Browser, Consumer
 from legato.core.records import Batch, Meta
 from legato.errors import StoreError, StoreFullError
+from legato.ha.heartbeat_connection import BACKUP_USER
 from legato.server.addresses import Addresses
 from legato.server.bodies import MessageBodies
 from legato.server.config import Config
 from legato.server.credit import ProducerCredit
 from legato.server.executor import Executor
+from legato.server.heartbeats import Heartbeats
 from legato.server.inspecting import Inspector
 from legato.server.lingering import Lingering
 from legato.server.peer import Peer
@@ -73,23 +76,27 @@ class Service:
         self.peers: set[Peer] = set()
         self.started_us = clock.now_us()
         self.takeover_ms: float | None = None
+        self.backup_token = secrets.token_urlsafe()
+        """What backups log in with; the lock's file tells it to whoever may use the store."""
         self.container_id = config.server.container_id or f"legato@{socket.gethostname()}"
         self._read_config = read_config
         self._clock = clock
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self.lingering = Lingering(self._loop, self._advance)
+        self.heartbeats = Heartbeats(self._loop, config.ha.heartbeat_interval_s, self.broker.epoch, self._advance)
         self.credit = ProducerCredit(self.broker, self.touch)
         self.rates = RateMeter(self.broker.queues)
         self.inspector = Inspector(
             self.broker, store, self.rates, clock.now_us, lambda: snapshot(self, store, self.inspector)
         )
-        self._executor = Executor(self.broker, self.credit)
+        self._executor = Executor(self.broker, store, self.credit, self._unblock)
         self._translator = Translator(self, self.broker)
         self._writer = GroupWriter(store, self._written)
         self._ticks = 0
         self._throttled = False
         self._scanning = False
+        self._streaming = False
         self._stopped = False
         self._idle = asyncio.Event()
         self._gathering = 1
@@ -103,8 +110,12 @@ class Service:
     def new_sasl(self) -> SaslServer:
         """The negotiation that a new connection begins with."""
         auth = self.config.auth
-        verify = (lambda user, password: auth.users.get(user) == password) if auth.users else None
-        return SaslServer(anonymous=auth.anonymous, verify=verify)
+        return SaslServer(anonymous=auth.anonymous, verify=self._verify if auth.users else None)
+
+    def _verify(self, user: str, password: str) -> bool:
+        if user == BACKUP_USER:
+            return secrets.compare_digest(password.encode(), self.backup_token.encode())
+        return self.config.auth.users.get(user) == password
 
     def settings(self) -> Settings:
         """What the broker's end of a connection says and bounds."""
@@ -128,13 +139,20 @@ class Service:
         """A peer's socket cannot take more now, or can again."""
         now_us = self._clock.now_us()
         for receiver in peer.receivers:
-            if isinstance(receiver, Consumer):
-                self.broker.block(receiver, blocked, now_us)
-                if not blocked:
-                    self.broker.resume(receiver, now_us)
-            else:
-                self.broker.block_browser(receiver, blocked)
+            if blocked or not self._executor.streams.is_busy(receiver):
+                self._block(receiver, blocked, now_us)
         self._advance()
+
+    def _block(self, receiver: Consumer | Browser, blocked: bool, now_us: int) -> None:
+        if isinstance(receiver, Browser):
+            self.broker.block_browser(receiver, blocked)
+            return
+        self.broker.block(receiver, blocked, now_us)
+        if not blocked:
+            self.broker.resume(receiver, now_us)
+
+    def _unblock(self, receiver: Consumer | Browser) -> None:
+        self._block(receiver, False, self._clock.now_us())
 
     @property
     def full(self) -> str:
@@ -181,6 +199,9 @@ class Service:
             self._scanning = True
             self._loop.call_soon(self._go_on)
         self._executor.scan_again = False
+        if self._executor.streams.can_go_on and not self._streaming:
+            self._streaming = True
+            self._loop.call_soon(self._stream)
         if self._executor.paced:
             paced, self._executor.paced = self._executor.paced, []
             self._loop.call_soon(self._resume, paced)
@@ -191,6 +212,13 @@ class Service:
         self._scanning = False
         if not self._stopped:
             self.broker.go_on(self._clock.now_us())
+            self._advance()
+
+    def _stream(self) -> None:
+        """More of the large messages that go out."""
+        self._streaming = False
+        if not self._stopped:
+            self._executor.streams.go_on()
             self._advance()
 
     def _resume(self, paced: list[Consumer]) -> None:
@@ -212,7 +240,7 @@ class Service:
     def _submit(self) -> None:
         while not self._stopped and (batch := self.broker.take_batch(self._clock.now_us())) is not None:
             self._gathering += 1
-            if batch.facts:
+            if batch.facts or batch.chunks or batch.ended:
                 self._writer.submit(batch)
                 return
             self._committed()
@@ -309,6 +337,7 @@ class Service:
         self._stopped = True
         self._ticker.cancel()
         self.lingering.stop()
+        self.heartbeats.stop()
         for peer in list(self.peers):
             if not peer.ended:
                 peer.ended = True

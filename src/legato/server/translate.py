@@ -20,6 +20,8 @@ from legato.amqp.events import (
     SessionBegan,
     SessionEnded,
     Transfer,
+    TransferAborted,
+    TransferPart,
 )
 from legato.amqp.header import Header
 from legato.amqp.link import Link, Sender
@@ -42,7 +44,7 @@ from legato.server.endings import Ending
 from legato.server.management import Management
 from legato.server.opening import Opening
 from legato.server.operations import Operations
-from legato.server.ports import ManagementReplies, Outlet, StatusPort
+from legato.server.ports import HeartbeatPort, ManagementReplies, Outlet, StatusPort
 
 if TYPE_CHECKING:
     from legato.server.peer import Peer
@@ -74,10 +76,13 @@ class Translator:
                 self._disposition(event)  # type: ignore[arg-type]
             elif kind is Flow:
                 flows.append(event.link)  # type: ignore[attr-defined]
+            elif kind is TransferPart:
+                self._arrivals.part(peer, event, now_us)  # type: ignore[arg-type]
             else:
                 self._rare(peer, event)
         for link in flows:
             self._flow(link, now_us)
+        self._arrivals.uploads.sweep()
 
     # -- outcomes ----------------------------------------------------------------------------------------------
 
@@ -146,6 +151,8 @@ class Translator:
             self._broker.browser_flow(port, link.credit, link.draining)
         elif isinstance(port, StatusPort):
             self._send_status(link)
+        elif isinstance(port, HeartbeatPort):
+            self._service.heartbeats.flow(port)
         elif isinstance(port, ManagementReplies):
             self._management.flow(port)
 
@@ -174,6 +181,8 @@ class Translator:
                 self.links.attach(peer, link)
             case Detached(link=link, closed=closed):
                 self._detached(peer, link, closed)
+            case TransferAborted():
+                self._arrivals.aborted(event)
             case Closed():
                 self._closed(peer, event)
 

@@ -18,6 +18,14 @@ def test_a_backup_that_wins_the_lock_activates_before_it_serves() -> None:
     assert role_after(Event.STARTED, Event.WON, Event.ACTIVATED) is Role.PRIMARY
 
 
+def test_a_backup_that_lost_the_primary_seeks_until_it_has_the_lock_or_hears_again() -> None:
+    """CONTRACT B6."""
+    for lost in (Event.SILENT, Event.CUT_OFF):
+        assert role_after(Event.STARTED, lost) is Role.SEEKING
+        assert role_after(Event.STARTED, Event.HEARD, lost, lost, Event.HEARD) is Role.BACKUP
+        assert role_after(Event.STARTED, lost, Event.WON) is Role.ACTIVATING
+
+
 def test_only_a_primary_serves() -> None:
     assert [role for role in Role if may_serve(role)] == [Role.PRIMARY]
 

@@ -48,6 +48,7 @@ def test_a_store_directory_is_needed() -> None:
         ("server", 'log_level = "LOUD"', "log_level"),
         ("tls", 'certificate = "x"', "tls.key"),
         ("auth", "anonymous = false", "auth.users"),
+        ("ha", "heartbeat_interval_s = 0", "heartbeat_interval_s"),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, section: str, line: str, named: str) -> None:
@@ -55,6 +56,20 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, section: str, line: str, n
     file.write_text(f"[{section}]\n{line}\n")
     with pytest.raises(ConfigError, match=named):
         of(file)
+
+
+@pytest.mark.parametrize(("heartbeat_s", "activation_s", "good"), [(3, 6, True), (3, 5.9, False), (6, 10, False)])
+def test_the_activation_interval_is_at_least_two_heartbeats(
+    tmp_path: Path, heartbeat_s: float, activation_s: float, good: bool
+) -> None:
+    """CONTRACT B20."""
+    file = tmp_path / "legato.toml"
+    file.write_text(f"[ha]\nheartbeat_interval_s = {heartbeat_s}\nactivation_interval_s = {activation_s}\n")
+    if good:
+        assert of(file).ha.activation_interval_s == activation_s
+    else:
+        with pytest.raises(ConfigError, match="at least twice"):
+            of(file)
 
 
 def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:

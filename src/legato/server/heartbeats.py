@@ -1,0 +1,72 @@
+"""Heartbeats of a primary: a small message to each link on `$heartbeat`, as long as the broker's loop turns."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from legato.amqp.header import Header
+from legato.amqp.link import Sender
+from legato.amqp.message import DataBody, encode_message
+from legato.ha.heartbeat_connection import Heartbeat
+from legato.server.ports import HeartbeatPort
+
+if TYPE_CHECKING:
+    from legato.server.peer import Peer
+
+_TAG = b"heartbeat"
+
+
+class Heartbeats:
+    """Sends them (CONTRACT B1, B20).
+
+    Args:
+        interval_s: how often.
+        sent: is called after heartbeats were put on links, to have them written.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, interval_s: float, epoch: int, sent: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._interval_s = interval_s
+        self._sent = sent
+        self._ports: set[HeartbeatPort] = set()
+        document = msgspec.json.encode(Heartbeat(os.getpid(), epoch))
+        self._message = encode_message(header=Header(), body=DataBody(document))
+        self._timer = loop.call_later(interval_s, self._beat)
+
+    def attach(self, peer: Peer, link: Sender) -> HeartbeatPort:
+        """`link` wants heartbeats; the first one goes with its first credit."""
+        port = HeartbeatPort(peer, link)
+        self._ports.add(port)
+        return port
+
+    def gone(self, port: HeartbeatPort) -> None:
+        """Its link has ended."""
+        self._ports.discard(port)
+
+    def flow(self, port: HeartbeatPort) -> None:
+        """Its link has credit."""
+        if not port.begun:
+            port.begun = True
+            self._send(port)
+
+    def stop(self) -> None:
+        """No more."""
+        self._timer.cancel()
+
+    def _beat(self) -> None:
+        self._timer = self._loop.call_later(self._interval_s, self._beat)
+        for port in self._ports:
+            self._send(port)
+            port.peer.service.touch(port.peer)
+        self._sent()
+
+    def _send(self, port: HeartbeatPort) -> None:
+        if port.link.credit > 0:
+            port.link.send(self._message, _TAG, None, settled=True)

@@ -1,0 +1,65 @@
+"""A backup's waiting: for the lock, asleep in the kernel, and for signs of the primary, over a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Callable
+
+from legato.clock import Clock
+from legato.ha.lock import StoreLock
+from legato.ha.roles import Event
+from legato.ha.watcher import Intervals, Watcher
+from legato.ids import new_unique_name
+from legato.server.config import Config
+
+log = logging.getLogger("legato.standby")
+
+
+async def stand_by(
+    config: Config, lock: StoreLock, clock: Clock, stop: asyncio.Event, report: Callable[[Event], None]
+) -> bool:
+    """Wait until the store's lock is ours; False if we were told to stop instead (CONTRACT B2).
+
+    Args:
+        report: is told what is heard of the primary, and what not.
+    """
+    intervals = Intervals(config.ha.heartbeat_interval_s, config.ha.activation_interval_s)
+    watcher = Watcher(
+        lock,
+        clock,
+        intervals,
+        name=new_unique_name("legato-backup-"),
+        has_password=bool(config.auth.users),
+        tls=_tls_context() if config.tls.certificate else None,
+        report=report,
+    )
+    watching = asyncio.create_task(watcher.run())
+    watching.add_done_callback(_explain)
+    waiting = asyncio.create_task(asyncio.to_thread(lock.acquire_blocking))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    watching.cancel()
+    if stop.is_set():
+        lock.cancel()
+        with contextlib.suppress(Exception):
+            await waiting
+        return False
+    return await waiting
+
+
+def _explain(watching: asyncio.Task[None]) -> None:
+    """A backup that cannot watch still takes over when the lock is free."""
+    if not watching.cancelled() and (error := watching.exception()) is not None:
+        log.error("! the primary is not watched any more", exc_info=error)
+
+
+def _tls_context() -> ssl.SSLContext:
+    """Heartbeats decide nothing, the lock does: whose certificate it is does not matter."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

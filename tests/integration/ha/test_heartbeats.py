@@ -1,0 +1,145 @@
+"""A backup's eye on its primary: heartbeats, silence, lost connections, and the lock that decides."""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from legato.amqp.events import Transfer
+from legato.ha.heartbeat_connection import BACKUP_USER, Heartbeat
+from legato.ha.lock import StoreLock
+from legato.ha.roles import Role
+from tests.integration.ha.conftest import WaitForRole
+from tests.support.amqp_peer import AmqpPeer, Refused, data_of
+from tests.support.proxy import Proxy
+from tests.support.server import Server, server
+
+QUICK = {"LEGATO_HA_HEARTBEAT_INTERVAL_S": "0.1", "LEGATO_HA_ACTIVATION_INTERVAL_S": "0.5"}
+
+
+@contextmanager
+def behind_proxy(directory: Path, **environment: str) -> Iterator[tuple[Server, Server, Proxy]]:
+    """A primary and a backup that reaches it through a proxy: the lock's file says so."""
+    quick = QUICK | environment
+    with server(directory / "store", environment=quick) as primary, Proxy(primary.port) as proxy:
+        lock = StoreLock(directory / "store")
+        holder = lock.holder()
+        assert holder is not None
+        lock.path.write_bytes(msgspec.json.encode(msgspec.structs.replace(holder, listen=f"127.0.0.1:{proxy.port}")))
+        with server(directory / "store", environment=quick) as backup:
+            yield primary, backup, proxy
+
+
+def test_a_backup_hears_the_heartbeats_of_its_primary(tmp_path: Path, wait_for_role: WaitForRole) -> None:
+    """CONTRACT B20: each interval, from the moment when somebody listens."""
+    with server(tmp_path / "store", environment=QUICK) as primary:
+        peer = AmqpPeer(primary.port)
+        peer.receiver("$heartbeat", 3)
+        for _ in range(3):
+            heartbeat = msgspec.json.decode(data_of(peer.expect(Transfer)), type=Heartbeat)
+            assert heartbeat == Heartbeat(primary.pid, 1)
+        with server(tmp_path / "store", environment=QUICK) as backup:
+            backup.wait_for_log("heartbeats of epoch 1")
+            wait_for_role(backup, Role.BACKUP)
+
+
+def test_a_lost_connection_sends_the_backup_to_lock_and_primary_in_turn(
+    tmp_path: Path, wait_for_role: WaitForRole
+) -> None:
+    """CONTRACT B1 (the connection's loss), B2, B6: the lock is held, so it resumes as the backup."""
+    with behind_proxy(tmp_path) as (primary, backup, proxy):
+        backup.wait_for_log("heartbeats of epoch 1")
+        proxy.freeze()
+        proxy.cut()
+        wait_for_role(backup, Role.SEEKING)
+        assert "connection to the primary is lost" in backup.log.read_text()
+        proxy.thaw()
+        wait_for_role(backup, Role.BACKUP)
+        assert (primary.role, backup.role) == ("active epoch=1", "backup")
+
+
+def test_silence_sends_it_too_after_the_activation_interval(tmp_path: Path, wait_for_role: WaitForRole) -> None:
+    """CONTRACT B1 (missing heartbeats), B6, B19: the connection stands, nothing comes over it."""
+    with behind_proxy(tmp_path) as (primary, backup, proxy):
+        backup.wait_for_log("heartbeats of epoch 1")
+        frozen = time.monotonic()
+        proxy.freeze()
+        wait_for_role(backup, Role.SEEKING)
+        assert time.monotonic() - frozen > 0.3, "the interval runs from the last heartbeat, which may be 0.1 s old"
+        assert "no heartbeat came for 0.5 s" in backup.log.read_text()
+        proxy.thaw()
+        wait_for_role(backup, Role.BACKUP)
+        assert (primary.role, backup.role) == ("active epoch=1", "backup")
+
+
+def test_a_backup_never_serves_while_a_stopped_primary_holds_the_lock(
+    tmp_path: Path, wait_for_role: WaitForRole
+) -> None:
+    """CONTRACT B2, B6: it seeks until the primary wakes, and is its backup again; or dies, and is replaced at once."""
+    with (
+        server(tmp_path / "store", environment=QUICK) as primary,
+        server(tmp_path / "store", environment=QUICK) as backup,
+    ):
+        backup.wait_for_log("heartbeats of epoch 1")
+        primary.signal(signal.SIGSTOP)
+        wait_for_role(backup, Role.SEEKING)
+        assert backup.role == "backup"
+        primary.signal(signal.SIGCONT)
+        wait_for_role(backup, Role.BACKUP)
+        primary.signal(signal.SIGSTOP)
+        wait_for_role(backup, Role.SEEKING)
+        primary.kill()
+        backup.wait_for_role("active")
+        assert backup.epoch == 2
+
+
+def test_of_several_backups_one_takes_over_and_the_others_follow_it(tmp_path: Path, wait_for_role: WaitForRole) -> None:
+    """CONTRACT B2, B3: more than one backup; the first to start is the primary."""
+    slow = {"LEGATO_HA_HEARTBEAT_INTERVAL_S": "0.1"}
+    with (
+        server(tmp_path / "store", environment=slow) as first,
+        server(tmp_path / "store", environment=slow) as second,
+        server(tmp_path / "store", environment=slow) as third,
+    ):
+        assert [each.role for each in (first, second, third)] == ["active epoch=1", "backup", "backup"]
+        first.kill()
+        wait_until_one_serves(second, third)
+        winner, loser = (second, third) if second.role != "backup" else (third, second)
+        assert (winner.epoch, loser.role) == (2, "backup")
+        loser.wait_for_log("heartbeats of epoch 2")
+        wait_for_role(loser, Role.BACKUP)
+        first.start()
+        first.wait_for_log("heartbeats of epoch 2")
+        winner.kill()
+        wait_until_one_serves(first, loser)
+        assert {first.role, loser.role} == {"active epoch=3", "backup"}
+
+
+def wait_until_one_serves(*servers: Server) -> None:
+    deadline = time.monotonic() + 30
+    while all(each.role == "backup" for each in servers):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_backup_is_let_in_where_peers_need_a_password(tmp_path: Path) -> None:
+    """It shows that it may read the store's lock, and may do nothing else."""
+    closed = QUICK | {"LEGATO_AUTH_ANONYMOUS": "false"}
+    flags = ("--user", "ann:secret")
+    with server(tmp_path / "store", *flags, environment=closed) as primary:
+        with server(tmp_path / "store", *flags, environment=closed) as backup:
+            backup.wait_for_log("heartbeats of epoch 1")
+        lock = StoreLock(tmp_path / "store")
+        assert lock.path.stat().st_mode & 0o077 == 0
+        holder = lock.holder()
+        assert holder is not None
+        assert holder.token
+        peer = AmqpPeer(primary.port, user=BACKUP_USER, password=holder.token)
+        with pytest.raises(Refused, match="not-allowed"):
+            peer.sender("q")
+        with pytest.raises(Refused):
+            AmqpPeer(primary.port, user=BACKUP_USER, password="")
