@@ -47,6 +47,13 @@ def check_stray(delivery: Any) -> None:
         raise ProtocolError("a transfer came over a link that sends", "amqp:not-allowed")
 
 
+def _txn_id(delivery: Any) -> bytes | None:
+    """The transaction that a message is sent in."""
+    state = _delivery_remote_state(delivery)
+    outcome = read_outcome(delivery, state) if state == TRANSACTIONAL_STATE else None
+    return outcome.txn_id if isinstance(outcome, Transactional) else None
+
+
 class Deliveries:
     """A connection's deliveries.
 
@@ -153,7 +160,8 @@ class Deliveries:
         link._last_handle += 1
         tag = _delivery_tag(delivery)
         link._streamed_tag = _unpack(tag.start, tag.size) if tag.size else b""
-        events.append(TransferPart(link, link._last_handle, link._streamed_tag, data, True, False, False, None))
+        txn_id = _txn_id(delivery)
+        events.append(TransferPart(link, link._last_handle, link._streamed_tag, data, True, False, False, txn_id))
 
     def _go_on(self, link: Receiver, delivery: Any, data: bytes, events: list[Event]) -> None:
         link._streamed_bytes += len(data)
@@ -163,12 +171,10 @@ class Deliveries:
         handle, tag = link._last_handle, link._streamed_tag
         if _delivery_partial(delivery):
             if data:
-                events.append(TransferPart(link, handle, tag, data, False, False, False, None))
+                events.append(TransferPart(link, handle, tag, data, False, False, False, _txn_id(delivery)))
             return
         link._drop_parts()
-        state = _delivery_remote_state(delivery)
-        outcome = read_outcome(delivery, state) if state == TRANSACTIONAL_STATE else None
-        txn_id = outcome.txn_id if isinstance(outcome, Transactional) else None
+        txn_id = _txn_id(delivery)
         settled = _delivery_settled(delivery)
         link.credit -= 1
         _link_advance(link._pn)

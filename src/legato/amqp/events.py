@@ -89,8 +89,8 @@ class Transfer(Event):
 class TransferPart(Event):
     """More of a large message arrived, over a receiver that `streams`.
 
-    `first` and `last` say which part it is; `settled` and `txn_id` are known with the last one. No other message comes
-    over the link meanwhile.
+    `first` and `last` say which part it is; `settled` is known with the last one. No other message comes over the link
+    meanwhile.
     """
 
     link: Receiver

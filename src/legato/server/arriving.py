@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from legato.amqp import names
 from legato.amqp.coordinator import Declare, decode_coordinator
-from legato.amqp.events import Transfer
+from legato.amqp.events import Transfer, TransferAborted, TransferPart
 from legato.amqp.outcomes import ACCEPTED, Declared, Rejected, Transactional
 from legato.amqp.sections import scan
 from legato.amqp.special import Special
+from legato.amqp.stubs import STUB_MARK
 from legato.core.broker import Broker
 from legato.core.refusals import FULL, Refusal
 from legato.core.traits import PLAIN, Traits
@@ -20,6 +21,7 @@ from legato.server.management import Management
 from legato.server.nodes import Nodes
 from legato.server.ports import Coordinator, DischargeToken, ManagementPort, Node, Publisher
 from legato.server.refused import NOT_ALLOWED, Refused
+from legato.server.uploads import Uploads
 
 if TYPE_CHECKING:
     from legato.server.peer import Peer
@@ -44,6 +46,8 @@ class Arrivals:
         self._nodes = nodes
         self._cutter = cutter
         self._management = management
+        self.uploads = Uploads(broker)
+        self._own_stub: Transfer | None = None
 
     def transfer(self, peer: Peer, event: Transfer, now_us: int) -> None:
         """A message came in on a link."""
@@ -61,6 +65,8 @@ class Arrivals:
         if producer is not None and event.txn_id is None:
             number = int.from_bytes(event.tag, "big")
         try:
+            if event.data.endswith(STUB_MARK) and event is not self._own_stub:
+                raise Refused(NOT_ALLOWED, "The message ends as no message may.")
             body, message_id, special = port.admit(event.data)
             target = port.target
             if target is None:
@@ -86,6 +92,45 @@ class Arrivals:
             self._broker.publish(target, body, message_id, token, traits, peer.container)
         if token is None:
             self._service.credit.owe(link, port)
+
+    # -- large messages ------------------------------------------------------------------------------------------
+
+    def part(self, peer: Peer, event: TransferPart, now_us: int) -> None:
+        """Part of a large message came in on a link."""
+        port = event.link.context
+        if port.__class__ is not Publisher:
+            return
+        number, known = 0, False
+        if port.producer is not None and event.txn_id is None:
+            number = int.from_bytes(event.tag, "big")
+            known = port.producer.is_duplicate(number)
+        upload = self.uploads.take(event, wanted=not known)
+        if self._service.full and upload.wanted:
+            upload.refuse(Refused(FULL, self._service.full))
+        if not event.last:
+            return
+        whole = Transfer(event.link, event.delivery, event.tag, b"", event.settled, event.txn_id)
+        try:
+            whole.data = upload.finish()
+            if not upload.wanted and not known:
+                raise Refused(FULL, "The message was refused before it came again as a whole.")
+        except (ProtocolError, Refused) as error:
+            upload.end()
+            self._refuse(peer, whole, port, number, error.condition, str(error))
+            return
+        self._own_stub = whole
+        self.transfer(peer, whole, now_us)
+        self._own_stub = None
+        upload.end(None if event.txn_id is None else self._broker.transaction(event.txn_id, peer))
+
+    def aborted(self, event: TransferAborted) -> None:
+        """A large message does not come after all; its credit is used up."""
+        self.uploads.give_up(event.link)
+        port = event.link.context
+        if port.__class__ is Publisher:
+            self._service.credit.owe(event.link, port)
+
+    # -- others --------------------------------------------------------------------------------------------------
 
     def _manage(self, peer: Peer, port: ManagementPort, event: Transfer) -> None:
         if event.txn_id is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from legato.amqp.outcomes import ACCEPTED, Rejected
@@ -26,9 +27,11 @@ from legato.core.effects import (
     Show,
 )
 from legato.core.message import Message
+from legato.core.records import Archive
 from legato.server.credit import ProducerCredit
 from legato.server.operations import Pending
 from legato.server.ports import COORDINATOR_REFILL, Coordinator, DischargeToken, ManagementPort, Outlet
+from legato.server.streams import Parcel, Streams
 
 if TYPE_CHECKING:
     from legato.amqp.link import Receiver
@@ -40,9 +43,16 @@ _TAG = struct.Struct(">Q").pack
 class Executor:
     """Performs effects, and remembers which peers have something to be flushed."""
 
-    def __init__(self, broker: Broker, credit: ProducerCredit) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        archive: Archive,
+        credit: ProducerCredit,
+        unblock: Callable[[Consumer | Browser], None],
+    ) -> None:
         self._broker = broker
         self._credit = credit
+        self.streams = Streams(broker, archive, unblock)
         self.touched: set[Peer] = set()
         self.paced: list[Consumer] = []
         """Consumers that get more once what they got has left."""
@@ -78,6 +88,9 @@ class Executor:
         consumer = effect.consumer
         outlet: Outlet = consumer.port
         self.touched.add(outlet.peer)
+        if self._broker.has_larges:
+            self._deliver_any(consumer, outlet, effect.messages)
+            return
         if outlet.settled:
             self._deliver_settled(consumer, outlet, effect.messages)
             return
@@ -102,6 +115,20 @@ class Executor:
             message.body = None
             self._broker.acknowledge(consumer, message, confirm=False)
 
+    def _deliver_any(self, consumer: Consumer, outlet: Outlet, messages: list[Message]) -> None:
+        """Some of them may be stubs of large messages."""
+        for message in messages:
+            data = message.body
+            assert data is not None
+            if message.count or message.flagged:
+                data = _redelivered(data, message, consumer.reports_presented)
+            message.body = None
+            parcel = Parcel(data, _TAG(message.seq), message)
+            if outlet.settled:
+                parcel.message = None
+                parcel.sent = partial(self._broker.acknowledge, consumer, message, confirm=False)
+            self.streams.send(consumer, parcel)
+
     def _paced(self, effect: Paced) -> None:
         self.paced.append(effect.consumer)
 
@@ -110,13 +137,17 @@ class Executor:
         for message in effect.messages:
             assert message.body is not None
             data = with_delivery(message.body, message.count, False)
-            outlet.link.send(data, _TAG(message.seq), None, settled=True)
+            if self._broker.has_larges:
+                self.streams.send(effect.browser, Parcel(data, _TAG(message.seq), None))
+            else:
+                outlet.link.send(data, _TAG(message.seq), None, settled=True)
         self.touched.add(outlet.peer)
 
     def _drained(self, effect: Drained) -> None:
         receiver: Consumer | Browser = effect.receiver
         outlet: Outlet = receiver.port
-        outlet.link.drained()
+        if not self.streams.drained(receiver):
+            outlet.link.drained()
         self.touched.add(outlet.peer)
 
     def _confirm(self, effect: Confirm) -> None:

@@ -44,11 +44,14 @@ class Incoming:
         target = link.remote_target
         if target.kind == "coordinator":
             link.context = Coordinator(peer)
-            link.accept(target=Terminus(address=None, kind="coordinator", capabilities=TRANSACTION_CAPABILITIES))
+            link.accept(
+                target=Terminus(address=None, kind="coordinator", capabilities=TRANSACTION_CAPABILITIES),
+                max_message_bytes=limits.LARGE_MESSAGE_BYTES,
+            )
             link.add_credit(limits.COORDINATOR_CREDIT)
         elif target.address == names.MANAGEMENT_ADDRESS:
             link.context = ManagementPort(peer)
-            link.accept()
+            link.accept(max_message_bytes=limits.LARGE_MESSAGE_BYTES)
             link.add_credit(limits.COORDINATOR_CREDIT)
         elif target.kind == "none" and not target.dynamic:
             raise Refused(INVALID_FIELD, "The sending link has no target.")
@@ -72,6 +75,7 @@ class Incoming:
             properties[names.LAST_NUMBER] = producer.last
         port = link.context = Publisher(peer, node, producer)
         link.reads_tags = producer is not None
+        link.streams = True
         link.accept(
             target=answer,
             properties=properties or None,
