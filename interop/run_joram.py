@@ -13,7 +13,6 @@ from interop.suite import RUNNER, list_tests, run_tests
 from interop.upstream import JORAM
 
 TIMEOUT_MS = 30_000
-SILENCE_MAX_S = 60.0
 
 
 def main() -> int:
@@ -26,9 +25,9 @@ def main() -> int:
     tests = list_tests(java, OWN_JAR, r"org\.objectweb\.jtests\..*Test", options.only)
     started = time.monotonic()
     with broker(TARGET / "joram-broker.log", trace_frames=options.trace_frames) as served:
-        command = java.command(RUNNER, "run", str(TIMEOUT_MS), options=[f"-Dlegato.url={served.url}"])
+        command = java.command(RUNNER, "run", options=[f"-Dlegato.url={served.url}"])
         outcomes = run_tests(
-            command, tests, TARGET / "joram-tests.log", silence_max_s=SILENCE_MAX_S, alive=lambda: served.alive
+            command, tests, TARGET / "joram-tests.log", timeout_ms=TIMEOUT_MS, known=JORAM, alive=lambda: served.alive
         )
     versions = {"joram-jms-tests": pom_version("joram"), "qpid-jms-client": pom_version("qpid-jms")}
     report = Report("joram", outcomes, time.monotonic() - started, versions, JORAM)

@@ -17,7 +17,6 @@ from interop.upstream import TCK
 
 TIMEOUT_MS = 110_000
 """Longer than the longest tests wait: a minute for a listener that nobody calls, twice thirty seconds for a delay."""
-SILENCE_MAX_S = 125.0
 RECEIVE_WAIT_MS = 2_500
 """The TCK's `jms_timeout`: how long its tests wait for a message, also for one that must not come."""
 DEFAULT_PREFETCH = 1000
@@ -73,12 +72,11 @@ def main() -> int:
         command = java.command(
             RUNNER,
             "run",
-            str(TIMEOUT_MS),
             first=[Path(directory)],
             options=[f"-D{key}={value}" for key, value in properties.items()],
         )
         outcomes = run_tests(
-            command, tests, TARGET / f"{name}-tests.log", silence_max_s=SILENCE_MAX_S, alive=lambda: served.alive
+            command, tests, TARGET / f"{name}-tests.log", timeout_ms=TIMEOUT_MS, known=TCK, alive=lambda: served.alive
         )
     versions = {"jms-tck": pom_version("tck"), "qpid-jms-client": pom_version("qpid-jms")}
     report = Report(name, outcomes, time.monotonic() - started, versions, TCK)

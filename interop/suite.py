@@ -6,7 +6,7 @@ import itertools
 import re
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -15,6 +15,7 @@ from interop.maven import Build
 from interop.outcomes import FAILED, PASSED, Outcome
 
 COMMON_PACKAGES = re.compile(r"^(com\.sun\.ts\.tests\.jms|org\.objectweb\.jtests\.jms\.conform)\.")
+KNOWN_TIMEOUT_MS = 15_000
 RUNNER = "legato.interop.SuiteRunner"
 
 
@@ -91,7 +92,8 @@ def run_tests(
     tests: Sequence[Case],
     log: Path,
     *,
-    silence_max_s: float,
+    timeout_ms: int,
+    known: Collection[str] = (),
     alive: Callable[[], bool] = lambda: True,
 ) -> list[Outcome]:
     """Run tests, and show how far they are.
@@ -102,14 +104,16 @@ def run_tests(
         command: runs `SuiteRunner run`; it is started again for what is left of a class after a test that hung.
         tests: what to run.
         log: file that gets what the tests print.
-        silence_max_s: how long a JVM may report nothing, in seconds, before it is killed.
+        timeout_ms: how long a test may take.
+        known: names of tests that are known to fail: they get less time.
         alive: whether the broker still runs; without it the rest fails at once.
     """
     outcomes: list[Outcome] = []
+    timeouts_ms = {test.identifier: KNOWN_TIMEOUT_MS if test.name in known else timeout_ms for test in tests}
     with log.open("w") as errors:
         for _, group in itertools.groupby(tests, key=lambda test: test.class_name):
             progress = Progress({test.identifier: test for test in group})
-            while progress.left and alive() and _run_jvm(command, progress, errors, silence_max_s):
+            while progress.left and alive() and _run_jvm(command, progress, errors, timeouts_ms):
                 pass
             reason = "never ran" if alive() else "the broker had ended"
             outcomes += progress.outcomes
@@ -118,15 +122,17 @@ def run_tests(
     return outcomes
 
 
-def _run_jvm(command: Sequence[str], progress: Progress, errors: IO[str], silence_max_s: float) -> bool:
+def _run_jvm(command: Sequence[str], progress: Progress, errors: IO[str], timeouts_ms: Mapping[str, int]) -> bool:
     """Run what is left of a class; returns whether that got anywhere."""
     before = len(progress.left)
+    # The JVM interrupts tests that take too long itself; this is for one that cannot.
+    silence_max_s = max(timeouts_ms.values()) / 1000 + 20
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace"
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write("".join(f"{identifier}\n" for identifier in progress.left))
+    process.stdin.write("".join(f"{timeouts_ms[identifier]}\t{identifier}\n" for identifier in progress.left))
     process.stdin.close()
     watchdog = threading.Timer(silence_max_s, process.kill)
     try:

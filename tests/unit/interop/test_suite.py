@@ -50,7 +50,7 @@ def test_a_class_that_cannot_be_set_up_fails_under_its_own_name() -> None:
 # Stands for the JVM: fails the first test it gets, dies in the second, and passes the rest.
 RUNNER = """
 import sys
-identifiers = sys.stdin.read().split()
+identifiers = [line.split("\\t")[1] for line in sys.stdin.read().splitlines()]
 if len(identifiers) == 3:
     print(f"end\\t{identifiers[0]}\\tfailed\\t1\\tbroken")
     print(f"start\\t{identifiers[1]}", flush=True)
@@ -63,7 +63,7 @@ for identifier in identifiers:
 def test_what_a_dead_jvm_left_runs_in_the_next_one(tmp_path: Path) -> None:
     tests = [Case(f"[id:{number}]", "pkg.Class", f"test{number}") for number in (1, 2, 3)]
     command = [sys.executable, "-c", RUNNER]
-    outcomes = run_tests(command, tests, tmp_path / "log", silence_max_s=60)
+    outcomes = run_tests(command, tests, tmp_path / "log", timeout_ms=60_000)
     assert [(each.test, each.outcome, each.reason) for each in outcomes] == [
         ("pkg.Class.test1", FAILED, "broken"),
         ("pkg.Class.test2", FAILED, "the JVM ended with code 3"),
@@ -73,5 +73,5 @@ def test_what_a_dead_jvm_left_runs_in_the_next_one(tmp_path: Path) -> None:
 
 def test_without_a_broker_nothing_passes(tmp_path: Path) -> None:
     command = [sys.executable, "-c", RUNNER]
-    outcomes = run_tests(command, [FIRST, SECOND], tmp_path / "log", silence_max_s=60, alive=lambda: False)
+    outcomes = run_tests(command, [FIRST, SECOND], tmp_path / "log", timeout_ms=60_000, alive=lambda: False)
     assert [each.reason for each in outcomes] == ["the broker had ended"] * 2

@@ -8,7 +8,9 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicInteger;
 
@@ -25,10 +27,10 @@ import org.junit.platform.launcher.core.LauncherDiscoveryRequestBuilder;
 import org.junit.platform.launcher.core.LauncherFactory;
 
 /**
- * Lists the tests of a jar, or runs those whose identifiers come in on standard input, and reports line by line.
+ * Lists the tests of a jar, or runs those that come in on standard input, and reports line by line.
  *
- * <p>Lines have fields divided by tabs: {@code test ID CLASS METHOD} for a list; {@code start ID} and
- * {@code end ID passed|failed|skipped MILLISECONDS TEXT} for a run. What tests print goes to standard error. A test
+ * <p>Lines have fields divided by tabs. In: {@code MILLISECONDS ID}, a test with its time-out. Out: {@code test ID CLASS
+ * METHOD} for a list; {@code start ID} and {@code end ID passed|failed|skipped MILLISECONDS TEXT} for a run. What tests print goes to standard error. A test
  * that outlasts the time-out is interrupted, and where that does not help this process ends with code 3.
  */
 public final class SuiteRunner implements TestExecutionListener {
@@ -37,15 +39,15 @@ public final class SuiteRunner implements TestExecutionListener {
     private static final long GRACE_MS = 5000;
 
     private final PrintStream report;
-    private final long timeoutMs;
+    private final Map<String, Long> timeoutsMs;
     private final Thread tests = Thread.currentThread();
     private final AtomicInteger number = new AtomicInteger();
     private long startedNs;
     private volatile String hung = "";
 
-    private SuiteRunner(PrintStream report, long timeoutMs) {
+    private SuiteRunner(PrintStream report, Map<String, Long> timeoutsMs) {
         this.report = report;
-        this.timeoutMs = timeoutMs;
+        this.timeoutsMs = timeoutsMs;
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -54,7 +56,7 @@ public final class SuiteRunner implements TestExecutionListener {
         if (arguments[0].equals("list")) {
             list(report, Path.of(arguments[1]), arguments[2]);
         } else {
-            run(report, Long.parseLong(arguments[1]));
+            run(report);
         }
         report.flush();
         // Clients under test may have left threads behind.
@@ -76,17 +78,18 @@ public final class SuiteRunner implements TestExecutionListener {
         }
     }
 
-    private static void run(PrintStream report, long timeoutMs) throws Exception {
-        List<String> identifiers = new ArrayList<>();
+    private static void run(PrintStream report) throws Exception {
+        Map<String, Long> timeoutsMs = new LinkedHashMap<>();
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
-            identifiers.add(line);
+            String[] fields = line.split("\t");
+            timeoutsMs.put(fields[1], Long.valueOf(fields[0]));
         }
         LauncherDiscoveryRequest request = LauncherDiscoveryRequestBuilder.request()
-                .selectors(identifiers.stream().map(each -> selectUniqueId(each)).toList())
+                .selectors(timeoutsMs.keySet().stream().map(each -> selectUniqueId(each)).toList())
                 .build();
         Launcher launcher = LauncherFactory.create();
-        launcher.execute(request, new SuiteRunner(report, timeoutMs));
+        launcher.execute(request, new SuiteRunner(report, timeoutsMs));
     }
 
     @Override
@@ -94,7 +97,7 @@ public final class SuiteRunner implements TestExecutionListener {
         if (test.isTest()) {
             report.println("start\t" + test.getUniqueId());
             startedNs = System.nanoTime();
-            watch(number.incrementAndGet());
+            watch(number.incrementAndGet(), timeoutsMs.get(test.getUniqueId()));
         }
     }
 
@@ -121,8 +124,8 @@ public final class SuiteRunner implements TestExecutionListener {
         report.println(String.join("\t", "end", identifier, outcome, Long.toString(tookMs), text));
     }
 
-    private synchronized void watch(int mine) {
-        Thread watcher = new Thread(() -> interruptIfLate(mine), "time-out");
+    private synchronized void watch(int mine, long timeoutMs) {
+        Thread watcher = new Thread(() -> interruptIfLate(mine, timeoutMs), "time-out");
         watcher.setDaemon(true);
         watcher.start();
     }
@@ -137,7 +140,7 @@ public final class SuiteRunner implements TestExecutionListener {
         return stuck;
     }
 
-    private synchronized void interruptIfLate(int mine) {
+    private synchronized void interruptIfLate(int mine, long timeoutMs) {
         if (!waitWhile(mine, timeoutMs)) {
             return;
         }
