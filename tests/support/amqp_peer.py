@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from legato import limits
 from legato.amqp.connection import Connection, Settings
 from legato.amqp.coordinator import encode_declare, encode_discharge
 from legato.amqp.events import Attached, Closed, Detached, Disposition, Event, Opened, Transfer
@@ -50,10 +51,11 @@ class AmqpPeer:
         user: str | None = None,
         password: str | None = None,
         tls: ssl.SSLContext | None = None,
+        max_frame_bytes: int = limits.MAX_FRAME_BYTES,
     ) -> None:
         plain = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
         self.socket = tls.wrap_socket(plain, server_hostname="localhost") if tls else plain
-        self.amqp = Connection(server=False, settings=Settings(container_id=container))
+        self.amqp = Connection(server=False, settings=Settings(container_id=container, max_frame_bytes=max_frame_bytes))
         self.events: list[Event] = []
         self._names = 0
         leftover = self._negotiate(SaslClient(user, password))
