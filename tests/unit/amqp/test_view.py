@@ -37,7 +37,8 @@ VALUES = st.one_of(
     st.uuids(),
     st.binary(max_size=5),
 )
-NAMES = st.text("ab", min_size=1, max_size=2) | st.text(min_size=1, max_size=300)
+# Names of header fields, which a generator finds in the code, are not those of properties.
+NAMES = st.text("ab", min_size=1, max_size=2) | st.text(min_size=1, max_size=300).filter(lambda t: t[:3] != "JMS")
 
 
 def view(data: bytes) -> View:
