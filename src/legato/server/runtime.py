@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 
 from legato import selectors
-from legato.clock import SystemClock
 from legato.errors import ConfigError, FencedError, StoreError
 from legato.ha.lock import StoreLock
 from legato.ha.members import Member, Membership
@@ -18,9 +17,9 @@ from legato.ha.roles import Event, Role, next_role
 from legato.server.config import Config
 from legato.server.ledger import LedgerProcess
 from legato.server.peer import Peer
+from legato.server.rigging import make_clock, open_store
 from legato.server.service import Service
 from legato.server.standby import stand_by
-from legato.store.lmdb import LmdbStore
 from legato.store.segment_names import exported_through
 
 log = logging.getLogger("legato.runtime")
@@ -38,7 +37,7 @@ class Runtime:
         self._stop = asyncio.Event()
         self._failure: StoreError | None = None
         self._lock = StoreLock(config.store_directory)
-        self._clock = SystemClock()
+        self._clock = make_clock()
         self._role = Role.STARTING
         self._epoch = 0
         self._membership: Membership | None = None
@@ -103,7 +102,7 @@ class Runtime:
         loop = asyncio.get_running_loop()
         config = self._config
         clock = self._clock
-        store = LmdbStore(config.store_directory, map_bytes=config.store.map_bytes, log_facts=config.store.log_facts)
+        store = open_store(config.store_directory, config.store)
         try:
             meta = store.begin_epoch(config.server.listen, clock.now_us())
             self._epoch = meta.epoch

@@ -1,0 +1,56 @@
+"""Which fault comes when: drawn from a seed, so that a drill can be repeated."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from legato.drill.faults import Fault
+from legato.points import Point
+
+CLOCK_JUMP_MAX_S = 7200.0
+SLOW_DISK_MAX_MS = 200.0
+LASTS_MIN_S, LASTS_MAX_S = 0.3, 2.5
+
+
+@dataclass(frozen=True)
+class Strike:
+    """One fault of a drill.
+
+    Args:
+        calm_s: seconds that pass before it, all being well.
+        fault: what happens.
+        point: where a process is held meanwhile; None at any instant.
+        lasts_s: seconds until it is over, where a fault has an end.
+        amount: milliseconds of a slow disk, seconds of a clock's jump, else 0.
+    """
+
+    calm_s: float
+    fault: Fault
+    point: Point | None
+    lasts_s: float
+    amount: float = 0.0
+
+    def __str__(self) -> str:
+        amount = {Fault.SLOW_DISK: f" by {self.amount:.0f} ms", Fault.CLOCK_JUMP: f" by {self.amount:+.0f} s"}
+        return f"{self.fault}{amount.get(self.fault, '')}{f' {self.point}' if self.point else ''}"
+
+
+def plan(faults: Sequence[Fault], points: Sequence[Point], every_s: float, random: Random) -> Iterator[Strike]:
+    """Faults without end; each of `faults` once in every round, in another order each time.
+
+    Args:
+        points: where they strike, in turn; at random instants if there are none.
+        every_s: seconds between two faults, on average.
+    """
+    number = 0
+    while True:
+        for fault in random.sample(list(faults), len(faults)):
+            calm_s = every_s * (0.5 + random.random())
+            lasts_s = random.uniform(LASTS_MIN_S, LASTS_MAX_S)
+            amount = 0.0
+            if fault is Fault.SLOW_DISK:
+                amount = random.uniform(SLOW_DISK_MAX_MS / 10, SLOW_DISK_MAX_MS)
+            elif fault is Fault.CLOCK_JUMP:
+                amount = random.uniform(-CLOCK_JUMP_MAX_S, CLOCK_JUMP_MAX_S)
+            yield Strike(calm_s, fault, points[number % len(points)] if points else None, lasts_s, amount)
+            number += 1

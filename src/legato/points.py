@@ -1,0 +1,106 @@
+"""Named points at which a drill lets a fault strike; a process that is not drilled has none of them.
+
+`legato drill` names a directory in `LEGATO_DRILL` and writes into its file `armed` the point that it wants reached.
+Whoever comes there first renames the file to `reached` and waits until the drill has removed that.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+
+VARIABLE = "LEGATO_DRILL"
+WAIT_MAX_S = 30.0
+"""A process whose drill has died goes on after so long."""
+POLL_S = 0.001
+
+
+class Point(StrEnum):
+    """Where a process can be held."""
+
+    BEFORE_COMMIT = "before-commit"
+    BETWEEN_COMMIT_AND_CONFIRM = "between-commit-and-confirm"
+    BETWEEN_ACKNOWLEDGE_AND_COMMIT = "between-acknowledge-and-commit"
+    BETWEEN_COMMIT_AND_OUTCOME = "between-commit-and-outcome"
+    DURING_TAKEOVER = "during-takeover"
+    BETWEEN_RECEIVE_AND_ACKNOWLEDGE = "between-receive-and-acknowledge"
+    BETWEEN_SEND_AND_COMMIT = "between-send-and-commit"
+
+
+class Rig:
+    """What a drill wants of the processes that it drills: files in one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._armed = directory / "armed"
+        self._reached = directory / "reached"
+        self._numbers = {"delay_ms": directory / "delay_ms", "clock_s": directory / "clock_s"}
+
+    @classmethod
+    def of_environment(cls, environment: Mapping[str, str] | None = None) -> "Rig | None":
+        """The rig that this process is drilled with; None if it is not."""
+        directory = (os.environ if environment is None else environment).get(VARIABLE)
+        return cls(Path(directory)) if directory else None
+
+    # -- for the drill
+
+    def arm(self, point: Point) -> None:
+        """The next process that comes to `point` is held there."""
+        partial = self._armed.with_suffix(".partial")
+        partial.write_text(point)
+        partial.rename(self._armed)
+
+    def disarm(self) -> None:
+        """Hold nobody any more, and let go who is held."""
+        self._armed.unlink(missing_ok=True)
+        self._reached.unlink(missing_ok=True)
+
+    @property
+    def reached(self) -> bool:
+        """Whether somebody is held."""
+        return self._reached.exists()
+
+    def set_delay(self, milliseconds: float) -> None:
+        """How long every commit takes in addition."""
+        self._write("delay_ms", milliseconds)
+
+    def set_clock(self, seconds: float) -> None:
+        """By how much the broker's wall clock is wrong; monotonic clocks never are."""
+        self._write("clock_s", seconds)
+
+    # -- for those that are drilled
+
+    def reach(self, point: Point) -> None:
+        """The process is at `point`: it is held there if the drill wants so."""
+        try:
+            if self._armed.read_text() != point:
+                return
+            self._armed.rename(self._reached)
+        except FileNotFoundError:
+            return
+        deadline = time.monotonic() + WAIT_MAX_S
+        while self._reached.exists() and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+
+    @property
+    def delay_s(self) -> float:
+        """What to wait in every commit."""
+        return self._read("delay_ms") / 1000
+
+    @property
+    def clock_offset_us(self) -> int:
+        """What to add to the wall clock."""
+        return round(self._read("clock_s") * 1_000_000)
+
+    def _write(self, name: str, value: float) -> None:
+        path = self._numbers[name]
+        partial = path.with_suffix(".partial")
+        partial.write_text(str(value))
+        partial.rename(path)
+
+    def _read(self, name: str) -> float:
+        try:
+            return float(self._numbers[name].read_text())
+        except FileNotFoundError:
+            return 0.0

@@ -1,0 +1,77 @@
+"""The broker under drill: its store and its clock with the faults that `legato drill` orders.
+
+Without `LEGATO_DRILL` in the environment of the process, which is looked for once, `open_store` and `make_clock` give
+the real ones, and none of this runs.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from legato.clock import Clock, SystemClock
+from legato.core.facts import AnyFact, MessageConsumed, MessagePublished, MessageStored, TransactionCommitted
+from legato.points import Point, Rig
+from legato.server.config import StoreSection
+from legato.store.base import Batch, Meta
+from legato.store.lmdb import LmdbStore
+
+CLOCK_READ_EVERY_S = 0.05
+
+
+def open_store(directory: Path, section: StoreSection) -> LmdbStore:
+    """The store of a broker that begins to serve."""
+    rig = Rig.of_environment()
+    options = {"map_bytes": section.map_bytes, "log_facts": section.log_facts}
+    return LmdbStore(directory, **options) if rig is None else RiggedStore(rig, directory, **options)
+
+
+def make_clock() -> Clock:
+    """The clock of a broker."""
+    rig = Rig.of_environment()
+    return SystemClock() if rig is None else RiggedClock(rig)
+
+
+class RiggedStore(LmdbStore):
+    """A store that can be slow, and that passes the points which are about commits."""
+
+    def __init__(self, rig: Rig, directory: Path, **options: Any) -> None:
+        super().__init__(directory, **options)
+        self._rig = rig
+
+    def begin_epoch(self, broker: str, now_us: int) -> Meta:
+        meta = super().begin_epoch(broker, now_us)
+        if meta.epoch > 1:
+            self._rig.reach(Point.DURING_TAKEOVER)
+        return meta
+
+    def commit(self, batch: Batch) -> int:
+        reach, facts = self._rig.reach, batch.facts
+        time.sleep(self._rig.delay_s)
+        reach(Point.BEFORE_COMMIT)
+        if _has(facts, MessageConsumed):
+            reach(Point.BETWEEN_ACKNOWLEDGE_AND_COMMIT)
+        position = super().commit(batch)
+        if _has(facts, MessageStored, MessagePublished):
+            reach(Point.BETWEEN_COMMIT_AND_CONFIRM)
+        if _has(facts, TransactionCommitted):
+            reach(Point.BETWEEN_COMMIT_AND_OUTCOME)
+        return position
+
+
+def _has(facts: list[AnyFact], *kinds: type[AnyFact]) -> bool:
+    return any(isinstance(fact, kinds) for fact in facts)
+
+
+class RiggedClock(SystemClock):
+    """A clock that can be set wrong while the broker runs."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._offset_us = 0
+        self._read_at_s = 0.0
+
+    def now_us(self) -> int:
+        now_s = time.monotonic()
+        if now_s - self._read_at_s > CLOCK_READ_EVERY_S:
+            self._offset_us, self._read_at_s = self._rig.clock_offset_us, now_s
+        return super().now_us() + self._offset_us
