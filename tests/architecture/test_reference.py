@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from legato.amqp import names
+from legato.client import AcknowledgeMode
+from legato.client.uri import Options
 from legato.core.facts import Fact
 from legato.core.settings import AddressSettings
 from legato.errors import LegatoError, tree
@@ -25,6 +27,8 @@ def settings() -> list[str]:
         ("configuration.md", settings()),
         ("facts.md", [fact.__name__ for fact in Fact.__subclasses__()]),
         ("errors.md", [error.__name__ for error in tree() if error is not LegatoError]),
+        ("client.md", [field.name for field in msgspec.structs.fields(Options)]),
+        ("client.md", list(AcknowledgeMode.__members__)[:4]),
         ("wire.md", [value for key, value in vars(names).items() if key.isupper()]),
     ],
 )
