@@ -2,7 +2,7 @@
 
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -23,15 +23,31 @@ class Role(StrEnum):
 
 
 class BrokerProcess:
-    """One `legato serve`, through all its lives."""
+    """One `legato serve`, through all its lives.
 
-    def __init__(self, name: str, port: int, store: Path, log_file: Path) -> None:
+    Args:
+        options: of `legato serve`, besides where it listens and its store.
+        environment: variables that are added to ours.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        port: int,
+        store: Path,
+        log_file: Path,
+        *,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.port = port
         self.role = Role.STARTING
         self.epoch = 0
         self._store = store
         self._log_file = log_file
+        self._options = options
+        self._environment = environment
         self._child: Child | None = None
 
     @property
@@ -50,7 +66,9 @@ class BrokerProcess:
                 str(self._store),
                 "--listen",
                 f"127.0.0.1:{self.port}",
+                *self._options,
             ],
+            environment=self._environment,
             log_file=self._log_file,
             on_line=on_line,
             on_end=on_end,
@@ -72,6 +90,20 @@ class BrokerProcess:
         assert self._child is not None
         self.role = Role.DEAD
         self._child.kill()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send the process a signal, such as SIGSTOP."""
+        assert self._child is not None
+        self._child.send_signal(number)
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of its present life; None while it runs."""
+        return None if self._child is None else self._child.exit_code
+
+    def last_words(self) -> str:
+        """The last line of its log."""
+        return "" if self._child is None else self._child.last_words()
 
     def ended(self) -> None:
         """The process ended by itself.

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from legato.errors import LegatoError
@@ -22,7 +22,8 @@ class DemoError(LegatoError):
 class Child:
     """One process. Its standard output goes line by line to `on_line`, its standard error to a file.
 
-    Closing its standard input asks it to stop (`ask_to_stop`); that also happens when the parent dies.
+    Closing its standard input asks it to stop (`ask_to_stop`); that also happens when the parent dies. `environment`
+    is added to the parent's.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Child:
         log_file: Path,
         on_line: Callable[["Child", bytes], None],
         on_end: Callable[["Child"], None],
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.log_file = log_file
@@ -42,6 +44,7 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
+                env={**os.environ, **(environment or {})},
                 # Ctrl-C is for the parent alone: it stops its children in order.
                 start_new_session=True,
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,

@@ -6,7 +6,6 @@ the real ones, and none of this runs.
 
 import time
 from pathlib import Path
-from typing import Any
 
 from legato.clock import Clock, SystemClock
 from legato.core.facts import AnyFact, MessageConsumed, MessagePublished, MessageStored, TransactionCommitted
@@ -21,8 +20,9 @@ CLOCK_READ_EVERY_S = 0.05
 def open_store(directory: Path, section: StoreSection) -> LmdbStore:
     """The store of a broker that begins to serve."""
     rig = Rig.of_environment()
-    options = {"map_bytes": section.map_bytes, "log_facts": section.log_facts}
-    return LmdbStore(directory, **options) if rig is None else RiggedStore(rig, directory, **options)
+    if rig is not None:
+        return RiggedStore(rig, directory, section)
+    return LmdbStore(directory, map_bytes=section.map_bytes, log_facts=section.log_facts)
 
 
 def make_clock() -> Clock:
@@ -34,17 +34,19 @@ def make_clock() -> Clock:
 class RiggedStore(LmdbStore):
     """A store that can be slow, and that passes the points which are about commits."""
 
-    def __init__(self, rig: Rig, directory: Path, **options: Any) -> None:
-        super().__init__(directory, **options)
+    def __init__(self, rig: Rig, directory: Path, section: StoreSection) -> None:
+        super().__init__(directory, map_bytes=section.map_bytes, log_facts=section.log_facts)
         self._rig = rig
 
     def begin_epoch(self, broker: str, now_us: int) -> Meta:
+        """See `Store.begin_epoch`."""
         meta = super().begin_epoch(broker, now_us)
         if meta.epoch > 1:
             self._rig.reach(Point.DURING_TAKEOVER)
         return meta
 
     def commit(self, batch: Batch) -> int:
+        """See `Store.commit`."""
         reach, facts = self._rig.reach, batch.facts
         time.sleep(self._rig.delay_s)
         reach(Point.BEFORE_COMMIT)
@@ -71,6 +73,7 @@ class RiggedClock(SystemClock):
         self._read_at_s = 0.0
 
     def now_us(self) -> int:
+        """See `Clock.now_us`."""
         now_s = time.monotonic()
         if now_s - self._read_at_s > CLOCK_READ_EVERY_S:
             self._offset_us, self._read_at_s = self._rig.clock_offset_us, now_s
