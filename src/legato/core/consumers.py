@@ -70,6 +70,7 @@ class Consumer:
         "priority",
         "queue",
         "reports_presented",
+        "served",
         "unsent_bytes",
         "unsettled",
         "window",
@@ -95,6 +96,8 @@ class Consumer:
         self.credit = 0
         self.window = 0
         """The most credit it ever gave: what it will give again as it acknowledges."""
+        self.served = 0
+        """What its queue's `delivered` was when it was given messages last."""
         self.draining = False
         self.drain_after: list[tuple[Lane, int]] = []
         """What was published before the drain was asked for and is not durable yet: it still comes."""

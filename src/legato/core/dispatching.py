@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from legato import limits
 from legato.core.consumers import Consumer
 from legato.core.dispatch import Given, dispatch_in_order
@@ -30,6 +32,7 @@ class Dispatching(Moving):
         for consumer, messages in given.items():
             if messages:
                 queue.delivered += len(messages)
+                consumer.served = queue.delivered
                 self._effects.append(Deliver(consumer, messages))
                 if consumer.unsent_bytes >= limits.DELIVERY_BYTES_IN_ONE_GO:
                     self._effects.append(Paced(consumer))
@@ -80,7 +83,7 @@ class Dispatching(Moving):
         queue = consumer.queue
         may = consumer.ready and (not queue.settings.exclusive or queue.consumers[0] is consumer)
         if may and consumer not in queue.ring:
-            queue.ring.append(consumer)
+            _enter(queue.ring, consumer)
         elif not may and consumer in queue.ring:
             queue.ring.remove(consumer)
 
@@ -143,3 +146,9 @@ class Dispatching(Moving):
         """What consumers passed over may be theirs now: they look through all of it again."""
         for consumer in queue.consumers:
             consumer.cursors.clear()
+
+
+def _enter(ring: deque[Consumer], consumer: Consumer) -> None:
+    """Before those that were served after it: who drained, or had no credit for a while, keeps its turn."""
+    place = next((place for place, other in enumerate(ring) if other.served > consumer.served), len(ring))
+    ring.insert(place, consumer)

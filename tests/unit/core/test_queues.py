@@ -41,6 +41,18 @@ def test_several_consumers_share_a_queue_in_turn() -> None:
     assert s.received(two) == [b"1", b"3", b"5"]
 
 
+def test_a_consumer_that_drained_keeps_its_turn() -> None:
+    s = Scenario()
+    one, two = s.consumer("q", 10), s.consumer("q", 10)
+    s.publish("q", b"1")
+    s.broker.flow(two, 10, True, s.now_us)
+    s.run()
+    s.broker.flow(two, 10, False, s.now_us)
+    s.publish("q", b"2", b"3")
+    assert s.received(one) == [b"1", b"3"]
+    assert s.received(two) == [b"2"]
+
+
 def test_an_accepted_message_is_gone_for_good() -> None:
     s = Scenario()
     s.publish("q", b"1")
