@@ -51,6 +51,7 @@ class Scenario:
         self.refused: dict[Any, str] = {}
         self.discharged: list[Any] = []
         self.discharge_refused: dict[Any, str] = {}
+        self.reasons: dict[Any, str] = {}
         self.drained: list[Any] = []
         self.paced: list[Consumer] = []
         self.acknowledged: list[int] = []
@@ -197,8 +198,9 @@ class Scenario:
                     self.acknowledged += [message.seq for _, message in pairs]
                 case Discharged(token=token):
                     self.discharged.append(token)
-                case DischargeRefused(token=token, condition=condition):
+                case DischargeRefused(token=token, condition=condition, description=description):
                     self.discharge_refused[token] = condition
+                    self.reasons[token] = description
                 case Drained(receiver=receiver):
                     self.drained.append(receiver)
                 case ScanAgain():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from legato import limits
@@ -91,12 +92,22 @@ class Transactions(Settling, Publishing, Uploading):
             self._effects.append(DischargeRefused(token, ROLLED_BACK, "rolled back when its connection was lost"))
         elif fail:
             self.roll_back(transaction, "client", token)
-        elif transaction.failed is not None or any(node.deleted for node, _ in transaction.sends):
-            transaction.failed = transaction.failed or "a destination that it sends to was deleted"
+        elif reason := transaction.failed or self._hindrance(transaction):
             self.roll_back(transaction, "failed")
-            self._effects.append(DischargeRefused(token, ROLLED_BACK, transaction.failed))
+            self._effects.append(DischargeRefused(token, ROLLED_BACK, reason))
         else:
             self._commit(transaction, token)
+
+    def _hindrance(self, transaction: Transaction) -> str | None:
+        """Why what the transaction sends cannot be stored, all of it."""
+        for node, count in Counter(node for node, _ in transaction.sends if node.special).items():
+            if node.deleted:
+                return f"{node.address}, to which it sends, was deleted"
+            if node.settings.when_full == "fail" and (room := node.room) is not None and room < count:
+                return (
+                    f"{node.address} has room for {room} more messages; it sends {count} there (when_full = fail)"
+                )
+        return None
 
     def _discharge_again(self, txn_id: bytes, fail: bool, token: Any) -> None:
         committed = txn_id in self._committing or self._archive.outcome(txn_id)

@@ -80,3 +80,19 @@ def test_a_transaction_that_finds_no_room_is_rolled_back() -> None:
     s.broker.discharge(txn, "me", fail=False, token="end")
     s.run()
     assert s.discharge_refused == {"end": "failed"}
+
+
+def test_a_transaction_is_refused_if_all_that_it_sends_does_not_fit() -> None:
+    s = Scenario()
+    s.settings["q"] = AddressSettings(max_messages=3, when_full="fail")
+    for count, fits in ((4, False), (3, True)):
+        txn = s.broker.declare("me")
+        transaction = s.broker.transaction(txn, "me")
+        assert transaction is not None
+        for number in range(count):
+            s.broker.publish_in(transaction, s.broker.queue("q"), b"%d" % number, "")
+        s.broker.discharge(txn, "me", fail=False, token=count)
+        s.run()
+        assert (count in s.discharged) == fits
+    assert s.broker.queue("q").depth == 3
+    assert "room for 3 more" in str(s.reasons[4])
