@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-READY_WAIT_S = 60.0
 END_WAIT_S = 20.0
-
-
-@dataclass(frozen=True)
-class Broker:
-    """Where a broker that runs can be reached."""
-
-    process: subprocess.Popen[str]
-    port: int
-    log: Path
-
-    @property
-    def url(self) -> str:
-        return f"amqp://localhost:{self.port}"
-
-    @property
-    def alive(self) -> bool:
-        return self.process.poll() is None
 
 
 def free_port() -> int:
@@ -42,46 +22,78 @@ def free_port() -> int:
         return port
 
 
-@contextlib.contextmanager
-def broker(log: Path, *, users: Sequence[str] = (), port: int = 0, trace_frames: bool = False) -> Iterator[Broker]:
-    """Serve from a new store until the block ends.
+class Broker:
+    """A broker that runs until it is closed."""
 
-    Args:
-        log: file that gets what the broker writes to standard error.
-        users: `name:password` of those that SASL PLAIN lets in, besides everybody who gives no name.
-        port: where to listen; a free one if 0.
-        trace_frames: whether the broker's log gets every AMQP frame.
+    def __init__(self, log: Path, *, users: Sequence[str] = (), port: int = 0, trace_frames: bool = False) -> None:
+        """Start it.
 
-    Raises:
-        RuntimeError: the broker ended before it served.
-    """
-    port = port or free_port()
-    with tempfile.TemporaryDirectory(prefix="legato-interop-") as directory, log.open("w") as errors:
-        command = [sys.executable, "-m", "legato.cli", "serve"]
-        command += ["--store", f"{directory}/store", "--listen", f"localhost:{port}", "--no-ledger"]
-        command += [argument for user in users for argument in ("--user", user)]
-        environment = {
+        Args:
+            log: file that gets what the broker writes to standard error.
+            users: `name:password` of those that SASL PLAIN lets in, besides everybody who gives no name.
+            port: where to listen; a free one if 0.
+            trace_frames: whether the broker's log gets every AMQP frame.
+
+        Raises:
+            RuntimeError: the broker ended before it served.
+        """
+        self.port = port or free_port()
+        self._log = log
+        self._options = ["--listen", f"localhost:{self.port}", "--no-ledger"]
+        self._options += [argument for user in users for argument in ("--user", user)]
+        self._environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT / "src"),
             "PYTHONUNBUFFERED": "1",
             **({"PN_TRACE_FRM": "1"} if trace_frames else {}),
         }
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.DEVNULL, text=True, env=environment
-        )
-        assert process.stdout is not None
+        log.unlink(missing_ok=True)
+        self._start()
+
+    def __enter__(self) -> Broker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        return f"amqp://localhost:{self.port}"
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def start_anew(self) -> None:
+        """End it, and start another one with nothing in its store on the same port."""
+        self.close()
+        self._start()
+
+    def close(self) -> None:
+        """End it, and remove its store."""
+        self._process.terminate()
         try:
-            for line in process.stdout:
-                if line.startswith("active"):
-                    break
-            else:
-                raise RuntimeError(f"the broker did not start: {log.read_text().strip()}")
-            yield Broker(process, port, log)
-        finally:
-            process.terminate()
-            try:
-                process.wait(END_WAIT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            process.stdout.close()
+            self._process.wait(END_WAIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._directory.cleanup()
+
+    def _start(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="legato-interop-")
+        command = [sys.executable, "-m", "legato.cli", "serve", "--store", f"{self._directory.name}/store"]
+        with self._log.open("a") as errors:
+            self._process = subprocess.Popen(
+                [*command, *self._options],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                env=self._environment,
+            )
+        assert self._process.stdout is not None
+        if not any(line.startswith("active") for line in self._process.stdout):
+            self.close()
+            raise RuntimeError(f"the broker did not start: {self._log.read_text().strip()}")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from interop.broker import ROOT, Broker, broker
+from interop.broker import ROOT, Broker
 from interop.outcomes import FAILED, PASSED, SKIPPED, Outcome, Report
 from interop.proton_scenarios import SCENARIOS
 
@@ -84,7 +84,7 @@ def run_examples(directory: Path, log: Path) -> list[Outcome]:
     """The test of python-qpid-proton's examples, in a checkout; they all connect to localhost:5672."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = [sys.executable, "-m", "unittest", "-v", *(f"test_examples.ExamplesTest.{name}" for name in EXAMPLES)]
-    with broker(log, port=EXAMPLES_PORT):
+    with Broker(log, port=EXAMPLES_PORT):
         done = subprocess.run(
             command,
             cwd=directory,
@@ -123,7 +123,7 @@ def main() -> int:
     os.chdir(ROOT)
     started = time.monotonic()
     outcomes: list[Outcome] = []
-    with broker(LOGS / "clients-broker.log", trace_frames=options.trace_frames) as served:
+    with Broker(LOGS / "clients-broker.log", trace_frames=options.trace_frames) as served:
         outcomes += run_rhea(served, options.only)
         for name in SCENARIOS:
             if not options.only or any(part in name for part in options.only):

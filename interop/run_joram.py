@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from interop.broker import broker
+from interop.broker import Broker
 from interop.maven import OWN_JAR, TARGET, build, pom_version
 from interop.outcomes import Report
 from interop.suite import RUNNER, list_tests, run_tests
@@ -24,10 +24,10 @@ def main() -> int:
     java = build()
     tests = list_tests(java, OWN_JAR, r"org\.objectweb\.jtests\..*Test", options.only)
     started = time.monotonic()
-    with broker(TARGET / "joram-broker.log", trace_frames=options.trace_frames) as served:
+    with Broker(TARGET / "joram-broker.log", trace_frames=options.trace_frames) as served:
         command = java.command(RUNNER, "run", options=[f"-Dlegato.url={served.url}"])
         outcomes = run_tests(
-            command, tests, TARGET / "joram-tests.log", timeout_ms=TIMEOUT_MS, known=JORAM, alive=lambda: served.alive
+            command, tests, TARGET / "joram-tests.log", timeout_ms=TIMEOUT_MS, known=JORAM, broker=served
         )
     versions = {"joram-jms-tests": pom_version("joram"), "qpid-jms-client": pom_version("qpid-jms")}
     report = Report("joram", outcomes, time.monotonic() - started, versions, JORAM)

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from interop.broker import broker
+from interop.broker import Broker
 from interop.descriptions import INDEX, describe
 from interop.every_type import every_type
 from interop.maven import TARGET, Build, build, pom_version
@@ -94,7 +94,7 @@ def main() -> int:
     argparse.ArgumentParser(description=__doc__).parse_args()
     build_of_java = build()
     started = time.monotonic()
-    with broker(TARGET / "roundtrip-broker.log") as served:
+    with Broker(TARGET / "roundtrip-broker.log") as served:
         java = JavaSide(build_of_java, served.url)
         with ConnectionFactory(served.url).create_connection() as connection:
             connection.start()

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from interop.broker import broker
+from interop.broker import Broker
 from interop.maven import TARGET, Build, build, pom_version
 from interop.outcomes import Report
 from interop.suite import RUNNER, list_tests, run_tests
@@ -57,7 +57,7 @@ def main() -> int:
     started = time.monotonic()
     name = f"tck-prefetch-{options.prefetch}"
     with (
-        broker(TARGET / f"{name}-broker.log", users=["j2ee:j2ee"], trace_frames=options.trace_frames) as served,
+        Broker(TARGET / f"{name}-broker.log", users=["j2ee:j2ee"], trace_frames=options.trace_frames) as served,
         tempfile.TemporaryDirectory(prefix="legato-tck-") as directory,
     ):
         Path(directory, "jndi.properties").write_text(jndi_properties(served.port, options.prefetch))
@@ -76,7 +76,7 @@ def main() -> int:
             options=[f"-D{key}={value}" for key, value in properties.items()],
         )
         outcomes = run_tests(
-            command, tests, TARGET / f"{name}-tests.log", timeout_ms=TIMEOUT_MS, known=TCK, alive=lambda: served.alive
+            command, tests, TARGET / f"{name}-tests.log", timeout_ms=TIMEOUT_MS, known=TCK, broker=served
         )
     versions = {"jms-tck": pom_version("tck"), "qpid-jms-client": pom_version("qpid-jms")}
     report = Report(name, outcomes, time.monotonic() - started, versions, TCK)

@@ -6,10 +6,10 @@ import itertools
 import re
 import subprocess
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from interop.maven import Build
 from interop.outcomes import FAILED, PASSED, Outcome
@@ -17,6 +17,15 @@ from interop.outcomes import FAILED, PASSED, Outcome
 COMMON_PACKAGES = re.compile(r"^(com\.sun\.ts\.tests\.jms|org\.objectweb\.jtests\.jms\.conform)\.")
 KNOWN_TIMEOUT_MS = 15_000
 RUNNER = "legato.interop.SuiteRunner"
+
+
+class Serving(Protocol):
+    """What a suite needs to know of the broker under test."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    def start_anew(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -94,7 +103,7 @@ def run_tests(
     *,
     timeout_ms: int,
     known: Collection[str] = (),
-    alive: Callable[[], bool] = lambda: True,
+    broker: Serving,
 ) -> list[Outcome]:
     """Run tests, and show how far they are.
 
@@ -106,16 +115,19 @@ def run_tests(
         log: file that gets what the tests print.
         timeout_ms: how long a test may take.
         known: names of tests that are known to fail: they get less time.
-        alive: whether the broker still runs; without it the rest fails at once.
+        broker: serves the tests; without it the rest fails at once. One that a class with failures used is not
+            used again: what such tests leave in queues would fail others.
     """
     outcomes: list[Outcome] = []
     timeouts_ms = {test.identifier: KNOWN_TIMEOUT_MS if test.name in known else timeout_ms for test in tests}
     with log.open("w") as errors:
         for _, group in itertools.groupby(tests, key=lambda test: test.class_name):
             progress = Progress({test.identifier: test for test in group})
-            while progress.left and alive() and _run_jvm(command, progress, errors, timeouts_ms):
+            while progress.left and broker.alive and _run_jvm(command, progress, errors, timeouts_ms):
                 pass
-            reason = "never ran" if alive() else "the broker had ended"
+            reason = "never ran" if broker.alive else "the broker had ended"
+            if any(each.outcome == FAILED for each in progress.outcomes):
+                broker.start_anew()
             outcomes += progress.outcomes
             outcomes += [Outcome(test.name, FAILED, 0, reason) for test in progress.left.values()]
             _tell(outcomes, len(progress.outcomes) + len(progress.left), len(tests))

@@ -60,10 +60,21 @@ for identifier in identifiers:
 """
 
 
+class Stand:
+    """In the place of a broker: says that it runs, and counts how often it was replaced."""
+
+    def __init__(self, *, alive: bool = True) -> None:
+        self.alive = alive
+        self.starts = 0
+
+    def start_anew(self) -> None:
+        self.starts += 1
+
+
 def test_what_a_dead_jvm_left_runs_in_the_next_one(tmp_path: Path) -> None:
     tests = [Case(f"[id:{number}]", "pkg.Class", f"test{number}") for number in (1, 2, 3)]
     command = [sys.executable, "-c", RUNNER]
-    outcomes = run_tests(command, tests, tmp_path / "log", timeout_ms=60_000)
+    outcomes = run_tests(command, tests, tmp_path / "log", timeout_ms=60_000, broker=Stand())
     assert [(each.test, each.outcome, each.reason) for each in outcomes] == [
         ("pkg.Class.test1", FAILED, "broken"),
         ("pkg.Class.test2", FAILED, "the JVM ended with code 3"),
@@ -73,5 +84,14 @@ def test_what_a_dead_jvm_left_runs_in_the_next_one(tmp_path: Path) -> None:
 
 def test_without_a_broker_nothing_passes(tmp_path: Path) -> None:
     command = [sys.executable, "-c", RUNNER]
-    outcomes = run_tests(command, [FIRST, SECOND], tmp_path / "log", timeout_ms=60_000, alive=lambda: False)
+    outcomes = run_tests(command, [FIRST, SECOND], tmp_path / "log", timeout_ms=60_000, broker=Stand(alive=False))
     assert [each.reason for each in outcomes] == ["the broker had ended"] * 2
+
+
+def test_a_class_with_a_failure_leaves_its_broker_to_nobody(tmp_path: Path) -> None:
+    broker = Stand()
+    tests = [Case(f"[id:{number}]", "pkg.Class", f"test{number}") for number in (1, 2, 3)]
+    run_tests([sys.executable, "-c", RUNNER], tests[:2], tmp_path / "log", timeout_ms=60_000, broker=broker)
+    assert broker.starts == 0
+    run_tests([sys.executable, "-c", RUNNER], tests, tmp_path / "log", timeout_ms=60_000, broker=broker)
+    assert broker.starts == 1
