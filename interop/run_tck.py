@@ -13,7 +13,7 @@ from interop.broker import Broker
 from interop.maven import TARGET, Build, build, pom_version
 from interop.outcomes import Report
 from interop.suite import RUNNER, list_tests, run_tests
-from interop.upstream import TCK
+from interop.upstream import TCK, TCK_PREFETCHING
 
 TIMEOUT_MS = 110_000
 """Longer than the longest tests wait: a minute for a listener that nobody calls, twice thirty seconds for a delay."""
@@ -56,6 +56,7 @@ def main() -> int:
     tests = list_tests(java, jar, r"com\.sun\.ts\.tests\.jms\.core.*IT", options.only)
     started = time.monotonic()
     name = f"tck-prefetch-{options.prefetch}"
+    known = {**TCK, **(TCK_PREFETCHING if options.prefetch else {})}
     with (
         Broker(TARGET / f"{name}-broker.log", users=["j2ee:j2ee"], trace_frames=options.trace_frames) as served,
         tempfile.TemporaryDirectory(prefix="legato-tck-") as directory,
@@ -76,10 +77,10 @@ def main() -> int:
             options=[f"-D{key}={value}" for key, value in properties.items()],
         )
         outcomes = run_tests(
-            command, tests, TARGET / f"{name}-tests.log", timeout_ms=TIMEOUT_MS, known=TCK, broker=served
+            command, tests, TARGET / f"{name}-tests.log", timeout_ms=TIMEOUT_MS, known=known, broker=served
         )
     versions = {"jms-tck": pom_version("tck"), "qpid-jms-client": pom_version("qpid-jms")}
-    report = Report(name, outcomes, time.monotonic() - started, versions, TCK)
+    report = Report(name, outcomes, time.monotonic() - started, versions, known)
     if not options.only:
         report.write(name)
     return report.show()
