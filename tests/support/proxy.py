@@ -1,69 +1,51 @@
-"""A relay between a client and a broker that tests can cut and freeze."""
+"""A stretch of network between client and broker that a test can break."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import threading
-from types import TracebackType
 
-READ_BYTES = 1 << 16
+PIECE_BYTES = 1 << 16
 
 
 class Proxy:
-    """Listens on `port` of 127.0.0.1 and relays every connection to `target`, unless told otherwise."""
+    """Forwards connections to a port; `cut` loses them at the client's end only, so that the broker notices nothing."""
 
-    def __init__(self, target: int) -> None:
-        self._target = target
+    def __init__(self, port: int) -> None:
+        self._target = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        self._sockets: set[socket.socket] = set()
-        self._flows = threading.Event()
-        self._flows.set()
+        self._clients: list[socket.socket] = []
+        self._servers: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def __enter__(self) -> Proxy:
-        return self
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._target))
+                self._clients.append(client)
+                self._servers.append(server)
+                for source, target in ((client, server), (server, client)):
+                    threading.Thread(target=self._forward, args=(source, target), daemon=True).start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._flows.set()
-        self._listener.close()
-        self.cut()
+    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(PIECE_BYTES):
+                target.sendall(data)
 
     def cut(self) -> None:
-        """End all connections; new ones are possible."""
-        for sock in list(self._sockets):
+        """The clients lose their connections; the broker's side stays as it is, silent."""
+        clients, self._clients = self._clients, []
+        for client in clients:
             with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+                client.shutdown(socket.SHUT_RDWR)
+            client.close()
 
-    def freeze(self) -> None:
-        """Let nothing through, although connections are accepted: a host that does not answer."""
-        self._flows.clear()
-
-    def thaw(self) -> None:
-        """Let everything through that waited, and go on."""
-        self._flows.set()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                far = socket.create_connection(("127.0.0.1", self._target))
-            except OSError:
-                near.close()
-                continue
-            self._sockets |= {near, far}
-            for one, other in ((near, far), (far, near)):
-                threading.Thread(target=self._relay, args=(one, other), daemon=True).start()
-
-    def _relay(self, one: socket.socket, other: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := one.recv(READ_BYTES):
-                self._flows.wait()
-                other.sendall(data)
-        for sock in (one, other):
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+    def close(self) -> None:
+        """End everything."""
+        self._listener.close()
+        self.cut()
+        for server in self._servers:
+            server.close()
