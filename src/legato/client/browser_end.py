@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from legato.amqp.events import Attached, Detached, Disposition, Flow, Transfer
+from legato.amqp.events import Attached, Detached, Disposition, Flow, Transfer, TransferAborted, TransferPart
 from legato.client.conditions import error_of
 from legato.client.source import Source
+from legato.client.spooling import Spooling
 from legato.errors import InvalidSelectorError, JMSError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class BrowserEnd:
         self.finished = False
         """The broker has sent all."""
         self.error: JMSError | None = None
+        self._spooling = Spooling()
 
     def attach(self) -> None:
         """Attach; a browser belongs to one wire, its snapshot does not outlive a failover."""
@@ -44,6 +46,7 @@ class BrowserEnd:
             snd_settle_mode=_SETTLED,
         )
         self.link.context = self
+        self.link.streams = True
 
     def connection_lost(self) -> None:
         """The wire is gone."""
@@ -80,6 +83,20 @@ class BrowserEnd:
         if not event.settled:
             event.link.settle(event.delivery)
         self.channel.touch()
+
+    def on_part(self, event: TransferPart) -> None:
+        """Part of a copy of a large message came; one that there is no room for ends the look."""
+        data = self._spooling.take(event, wanted=True)
+        if data is None:
+            return
+        if self._spooling.problem is not None:
+            self._fail(JMSError(f"The queue cannot be browsed: {self._spooling.problem}"))
+        else:
+            self.on_transfer(Transfer(event.link, event.delivery, event.tag, data, event.settled, event.txn_id))
+
+    def on_aborted(self, event: TransferAborted) -> None:
+        """A large message went while it was being shown."""
+        self._spooling.forget()
 
     def on_flow(self, event: Flow) -> None:
         """The broker gave credit back: it has no more messages."""

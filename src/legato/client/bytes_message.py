@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import os
+import shutil
 import struct
-from typing import Any
+from typing import Any, BinaryIO
 
 from legato.amqp.types import Byte, Char, Float, Int, Short
+from legato.client.large import FileBody, Region, reader
 from legato.client.message import Message
 from legato.client.modified_utf8 import decode_modified_utf8, encode_modified_utf8
 from legato.client.values import Kind, Long, stored_as
@@ -35,8 +39,23 @@ class BytesMessage(Message):
     """The body while it is being written piece by piece."""
     _position = 0
 
-    def __init__(self, body: bytes = b"") -> None:
-        self.body = body
+    def __init__(self, body: bytes = b"", *, stream: BinaryIO | None = None) -> None:
+        """A new message.
+
+        Args:
+            body: all of its body.
+            stream: a binary file in place of it: what it has from its position on is sent without being held in
+                memory. The message is read-only then, and the file has to stay open and as it is until the message was
+                sent; after a failover it is read again from there.
+
+        Raises:
+            MessageFormatError: the body is not bytes, or the stream cannot be read from any position.
+        """
+        if stream is None:
+            self.body = body
+        else:
+            self._source = FileBody(stream)
+            self._body_unread = self._body_read_only = True
 
     @property
     def body(self) -> bytes:
@@ -58,11 +77,29 @@ class BytesMessage(Message):
     def body_length(self) -> int:
         """How many bytes the body has; raises MessageNotReadableError while it is being written."""
         self._check_readable()
-        return len(self._read_body())
+        content = self._content()
+        return len(self._read_body()) if content is None else content.size
+
+    def open(self) -> io.BufferedIOBase:
+        """A file to read the body from, from its beginning; of a large message it is not held in memory.
+
+        The file may be read in any thread, and may outlive the message.
+        """
+        content = self._content()
+        return io.BytesIO(self.body) if content is None else reader(content)
+
+    def save_to(self, path: str | os.PathLike[str]) -> None:
+        """Write the body to a file, which is replaced if it is there; of a large message it is not held in memory."""
+        with self.open() as body, open(path, "wb") as file:
+            shutil.copyfileobj(body, file, 1 << 20)
+
+    def _content(self) -> Region | None:
+        return None if self._source is None else self._source.content()
 
     def reset(self) -> None:
         """Begin to read: make the body read-only, and go to its beginning."""
-        self._body_value = self.body
+        if self._content() is None:
+            self._body_value = self.body
         self._written = None
         self._body_read_only = True
         self._position = 0

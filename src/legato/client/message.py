@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 
 from legato.amqp.codec import encode_value
 from legato.client.destinations import Destination
+from legato.client.large import Region
 from legato.client.properties import Properties
 from legato.client.typed_properties import TypedProperties
 from legato.errors import IllegalStateError, MessageFormatError, MessageNotWriteableError
@@ -35,7 +36,14 @@ class Source(Protocol):
         """The body's value."""
 
     def body_sections(self) -> bytes:
-        """The body as it came."""
+        """The body as it goes out, up to what is in `stream`."""
+
+    @property
+    def stream(self) -> Region | None:
+        """The rest of it, if it is not in memory."""
+
+    def content(self) -> Region | None:
+        """The bytes of the body, if they are in a file."""
 
 
 _T = TypeVar("_T")

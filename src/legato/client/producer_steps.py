@@ -189,6 +189,8 @@ class ProducerSteps:
         values["_expiration"] = timestamp + ttl_ms if ttl_ms else 0
         values["_delivery_time"] = timestamp + delay_ms
         send = Send(number, route.envelope.encode(message, ttl_ms, timestamp + delay_ms if delay_ms else 0), message)
+        if message._source is not None:
+            send.stream = message._source.stream
         outgoing.last_number = number
         transaction = session._transaction
         if transaction is not None:

@@ -21,6 +21,7 @@ from legato.amqp.names import REDELIVERED
 from legato.amqp.types import Int
 from legato.client.bodies import BODIES, fitting, guessed_kind
 from legato.client.destinations import Destination, destination_of
+from legato.client.large import LargeData, Region
 from legato.client.message_ids import correlation_id_of, message_id_text
 from legato.client.messages import (
     BytesMessage,
@@ -151,8 +152,21 @@ class Received:
         return content_type if isinstance(content_type, str) else None
 
     def body_sections(self) -> bytes:
-        """The body as it came, to be sent on."""
+        """The body as it came, to be sent on; of a large message it is in `stream`."""
+        if self.stream is not None:
+            return b""
         return self._data[self._body_at :] if self._body_section in BODIES else _NULL_BODY
+
+    @property
+    def stream(self) -> Region | None:
+        """The body sections of a large message."""
+        data = self._data
+        return data.body if isinstance(data, LargeData) and self._body_section in BODIES else None
+
+    def content(self) -> Region | None:
+        """The bytes of a large message's body, if that is one section of data."""
+        data = self._data
+        return data.content() if isinstance(data, LargeData) and self.kind is BytesMessage else None
 
     def body(self) -> Any:
         """The body's value, of the type that the message's class has.
@@ -178,6 +192,8 @@ class Received:
 
     def _decode_body(self) -> Any:
         data = self._data
+        if data.__class__ is LargeData:
+            return Received(data.whole(), self._queue)._decode_body()
         at = self._body_at + 3
         section = self._body_section
         kind = self.kind

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from legato.amqp import names
-from legato.amqp.events import Attached, Detached, Disposition, Flow, Transfer
+from legato.amqp.events import Attached, Detached, Disposition, Flow, Transfer, TransferAborted, TransferPart
 from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Modified, Outcome, Rejected
 from legato.amqp.types import Array, ULong
 from legato.client.conditions import error_of
 from legato.client.session_state import AckBatch, AcknowledgeMode, Delivery, DeliveryState, Incoming, finish
 from legato.client.source import Source
+from legato.client.spooling import Spooling
 from legato.errors import InvalidSelectorError, JMSError
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class ReceiverEnd:
         self._ramp = FIRST_CREDIT
         """So much of `prefetch` is asked for until that came: what others of the connection wait for comes between."""
         self._drained: list[Callable[[], None]] = []
+        self._spooling = Spooling()
 
     # -- its life ----------------------------------------------------------------------------------------
 
@@ -83,6 +85,7 @@ class ReceiverEnd:
             properties=properties,
         )
         self.link.context = self
+        self.link.streams = True
         self._credit = 0
         self._ramp = FIRST_CREDIT
 
@@ -91,6 +94,7 @@ class ReceiverEnd:
         self.link = None
         self.attached = False
         self._accepting.clear()
+        self._spooling.forget()
         self._run_drained()
         with_application = self.incoming.connection_lost(keep=self.channel.mode in _KEEPING)
         self.incoming.forget_beyond(HELD_MAX)
@@ -233,6 +237,27 @@ class ReceiverEnd:
             elif self._ramp < self.prefetch:
                 self._ramp *= RAMP_FACTOR
                 self.grant()
+
+    def on_part(self, event: TransferPart) -> None:
+        """Part of a large message came; with the last one it is a message like any other."""
+        known = self.incoming.outstanding.get(event.tag)
+        data = self._spooling.take(event, wanted=known is None or known.link == self.incoming.link)
+        if data is None:
+            return
+        problem = self._spooling.problem
+        if problem is None:
+            self.on_transfer(Transfer(event.link, event.delivery, event.tag, data, event.settled, event.txn_id))
+            return
+        event.link.settle(event.delivery, Modified(delivery_failed=True, undeliverable_here=True, text=str(problem)))
+        self.channel.report(JMSError(f"A message of {self.source.destination} cannot be had: {problem}"))
+        self._credit -= 1
+        self.grant()
+
+    def on_aborted(self, event: TransferAborted) -> None:
+        """A large message does not come after all."""
+        self._spooling.forget()
+        self._credit -= 1
+        self.grant()
 
     def flush(self) -> None:
         """State what the application's thread has put into `presented` and `accepted` since the last time."""

@@ -10,12 +10,15 @@ from legato.amqp.outcomes import Accepted, Modified, Outcome, Rejected, Released
 from legato.amqp.terminus import Terminus
 from legato.client.conditions import error_of
 from legato.client.destinations import Destination
+from legato.client.large import Region, unreadable
 from legato.client.session_state import Outgoing, Send
+from legato.client.uploading import Uploading
 from legato.errors import JMSError
 
 if TYPE_CHECKING:
     from legato.amqp.link import Sender
     from legato.client.channel import Channel
+    from legato.client.wire import Wire
 
 
 class SenderEnd:
@@ -32,6 +35,8 @@ class SenderEnd:
         self.link: Sender | None = None
         self.scheduled = False
         """Whether the I/O thread has been told to look at `outgoing.waiting`."""
+        self._uploading: Uploading | None = None
+        """The first of what waits, if it is on its way out of a file."""
         self.attached = False
         self.ready = False
         """Whether it was attached once: the destination exists."""
@@ -55,6 +60,7 @@ class SenderEnd:
         """The wire is gone: what is unconfirmed waits again. Returns how many sends that are."""
         self.link = None
         self.attached = False
+        self._uploading = None
         if self.closing and not self.outgoing.waiting and not self.outgoing.unconfirmed:
             self._close_done()
         return self.outgoing.connection_lost()
@@ -91,6 +97,7 @@ class SenderEnd:
         told = self.error is None and self.ready
         self.error = error
         self.closed = True
+        self._uploading = None
         for send in [*self.outgoing.unconfirmed, *self.outgoing.waiting]:
             self.finish(send, error)
         self.outgoing.unconfirmed.clear()
@@ -114,7 +121,7 @@ class SenderEnd:
         waiting = self.outgoing.waiting
         unconfirmed = self.outgoing.unconfirmed
         credit = link.credit
-        while credit > 0 and waiting:
+        while credit > 0 and waiting and self._uploading is None:
             send = waiting[0]
             transaction = send.transaction
             txn_id: bytes | None = None
@@ -126,11 +133,14 @@ class SenderEnd:
                 txn_id = transaction.id
                 if txn_id is None:
                     break
+            if send.stream is not None:
+                self._begin_upload(link, send, send.stream, txn_id)
+                continue
             waiting.popleft()
             unconfirmed.append(send)
             link.send(send.data, send.number.to_bytes(8, "big"), send, txn_id=txn_id)
             credit -= 1
-        if link.draining:
+        if link.draining and self._uploading is None:
             link.drained()
         self.channel.touch()
         if self.channel.coordinator is not None:
@@ -138,9 +148,55 @@ class SenderEnd:
         if self.closing:
             self._detach_when_done()
 
+    # -- out of a file -----------------------------------------------------------------------------------
+
+    def _begin_upload(self, link: Sender, send: Send, stream: Region, txn_id: bytes | None) -> None:
+        """The first of what waits goes out of a file; until its end is on the wire it stays there, and others wait."""
+        size, limit = len(send.data) + stream.size, link.remote_max_message_bytes
+        if limit and size > limit:
+            error = JMSError(
+                f"The message for {self.destination} has {size} bytes, and the broker takes at most {limit}.",
+                code="amqp:link:message-size-exceeded",
+            )
+            self._decide(self._uploaded(send), error)
+            return
+        self._uploading = Uploading(link, send, stream, txn_id)
+        self.channel.transport.uploading.add(self)
+
+    @property
+    def can_upload(self) -> bool:
+        """Whether the broker takes more now."""
+        return self._uploading is not None and self._uploading.can_go_on
+
+    def upload(self, wire: Wire) -> bool:
+        """Send more of the file; returns whether there is more to send."""
+        uploading = self._uploading
+        if uploading is None:
+            return False
+        try:
+            if not uploading.go_on(wire):
+                return True
+        except (OSError, ValueError) as problem:
+            self._decide(self._uploaded(uploading.send), unreadable(problem))
+        else:
+            self._uploaded(uploading.send)
+        self.pump()
+        return self._uploading is not None
+
+    def _uploaded(self, send: Send) -> Send:
+        """All of it is on the wire, or no more of it will be."""
+        self._uploading = None
+        self.outgoing.unconfirmed.append(self.outgoing.waiting.popleft())
+        return send
+
+    # -- outcomes ----------------------------------------------------------------------------------------
+
     def on_disposition(self, event: Disposition) -> None:
         """The broker decided about a send."""
         send: Send = event.context
+        if self._uploading is not None and self._uploading.send is send:
+            # Before its end: it wants no more of it.
+            self._uploaded(send)
         outcome = event.outcome
         if isinstance(outcome, Transactional):
             outcome = outcome.outcome
@@ -148,12 +204,15 @@ class SenderEnd:
             error = None
         else:
             error = self._error_of(outcome)
-            if send.transaction is not None:
-                send.transaction.failure = send.transaction.failure or error
-        for done in self.outgoing.decided(send, error):
-            self.finish(done, done.error)
+        self._decide(send, error)
         if self.closing:
             self._detach_when_done()
+
+    def _decide(self, send: Send, error: JMSError | None) -> None:
+        if error is not None and send.transaction is not None:
+            send.transaction.failure = send.transaction.failure or error
+        for done in self.outgoing.decided(send, error):
+            self.finish(done, done.error)
 
     def _error_of(self, outcome: Outcome | None) -> JMSError:
         what = f"The message for {self.destination} was refused"

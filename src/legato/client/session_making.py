@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
 from legato.client.browser_steps import BrowserSteps
 from legato.client.consumer_steps import ConsumerSteps
@@ -86,10 +86,10 @@ class Making(SessionWork, Generic[_Producer, _Consumer, _Browser]):
         self._check_open()
         return TextMessage(text)
 
-    def create_bytes_message(self, body: bytes = b"") -> BytesMessage:
-        """A message whose body is `body`."""
+    def create_bytes_message(self, body: bytes = b"", *, stream: BinaryIO | None = None) -> BytesMessage:
+        """A message whose body is `body`, or what is in the binary file `stream`, sent without being held in memory."""
         self._check_open()
-        return BytesMessage(body)
+        return BytesMessage(body, stream=stream)
 
     def create_map_message(self) -> MapMessage:
         """A message whose body has names with values."""

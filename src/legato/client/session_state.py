@@ -18,6 +18,7 @@ from legato.errors import JMSError
 
 if TYPE_CHECKING:
     from legato.client.completion import Completion
+    from legato.client.large import Region
 
 
 class AcknowledgeMode(IntEnum):
@@ -62,6 +63,7 @@ class Send:
         "error",
         "message",
         "number",
+        "stream",
         "transaction",
         "watched",
     )
@@ -73,10 +75,13 @@ class Send:
         message: Any,
         transaction: Transaction | None = None,
         completion: Completion | None = None,
+        stream: Region | None = None,
     ) -> None:
         self.number = number
         self.data = data
         self.message = message
+        self.stream = stream
+        """What follows `data`, if it is not in memory."""
         self.transaction = transaction
         self.completion = completion
         """Whom to tell once it is done."""

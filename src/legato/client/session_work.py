@@ -108,7 +108,7 @@ class SessionWork:
             for end, send in disposed:
                 outgoing = end.outgoing
                 outgoing.last_number += 1
-                again = Send(outgoing.last_number, send.data, send.message, current)
+                again = Send(outgoing.last_number, send.data, send.message, current, stream=send.stream)
                 current.sends.append((end, again))
                 outgoing.waiting.append(again)
                 self._channel.wake_sender(end)

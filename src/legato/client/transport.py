@@ -25,6 +25,8 @@ from legato.amqp.events import (
     Flow,
     SessionEnded,
     Transfer,
+    TransferAborted,
+    TransferPart,
 )
 from legato.amqp.types import UInt
 from legato.client.channel import Channel, End
@@ -34,6 +36,7 @@ from legato.client.failover import FailoverEvent, Schedule
 from legato.client.gate import Gate
 from legato.client.mailbox import Mailbox
 from legato.client.notifier import Notifier
+from legato.client.sender_end import SenderEnd
 from legato.client.session_state import Send
 from legato.client.steps import NOTHING, Steps, Wait
 from legato.client.uri import Host, Uri
@@ -89,6 +92,8 @@ class Transport:
         self._held_back: list[Channel] = []
         """Sessions that begin on a new wire once the temporary destinations, which they may use, exist there."""
         self._awaited: set[End] = set()
+        self.uploading: set[SenderEnd] = set()
+        """Producers that have a message on its way out of a file."""
         self._outage: _Outage | None = None
         self._stopping = False
         self._stop_deadline = 0.0
@@ -197,6 +202,8 @@ class Transport:
                 self._lost(JMSError(f"The connection to {wire.host} was lost."))
             return
         wire.flush()
+        if self.uploading:
+            self._upload(wire)
         self._notify()
         if self._sleep(wire, deadline_ms, now, doze=busy):
             self._handle(wire.receive())
@@ -212,7 +219,16 @@ class Transport:
         timeout_s = max(deadline_ms / 1000 - now, 0.0) if deadline_ms else None
         if self._stop_deadline:
             timeout_s = min(timeout_s or CLOSE_WAIT_S, CLOSE_WAIT_S)
+        if self.uploading and not wire.wants_write and any(end.can_upload for end in self.uploading):
+            timeout_s, doze = 0.0, False
         return any(mask & selectors.EVENT_READ for _, mask in self._mailbox.sleep(timeout_s, doze=doze))
+
+    def _upload(self, wire: Wire) -> None:
+        """Send more of what goes out of files."""
+        for end in list(self.uploading):
+            if not end.upload(wire):
+                self.uploading.discard(end)
+        wire.flush()
 
     def _notify(self) -> None:
         if self.completed:
@@ -237,6 +253,10 @@ class Transport:
 
     def _handle_rare(self, event: Event) -> None:
         match event:
+            case TransferPart(link=receiver):
+                receiver.context.on_part(event)
+            case TransferAborted(link=receiver):
+                receiver.context.on_aborted(event)
             case Flow(link=link):
                 end = link.context
                 end.on_flow(event)

@@ -17,8 +17,8 @@ class Turn(Protocol):
     release: Callable[[], None]
     """Give it up once; it is free when it was released as often as it was acquired."""
 
-    def awaited(self) -> Steps[None]:
-        """Take it, waiting for it if need be."""
+    def awaited(self, timeout_s: float | None = None) -> Steps[bool]:
+        """Take it, waiting for it if need be, at most so long; returns whether it was taken."""
 
 
 class ThreadTurn:
@@ -30,7 +30,7 @@ class ThreadTurn:
         self.acquire: Callable[[bool], bool] = self._lock.acquire
         self.release: Callable[[], None] = self._lock.release
 
-    def awaited(self) -> Steps[None]:
-        """Take it, waiting for it if need be."""
-        self._lock.acquire()
+    def awaited(self, timeout_s: float | None = None) -> Steps[bool]:
+        """Take it, waiting for it if need be, at most so long; returns whether it was taken."""
         yield from NOTHING
+        return self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s)

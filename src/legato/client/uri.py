@@ -47,6 +47,8 @@ class Options(msgspec.Struct, frozen=True):
     reconnect_jitter: float = 0.25
     connect_timeout_s: float = 5.0
     """For TCP, TLS, SASL and AMQP's opening together, for each host."""
+    close_timeout_s: float = 60.0
+    """How long closing waits for what the broker has not confirmed; then that is given up."""
     idle_timeout_ms: int = limits.IDLE_TIMEOUT_MS
     """A broker that is silent for so long counts as lost."""
     prefetch: int = 1000
@@ -177,6 +179,7 @@ def _check(options: Options) -> None:
         ("reconnect_backoff", 1, 10),
         ("reconnect_jitter", 0, 1),
         ("connect_timeout_s", 0.001, 3600),
+        ("close_timeout_s", 0, 1_000_000),
         ("idle_timeout_ms", 100, 3_600_000),
         ("prefetch", 0, 1_000_000),
         ("send_window", 1, 1_000_000),

@@ -1,0 +1,268 @@
+"""Messages that nobody holds in memory as a whole, in and out."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from legato.client import (
+    AcknowledgeMode,
+    BytesMessage,
+    Connection,
+    JMSError,
+    MapMessage,
+    Message,
+    MessageFormatError,
+    MessageNotWriteableError,
+    TextMessage,
+)
+from tests.integration.client.helpers import WAIT_S, receive, texts
+from tests.support.broker import SOURCES, BrokerPair
+
+Connect = Callable[..., Connection]
+MIB = 1 << 20
+
+
+@pytest.fixture
+def large_file(tmp_path: Path) -> Path:
+    """Five mebibytes and a bit, of which no two pages are alike."""
+    path = tmp_path / "large"
+    path.write_bytes(b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(5 * MIB // 32)) + b"bit")
+    return path
+
+
+def check_large(message: Message, path: Path) -> None:
+    assert isinstance(message, BytesMessage)
+    assert message.body_length == path.stat().st_size
+    assert hashlib.file_digest(message.open(), "sha256").digest() == hashlib.sha256(path.read_bytes()).digest()
+
+
+def test_a_large_body_goes_from_file_to_file(connect: Connect, queue_name: str, large_file: Path) -> None:
+    session = connect().create_session()
+    queue = session.create_queue(queue_name)
+    producer = session.create_producer(queue)
+    with large_file.open("rb") as file:
+        message = BytesMessage(stream=file)
+        message.set_property("name", "large")
+        producer.send(message)
+    producer.send(TextMessage("small"))
+    large, small = receive(session.create_consumer(queue), 2)
+    check_large(large, large_file)
+    assert (large.properties["name"], large.message_id) == ("large", message.message_id)
+    assert small.body == "small"
+    assert isinstance(large, BytesMessage)
+    assert large.body == large_file.read_bytes()
+
+
+def test_large_and_small_messages_keep_their_order(connect: Connect, queue_name: str, large_file: Path) -> None:
+    session = connect().create_session()
+    queue = session.create_queue(queue_name)
+    producer = session.create_producer(queue)
+    errors: list[JMSError | None] = []
+    with large_file.open("rb") as file:
+        for number in range(4):
+            producer.send(TextMessage(str(number)), completion_listener=lambda message, error: errors.append(error))
+            producer.send(BytesMessage(stream=file), completion_listener=lambda message, error: errors.append(error))
+        producer.flush(WAIT_S)
+    assert errors == [None] * 8
+    messages = receive(session.create_consumer(queue), 8)
+    assert texts(messages[::2]) == ["0", "1", "2", "3"]
+    for message in messages[1::2]:
+        check_large(message, large_file)
+
+
+def test_any_file_in_which_one_can_go_back_will_do(connect: Connect, queue_name: str) -> None:
+    session = connect().create_session()
+    queue = session.create_queue(queue_name)
+    producer = session.create_producer(queue)
+    file = io.BytesIO(b"skipped" + b"x" * 2 * MIB)
+    file.seek(len(b"skipped"))
+    producer.send(BytesMessage(stream=file))
+    producer.send(BytesMessage(stream=io.BytesIO(b"short")))
+    producer.send(BytesMessage(stream=io.BytesIO(b"")))
+    got = receive(session.create_consumer(queue), 3)
+    assert [message.body for message in got] == [b"x" * 2 * MIB, b"short", b""]
+    assert isinstance(got[1], BytesMessage)
+    assert got[1].open().read() == b"short"
+
+
+def test_what_is_no_such_file_is_refused(connect: Connect, tmp_path: Path) -> None:
+    session = connect().create_session()
+    (tmp_path / "text").write_text("text")
+    reading, writing = os.pipe()
+    with (tmp_path / "text").open() as text, open(reading, "rb") as pipe:
+        for wrong in ("path", 5, text, pipe):
+            with pytest.raises(MessageFormatError):
+                session.create_bytes_message(stream=wrong)  # type: ignore[arg-type]
+    os.close(writing)
+
+
+def test_a_message_made_from_a_file_is_read_only_until_it_is_cleared(connect: Connect, queue_name: str) -> None:
+    """Jakarta Messaging 3.11.2."""
+    session = connect().create_session()
+    message = session.create_bytes_message(stream=io.BytesIO(b"from a file"))
+    with pytest.raises(MessageNotWriteableError):
+        message.body = b"x"
+    assert message.body == b"from a file"
+    message.clear_body()
+    message.body = b"other"
+    queue = session.create_queue(queue_name)
+    session.create_producer(queue).send(message)
+    assert receive(session.create_consumer(queue), 1)[0].body == b"other"
+
+
+def test_a_large_body_is_written_to_a_file(connect: Connect, queue_name: str, large_file: Path, tmp_path: Path) -> None:
+    session = connect().create_session()
+    queue = session.create_queue(queue_name)
+    with large_file.open("rb") as file:
+        session.create_producer(queue).send(session.create_bytes_message(stream=file))
+    (got,) = receive(session.create_consumer(queue), 1)
+    assert isinstance(got, BytesMessage)
+    got.save_to(tmp_path / "saved")
+    assert (tmp_path / "saved").read_bytes() == large_file.read_bytes()
+    body = got.open()
+    body.seek(-3, os.SEEK_END)
+    assert body.read() == b"bit"
+    assert got.read_bytes(3) == large_file.read_bytes()[:3]
+
+
+def test_large_texts_and_others_are_read_as_ever(connect: Connect, queue_name: str) -> None:
+    session = connect().create_session()
+    queue = session.create_queue(queue_name)
+    producer = session.create_producer(queue)
+    words = session.create_map_message()
+    words["words"] = "w" * 3 * MIB
+    producer.send(session.create_text_message("text" * MIB))
+    producer.send(words)
+    text, got = receive(session.create_consumer(queue), 2)
+    assert text.body == "text" * MIB
+    assert isinstance(got, MapMessage)
+    assert got["words"] == "w" * 3 * MIB
+
+
+def test_a_file_that_cannot_be_read_any_more_spoils_its_message_alone(
+    connect: Connect, queue_name: str, large_file: Path
+) -> None:
+    session = connect().create_session()
+    queue = session.create_queue(queue_name)
+    producer = session.create_producer(queue)
+    file = io.BytesIO(large_file.read_bytes())
+    message = BytesMessage(stream=file)
+    file.close()
+    with pytest.raises(JMSError):
+        producer.send(message)
+    producer.send(TextMessage("fine"))
+    assert texts(receive(session.create_consumer(queue), 1)) == ["fine"]
+
+
+def test_a_large_message_is_part_of_its_transaction(connect: Connect, queue_name: str, large_file: Path) -> None:
+    connection = connect()
+    session = connection.create_session(transacted=True)
+    queue = session.create_queue(queue_name)
+    producer = session.create_producer(queue)
+    consumer = connection.create_session().create_consumer(queue)
+    with large_file.open("rb") as file:
+        producer.send(BytesMessage(stream=file))
+        session.rollback()
+        producer.send(BytesMessage(stream=file))
+        producer.send(TextMessage("after"))
+        session.commit()
+    large, after = receive(consumer, 2)
+    check_large(large, large_file)
+    assert after.body == "after"
+    assert consumer.receive_no_wait() is None
+
+
+def test_a_received_large_message_can_be_sent_on_and_browsed(
+    connect: Connect, queue_name: str, large_file: Path
+) -> None:
+    session = connect().create_session()
+    queue, other = session.create_queue(queue_name), session.create_queue(f"{queue_name}.other")
+    with large_file.open("rb") as file:
+        session.create_producer(queue).send(BytesMessage(stream=file))
+    (browsed,) = list(session.create_browser(queue))
+    check_large(browsed, large_file)
+    (got,) = receive(session.create_consumer(queue), 1)
+    session.create_producer(other).send(got)
+    (again,) = receive(session.create_consumer(other), 1)
+    check_large(again, large_file)
+
+
+def test_large_messages_of_a_topic_reach_every_subscription(
+    connect: Connect, topic_name: str, large_file: Path
+) -> None:
+    session = connect().create_session()
+    topic = session.create_topic(topic_name)
+    consumers = [session.create_consumer(topic, prefetch=prefetch) for prefetch in (0, 1, 10)]
+    with large_file.open("rb") as file:
+        session.create_producer(topic).send(BytesMessage(stream=file))
+    for consumer in consumers:
+        check_large(receive(consumer, 1)[0], large_file)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_large_message_survives_the_death_of_its_broker(
+    pair: BrokerPair, connect: Connect, large_file: Path, seed: int
+) -> None:
+    connection = connect()
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    queue = session.create_queue("orders")
+    producer = session.create_producer(queue)
+    consumer = session.create_consumer(queue)
+    errors: list[JMSError | None] = []
+    with large_file.open("rb") as file:
+        for _ in range(3):
+            producer.send(BytesMessage(stream=file), completion_listener=lambda message, error: errors.append(error))
+        if seed:
+            first = receive(consumer, 1)
+            check_large(first[0], large_file)
+        pair.fail_over()
+        producer.flush(WAIT_S)
+    assert errors == [None] * 3
+    rest = receive(consumer, 2 if seed else 3)
+    for message in rest:
+        check_large(message, large_file)
+    rest[0].acknowledge()
+    session.close()
+    assert connection.create_session().create_consumer(queue).receive_no_wait() is None
+
+
+def test_neither_sender_nor_receiver_holds_a_large_message_in_memory(calm_pair: BrokerPair, tmp_path: Path) -> None:
+    """A process that sends and receives 120 MiB grows by less than a tenth of that."""
+    size = 120 * MIB
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.truncate(size)
+    program = f"""
+        import resource
+        from legato.client import BytesMessage, ConnectionFactory
+        with ConnectionFactory({calm_pair.url!r}, prefetch=1).create_connection() as connection:
+            connection.start()
+            session = connection.create_session()
+            queue = session.create_queue("large and sparse")
+            producer, consumer = session.create_producer(queue), session.create_consumer(queue)
+            producer.send(BytesMessage(b"x"))
+            consumer.receive(20)
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            producer.send(session.create_bytes_message(stream=open({str(path)!r}, "rb")))
+            got = consumer.receive(60)
+            assert got.body_length == {size}
+            print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert int(ran.stdout) * 1024 < size // 10
