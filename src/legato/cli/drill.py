@@ -1,0 +1,94 @@
+"""`legato drill`: faults on purpose, and an account of every message."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def drill(
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="How long faults go on (default 1).", metavar="N")
+    ] = None,
+    count: Annotated[int | None, typer.Option("--count", help="How many faults, instead.", metavar="N")] = None,
+    faults: Annotated[
+        str, typer.Option("--faults", help="Which ones: a list with commas; see --list.", metavar="FAULTS")
+    ] = "all",
+    at: Annotated[
+        list[str] | None,
+        typer.Option("--at", help="Strike at this point, not at any instant; may be repeated.", metavar="POINT"),
+    ] = None,
+    every: Annotated[float, typer.Option("--every", help="Seconds between two faults.", metavar="S")] = 4.0,
+    rate: Annotated[float, typer.Option("--rate", help="Messages a second of each producer.", metavar="N")] = 50.0,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Repeat the plan of an earlier drill.", metavar="S")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", help="Settings of the brokers that the drill starts.", metavar="FILE"),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", help="Drill these brokers instead: amqp://primary,backup.", metavar="URL"),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", help="Directory for store, ledger, records and logs.", metavar="DIR")
+    ] = Path("drill-out"),
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the result here as JSON.", metavar="FILE")
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", help="Write the page here (default OUT/report.html).", metavar="FILE.html"),
+    ] = None,
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="Let Spark audit the broker's ledger, if it is there.")
+    ] = True,
+    show_list: Annotated[bool, typer.Option("--list", help="Show the faults and the points, and end.")] = False,
+) -> None:
+    """Load on a pair of brokers, faults while it runs, and an account of every message.
+
+    Starts a primary and a backup over a scratch store with your settings (--config), or takes a pair that runs (--url;
+    then only faults of the network). Producers and consumers in every acknowledgement mode, transactions and durable
+    subscriptions put on record what they are told. The exit code is 0 only if nothing was lost, done twice or falsely
+    told.
+
+    Examples: legato drill; legato drill --minutes 10 --config legato.toml; legato drill --faults kill,cut --seed 7;
+    legato drill --faults kill --at between-commit-and-confirm --count 20
+    """
+    if show_list:
+        _show_list()
+        return
+    from legato.demo.display import make_console
+    from legato.drill.faults import parse_faults, parse_points
+    from legato.drill.job import run_drill
+    from legato.drill.options import DrillOptions
+
+    options = DrillOptions(
+        faults=tuple(parse_faults(faults, owned=url is None)),
+        points=tuple(parse_points(at or [], owned=url is None)),
+        minutes=1.0 if minutes is None and count is None else minutes,
+        count=count,
+        every_s=every,
+        rate_per_s=rate,
+        seed=seed,
+        config=config,
+        url=url,
+        out=out,
+        json_file=json_file,
+        report_file=report,
+        spark=spark,
+    )
+    outcome = run_drill(options, make_console())
+    raise typer.Exit(0 if outcome.passes else 1)
+
+
+def _show_list() -> None:
+    from legato.drill.faults import FAULTS, POINTS
+
+    typer.echo("Faults (--faults); * also with --url:")
+    for fault, text in FAULTS.items():
+        typer.echo(f"  {fault:<14}{' ' if text.owned else '*'} {text.does}")
+    typer.echo("Points (--at):")
+    for point, where in POINTS.items():
+        typer.echo(f"  {point:<32} {where}")

@@ -1,0 +1,65 @@
+"""The whole of `legato drill`: run, audit, compare with what the clients were told, report."""
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+from rich.console import Console
+
+from legato.demo.options import choose_seed, prepare_directory
+from legato.drill.history import audit_log
+from legato.drill.options import DrillOptions
+from legato.drill.outcome import Outcome, outcome_of, outcome_table, write_json
+from legato.drill.run import Run, RunResult
+from legato.drill.target import named, own
+from legato.drill.verdict import judge_records
+from legato.spark.result import AuditResult
+
+REPORT_NAME = "report.html"
+
+
+def run_drill(options: DrillOptions, console: Console) -> Outcome:
+    """Perform a drill and judge it.
+
+    Raises:
+        ConfigError: an option or the machine is not fit for the drill.
+        DemoError: something happened that is no fault of the plan, and the drill could not go on.
+    """
+    prepare_directory(options.out)
+    seed = choose_seed() if options.seed is None else options.seed
+    spark = options.spark and options.url is None and spark_is_there()
+    target = named(options.url) if options.url is not None else own(options.out, options.config, ledger=spark)
+    console.print(f"seed {seed}; all files are in {options.out}", highlight=False)
+    run = Run(options, target, seed, console)
+    result = run.perform()
+    findings = judge_records(run.records)
+    audit = history = None
+    if target.pair is not None and spark:
+        console.print("Spark reads the ledger ...", style="dim")
+        audit = _audit(options, target.pair.store, result)
+    elif target.pair is not None:
+        history = audit_log(target.pair.store)
+    outcome = outcome_of(seed, result, findings, audit, history)
+    console.print(outcome_table(outcome))
+    if options.json_file is not None:
+        write_json(outcome, options.json_file)
+    return outcome
+
+
+def spark_is_there() -> bool:
+    """Whether Spark can audit: it needs pyspark and pyarrow, and Java."""
+    return all(importlib.util.find_spec(name) for name in ("pyspark", "pyarrow")) and shutil.which("java") is not None
+
+
+def _audit(options: DrillOptions, store: Path, result: RunResult) -> AuditResult:
+    from legato.spark.job import run_audit
+
+    report = options.report_file or options.out / REPORT_NAME
+    report.parent.mkdir(parents=True, exist_ok=True)
+    return run_audit(
+        store / "ledger",
+        store_dir=store,
+        report_path=report,
+        client_gaps_ms=result.gaps_ms,
+        title=f"Drill, {len(result.strikes)} faults",
+    )

@@ -1,0 +1,59 @@
+"""What a drill can be asked for, checked before anything starts."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from legato.drill.faults import Fault
+from legato.errors import ConfigError
+from legato.points import Point
+
+
+@dataclass(frozen=True)
+class DrillOptions:
+    """The options of one drill.
+
+    Args:
+        faults: which faults there are.
+        points: where they strike; at random instants if there are none.
+        minutes: how long faults go on; None: until there were `count`.
+        count: how many faults there are; None: as many as the time allows.
+        every_s: seconds between two faults, on average.
+        rate_per_s: messages a second of each producer.
+        seed: of the plan; None draws one, which is shown.
+        config: settings of the drill's own brokers, beside its own store, ports and ledger.
+        url: somebody else's brokers instead of our own.
+        out: directory for store, ledger, records and logs; emptied first if an earlier drill made it.
+        json_file, report_file: where to write the result, None for nowhere and for `report.html` in `out`.
+        spark: whether Spark audits the ledger; without, the log of facts is audited here, which says less.
+        java: classpath with `legato.interop.DrillClient`, for Java clients beside the Python ones.
+    """
+
+    faults: tuple[Fault, ...] = tuple(Fault)
+    points: tuple[Point, ...] = ()
+    minutes: float | None = 1.0
+    count: int | None = None
+    every_s: float = 4.0
+    rate_per_s: float = 50.0
+    seed: int | None = None
+    config: Path | None = None
+    url: str | None = None
+    out: Path = field(default_factory=lambda: Path("drill-out"))
+    json_file: Path | None = None
+    report_file: Path | None = None
+    spark: bool = True
+    java: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.url is not None and self.config is not None:
+            raise ConfigError("--config is for brokers that the drill starts, --url for brokers that run: give one.")
+        if self.minutes is None and self.count is None:
+            raise ConfigError("Say how long: --minutes, or how many faults: --count.")
+        bounds: list[tuple[str, float | None, float, float]] = [
+            ("--minutes", self.minutes, 0.01, 10_000),
+            ("--count", self.count, 0, 100_000),
+            ("--every", self.every_s, 0.1, 3600),
+            ("--rate", self.rate_per_s, 0.1, 100_000),
+        ]
+        for name, value, low, high in bounds:
+            if value is not None and not low <= value <= high:
+                raise ConfigError(f"{name} is {value:g}; it takes {low:g} to {high:g}.")

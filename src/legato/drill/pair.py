@@ -1,0 +1,132 @@
+"""The drill's own pair of brokers over a scratch store: who is primary, and that there is always a backup soon."""
+
+import queue
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from legato.demo.brokers import BrokerProcess, Role
+from legato.demo.options import choose_ports
+from legato.demo.processes import Child, DemoError
+from legato.points import VARIABLE, Rig
+
+WAIT_S = 60.0
+POLL_S = 0.02
+
+
+class Pair:
+    """Two `legato serve` over one store.
+
+    Args:
+        directory: for store and logs.
+        options: of `legato serve`, besides where it listens and its store.
+        environment: variables of both brokers.
+    """
+
+    def __init__(self, directory: Path, options: Sequence[str] = (), environment: dict[str, str] | None = None) -> None:
+        self.store = directory / "store"
+        self.rig = Rig(directory / "rig")
+        self.rig_variable = {VARIABLE: str(directory / "rig")}
+        self.takeovers = 0
+        self.surprises: list[str] = []
+        """Ends of brokers that nobody asked for, a sentence each."""
+        self._lines: queue.SimpleQueue[tuple[Child, bytes | None]] = queue.SimpleQueue()
+        (directory / "logs").mkdir(parents=True, exist_ok=True)
+        self.brokers = [
+            BrokerProcess(
+                name,
+                port,
+                self.store,
+                directory / "logs" / f"{name}.log",
+                options=options,
+                environment={**(environment or {}), **self.rig_variable},
+            )
+            for name, port in zip(("broker-a", "broker-b"), choose_ports(0), strict=True)
+        ]
+
+    @property
+    def primary(self) -> BrokerProcess | None:
+        """The one that serves, as far as is known: the one of the highest epoch."""
+        serving = [broker for broker in self.brokers if broker.role is Role.PRIMARY]
+        return max(serving, key=lambda broker: broker.epoch, default=None)
+
+    def start(self) -> None:
+        """Start the primary, then the backup."""
+        for broker in self.brokers:
+            self._start(broker)
+            self.wait_until(lambda: self.primary is not None, "a primary")
+        self.settle()
+
+    def settle(self) -> None:
+        """Start what has died, and wait until one is the primary and the other its backup.
+
+        Raises:
+            DemoError: that does not come to pass.
+        """
+
+        def settled() -> bool:
+            for broker in self.brokers:
+                if broker.role is Role.DEAD:
+                    self._start(broker)
+            return sorted(broker.role for broker in self.brokers) == [Role.BACKUP, Role.PRIMARY]
+
+        self.wait_until(settled, "a primary and a backup")
+
+    def wait_until(self, reached: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
+        """Read what the brokers say until `reached()`.
+
+        Raises:
+            DemoError: it is not, within `timeout_s` seconds.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not reached():
+            self.poll()
+            if time.monotonic() > deadline:
+                raise DemoError(f"Waited {timeout_s:.0f} s for {what}; the brokers' logs say why.")
+
+    def poll(self) -> None:
+        """Take what the brokers said, for a moment at most."""
+        try:
+            child, line = self._lines.get(timeout=POLL_S)
+            while True:
+                self._take(child, line)
+                child, line = self._lines.get_nowait()
+        except queue.Empty:
+            pass
+
+    def stop(self) -> None:
+        """SIGTERM, the backup first: it must not take over from a primary that leaves."""
+        for broker in sorted(self.brokers, key=lambda broker: broker.role is Role.PRIMARY):
+            if not broker.stop():
+                self.surprises.append(f"{broker.name} did not end cleanly on SIGTERM.")
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        self.rig.disarm()
+        for broker in self.brokers:
+            broker.end()
+
+    def _start(self, broker: BrokerProcess) -> None:
+        broker.start(lambda child, line: self._lines.put((child, line)), lambda child: self._lines.put((child, None)))
+
+    def _take(self, child: Child, line: bytes | None) -> None:
+        broker = next((broker for broker in self.brokers if broker.is_child(child)), None)
+        if broker is None:
+            return
+        if line is None:
+            self._ended(broker)
+            return
+        served = broker.role is Role.PRIMARY
+        broker.read(line)
+        if broker.role is Role.PRIMARY and not served and broker.epoch > 1:
+            self.takeovers += 1
+
+    def _ended(self, broker: BrokerProcess) -> None:
+        """One that was asleep while the other took over ends by itself, as it should: its epoch is over."""
+        if broker.role in (Role.DEAD, Role.STOPPED):
+            return
+        successor = self.primary
+        replaced = successor is not None and successor is not broker and successor.epoch > broker.epoch
+        if not (replaced and broker.role is Role.PRIMARY):
+            self.surprises.append(f"{broker.name} ended by itself, code {broker.exit_code}: {broker.last_words()}")
+        broker.role = Role.DEAD

@@ -1,0 +1,111 @@
+"""The network between clients and brokers: TCP relays that can be cut, and frozen."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Self
+
+READ_BYTES = 1 << 16
+
+
+class Network:
+    """One relay for each broker, on ports of 127.0.0.1, in an event loop of its own thread.
+
+    Args:
+        targets: hosts and ports of the brokers.
+    """
+
+    def __init__(self, targets: Sequence[tuple[str, int]]) -> None:
+        self.ports: list[int] = []
+        self._targets = targets
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
+        self._links: set[asyncio.StreamWriter] = set()
+        self._servers: list[asyncio.Server] = []
+        self._open = True
+        self._flows = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._call(self._listen())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._call(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def cut(self) -> None:
+        """Break all connections, and those that are tried from now on."""
+        self._call(self._set(is_open=False, flows=True))
+
+    def freeze(self) -> None:
+        """Let nothing through; connections are accepted all the same."""
+        self._call(self._set(is_open=True, flows=False))
+
+    def heal(self) -> None:
+        """Everything goes through; what was held back too."""
+        self._call(self._set(is_open=True, flows=True))
+
+    def _call(self, what: Coroutine[None, None, None]) -> None:
+        asyncio.run_coroutine_threadsafe(what, self._loop).result()
+
+    async def _listen(self) -> None:
+        self._flows.set()
+        for host, port in self._targets:
+            server = await asyncio.start_server(self._accept_for(host, port), "127.0.0.1", 0)
+            self._servers.append(server)
+            self.ports.append(server.sockets[0].getsockname()[1])
+
+    async def _end(self) -> None:
+        for server in self._servers:
+            server.close()
+        await self._set(is_open=False, flows=True)
+        # Whoever relays has ended once it has seen that its connection is gone.
+        mine = asyncio.current_task()
+        await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not mine), return_exceptions=True)
+
+    async def _set(self, *, is_open: bool, flows: bool) -> None:
+        self._open = is_open
+        if flows:
+            self._flows.set()
+        else:
+            self._flows.clear()
+        if not is_open:
+            for writer in list(self._links):
+                writer.transport.abort()
+
+    def _accept_for(
+        self, host: str, port: int
+    ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+        async def accept(near_reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
+            if not self._open:
+                near.transport.abort()
+                return
+            try:
+                far_reader, far = await asyncio.open_connection(host, port)
+            except OSError:
+                near.transport.abort()
+                return
+            self._links |= {near, far}
+            if not self._open:
+                near.transport.abort()
+            try:
+                await asyncio.gather(self._relay(near_reader, far), self._relay(far_reader, near))
+            finally:
+                self._links -= {near, far}
+
+        return accept
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(READ_BYTES):
+                await self._flows.wait()
+                writer.write(data)
+                await writer.drain()
+        writer.close()

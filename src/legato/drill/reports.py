@@ -1,0 +1,32 @@
+"""What the clients' processes tell the drill while it runs: one JSON object a line."""
+
+import msgspec
+
+from legato.demo.reports import Failed, FailedOver, Finished, Report
+
+
+class Ready(Report):
+    """All clients of the process are connected; consumers and subscriptions exist."""
+
+
+class Totals(Report):
+    """What all clients of the process did so far: messages confirmed, presented, and transactions rolled back."""
+
+    stored: int
+    seen: int
+    rolled_back: int
+
+
+AnyReport = Ready | Totals | FailedOver | Finished | Failed
+
+_decoder = msgspec.json.Decoder(AnyReport)
+
+
+def decode_report(line: bytes) -> AnyReport:
+    """A report from its line.
+
+    Raises:
+        msgspec.DecodeError: it is none.
+    """
+    decoded: AnyReport = _decoder.decode(line)
+    return decoded

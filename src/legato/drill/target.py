@@ -1,0 +1,66 @@
+"""Which brokers are drilled: a pair that the drill starts with the user's settings, or one that runs already."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from legato.client.uri import Uri, parse_uri
+from legato.drill.pair import Pair
+from legato.errors import ConfigError
+
+IDLE_TIMEOUT_MS = 1_500
+"""Shorter than the longest freeze: some of them look like a dead broker, and some do not."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the brokers are, how to log in, and the pair if it is our own."""
+
+    hosts: list[tuple[str, int]]
+    scheme: str
+    login: str
+    query: str
+    pair: Pair | None
+
+    def url(self, ports: list[int]) -> str:
+        """The URL of the brokers behind relays on these ports of this machine."""
+        query = self.query
+        if "idle_timeout_ms" not in query:
+            query += f"{'&' if query else ''}idle_timeout_ms={IDLE_TIMEOUT_MS}"
+        return f"{self.scheme}://{self.login}{','.join(f'127.0.0.1:{port}' for port in ports)}?{query}"
+
+
+def named(url: str) -> Target:
+    """Brokers that somebody else runs.
+
+    Raises:
+        ConfigError: the URL is none, or asks for TLS.
+    """
+    uri: Uri = parse_uri(url)
+    if uri.tls:
+        raise ConfigError("A drill puts itself between clients and brokers, which TLS forbids: give an amqp:// URL.")
+    place, _, query = url.partition("://")[2].partition("?")
+    login, at, _ = place.rpartition("@")
+    return Target([(host.name, host.port) for host in uri.hosts], "amqp", login + at, query, None)
+
+
+def own(directory: Path, config: Path | None, *, ledger: bool) -> Target:
+    """A pair over a scratch store in `directory`, with the settings of a file.
+
+    Args:
+        ledger: whether it writes ledger segments, into `directory`, for Spark.
+
+    Raises:
+        ConfigError: the settings cannot be used.
+    """
+    from legato.server.config import load
+
+    settings = load(config, store=directory / "store")
+    options = ["--ledger" if ledger else "--no-ledger", *(["--config", str(config)] if config else [])]
+    pair = Pair(directory, options, {"LEGATO_LEDGER_DIRECTORY": str(directory / "store" / "ledger")})
+    login = ""
+    if not settings.auth.anonymous:
+        user, password = next(iter(settings.auth.users.items()))
+        login = f"{user}:{password}@"
+    tls = bool(settings.tls.certificate)
+    hosts = [("127.0.0.1", broker.port) for broker in pair.brokers]
+    return Target(hosts, "amqps" if tls else "amqp", login, "tls_verify=false" if tls else "", pair)

@@ -1,0 +1,139 @@
+"""What the clients' records say together: which messages were lost, done twice, or falsely told of."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from legato.drill.records import (
+    REFUSED,
+    STORED,
+    Consuming,
+    DoneLine,
+    Identity,
+    Producing,
+    SeenLine,
+    SentLine,
+    read_records,
+)
+
+EXAMPLES_MAX = 5
+
+
+@dataclass
+class Sent:
+    """What producers of one flow were told of their messages."""
+
+    stored: set[Identity] = field(default_factory=set)
+    refused: set[Identity] = field(default_factory=set)
+    unsure: set[Identity] = field(default_factory=set)
+    resending: set[str] = field(default_factory=set)
+    """Producers that do not number their messages: after a failover some come twice, and rightly so."""
+
+
+@dataclass
+class Received:
+    """What consumers of one subscription saw and were told."""
+
+    flow: str
+    told: bool
+    seen: Counter[Identity] = field(default_factory=Counter)
+    unflagged: Counter[Identity] = field(default_factory=Counter)
+    """Presentations that did not say that the message may have been seen before."""
+    done: Counter[Identity] = field(default_factory=Counter)
+    maybe: set[Identity] = field(default_factory=set)
+
+    @property
+    def arrived(self) -> set[Identity]:
+        """Messages that need not come again."""
+        return (self.done.keys() | self.maybe) if self.told else set(self.seen)
+
+
+@dataclass
+class Finding:
+    """What is wrong with one subscription; all counts are of messages.
+
+    Args:
+        lost: the producer was told that they are stored, and nobody received them, or none who did could acknowledge.
+        duplicated: acknowledged more than once, each time with success.
+        wrong_flags: came again without saying so (promise 4).
+        falsely_told: the producer was told that they are not stored, and they came; or nobody had sent them.
+        again: came again, and said so, as they may.
+    """
+
+    subscription: str
+    sent: int = 0
+    received: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    wrong_flags: int = 0
+    falsely_told: int = 0
+    again: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing is wrong."""
+        return not (self.lost or self.duplicated or self.wrong_flags or self.falsely_told)
+
+
+def judge_records(directory: Path) -> list[Finding]:
+    """What all records of a directory say, by subscription.
+
+    Raises:
+        ValueError: a file is no record.
+    """
+    sent: defaultdict[str, Sent] = defaultdict(Sent)
+    received: dict[str, Received] = {}
+    for file in sorted(directory.glob("*.records")):
+        head, lines = read_records(file)
+        match head:
+            case Producing():
+                _add_sent(sent[head.flow], head, (line for line in lines if isinstance(line, SentLine)))
+            case Consuming():
+                found = received.setdefault(head.subscription, Received(head.flow, head.told))
+                _add_received(found, lines)
+    return [_judge(name, sent[found.flow], found) for name, found in sorted(received.items())]
+
+
+def _add_sent(sent: Sent, head: Producing, lines: Iterable[SentLine]) -> None:
+    sets = {STORED: sent.stored, REFUSED: sent.refused}
+    for line in lines:
+        sets.get(line.outcome, sent.unsure).add(Identity(head.producer, line.number))
+    if not head.numbered:
+        sent.resending.add(head.producer)
+
+
+def _add_received(received: Received, lines: Iterable[SentLine | SeenLine | DoneLine]) -> None:
+    for line in lines:
+        match line:
+            case SeenLine(message=message, redelivered=redelivered):
+                received.seen[message] += 1
+                received.unflagged[message] += not redelivered
+            case DoneLine(message=message, surely=True):
+                received.done[message] += 1
+            case DoneLine(message=message):
+                received.maybe.add(message)
+
+
+def _judge(subscription: str, sent: Sent, received: Received) -> Finding:
+    seen = received.seen.keys()
+    exact = {message for message in seen if message.producer not in sent.resending}
+    known = sent.stored | sent.refused | sent.unsure
+    wrong = {
+        "lost": sent.stored - received.arrived,
+        "duplicated": {message for message in exact if received.done[message] > 1},
+        "wrong_flags": {message for message in exact if received.unflagged[message] > 1},
+        "falsely_told": (seen & sent.refused) | (seen - known),
+    }
+    finding = Finding(subscription, sent=len(sent.stored), received=len(seen))
+    finding.again = sum(times > 1 for times in received.seen.values())
+    for what, messages in wrong.items():
+        setattr(finding, what, len(messages))
+        for message in sorted(messages)[:EXAMPLES_MAX]:
+            finding.examples.append(
+                f"{what.replace('_', ' ')}: message {message.number} of {message.producer} in {subscription} "
+                f"(presented {received.seen[message]} times, {received.unflagged[message]} of them without the flag, "
+                f"acknowledged {received.done[message]} times)"
+            )
+    return finding
