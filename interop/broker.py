@@ -25,7 +25,16 @@ def free_port() -> int:
 class Broker:
     """A broker that runs until it is closed."""
 
-    def __init__(self, log: Path, *, users: Sequence[str] = (), port: int = 0, trace_frames: bool = False) -> None:
+    def __init__(
+        self,
+        log: Path,
+        *,
+        users: Sequence[str] = (),
+        port: int = 0,
+        trace_frames: bool = False,
+        store: Path | None = None,
+        wait: bool = True,
+    ) -> None:
         """Start it.
 
         Args:
@@ -33,6 +42,8 @@ class Broker:
             users: `name:password` of those that SASL PLAIN lets in, besides everybody who gives no name.
             port: where to listen; a free one if 0.
             trace_frames: whether the broker's log gets every AMQP frame.
+            store: its store's directory; a new one, removed at the end, if None.
+            wait: whether to wait until it serves; it does not while it is a backup.
 
         Raises:
             RuntimeError: the broker ended before it served.
@@ -47,8 +58,9 @@ class Broker:
             "PYTHONUNBUFFERED": "1",
             **({"PN_TRACE_FRM": "1"} if trace_frames else {}),
         }
+        self._store = store
         log.unlink(missing_ok=True)
-        self._start()
+        self.start(wait=wait)
 
     def __enter__(self) -> Broker:
         return self
@@ -67,7 +79,19 @@ class Broker:
     def start_anew(self) -> None:
         """End it, and start another one with nothing in its store on the same port."""
         self.close()
-        self._start()
+        self.start()
+
+    def kill(self) -> None:
+        """Let it die at once."""
+        self._process.kill()
+        self._process.wait()
+
+    def wait_until_active(self) -> None:
+        """Wait until it serves."""
+        assert self._process.stdout is not None
+        if not any(line.startswith("active") for line in self._process.stdout):
+            self.close()
+            raise RuntimeError(f"the broker did not start: {self._log.read_text().strip()}")
 
     def close(self) -> None:
         """End it, and remove its store."""
@@ -81,9 +105,11 @@ class Broker:
         self._process.stdout.close()
         self._directory.cleanup()
 
-    def _start(self) -> None:
+    def start(self, *, wait: bool = True) -> None:
+        """Start it again after its end."""
         self._directory = tempfile.TemporaryDirectory(prefix="legato-interop-")
-        command = [sys.executable, "-m", "legato.cli", "serve", "--store", f"{self._directory.name}/store"]
+        store = self._store or Path(self._directory.name, "store")
+        command = [sys.executable, "-m", "legato.cli", "serve", "--store", str(store)]
         with self._log.open("a") as errors:
             self._process = subprocess.Popen(
                 [*command, *self._options],
@@ -93,7 +119,5 @@ class Broker:
                 text=True,
                 env=self._environment,
             )
-        assert self._process.stdout is not None
-        if not any(line.startswith("active") for line in self._process.stdout):
-            self.close()
-            raise RuntimeError(f"the broker did not start: {self._log.read_text().strip()}")
+        if wait:
+            self.wait_until_active()

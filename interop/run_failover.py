@@ -1,0 +1,100 @@
+"""`interop/run-failover`: Apache Qpid JMS goes on, and loses nothing, while its broker is killed again and again."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from interop.broker import Broker
+from interop.maven import TARGET, build, pom_version
+from interop.outcomes import FAILED, PASSED, Outcome, Report
+
+MAIN = "legato.interop.Failover"
+QUEUE = "interop.failover"
+KILLS = 3
+MESSAGES_PER_KILL = 400
+OPTIONS = "jms.prefetchPolicy.all=100&failover.maxReconnectAttempts=-1&failover.initialReconnectDelay=0"
+JAVA_TIMEOUT_S = 240.0
+
+
+@dataclass
+class Seen:
+    """What the Java program said."""
+
+    sent: list[int] = field(default_factory=list)
+    received: list[tuple[int, int]] = field(default_factory=list)
+    """Numbers of messages with their delivery counts, in the order of delivery."""
+
+    def take(self, line: str) -> None:
+        """Read one line."""
+        kind, *numbers = line.split()
+        if kind == "sent":
+            self.sent.append(int(numbers[0]))
+        elif kind == "received":
+            self.received.append((int(numbers[0]), int(numbers[1])))
+
+    def outcomes(self, count: int) -> list[Outcome]:
+        """What a durable queue promises, and whether it was kept."""
+        numbers = [number for number, _ in self.received]
+        firsts = list(dict.fromkeys(numbers))
+        again = [each for place, each in enumerate(self.received) if each[0] in numbers[:place]]
+        silent = [number for number, deliveries in again if deliveries < 2]
+        return [
+            outcome("every-send-returns", self.sent == list(range(count)), f"{len(self.sent)} of {count} returned"),
+            outcome("every-message-comes", set(numbers) == set(range(count)), f"{len(set(numbers))} of {count} came"),
+            outcome("messages-come-in-order", firsts == sorted(firsts), f"first deliveries in the order {firsts[:50]}"),
+            outcome("what-comes-again-says-so", not silent, f"again, as if for the first time: {silent[:50]}"),
+        ]
+
+
+def outcome(name: str, kept: bool, reason: str) -> Outcome:
+    """One promise."""
+    return Outcome(f"failover.{name}", PASSED if kept else FAILED, 0, "" if kept else reason)
+
+
+def kill_now_and_then(lines: Iterable[str], seen: Seen, brokers: Sequence[Broker]) -> None:
+    """Read what Java says; after every so many sent messages kill the broker that serves, and start it again."""
+    kills = 0
+    for line in lines:
+        seen.take(line)
+        if kills < KILLS and len(seen.sent) == (kills + 1) * MESSAGES_PER_KILL:
+            serving = brokers[kills % 2]
+            serving.kill()
+            brokers[(kills + 1) % 2].wait_until_active()
+            serving.start(wait=False)
+            kills += 1
+
+
+def main() -> int:
+    """Run it; returns the exit code."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    java = build()
+    count = (KILLS + 1) * MESSAGES_PER_KILL
+    seen = Seen()
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="legato-interop-") as directory:
+        store = Path(directory, "store")
+        with (
+            Broker(TARGET / "failover-one.log", store=store) as one,
+            Broker(TARGET / "failover-two.log", store=store, wait=False) as two,
+        ):
+            url = f"failover:({one.url},{two.url})?{OPTIONS}"
+            process = subprocess.Popen(java.command(MAIN, url, QUEUE, str(count)), stdout=subprocess.PIPE, text=True)
+            assert process.stdout is not None
+            kill_now_and_then(process.stdout, seen, [one, two])
+            process.wait(JAVA_TIMEOUT_S)
+    report = Report(
+        "failover", seen.outcomes(count), time.monotonic() - started, {"qpid-jms-client": pom_version("qpid-jms")}
+    )
+    report.write("failover")
+    return report.show()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
