@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from legato.cli import audit, browse, demo, queue, receive, reload, send, serve, status, subscription, topic
+from legato.cli import audit, browse, demo, drill, queue, receive, reload, send, serve, status, subscription, topic
 from legato.cli.failures import EXIT_INTERRUPTED, explain
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)
+app.command("drill")(drill.drill)
 app.command("send")(send.send)
 app.command("receive")(receive.receive)
 app.command("browse")(browse.browse)

@@ -1,5 +1,7 @@
 """A process of clients: each has a connection, a thread and a file of records of its own."""
 
+import faulthandler
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -112,7 +114,8 @@ def _tell(connections: list[Connection], counts: Counts, ended: threading.Event)
 
 
 def main() -> None:
-    """Entry point of `python -m legato.drill.clients ORDERS`."""
+    """Entry point of `python -m legato.drill.clients ORDERS`; SIGUSR1 makes it log where its threads are."""
+    faulthandler.register(signal.SIGUSR1)
     try:
         perform(msgspec.json.decode(sys.argv[1], type=Orders))
     except LegatoError as error:

@@ -45,6 +45,8 @@ class Flows:
 
     def arrived(self, subscription: str, messages: list[Identity]) -> None:
         """These came, and need not come again."""
+        if not messages:
+            return
         with self._lock:
             self._arrived[subscription].update(messages)
             self._arrived_at[subscription] = time.monotonic()
