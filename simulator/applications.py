@@ -1,0 +1,264 @@
+"""The applications: what clients do with sessions, producers and consumers, and what they say was promised to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Protocol
+
+from legato.client.consumer_steps import ConsumerSteps
+from legato.client.destinations import Destination
+from legato.client.messages import TextMessage
+from legato.client.session_state import AcknowledgeMode
+from legato.client.steps import Steps
+from legato.errors import IllegalStateError, JMSError, ResourceAllocationError, TransactionRolledBackError
+from simulator.clients import Connection, Session, sleep
+from simulator.history import History
+
+QUEUES = ["plain", "selected", "retried", "delayed", "blocking", "grouped"]
+TOPIC = "prices"
+DURABLE = "subscription://trader/all"
+SHARED = "subscription:///reds"
+COLORS = ["red", "blue", "green"]
+
+
+def color_of(number: int) -> str:
+    """The property by which messages are selected."""
+    return COLORS[number % len(COLORS)]
+
+
+def wants(subscription: str, number: int) -> bool:
+    """Whether a subscription wants a message."""
+    return subscription != SHARED or color_of(number) == "red"
+
+
+class Run(Protocol):
+    """What an application sees of the run that it is part of."""
+
+    history: History
+    random: Random
+    ending: bool
+    """It is to come to its end."""
+
+    def next_number(self) -> int:
+        """A number for a message, unlike all others."""
+
+
+class Application:
+    """A client's process: one connection, one thing that it does until it is killed or told to end."""
+
+    def __init__(self, run: Run, connection: Connection) -> None:
+        self.run = run
+        self.random = run.random
+        self.history = run.history
+        self.connection = connection
+        self.container = connection._transport.settings.container_id
+
+    # -- sending -------------------------------------------------------------------------------------------------
+
+    def _new_message(self, destination: Destination) -> tuple[TextMessage, dict[str, Any]]:
+        number = self.run.next_number()
+        message = TextMessage(f"<{number}>")
+        message.properties["color"] = color_of(number)
+        if destination.name == "grouped" and self.random.random() < 0.7:
+            message.properties["JMSXGroupID"] = f"g{number % 3}"
+        options: dict[str, Any] = {}
+        if self.random.random() < 0.3:
+            options["priority"] = self.random.randint(0, 9)
+        if self.random.random() < 0.05:
+            options["time_to_live_ms"] = self.random.choice([1, 500, 5_000])
+        if self.random.random() < 0.1:
+            options["delivery_delay_ms"] = self.random.choice([1, 300, 2_000])
+        return message, options
+
+    def _somewhere(self, session: Session) -> Destination:
+        if self.random.random() < 0.3:
+            return session.create_topic(TOPIC)
+        return session.create_queue(self.random.choice(QUEUES))
+
+    def produce(self) -> Steps[None]:
+        """Send, and wait for each; or send with a completion listener."""
+        session = self.connection.create_session()
+        asynchronous = self.random.random() < 0.4
+        producer = yield from session._create_producer(self._somewhere(session))
+        assert producer.destination is not None
+        while not self.run.ending:
+            message, options = self._new_message(producer.destination)
+            if asynchronous:
+                yield from producer._send(message, completion_listener=self._completed, **options)
+            else:
+                try:
+                    yield from producer._send(message, **options)
+                except ResourceAllocationError:
+                    self.history.was_refused(message)
+                else:
+                    self.history.was_confirmed(message)
+            if self.random.random() < 0.3:
+                yield from sleep(self.random.random() * 0.1)
+            if self.random.random() < 0.02:
+                yield from producer._close()
+                producer = yield from session._create_producer(self._somewhere(session))
+                assert producer.destination is not None
+        yield from session._close()
+
+    def _completed(self, message: Any, error: JMSError | None) -> None:
+        if error is None:
+            self.history.was_confirmed(message)
+        elif isinstance(error, ResourceAllocationError):
+            self.history.was_refused(message)
+
+    # -- receiving -----------------------------------------------------------------------------------------------
+
+    def _presented(self, name: str, message: Any) -> int:
+        return self.history.was_presented(name, message, self.container)
+
+    def _consumer(self, session: Session) -> Steps[tuple[str, ConsumerSteps]]:
+        """A consumer of a queue, and the name under which the store keeps what it receives from."""
+        name = self.random.choice(QUEUES)
+        selector = None
+        if name == "selected" and self.random.random() < 0.7:
+            selector = f"color = '{self.random.choice(COLORS)}'"
+        prefetch = self.random.choice([0, 1, 5, 1000])
+        priority = self.random.choice([0, 0, 0, 5])
+        consumer = yield from session._create_consumer(
+            session.create_queue(name), selector, prefetch=prefetch, priority=priority
+        )
+        return name, consumer
+
+    def subscribe_alone(self) -> Steps[None]:
+        """Receive from a durable subscription that only this client has."""
+        mode = self.random.choice([AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT])
+        session = self.connection.create_session(acknowledge_mode=mode)
+        consumer = yield from session._create_durable_consumer(session.create_topic(TOPIC), "all")
+        yield from self._receive(session, DURABLE, consumer)
+
+    def subscribe_together(self) -> Steps[None]:
+        """Receive from a durable subscription with others."""
+        mode = self.random.choice([AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT])
+        session = self.connection.create_session(acknowledge_mode=mode)
+        topic = session.create_topic(TOPIC)
+        consumer = yield from session._create_shared_durable_consumer(topic, "reds", "color = 'red'")
+        yield from self._receive(session, SHARED, consumer)
+
+    def consume(self) -> Steps[None]:
+        """Receive one by one, in any acknowledge mode."""
+        mode = self.random.choice([m for m in AcknowledgeMode if m is not AcknowledgeMode.SESSION_TRANSACTED])
+        session = self.connection.create_session(acknowledge_mode=mode)
+        name, consumer = yield from self._consumer(session)
+        yield from self._receive(session, name, consumer)
+
+    def _receive(self, session: Session, name: str, consumer: ConsumerSteps) -> Steps[None]:
+        mode = session.acknowledge_mode
+        held: list[tuple[int, Any]] = []
+        while not self.run.ending:
+            message = yield from consumer._receive(0.2)
+            if message is not None:
+                held.append((self._presented(name, message), message))
+            if mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
+                held.clear()
+            elif held and self.random.random() < 0.4:
+                yield from self._settle(session, name, held)
+            if self.random.random() < 0.2:
+                yield from sleep(self.random.random() * 0.2)
+            if self.random.random() < 0.01:
+                return
+        yield from session._close()
+
+    def _settle(self, session: Session, name: str, held: list[tuple[int, Any]]) -> Steps[None]:
+        if self.random.random() < 0.2:
+            held.clear()
+            yield from session._recover()
+            return
+        numbers, messages = [number for number, _ in held], [message for _, message in held]
+        if session.acknowledge_mode is AcknowledgeMode.INDIVIDUAL:
+            at = self.random.randrange(len(held))
+            del held[at]
+            numbers, messages = [numbers[at]], [messages[at]]
+        else:
+            held.clear()
+        try:
+            yield from messages[0].acknowledge()
+        except IllegalStateError:
+            self.history.went_elsewhere(name, numbers, self.container)
+            held.clear()
+            yield from session._recover()
+        else:
+            self.history.was_acknowledged(name, numbers, self.container)
+
+    def listen(self) -> Steps[None]:
+        """Receive with a listener, which raises now and then."""
+        mode = self.random.choice([AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK])
+        session = self.connection.create_session(acknowledge_mode=mode)
+        name, consumer = yield from self._consumer(session)
+
+        def on_message(message: Any) -> None:
+            self._presented(name, message)
+
+        consumer.message_listener = on_message
+        while not self.run.ending:
+            yield from sleep(0.2)
+        yield from session._close()
+
+    # -- transactions --------------------------------------------------------------------------------------------
+
+    def transact(self) -> Steps[None]:
+        """Receive and send in transactions; commit, roll back, replay."""
+        session = self.connection.create_session(transacted=True)
+        name, consumer = yield from self._consumer(session)
+        producer = yield from session._create_producer(self._somewhere(session))
+        assert producer.destination is not None
+        received: list[tuple[str, int]] = []
+        sent: list[Any] = []
+        while not self.run.ending:
+            for _ in range(self.random.randint(0, 3)):
+                message = yield from consumer._receive(0.1)
+                if message is not None:
+                    received.append((name, self._presented(name, message)))
+            for _ in range(self.random.randint(0, 3)):
+                new, options = self._new_message(producer.destination)
+                yield from producer._send(new, **options)
+                sent.append(new)
+            if self.random.random() < 0.2:
+                yield from session._rollback()
+                self.history.was_rolled_back(sent, received, self.container)
+                received, sent = [], []
+                continue
+            try:
+                yield from session._commit()
+            except TransactionRolledBackError:
+                self.history.was_rolled_back(sent, received, self.container)
+                received = []
+                if sent and self.random.random() < 0.7:
+                    self.history.will_replay(sent)
+                    session.replay()
+                else:
+                    sent = []
+            else:
+                self.history.was_committed(sent, received, self.container)
+                received, sent = [], []
+        if received or sent:
+            yield from session._rollback()
+            self.history.was_rolled_back(sent, received, self.container)
+        yield from session._close()
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def drain(self, names: list[str], done: Callable[[], bool]) -> Steps[None]:
+        """Consume all that is left."""
+        session = self.connection.create_session()
+        consumers: list[tuple[str, ConsumerSteps]] = []
+        for name in names:
+            if name == DURABLE:
+                consumer = yield from session._create_durable_consumer(session.create_topic(TOPIC), "all")
+            elif name == SHARED:
+                topic = session.create_topic(TOPIC)
+                consumer = yield from session._create_shared_durable_consumer(topic, "reds", "color = 'red'")
+            else:
+                consumer = yield from session._create_consumer(session.create_queue(name))
+            consumers.append((name, consumer))
+        while not done():
+            for name, consumer in consumers:
+                while (message := (yield from consumer._receive(0.01))) is not None:
+                    self._presented(name, message)
+            yield from sleep(0.05)
+        yield from session._close()

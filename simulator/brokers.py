@@ -1,0 +1,210 @@
+"""The brokers' processes: they take the lock, serve, die, are stopped, hand over, come back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from legato.errors import StoreError
+from legato.server.config import Config
+from legato.server.peer import Peer
+from legato.server.service import Service
+from simulator.disk import Disk, Writer
+from simulator.kernel import Kernel, Process
+from simulator.loop import VirtualClock, VirtualLoop
+from simulator.network import Network, Pipe
+
+if TYPE_CHECKING:
+    from asyncio import Transport
+
+ADDRESSES: list[dict[str, Any]] = [
+    {"match": "retried", "maximum_deliveries": 3},
+    {"match": "delayed", "maximum_deliveries": 4, "redelivery_delay_s": 0.3, "redelivery_jitter": 0.5},
+    {"match": "blocking", "maximum_deliveries": 3, "redelivery_delay_s": 0.2, "redelivery_blocking": "queue"},
+    {"match": "#", "maximum_deliveries": 0},
+]
+"""What the simulated brokers are configured with; no dead letters but where a policy says how many deliveries."""
+IDLE_TIMEOUT_MS = 4_000
+LOCK_TRIED_US = (20_000, 600_000)
+BACK_AFTER_US = (10_000, 3_000_000)
+STALL_US = (100, 300_000)
+
+
+class ServerSocket:
+    """What a `Peer` sees of its connection: asyncio's transport."""
+
+    def __init__(self, kernel: Kernel, network: Network, pipe: Pipe, peer: Peer) -> None:
+        self._kernel = kernel
+        self._network = network
+        self._pipe = pipe
+        self._peer = peer
+        self._reading = True
+        self._lost = False
+        self._stalled = False
+        pipe.reader = self
+
+    def readable(self) -> None:
+        """Bytes, or the end, came."""
+        pipe = self._pipe
+        if self._lost or not self._reading:
+            return
+        if pipe.broken:
+            self._lose(ConnectionResetError("connection reset"))
+            return
+        if pipe.inbox:
+            data = bytes(pipe.inbox)
+            pipe.inbox.clear()
+            self._peer.data_received(data)
+        if pipe.ended and not self._lost:
+            self._peer.eof_received()
+            self.close()
+
+    def _lose(self, why: Exception | None) -> None:
+        if not self._lost:
+            self._lost = True
+            self._peer.connection_lost(why)
+
+    # -- asyncio.Transport ---------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """Send; now and then the buffer is full for a while."""
+        self._pipe.write(data)
+        kernel = self._kernel
+        if not self._stalled and not self._network.calm and kernel.chance(0.005):
+            self._stalled = True
+            kernel.after(kernel.between_us(*STALL_US), self._go_on)
+            self._peer.pause_writing()
+
+    def _go_on(self) -> None:
+        self._stalled = False
+        if not self._lost:
+            self._peer.resume_writing()
+
+    def close(self) -> None:
+        """Close after what was written."""
+        self._pipe.close()
+        self._kernel.after(0, self._lose, None)
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._pipe.reset()
+        self._kernel.after(0, self._lose, None)
+
+    def pause_reading(self) -> None:
+        """Leave what comes where it is."""
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        """Go on."""
+        self._reading = True
+        self._kernel.after(0, self.readable)
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        """When the buffer is full is left to chance."""
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        """The name of the other end."""
+        return self._pipe.other.process.name, 0
+
+
+class Host:
+    """A machine that runs a broker, again and again.
+
+    Attributes:
+        service: what it runs while it is the primary, or believes so.
+    """
+
+    def __init__(self, kernel: Kernel, network: Network, disk: Disk, name: str) -> None:
+        self.name = name
+        self.kernel = kernel
+        self.network = network
+        self.disk = disk
+        self.clock = VirtualClock(kernel)
+        self.loop = VirtualLoop(kernel)
+        self.service: Service | None = None
+        self.stopping = False
+        self.process = Process(name)
+        self.start()
+
+    def start(self) -> None:
+        """Begin anew, as a backup until the lock is free."""
+        self.process = Process(self.name)
+        self.stopping = False
+        self.kernel.run_as(self.process, self._try_lock)
+
+    def _try_lock(self) -> None:
+        owner = self.disk.owner
+        if owner is None or not owner.alive:
+            self.disk.owner = self.process
+            self._serve()
+        else:
+            self.kernel.after(self.kernel.between_us(*LOCK_TRIED_US), self._try_lock)
+
+    def _serve(self) -> None:
+        config = Config(address=ADDRESSES)
+        config.server.idle_timeout_ms = IDLE_TIMEOUT_MS
+        meta = self.disk.begin_epoch(self.name, self.kernel.now_us)
+        self.service = Service(config, self.disk, meta, self.clock, self._failed, lambda: config)
+        self.network.listen(self.name, self.process, self._accept)
+
+    def _accept(self, pipe: Pipe) -> None:
+        service = self.service
+        if service is None or self.stopping:
+            pipe.reset()
+            return
+        peer = Peer(service)
+        socket: Transport = ServerSocket(self.kernel, self.network, pipe, peer)  # type: ignore[assignment]
+        peer.connection_made(socket)
+        if pipe.inbox:
+            pipe.reader.readable()  # type: ignore[union-attr]
+
+    def _failed(self, error: StoreError) -> None:
+        """The service stopped itself: the process ends."""
+        self.kernel.after(0, self.kill)
+
+    # -- what happens to it --------------------------------------------------------------------------------------
+
+    @property
+    def serving(self) -> bool:
+        """Whether it runs a broker that was not told to stop."""
+        return self.process.alive and self.service is not None and not self.stopping
+
+    def kill(self, *, power: bool = False, quietly: bool = False) -> None:
+        """It dies, at once.
+
+        Args:
+            power: what the disk was not told to keep is lost.
+            quietly: clients hear nothing of it.
+        """
+        process = self.process
+        if not process.alive:
+            return
+        process.alive = False
+        writer = Writer.writers.pop(process, None)
+        if writer is not None:
+            writer.died(power=power)
+        self.network.died(process, quietly=quietly)
+        service, self.service = self.service, None
+        if service is not None:
+            for peer in service.peers:
+                peer.ended = True
+                peer.amqp.free()
+        if self.disk.owner is process:
+            self.disk.owner = None
+        self.kernel.after_for(None, self.kernel.between_us(*BACK_AFTER_US), self.start)
+
+    def hand_over(self) -> None:
+        """It is told to stop, and does so in good order."""
+        service = self.service
+        if service is not None and not self.stopping:
+            self.stopping = True
+            self.kernel.run_as(self.process, self.loop.drive, service.stop(), self.kill)
+
+    def stop_for(self, duration_us: int, *, lose_lock: bool) -> None:
+        """It is stopped as by SIGSTOP; if it loses its lock meanwhile, another takes over and it knows nothing of it."""
+        process = self.process
+        if process.paused or not process.alive:
+            return
+        process.paused = True
+        if lose_lock and self.disk.owner is process:
+            self.disk.owner = None
+        self.kernel.after_for(None, duration_us, self.kernel.resume, process)

@@ -1,0 +1,313 @@
+"""What truly happened, as the disk and the applications saw it; contradictions are violations at once."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from legato.core.effects import Deliver
+from legato.core.facts import (
+    AnyFact,
+    ConsumerAttached,
+    Kind,
+    MessageConsumed,
+    MessageDeadLettered,
+    MessageMoved,
+    MessagePublished,
+    MessageStored,
+    QueueCreated,
+    QueueDeleted,
+    TransactionCommitted,
+)
+from legato.core.records import Batch
+from legato.core.schedule import SCHEDULE_NAME
+
+MARK = re.compile(rb"<(\d+)>")
+"""The number of a message, in its body."""
+
+
+class ViolationError(AssertionError):
+    """A promise was broken; the text begins with which."""
+
+
+class Copy:
+    """One message in one queue or subscription, wherever it is moved to be delivered there later."""
+
+    def __init__(self) -> None:
+        self.presented_us: list[int] = []
+        """When applications were given it."""
+        self.ended = ""
+        """How it left, once it has: `consumed`, `dead`, or the cause of a move."""
+        self.consumer = 0
+        self.acknowledged_us = 0
+        """When an application was told that its acknowledgement counts."""
+
+
+class History:
+    """Follows one run.
+
+    Attributes:
+        now_us: tells the virtual time.
+        wants: of a subscription's name and a message's number, whether the subscription wants it.
+    """
+
+    def __init__(self, now_us: Callable[[], int], wants: Callable[[str, int], bool]) -> None:
+        self.now_us = now_us
+        self.wants = wants
+        self.epoch = 0
+        self.names: dict[int, str] = {}
+        self.topics: dict[int, int] = {}
+        """Of each subscription that there is, its topic."""
+        self.containers: dict[int, str] = {}
+        self.originals: Counter[str] = Counter()
+        """How often a message that a client sent was stored, by its id."""
+        self.copies: dict[tuple[str, int], Copy] = {}
+        self.places: dict[tuple[int, int], int] = {}
+        """The number of what waits, by queue and sequence."""
+        self.void: set[str] = set()
+        """Ids of messages whose senders were told that they are not stored."""
+        self.dispatched: dict[tuple[str, int, str], tuple[int, bool]] = {}
+        """By copy and container: when it was last put on a link, and whether by a broker whose epoch was over."""
+        self.confirmed: set[str] = set()
+        self.counts: Counter[str] = Counter()
+
+    # -- the disk ------------------------------------------------------------------------------------------------
+
+    def epoch_began(self, epoch: int) -> None:
+        """A broker became the primary."""
+        if epoch != self.epoch + 1:
+            raise ViolationError(f"P7: epoch {epoch} began after {self.epoch}")
+        self.epoch = epoch
+        self.counts["epochs"] += 1
+
+    def committed(self, batch: Batch) -> None:
+        """A batch became durable."""
+        self.counts["commits"] += 1
+        if batch.epoch != self.epoch:
+            raise ViolationError(f"P7: epoch {batch.epoch} committed in epoch {self.epoch}")
+        self._check_transactions(batch.facts)
+        bodies = iter(batch.bodies)
+        origins: dict[tuple[int, int], str] = {}
+        for fact in batch.facts:
+            self._apply(fact, bodies, origins)
+
+    def _check_transactions(self, facts: list[AnyFact]) -> None:
+        """All of a transaction, or nothing."""
+        work: Counter[bytes] = Counter()
+        said: Counter[bytes] = Counter()
+        for fact in facts:
+            if isinstance(fact, MessageConsumed | MessageStored | MessagePublished) and fact.txn:
+                work[fact.txn] += 1
+            elif isinstance(fact, TransactionCommitted):
+                said[fact.txn] += fact.received + fact.sent
+                self.counts["transactions"] += 1
+        if work != said:
+            raise ViolationError(f"P2: transactions did {work} in a commit that says {said}")
+
+    def _apply(self, fact: AnyFact, bodies: Iterator[bytes], origins: dict[tuple[int, int], str]) -> None:
+        match fact:
+            case QueueCreated():
+                self.names[fact.queue] = fact.name
+                if fact.kind == Kind.SUBSCRIPTION:
+                    self.topics[fact.queue] = fact.topic
+            case QueueDeleted():
+                self.topics.pop(fact.queue, None)
+                for place in [place for place in self.places if place[0] == fact.queue]:
+                    self._leave(*place, "deleted", 0)
+            case ConsumerAttached():
+                self.containers[fact.consumer] = fact.container
+            case MessageStored():
+                self._stored(fact, [fact.queue], fact.queue, next(bodies))
+            case MessagePublished():
+                self._published(fact, bodies)
+            case MessageConsumed():
+                self._leave(fact.queue, fact.seq, "consumed", fact.consumer)
+            case MessageDeadLettered():
+                self._leave(fact.queue, fact.seq, f"dead: {fact.cause}", fact.consumer)
+            case MessageMoved():
+                self._leave(fact.queue, fact.seq, fact.cause, 0)
+
+    def _published(self, fact: MessagePublished, bodies: Iterator[bytes]) -> None:
+        if not fact.subscriptions:
+            self._original(fact)
+            return
+        body = next(bodies)
+        number = number_of(body)
+        if fact.origin is None:
+            wanted = {
+                q for q, topic in self.topics.items() if topic == fact.topic and self.wants(self.names[q], number)
+            }
+            if wanted != set(fact.subscriptions):
+                raise ViolationError(f"message {number} went to subscriptions {fact.subscriptions}, not to {wanted}")
+        self._stored(fact, fact.subscriptions, fact.topic, body)
+
+    def _original(self, fact: MessageStored | MessagePublished) -> None:
+        if fact.origin is not None:
+            return
+        name = fact.message_id
+        self.originals[name] += 1
+        if self.originals[name] > 1:
+            raise ViolationError(f"P1: {name} is stored {self.originals[name]} times")
+        if name in self.void:
+            raise ViolationError(f"P2: {name} is stored although its sender was told that it is not")
+
+    def _stored(self, fact: MessageStored | MessagePublished, queues: list[int], node: int, body: bytes) -> None:
+        self._original(fact)
+        number = number_of(body)
+        self.counts["stored"] += 1
+        for queue in queues:
+            if (queue, fact.seq) in self.places:
+                raise ViolationError(f"place {fact.seq} of queue {queue} is given twice")
+            self.places[queue, fact.seq] = number
+            name = self.names[queue]
+            if name == SCHEDULE_NAME:
+                continue
+            copy = self.copies.get((name, number))
+            if copy is None:
+                self.copies[name, number] = Copy()
+            elif copy.ended == "delayed":
+                copy.ended = ""
+            else:
+                raise ViolationError(f"P1: message {number} is in {name} twice")
+
+    def _leave(self, queue: int, seq: int, how: str, consumer: int) -> None:
+        number = self.places.pop((queue, seq), None)
+        if number is None:
+            raise ViolationError(f"P5: what is not in {self.names[queue]} at {seq} left it: {how}")
+        if self.names[queue] == SCHEDULE_NAME:
+            return
+        copy = self.copies[self.names[queue], number]
+        copy.ended = how
+        copy.consumer = consumer
+        self.counts[how.partition(":")[0]] += 1
+
+    # -- the wire ------------------------------------------------------------------------------------------------
+
+    def dispatching(self, epoch: int, effect: Deliver) -> None:
+        """A broker hands messages to a consumer."""
+        consumer = effect.consumer
+        if consumer.port.settled:
+            return
+        for message in effect.messages:
+            assert message.body is not None
+            key = (message.queue.name, number_of(message.body), consumer.container)
+            self.dispatched[key] = (self.now_us(), epoch != self.epoch)
+
+    # -- applications --------------------------------------------------------------------------------------------
+
+    def was_confirmed(self, message: Any) -> None:
+        """A sender was told that its message is stored."""
+        name = message.message_id
+        if self.originals[name] != 1:
+            raise ViolationError(f"P1: {name} was confirmed and is not stored")
+        self.confirmed.add(name)
+        self.counts["confirmed"] += 1
+
+    def was_refused(self, message: Any) -> None:
+        """A sender was told that its message is not stored."""
+        name = message.message_id
+        if self.originals[name]:
+            raise ViolationError(f"P1: {name} was refused and is stored")
+        self.void.add(name)
+        self.counts["refused"] += 1
+
+    def was_presented(self, name: str, message: Any, container: str) -> int:
+        """An application was given a message from the queue or subscription `name`; returns its number."""
+        number = number_of(message.text.encode())
+        now_us = self.now_us()
+        self.counts["presented"] += 1
+        copy = self.copies.get((name, number))
+        if copy is None:
+            raise ViolationError(f"message {number} of {name} was presented and never stored there")
+        dispatched_us, stale = self.dispatched[name, number, container]
+        earlier = [at_us for at_us in copy.presented_us if at_us < dispatched_us]
+        if earlier and not message.redelivered and not stale:
+            raise ViolationError(f"P4: message {number} of {name} came again to {container} and is not flagged")
+        if message.delivery_count - 1 > len(copy.presented_us):
+            raise ViolationError(
+                f"P4: message {number} of {name} says delivery {message.delivery_count} after "
+                f"{len(copy.presented_us)} presentations"
+            )
+        if copy.acknowledged_us and copy.acknowledged_us < dispatched_us and not stale:
+            raise ViolationError(f"P5: message {number} of {name} came to {container} after it was acknowledged")
+        copy.presented_us.append(now_us)
+        return number
+
+    def was_acknowledged(self, name: str, numbers: list[int], container: str) -> None:
+        """An application was told that its acknowledgements of messages of `name` count."""
+        for number in numbers:
+            copy = self.copies[name, number]
+            if copy.ended != "consumed":
+                raise ViolationError(
+                    f"P5: message {number} of {name} was acknowledged by {container} and is {copy.ended or 'still there'}"
+                )
+            holder = self.containers[copy.consumer]
+            if holder != container:
+                raise ViolationError(f"P5: {container} acknowledged message {number} of {name}, but {holder} had it")
+            copy.acknowledged_us = self.now_us()
+            self.counts["acknowledged"] += 1
+
+    def went_elsewhere(self, name: str, numbers: list[int], container: str) -> None:
+        """An application was told that another receiver has or had one of these messages."""
+        self.counts["elsewhere"] += 1
+        copies = [self.copies[name, number] for number in numbers]
+        if all(copy.ended == "consumed" and self.containers[copy.consumer] == container for copy in copies):
+            raise ViolationError(f"P5: {container} was told that others had {numbers} of {name}: it has consumed them")
+
+    def was_committed(self, sent: list[Any], received: list[tuple[str, int]], container: str) -> None:
+        """`commit()` returned."""
+        self.counts["commit() returned"] += 1
+        for message in sent:
+            if self.originals[message.message_id] != 1:
+                raise ViolationError(f"P2: commit() returned and {message.message_id} is not stored")
+            self.confirmed.add(message.message_id)
+        for name, number in received:
+            self.was_acknowledged(name, [number], container)
+
+    def was_rolled_back(self, sent: list[Any], received: list[tuple[str, int]], container: str) -> None:
+        """`commit()` raised, or `rollback()` returned."""
+        self.counts["rolled back"] += 1
+        for message in sent:
+            if self.originals[message.message_id]:
+                raise ViolationError(f"P2: {message.message_id} is stored by a transaction that was rolled back")
+            self.void.add(message.message_id)
+        for name, number in received:
+            copy = self.copies[name, number]
+            if copy.ended == "consumed" and self.containers[copy.consumer] == container:
+                raise ViolationError(f"P2: message {number} of {name} is consumed by what was rolled back")
+
+    def will_replay(self, sent: list[Any]) -> None:
+        """Messages of a transaction that was rolled back are sent again."""
+        self.counts["replayed"] += len(sent)
+        for message in sent:
+            self.void.discard(message.message_id)
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def check_end(self, deliveries_of: Callable[[str], int]) -> None:
+        """Everybody is gone and everything was drained.
+
+        Args:
+            deliveries_of: how many deliveries the settings of an address allow.
+        """
+        if self.places:
+            raise ViolationError(f"not drained: {len(self.places)} messages wait, such as {min(self.places)}")
+        for (name, number), copy in self.copies.items():
+            if copy.ended == "consumed" and not copy.presented_us:
+                raise ViolationError(f"P5: message {number} of {name} is consumed and nobody had it")
+            if copy.ended == "dead: maximum deliveries" and len(copy.presented_us) < deliveries_of(name):
+                raise ViolationError(f"P4: message {number} of {name} died of {len(copy.presented_us)} presentations")
+            if copy.ended in ("", "delayed", "dropped", "purged", "deleted"):
+                raise ViolationError(f"message {number} of {name} is lost: {copy.ended or 'it is nowhere'}")
+        for name in self.confirmed:
+            if self.originals[name] != 1:
+                raise ViolationError(f"P1: {name} was confirmed and is stored {self.originals[name]} times")
+
+
+def number_of(body: bytes) -> int:
+    """The number of the message with that body."""
+    found = MARK.search(body)
+    assert found is not None, body
+    return int(found[1])

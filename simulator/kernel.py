@@ -1,0 +1,113 @@
+"""Virtual time: one queue of events for all processes, in an order that the seed alone decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+START_US = 1_700_000_000_000_000
+
+
+class Process:
+    """Something that can be killed, and stopped for a while: a broker's or a client's operating system process."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.paused = False
+        self.held_up: list[Event] = []
+        """What would have happened while it was stopped."""
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Event:
+    """Something that will happen at its time, unless it is cancelled or its process is dead."""
+
+    __slots__ = ("arguments", "call", "cancelled", "process", "time_us")
+
+    def __init__(
+        self, time_us: int, process: Process | None, call: Callable[..., object], arguments: tuple[Any, ...]
+    ) -> None:
+        self.time_us = time_us
+        self.process = process
+        self.call = call
+        self.arguments = arguments
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """It will not happen. May be called again."""
+        self.cancelled = True
+
+
+class Kernel:
+    """Runs events; everything that is left to chance draws from `random`.
+
+    Attributes:
+        process: whose event is being run; events asked for meanwhile are its own too.
+        steps: events run so far.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.now_us = START_US
+        self.process: Process | None = None
+        self.steps = 0
+        self._queue: list[tuple[int, int, Event]] = []
+        self._asked = 0
+
+    def after(self, delay_us: int, call: Callable[..., object], *arguments: Any) -> Event:
+        """Have `call` called after `delay_us`, by the process that asks."""
+        return self.after_for(self.process, delay_us, call, *arguments)
+
+    def after_for(self, process: Process | None, delay_us: int, call: Callable[..., object], *arguments: Any) -> Event:
+        """Have `call` called after `delay_us` by `process`, by nobody's if None."""
+        event = Event(self.now_us + max(delay_us, 0), process, call, arguments)
+        self._asked += 1
+        heappush(self._queue, (event.time_us, self._asked, event))
+        return event
+
+    def resume(self, process: Process) -> None:
+        """A stopped process goes on: what was held up happens now, in its order."""
+        process.paused = False
+        held_up, process.held_up = process.held_up, []
+        for event in held_up:
+            if not event.cancelled:
+                self.after_for(process, 0, event.call, *event.arguments)
+
+    def step(self) -> bool:
+        """Run the next event; whether there was one."""
+        while self._queue:
+            time_us, _, event = heappop(self._queue)
+            process = event.process
+            if event.cancelled or (process is not None and not process.alive):
+                continue
+            self.now_us = max(self.now_us, time_us)
+            if process is not None and process.paused:
+                process.held_up.append(event)
+                continue
+            self.steps += 1
+            self.run_as(process, event.call, *event.arguments)
+            return True
+        return False
+
+    def run_as(self, process: Process | None, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Call `call` as if `process` did it."""
+        caller, self.process = self.process, process
+        try:
+            return call(*arguments)
+        finally:
+            self.process = caller
+
+    # -- chance --------------------------------------------------------------------------------------------------
+
+    def chance(self, probability: float) -> bool:
+        """True with that probability."""
+        return self.random.random() < probability
+
+    def between_us(self, low_us: int, high_us: int) -> int:
+        """A duration between the two."""
+        return self.random.randint(low_us, high_us)

@@ -1,0 +1,84 @@
+"""What the broker's shell asks of asyncio's event loop, in virtual time: timers and calls, no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from simulator.kernel import Event, Kernel
+
+
+class Done:
+    """The future of something that was done at once."""
+
+    def done(self) -> bool:
+        """Always."""
+        return True
+
+
+class VirtualLoop:
+    """The event loop of whichever process is running."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def call_later(self, delay_s: float, call: Callable[..., object], *arguments: Any) -> Event:
+        """See `asyncio.AbstractEventLoop`."""
+        return self._kernel.after(int(delay_s * 1_000_000), call, *arguments)
+
+    def call_soon(self, call: Callable[..., object], *arguments: Any, context: object = None) -> Event:
+        """See `asyncio.AbstractEventLoop`."""
+        return self._kernel.after(0, call, *arguments)
+
+    call_soon_threadsafe = call_soon
+
+    def run_in_executor(self, executor: None, call: Callable[..., object], *arguments: Any) -> Done:
+        """See `asyncio.AbstractEventLoop`; what goes to a thread there is done at once here."""
+        call(*arguments)
+        return Done()
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """See `asyncio.AbstractEventLoop`."""
+        return asyncio.Future(loop=self)  # type: ignore[arg-type]
+
+    def get_debug(self) -> bool:
+        """See `asyncio.AbstractEventLoop`."""
+        return False
+
+    def drive(self, coroutine: Coroutine[Any, Any, None], done: Callable[[], None]) -> None:
+        """Run a coroutine that awaits futures of this loop, then call `done`."""
+        try:
+            future: asyncio.Future[Any] = coroutine.send(None)
+        except StopIteration:
+            done()
+        else:
+            # Whoever yields a future waits until it is told that somebody waits for it.
+            future._asyncio_future_blocking = False
+            future.add_done_callback(lambda _: self.drive(coroutine, done))
+
+
+class VirtualClock:
+    """The clock of brokers, and what client modules see instead of the module `time`."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def now_us(self) -> int:
+        """See `legato.clock.Clock`."""
+        return self._kernel.now_us
+
+    def monotonic_ms(self) -> int:
+        """See `legato.clock.Clock`."""
+        return self._kernel.now_us // 1000
+
+    def monotonic(self) -> float:
+        """See `time.monotonic`."""
+        return self._kernel.now_us / 1_000_000
+
+    def time_ns(self) -> int:
+        """See `time.time_ns`."""
+        return self._kernel.now_us * 1000
+
+    def sleep(self, seconds: float) -> None:
+        """See `time.sleep`; takes no time."""

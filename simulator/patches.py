@@ -1,0 +1,93 @@
+"""Puts virtual time, chance, threads and files in the place of real ones, for as long as a run takes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+from uuid import UUID
+
+from legato import ids
+from legato.amqp.link_base import Link
+from legato.client import channel, connection_steps, consumer_steps, producer_steps, transport
+from legato.core.consumers import Browser, Consumer
+from legato.core.queues import Queue
+from legato.server import executor, peer, service, upkeep
+from simulator.clients import SimulatedGate, Task
+from simulator.disk import Writer
+from simulator.history import History
+from simulator.kernel import Kernel
+from simulator.loop import VirtualClock, VirtualLoop
+from simulator.network import Network
+from simulator.transports import SimulatedMailbox, SimulatedTransport
+
+
+async def _wait_for(awaitable: Any, timeout_s: float) -> Any:
+    return await awaitable
+
+
+@contextmanager
+def installed(kernel: Kernel, network: Network, history: History) -> Iterator[None]:
+    """The production modules see the run's world."""
+    clock = VirtualClock(kernel)
+    Task.kernel = SimulatedTransport.kernel = Writer.kernel = kernel
+    SimulatedTransport.network = network
+    Writer.writers = {}
+    SimulatedGate.made = 0
+    deliver = executor.Executor._deliver
+
+    def watched(self: executor.Executor, effect: Any) -> None:
+        history.dispatching(self._broker.epoch, effect)
+        deliver(self, effect)
+
+    replaced: list[tuple[Any, str, Any]] = [
+        (transport, "time", clock),
+        (transport, "random", kernel.random),
+        (transport, "Mailbox", SimulatedMailbox),
+        (transport, "Gate", SimulatedGate),
+        (transport, "threading", SimpleNamespace(Thread=lambda **_: None)),
+        (channel, "Gate", SimulatedGate),
+        (connection_steps, "Transport", SimulatedTransport),
+        (consumer_steps, "time", clock),
+        (producer_steps, "time", clock),
+        (ids, "uuid", SimpleNamespace(uuid4=lambda: UUID(int=kernel.random.getrandbits(128)))),
+        (service, "GroupWriter", Writer),
+        (service, "random", kernel.random),
+        (service, "asyncio", SimpleNamespace(**_events(), wait_for=_wait_for)),
+        (peer, "asyncio", SimpleNamespace(**_events())),
+        (upkeep, "asyncio", SimpleNamespace(**_events())),
+        (upkeep, "time", clock),
+        (executor.Executor, "_deliver", watched),
+        *_hashes(),
+    ]
+    running = asyncio._get_running_loop()
+    with ExitStack() as stack:
+        for owner, name, value in replaced:
+            stack.enter_context(patch.object(owner, name, value))
+        disabled, logging.root.manager.disable = logging.root.manager.disable, logging.CRITICAL
+        asyncio._set_running_loop(VirtualLoop(kernel))  # type: ignore[arg-type]
+        try:
+            yield
+        finally:
+            asyncio._set_running_loop(running)
+            logging.root.manager.disable = disabled
+
+
+def _events() -> dict[str, Any]:
+    return {"get_running_loop": asyncio.get_running_loop, "Event": asyncio.Event, "Transport": asyncio.Transport}
+
+
+def _hashes() -> list[tuple[type, str, Callable[[Any], int]]]:
+    """What is kept in sets is iterated over in the same order in every process."""
+    return [
+        (Queue, "__hash__", lambda queue: queue.id),
+        (Consumer, "__hash__", lambda consumer: consumer.id),
+        (Browser, "__hash__", lambda browser: browser.queue.id),
+        (Link, "__hash__", lambda link: zlib.crc32(link.name.encode())),
+        (peer.Peer, "__hash__", lambda p: zlib.crc32(p.name.encode())),
+    ]
