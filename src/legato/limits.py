@@ -10,6 +10,8 @@ LARGE_MESSAGE_BYTES = 1 << 20
 """A larger message is handed on part by part and never held as a whole; what is before its body has at most so much."""
 CHUNK_BYTES = (256 << 10) - 16
 """Of a large message's body, what is stored as one: whole pages, with the header that LMDB gives them."""
+CHUNKS_IN_A_COMMIT = 8
+"""With more of them the senders of large messages wait for the next commit: the others' must not become long."""
 MAX_MESSAGE_BYTES_DEFAULT = 1 << 30
 UNFINISHED_BYTES_MAX = 100 << 20
 """Of messages of which more frames are to come, what a session holds in memory."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from legato import limits
 from legato.core.records import Archive, Meta
 from legato.core.state import State
 from legato.core.tick import Tick
@@ -39,6 +40,11 @@ class Uploading(State):
             tick = self._tick
             tick.chunks.append((large, index, data))
             tick.body_bytes += len(data)
+
+    @property
+    def uploads_are_full(self) -> bool:
+        """Whether so many parts wait for the next commit that who sends them should be slowed."""
+        return len(self._tick.chunks) >= limits.CHUNKS_IN_A_COMMIT
 
     def is_spoilt(self, large: int) -> bool:
         """Whether parts of it are lost for lack of room: it must be refused."""

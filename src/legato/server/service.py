@@ -95,6 +95,8 @@ class Service:
         self._writer = GroupWriter(store, self._written)
         self._ticks = 0
         self._throttled = False
+        self._waiting: set[Peer] = set()
+        """Peers that are not read from because they send large messages."""
         self._scanning = False
         self._streaming = False
         self._stopped = False
@@ -236,6 +238,18 @@ class Service:
             self._throttled = full
             for peer in self.peers:
                 peer.pause_reading(full)
+            self._waiting.clear()
+        if self.broker.has_larges and not full:
+            self._throttle_uploads()
+
+    def _throttle_uploads(self) -> None:
+        """Senders of large messages wait sooner than the others, so that commits stay short."""
+        uploading = self._translator.uploads.peers if self.broker.uploads_are_full else set()
+        for peer in self._waiting - uploading:
+            peer.pause_reading(False)
+        for peer in uploading - self._waiting:
+            peer.pause_reading(True)
+        self._waiting = uploading
 
     def _submit(self) -> None:
         while not self._stopped and (batch := self.broker.take_batch(self._clock.now_us())) is not None:

@@ -63,6 +63,7 @@ class Translator:
         operations = Operations(broker, links.nodes, links.cutter, service.inspector, service.reload)
         self._management = Management(service, broker, links.nodes, operations)
         self._arrivals = Arrivals(service, broker, links.nodes, links.cutter, self._management)
+        self.uploads = self._arrivals.uploads
         self._opening = Opening(lambda peer: self._let_go(peer, Ending.LOST))
 
     def handle(self, peer: Peer, events: list[Event], now_us: int) -> None:
@@ -82,7 +83,7 @@ class Translator:
                 self._rare(peer, event)
         for link in flows:
             self._flow(link, now_us)
-        self._arrivals.uploads.sweep()
+        self.uploads.sweep()
 
     # -- outcomes ----------------------------------------------------------------------------------------------
 

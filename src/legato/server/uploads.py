@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from legato import limits
 from legato.amqp.codec import malformed
 from legato.amqp.events import TransferPart
@@ -12,6 +14,9 @@ from legato.core.refusals import FULL
 from legato.core.transaction import Transaction
 from legato.errors import ProtocolError
 from legato.server.refused import Refused
+
+if TYPE_CHECKING:
+    from legato.server.peer import Peer
 
 NO_ROOM = "there was no room for a part of it"
 
@@ -114,6 +119,11 @@ class Uploads:
         if event.last:
             del self._running[event.link]
         return upload
+
+    @property
+    def peers(self) -> set[Peer]:
+        """Whose they are."""
+        return {link.context.peer for link in self._running if link.context is not None}
 
     def give_up(self, link: Receiver) -> None:
         """The message that was coming over the link does not come."""

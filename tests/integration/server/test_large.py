@@ -35,8 +35,8 @@ when_full = "fail"
 
 SIZE = 5 * MIB + 12_345
 HUGE = 150 * MIB
-MEMORY_BYTES = 90 * MIB
-"""What the broker may need beyond what it needed before: two commits, and what is on its way. Less than the message."""
+MEMORY_BYTES = 40 * MIB
+"""What the broker may need beyond what it needed before: commits, and what is on its way."""
 
 
 def take(peer: AmqpPeer, link: Receiver) -> Came:
