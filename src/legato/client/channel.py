@@ -164,6 +164,23 @@ class Channel:
             receiver.close()
         self._end_when_done()
 
+    def give_up_sends(self, error: JMSError) -> None:
+        """The session closes, and the broker has not confirmed its sends for too long: who waits for them hears so."""
+        for sender in list(self.senders):
+            if sender.outgoing.waiting or sender.outgoing.unconfirmed:
+                sender.ready = False
+                sender.fail(error)
+                sender.close()
+        if self.coordinator is not None:
+            self.coordinator.pump()
+
+    def drop_sends(self, transaction: Transaction, error: JMSError) -> None:
+        """A transaction is rolled back: what is not on the wire yet need not go there."""
+        for sender in self.senders:
+            waiting = sender.outgoing.waiting
+            while waiting and waiting[0].transaction is transaction:
+                sender.finish(waiting.popleft(), error)
+
     def abandon(self, error: JMSError) -> None:
         """The connection is gone for good: whatever waits hears so."""
         self.fail_quietly(error)

@@ -170,6 +170,7 @@ class CoordinatorEnd:
             if commit:
                 self.pump()
             else:
+                self.channel.drop_sends(transaction, _ROLLED_BACK)
                 self.channel.quiesce(lambda: self._quiet(ending))
 
     def _end_doomed(self, transaction: Transaction) -> None:

@@ -36,7 +36,11 @@ class Dispatcher(Protocol):
     def wait_idle(self) -> Steps[None]:
         """Wait for the listener that runs now, unless it is the one that asks."""
 
-    def stop(self) -> Steps[None]:
+    @property
+    def ended(self) -> bool:
+        """Whether no listener will be called any more, and none runs."""
+
+    def stop(self) -> None:
         """End after the listener that runs now."""
 
 
@@ -54,7 +58,8 @@ class Dispatching:
         self._stopping = False
         self._busy = False
         """Set before it looks whether messages may come, so that who forbids it knows whether one is on its way."""
-        self._ended = False
+        self.ended = False
+        """Whether no listener will be called any more, and none runs."""
 
     @property
     def is_current(self) -> bool:
@@ -66,12 +71,10 @@ class Dispatching:
         if not self.is_current:
             yield Wait(self._gate, lambda: not self._busy)
 
-    def stop(self) -> Steps[None]:
+    def stop(self) -> None:
         """End after the listener that runs now."""
         self._stopping = True
         self._gate.open()
-        if not self.is_current:
-            yield Wait(self._gate, lambda: self._ended)
 
     def _run(self) -> Steps[None]:
         try:
@@ -86,7 +89,7 @@ class Dispatching:
                         consumer._ask_for_listener()
                     yield Wait(self._gate, self._has_work)
         finally:
-            self._ended = True
+            self.ended = True
             self._gate.open()
 
     def _has_work(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from legato.client.browser_steps import BrowserSteps
@@ -9,8 +10,8 @@ from legato.client.consumer_steps import ConsumerSteps
 from legato.client.producer_steps import ProducerSteps
 from legato.client.session_making import Making
 from legato.client.session_state import AcknowledgeMode, Transaction
-from legato.client.steps import Steps
-from legato.errors import IllegalStateError
+from legato.client.steps import Steps, Wait
+from legato.errors import IllegalStateError, JMSError
 
 if TYPE_CHECKING:
     from legato.client.connection_steps import ConnectionSteps
@@ -44,13 +45,17 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
         if self._closed:
             return
         self._closed = True
-        if self._dispatcher is not None:
-            yield from self._dispatcher.stop()
+        dispatcher = self._dispatcher
+        if dispatcher is not None:
+            dispatcher.stop()
+            yield from self._patiently(lambda: dispatcher.ended)
         for consumer in self._consumers:
             consumer._closed = True
         self._channel.gate.open()
         # Another thread's receive() returns now; its commit() or send() first comes to its end.
-        yield from self._turn.awaited()
+        if not (yield from self._turn.awaited(self._patience_s)):
+            self._give_up_sends()
+            yield from self._turn.awaited()
         try:
             yield from self._close_all()
         finally:
@@ -61,9 +66,9 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
         if channel.coordinator is not None and channel.error is None:
             transaction = self._transaction
             channel.transport.post(channel.coordinator.end, False, Transaction())
-            yield from self._wait_closed(lambda: transaction is None or transaction.outcome is not None)
+            yield from self._patiently(lambda: transaction is None or transaction.outcome is not None)
         channel.transport.post(channel.close)
-        yield from self._wait_closed(lambda: channel.closed)
+        yield from self._patiently(lambda: channel.closed)
         yield from self._wait_for_completions()
         for producer in self._producers:
             producer._closed = True
@@ -72,6 +77,32 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
         self._consumers.clear()
         self._producers.clear()
         self._connection._forget_session(self)
+
+    @property
+    def _patience_s(self) -> float:
+        return self._connection._options.close_timeout_s
+
+    def _patiently(self, ready: Callable[[], object]) -> Steps[None]:
+        """Wait for something that closing needs; what the broker does not confirm for too long is given up."""
+        channel = self._channel
+        transport = channel.transport
+        if transport.is_current_thread:
+            return
+        transport.hurry()
+        either = Wait(channel.gate, lambda: ready() or channel.error or transport.error, self._patience_s)
+        if not (yield either):
+            self._give_up_sends()
+            yield Wait(channel.gate, either.ready)
+
+    def _give_up_sends(self) -> None:
+        error = JMSError(
+            f"The session was closed, and the broker did not confirm the message within {self._patience_s:g} s; "
+            "whether it is stored is not known.",
+            code="TIMEOUT",
+        )
+        channel = self._channel
+        channel.transport.post(channel.give_up_sends, error)
+        channel.transport.hurry()
 
     def _check_not_in_listener(self, what: str) -> None:
         if self._dispatcher is not None and self._dispatcher.is_current:

@@ -1,0 +1,142 @@
+"""Producers that a full address keeps waiting can be closed, and are told what became of their messages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legato.client import Connection, ConnectionFactory, JMSError, ResourceAllocationError, TextMessage
+from tests.integration.client.helpers import WAIT_S, receive, texts
+from tests.support.broker import BrokerPair, broker_pair
+
+CONFIGURATION = """
+[[address]]
+match = "block.#"
+max_messages = 2
+when_full = "block"
+[[address]]
+match = "fail.#"
+max_messages = 2
+when_full = "fail"
+"""
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
+    """Brokers with small addresses."""
+    directory: Path = tmp_path_factory.mktemp("limited")
+    configuration = directory / "legato.toml"
+    configuration.write_text(CONFIGURATION)
+    with broker_pair(directory, "--config", str(configuration)) as pair:
+        yield pair
+
+
+@pytest.fixture
+def limited_connection(
+    limited: BrokerPair, factory: Callable[..., ConnectionFactory]
+) -> Iterator[Callable[..., Connection]]:
+    """Makes started connections, closed at the end."""
+    made: list[Connection] = []
+
+    def make(**options: Any) -> Connection:
+        connection = factory(limited.url, **options).create_connection()
+        connection.start()
+        made.append(connection)
+        return connection
+
+    yield make
+    for connection in made:
+        connection.close()
+
+
+Limited = Callable[..., Connection]
+
+
+def fill(connection: Connection, name: str) -> Any:
+    session = connection.create_session()
+    queue = session.create_queue(name)
+    with session.create_producer(queue) as producer:
+        for number in range(2):
+            producer.send(TextMessage(str(number)))
+    return queue
+
+
+@pytest.mark.parametrize("what", ["session", "connection"])
+def test_a_send_that_waits_for_room_ends_when_its_session_is_closed(
+    limited_connection: Limited, queue_name: str, what: str
+) -> None:
+    other = limited_connection()
+    queue = fill(other, f"block.{queue_name}")
+    connection = limited_connection(close_timeout_s=0.2)
+    session = connection.create_session()
+    producer = session.create_producer(queue)
+    errors: list[JMSError] = []
+
+    def send() -> None:
+        try:
+            producer.send(TextMessage("too many"))
+        except JMSError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    while not producer._route.end.outgoing.waiting:  # type: ignore[union-attr]
+        thread.join(0.001)
+    (session if what == "session" else connection).close()
+    thread.join(WAIT_S)
+    assert [error.code for error in errors] == ["TIMEOUT"]
+    consumer = other.create_session().create_consumer(queue)
+    assert texts(receive(consumer, 2)) == ["0", "1"]
+    assert consumer.receive_no_wait() is None
+
+
+def test_completion_listeners_hear_of_what_was_given_up(limited_connection: Limited, queue_name: str) -> None:
+    other = limited_connection()
+    queue = fill(other, f"block.{queue_name}")
+    connection = limited_connection(close_timeout_s=0.2)
+    session = connection.create_session()
+    producer = session.create_producer(queue)
+    heard: list[object] = []
+    for _ in range(3):
+        producer.send(TextMessage("x"), completion_listener=lambda message, error: heard.append(error and error.code))
+    session.close()
+    assert heard == ["TIMEOUT"] * 3
+
+
+def test_a_send_that_waits_goes_on_when_there_is_room(limited_connection: Limited, queue_name: str) -> None:
+    connection = limited_connection()
+    queue = fill(connection, f"block.{queue_name}")
+    producer = connection.create_session().create_producer(queue)
+    thread = threading.Thread(target=lambda: producer.send(TextMessage("2")))
+    thread.start()
+    consumer = limited_connection().create_session().create_consumer(queue)
+    assert texts(receive(consumer, 3)) == ["0", "1", "2"]
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+
+
+def test_rolling_back_does_not_wait_for_room(limited_connection: Limited, queue_name: str) -> None:
+    connection = limited_connection()
+    queue = fill(connection, f"block.{queue_name}")
+    session = connection.create_session(transacted=True)
+    producer = session.create_producer(queue)
+    for _ in range(5):
+        producer.send(TextMessage("gone"))
+    session.rollback()
+    consumer = connection.create_session().create_consumer(queue)
+    assert texts(receive(consumer, 2)) == ["0", "1"]
+    assert consumer.receive_no_wait() is None
+    producer.send(TextMessage("kept"))
+    session.commit()
+    assert texts(receive(consumer, 1)) == ["kept"]
+
+
+def test_an_address_that_refuses_says_so(limited_connection: Limited, queue_name: str) -> None:
+    connection = limited_connection()
+    queue = fill(connection, f"fail.{queue_name}")
+    with pytest.raises(ResourceAllocationError):
+        connection.create_session().create_producer(queue).send(TextMessage("too many"))
