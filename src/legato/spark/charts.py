@@ -28,19 +28,19 @@ def throughput_chart(result: AuditResult) -> str:
         series["stored"][point.bucket] += point.stored / bucket_s
         series["consumed"][point.bucket] += point.consumed / bucket_s
     peak = max(max(values) for values in series.values())
-    x = _linear(0, length * bucket_s, LEFT, LEFT + PLOT)
+    x = linear(0, length * bucket_s, LEFT, LEFT + PLOT)
     y_ticks = nice_ticks(peak)
-    y = _linear(0, y_ticks[-1], height - bottom, top)
-    parts = [_horizontal_grid(y_ticks, y, human), _time_axis(length * bucket_s, x, height - bottom)]
+    y = linear(0, y_ticks[-1], height - bottom, top)
+    parts = [horizontal_grid(y_ticks, y, human), time_axis(length * bucket_s, x, height - bottom)]
     parts += [_takeover_band(takeover, result, x, top, height - bottom) for takeover in result.takeovers]
-    parts.append(f'<path class="area consumed" d="{_steps(series["consumed"], bucket_s, x, y, closed=True)}"/>')
+    parts.append(f'<path class="area consumed" d="{steps(series["consumed"], bucket_s, x, y, closed=True)}"/>')
     parts += [
-        f'<path class="line {name}" d="{_steps(values, bucket_s, x, y, closed=False)}"/>'
+        f'<path class="line {name}" d="{steps(values, bucket_s, x, y, closed=False)}"/>'
         for name, values in series.items()
     ]
     parts.append(_takeover_labels(result, x, top))
     parts.append(_hover_columns(series, bucket_s, x, top, height - bottom))
-    return _svg(
+    return svg(
         height,
         "Messages a second over time",
         f"Stored and consumed messages a second; the peak is {human(peak)}. {_takeover_sentence(result)}",
@@ -55,8 +55,8 @@ def reign_chart(result: AuditResult) -> str:
     lane, top, bottom = 34, 6, 30
     height = top + lane * len(brokers) + bottom
     seconds = _buckets(result) * result.timeline.bucket_us / 1e6
-    x = _linear(0, seconds, LEFT, LEFT + PLOT)
-    parts = [_time_axis(seconds, x, height - bottom)]
+    x = linear(0, seconds, LEFT, LEFT + PLOT)
+    parts = [time_axis(seconds, x, height - bottom)]
     labels = _short_names(brokers)
     for index in range(len(brokers)):
         middle = top + lane * (index + 0.5)
@@ -80,7 +80,7 @@ def reign_chart(result: AuditResult) -> str:
             at = x((takeover.former_last_us - result.first_us) / 1e6)
             middle = top + lane * (brokers.index(takeover.former_broker) + 0.5)
             parts.append(f'<path class="kill" d="M{at - 5:.1f} {middle - 5}l10 10m0 -10l-10 10"/>')
-    return _svg(height, "Which broker was the primary", _takeover_sentence(result), parts)
+    return svg(height, "Which broker was the primary", _takeover_sentence(result), parts)
 
 
 def latency_heat_map(result: AuditResult) -> str:
@@ -91,8 +91,8 @@ def latency_heat_map(result: AuditResult) -> str:
         return ""
     low, high = min(row for _, row in rows), max(row for _, row in rows) + 1
     length = _buckets(result)
-    x = _linear(0, length, LEFT, LEFT + PLOT)
-    y = _linear(low, high, height - bottom, top)
+    x = linear(0, length, LEFT, LEFT + PLOT)
+    y = linear(low, high, height - bottom, top)
     most = max(rows.values())
     paths: dict[int, list[str]] = defaultdict(list)
     cell_width, cell_height = x(1) - x(0) + 0.3, y(0) - y(1) + 0.3
@@ -100,11 +100,11 @@ def latency_heat_map(result: AuditResult) -> str:
         level = 1 + round((HEAT_LEVELS - 1) * math.log1p(messages) / math.log1p(most))
         paths[level].append(f"M{x(bucket):.1f} {y(row + 1):.1f}h{cell_width:.1f}v{cell_height:.1f}h-{cell_width:.1f}z")
     decades = range(math.ceil(low / 10), math.floor(high / 10) + 1)
-    parts = [_horizontal_grid([float(d * 10) for d in decades], y, lambda row: duration(10 ** (row / 10)))]
+    parts = [horizontal_grid([float(d * 10) for d in decades], y, lambda row: duration(10 ** (row / 10)))]
     parts += [f'<path class="heat h{level}" d="{"".join(path)}"/>' for level, path in sorted(paths.items())]
     seconds = length * result.timeline.bucket_us / 1e6
-    parts.append(_time_axis(seconds, _linear(0, seconds, LEFT, LEFT + PLOT), height - bottom))
-    return _svg(
+    parts.append(time_axis(seconds, linear(0, seconds, LEFT, LEFT + PLOT), height - bottom))
+    return svg(
         height,
         "End-to-end latency over time",
         "Each cell counts messages by the time at which they were consumed and by how long they had taken.",
@@ -123,9 +123,9 @@ def latency_curve(result: AuditResult) -> str:
         return ""
     low = min(min(rows) for rows in counts.values())
     high = max(max(rows) for rows in counts.values()) + 1
-    x = _linear(low, high, LEFT, LEFT + PLOT)
-    y = _linear(0, 1, height - bottom, top)
-    parts = [_horizontal_grid([0, 0.25, 0.5, 0.75, 1], y, lambda share: f"{share:.0%}")]
+    x = linear(low, high, LEFT, LEFT + PLOT)
+    y = linear(0, 1, height - bottom, top)
+    parts = [horizontal_grid([0, 0.25, 0.5, 0.75, 1], y, lambda share: f"{share:.0%}")]
     per_decade = LATENCY_BUCKETS_PER_DECADE
     for decade in range(math.ceil(low / per_decade), math.floor(high / per_decade) + 1):
         at = x(decade * per_decade)
@@ -137,7 +137,7 @@ def latency_curve(result: AuditResult) -> str:
         path = _cumulative_path(rows, x, y)
         name = escape(queues.get(queue, str(queue)))
         parts.append(f'<path class="line q{index % 6}" d="{path}"><title>{name}</title></path>')
-    return _svg(height, "Share of messages by end-to-end latency", "One curve for each queue.", parts)
+    return svg(height, "Share of messages by end-to-end latency", "One curve for each queue.", parts)
 
 
 def _cumulative_path(rows: dict[int, int], x: Scale, y: Scale) -> str:
@@ -180,19 +180,22 @@ def _buckets(result: AuditResult) -> int:
     return int((result.last_us - result.first_us) // result.timeline.bucket_us) + 1
 
 
-def _linear(from_low: float, from_high: float, to_low: float, to_high: float) -> Scale:
+def linear(from_low: float, from_high: float, to_low: float, to_high: float) -> Scale:
+    """A scale that maps one range to another."""
     factor = (to_high - to_low) / ((from_high - from_low) or 1)
     return lambda value: to_low + (value - from_low) * factor
 
 
-def _svg(height: float, title: str, description: str, parts: Iterable[str]) -> str:
+def svg(height: float, title: str, description: str, parts: Iterable[str]) -> str:
+    """A picture as wide as the page, with a text for those who cannot see it."""
     return (
         f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}. {escape(description)}">'
         f"{''.join(parts)}</svg>"
     )
 
 
-def _horizontal_grid(ticks: Sequence[float], y: Scale, label: Callable[[float], str]) -> str:
+def horizontal_grid(ticks: Sequence[float], y: Scale, label: Callable[[float], str]) -> str:
+    """Lines across the plot, and what they stand for."""
     return "".join(
         f'<path class="grid" d="M{LEFT} {y(tick):.1f}H{LEFT + PLOT}"/>'
         f'<text class="tick" x="{LEFT - 10}" y="{y(tick) + 4:.1f}" text-anchor="end">{label(tick)}</text>'
@@ -200,7 +203,8 @@ def _horizontal_grid(ticks: Sequence[float], y: Scale, label: Callable[[float], 
     )
 
 
-def _time_axis(seconds: float, x: Scale, base: float) -> str:
+def time_axis(seconds: float, x: Scale, base: float) -> str:
+    """The axis below a plot, from 0 to so many seconds."""
     parts = [f'<path class="axis" d="M{LEFT} {base:.1f}H{LEFT + PLOT}"/>']
     for tick in nice_ticks(seconds, 8):
         if tick <= seconds:
@@ -211,7 +215,8 @@ def _time_axis(seconds: float, x: Scale, base: float) -> str:
     return "".join(parts)
 
 
-def _steps(values: Sequence[float], width_s: float, x: Scale, y: Scale, *, closed: bool) -> str:
+def steps(values: Sequence[float], width_s: float, x: Scale, y: Scale, *, closed: bool) -> str:
+    """A path that keeps each value for `width_s` seconds; closed, it goes back along zero."""
     points = [f"M{x(0):.1f} {y(0 if closed else values[0]):.1f}"]
     for index, value in enumerate(values):
         points.append(f"L{x(index * width_s):.1f} {y(value):.1f}H{x((index + 1) * width_s):.1f}")

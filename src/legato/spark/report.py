@@ -28,6 +28,8 @@ def write_report(
     totals: TotalsComparison | None = None,
     client_gaps_ms: Mapping[int, float] | None = None,
     title: str = "Delivery audit",
+    more: Sequence[str] = (),
+    complaints: Sequence[str] = (),
 ) -> None:
     """Write the page of an audit.
 
@@ -37,18 +39,26 @@ def write_report(
         totals: what came out against what should have, if that is known.
         client_gaps_ms: by epoch, how long clients saw no broker, if that was measured.
         title: the page's headline.
+        more: further sections, as HTML.
+        complaints: what is wrong besides what the ledger says: then the page does not say that all is well.
     """
-    path.write_text(report_page(result, totals, client_gaps_ms or {}, title), encoding="utf-8")
+    text = report_page(result, totals, client_gaps_ms or {}, title, more, complaints)
+    path.write_text(text, encoding="utf-8")
 
 
 def report_page(
-    result: AuditResult, totals: TotalsComparison | None, client_gaps_ms: Mapping[int, float], title: str
+    result: AuditResult,
+    totals: TotalsComparison | None,
+    client_gaps_ms: Mapping[int, float],
+    title: str,
+    more: Sequence[str] = (),
+    complaints: Sequence[str] = (),
 ) -> str:
-    """The page as HTML."""
-    style = resources.files("legato.spark").joinpath("report.css").read_text(encoding="utf-8")
+    """The page as HTML; `more` sections and `complaints` are those of whoever knows more than the ledger."""
     sections = [
-        _header(result, totals, title),
+        _header(result, totals, title, complaints),
         _tiles(result, totals),
+        *more,
         _throughput(result),
         _takeovers(result, client_gaps_ms),
         _latency(result),
@@ -59,6 +69,12 @@ def report_page(
         _checks(result.checks),
         _footer(result),
     ]
+    return page(title, sections)
+
+
+def page(title: str, sections: Iterable[str]) -> str:
+    """A whole page of sections."""
+    style = resources.files("legato.spark").joinpath("report.css").read_text(encoding="utf-8")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)} · Legato</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -66,29 +82,35 @@ def report_page(
     )
 
 
-def _header(result: AuditResult, totals: TotalsComparison | None, title: str) -> str:
-    good = result.passes and (totals is None or totals.equal)
+def _header(result: AuditResult, totals: TotalsComparison | None, title: str, complaints: Sequence[str]) -> str:
+    good = result.passes and (totals is None or totals.equal) and not complaints
     start, end = (datetime.fromtimestamp(us / 1e6, UTC) for us in (result.first_us, result.last_us))
     crashes = sum(not takeover.clean for takeover in result.takeovers)
-    headline = "Every message is accounted for." if good else _complaint(result, totals)
+    headline = "Every message is accounted for." if good else _complaint(result, totals, complaints)
     story = (
         f"{result.total('stored'):,} messages through {len(result.queues)} queues, "
         f"{_plural(crashes, 'crash', 'crashes')} of the broker, {_plural(result.total('lost'), 'message')} lost, "
         f"{result.total('duplicated') or 'none'} done twice."
     )
+    return header(f"{title} · {start:%d %B %Y, %H:%M:%S} to {end:%H:%M:%S} UTC", headline, story, good=good)
+
+
+def header(title: str, headline: str, story: str, *, good: bool) -> str:
+    """The verdict, in large letters."""
     mark = (_TICK if good else _CROSS).format(stroke=_STROKE)
     return (
-        f'<header><div class="eyebrow">{_LOGO}<span><b>Legato</b> · {escape(title)} · '
-        f"{start:%d %B %Y, %H:%M:%S} to {end:%H:%M:%S} UTC</span></div>"
+        f'<header><div class="eyebrow">{_LOGO}<span><b>Legato</b> · {escape(title)}</span></div>'
         f'<div class="verdict{"" if good else " fails"}"><div class="mark">{mark}</div>'
         f"<div><h1>{headline}</h1><p>{story}</p></div></div></header>"
     )
 
 
-def _complaint(result: AuditResult, totals: TotalsComparison | None) -> str:
+def _complaint(result: AuditResult, totals: TotalsComparison | None, complaints: Sequence[str]) -> str:
     failed = sum(check.count > 0 for check in result.checks)
     if failed:
         return f"{failed} of {len(result.checks)} checks do not hold."
+    if complaints:
+        return f"{_plural(len(complaints), 'complaint')} besides the ledger."
     assert totals is not None
     return "What came out is not what went in."
 
@@ -125,7 +147,8 @@ def _tile(label: str, value: int, wanted: int | None = None) -> str:
     return f'<div class="tile{verdict}"><div class="value">{value:,}</div><div class="label">{label}</div></div>'
 
 
-def _section(title: str, note: str, body: str, legend: Sequence[tuple[str, str]] = ()) -> str:
+def section(title: str, note: str, body: str, legend: Sequence[tuple[str, str]] = ()) -> str:
+    """A part of a page: a headline with a note and the legend of its picture, and a body of HTML."""
     return (
         f'<section><div class="head"><h2>{title}</h2><span class="note">{note}</span>'
         f"{_legend(legend) if legend else ''}</div>{body}</section>"
@@ -142,7 +165,7 @@ def _throughput(result: AuditResult) -> str:
     legend = [("stored", "orange"), ("consumed", "blue")]
     if result.takeovers:
         legend.append(("no primary served", "red"))
-    return _section("Throughput", note, f'<div class="scroll">{charts.throughput_chart(result)}</div>', legend)
+    return section("Throughput", note, f'<div class="scroll">{charts.throughput_chart(result)}</div>', legend)
 
 
 def _takeovers(result: AuditResult, client_gaps_ms: Mapping[int, float]) -> str:
@@ -165,9 +188,9 @@ def _takeovers(result: AuditResult, client_gaps_ms: Mapping[int, float]) -> str:
             gap_ms = client_gaps_ms.get(takeover.epoch)
             row.append("" if gap_ms is None else duration(gap_ms * 1000))
         rows.append(row)
-    body = f'<div class="scroll">{charts.reign_chart(result)}</div>{_table(columns, rows)}'
+    body = f'<div class="scroll">{charts.reign_chart(result)}</div>{table(columns, rows)}'
     note = "from the last commit of one primary to the first of the next, and to the first message it moved"
-    return _section("Takeovers", note, body)
+    return section("Takeovers", note, body)
 
 
 _QUEUE_COLOURS = ("blue", "orange", "green", "red", "soft", "ink")
@@ -198,10 +221,10 @@ def _latency(result: AuditResult) -> str:
     body = (
         f'<div class="scroll">{heat}</div>'
         f'<div class="head"><h3>Share of messages that took at most so long</h3>{_legend(legend)}</div>'
-        f'<div class="scroll">{curve}</div>{_table(columns, rows)}'
+        f'<div class="scroll">{curve}</div>{table(columns, rows)}'
     )
     note = "from stored to consumed, over time: the stronger the colour, the more messages"
-    return _section("Latency", note, body)
+    return section("Latency", note, body)
 
 
 def _queues(result: AuditResult) -> str:
@@ -213,7 +236,7 @@ def _queues(result: AuditResult) -> str:
     ]
     total = ["all", *(_count(name, result.total(field)) for name, field in shown.items())]
     rare = "".join(f" + {name}" for name in _RARE if name in shown)
-    return _section("Queues", f"stored = consumed + dead-lettered{rare} + waiting + lost", _table(columns, rows, total))
+    return section("Queues", f"stored = consumed + dead-lettered{rare} + waiting + lost", table(columns, rows, total))
 
 
 def _departures(result: AuditResult) -> str:
@@ -226,7 +249,7 @@ def _departures(result: AuditResult) -> str:
     if not rows:
         return ""
     note = "messages that left their queue otherwise, by cause"
-    return _section("Not consumed", note, _table(["queue", "how", "cause", "#messages"], rows))
+    return section("Not consumed", note, table(["queue", "how", "cause", "#messages"], rows))
 
 
 def _topics(result: AuditResult) -> str:
@@ -237,7 +260,7 @@ def _topics(result: AuditResult) -> str:
     if not rows:
         return ""
     note = "each copy is a message of its subscription, and accounted for there"
-    return _section("Topics", note, _table(["topic", "#published", "#copies", "#without a subscription"], rows))
+    return section("Topics", note, table(["topic", "#published", "#copies", "#without a subscription"], rows))
 
 
 _QUEUE_COLUMNS = {
@@ -289,7 +312,7 @@ def _totals(totals: TotalsComparison) -> str:
     )
     examples = "".join(f"<code>{escape(example)}</code>" for example in totals.examples)
     note = f"computed by Spark from the source data, and from the records that came out: {counts}"
-    return _section("Totals against the source", note, _table(columns, rows, total) + examples)
+    return section("Totals against the source", note, table(columns, rows, total) + examples)
 
 
 def _checks(checks: Iterable[CheckResult]) -> str:
@@ -304,7 +327,7 @@ def _checks(checks: Iterable[CheckResult]) -> str:
             f"<li{' class=fails' if check.count else ''}>{mark}<div>{escape(check.sentence)}{found}</div></li>"
         )
     note = "each is a query over the ledger; none of them may find anything"
-    return _section("Checks", note, f'<ul class="checks">{"".join(items)}</ul>')
+    return section("Checks", note, f'<ul class="checks">{"".join(items)}</ul>')
 
 
 def _story(example: Mapping[str, object]) -> str:
@@ -318,7 +341,7 @@ def _footer(result: AuditResult) -> str:
     )
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: Sequence[str] | None = None) -> str:
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: Sequence[str] | None = None) -> str:
     """A table; columns whose name starts with `#` hold numbers. Cells are HTML."""
     kinds = [' class="n"' if column.startswith("#") else "" for column in columns]
     head = "".join(
