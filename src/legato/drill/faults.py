@@ -36,7 +36,7 @@ FAULTS: dict[Fault, FaultText] = {
     Fault.FREEZE: FaultText("Connections stay, but nothing comes through for a while: a network that drops.", False),
     Fault.FULL_DISK: FaultText("The primary's files cannot grow for a while, and somebody fills them up.", True),
     Fault.SLOW_DISK: FaultText("Every commit takes up to 200 ms longer for a while.", True),
-    Fault.CLOCK_JUMP: FaultText("The brokers' wall clocks are wrong for a while, by up to two hours.", True),
+    Fault.CLOCK_JUMP: FaultText("The brokers' wall clocks are wrong for a while, by up to 90 s.", True),
 }
 
 POINTS: dict[Point, str] = {

@@ -2,7 +2,6 @@
 
 import importlib.util
 import shutil
-from pathlib import Path
 
 from rich.console import Console
 
@@ -10,10 +9,9 @@ from legato.demo.options import choose_seed, prepare_directory
 from legato.drill.history import audit_log
 from legato.drill.options import DrillOptions
 from legato.drill.outcome import Outcome, outcome_of, outcome_table, write_json
-from legato.drill.run import Run, RunResult
+from legato.drill.run import Run
 from legato.drill.target import named, own
 from legato.drill.verdict import judge_records
-from legato.spark.result import AuditResult
 
 REPORT_NAME = "report.html"
 
@@ -36,11 +34,20 @@ def run_drill(options: DrillOptions, console: Console) -> Outcome:
     audit = history = None
     if target.pair is not None and spark:
         console.print("Spark reads the ledger ...", style="dim")
-        audit = _audit(options, target.pair.store, result)
+        from legato.spark.job import run_audit
+
+        audit = run_audit(target.pair.store / "ledger", store_dir=target.pair.store)
     elif target.pair is not None:
         history = audit_log(target.pair.store)
     outcome = outcome_of(seed, result, findings, audit, history)
     console.print(outcome_table(outcome))
+    if importlib.util.find_spec("pyspark") is not None:
+        # Its pictures are the audit's.
+        from legato.drill.page import write_page
+
+        report = options.report_file or options.out / REPORT_NAME
+        write_page(report, outcome, result, audit)
+        console.print(f"The page with pictures: {report}", highlight=False, soft_wrap=True)
     if options.json_file is not None:
         write_json(outcome, options.json_file)
     return outcome
@@ -49,17 +56,3 @@ def run_drill(options: DrillOptions, console: Console) -> Outcome:
 def spark_is_there() -> bool:
     """Whether Spark can audit: it needs pyspark and pyarrow, and Java."""
     return all(importlib.util.find_spec(name) for name in ("pyspark", "pyarrow")) and shutil.which("java") is not None
-
-
-def _audit(options: DrillOptions, store: Path, result: RunResult) -> AuditResult:
-    from legato.spark.job import run_audit
-
-    report = options.report_file or options.out / REPORT_NAME
-    report.parent.mkdir(parents=True, exist_ok=True)
-    return run_audit(
-        store / "ledger",
-        store_dir=store,
-        report_path=report,
-        client_gaps_ms=result.gaps_ms,
-        title=f"Drill, {len(result.strikes)} faults",
-    )

@@ -94,7 +94,7 @@ def write_json(outcome: Outcome, file: Path) -> None:
     file.write_bytes(msgspec.json.format(msgspec.json.encode(outcome), indent=2) + b"\n")
 
 
-_COLUMNS = {
+COLUMNS = {
     "sent": "confirmed",
     "received": "received",
     "again": "again, flagged",
@@ -103,6 +103,7 @@ _COLUMNS = {
     "wrong_flags": "wrong flags",
     "falsely_told": "falsely told",
 }
+"""Fields of a finding, and what a table calls them."""
 _WRONG = ("lost", "duplicated", "wrong_flags", "falsely_told")
 
 
@@ -110,10 +111,10 @@ def outcome_table(outcome: Outcome) -> Group:
     """The outcome for people: what the clients have on record, by subscription, and the verdict."""
     table = Table(title="what the clients were told", title_justify="left", box=SIMPLE_HEAD, padding=0)
     table.add_column("subscription", no_wrap=True)
-    for title in _COLUMNS.values():
+    for title in COLUMNS.values():
         table.add_column(title, justify="right", no_wrap=True)
     for row in outcome.subscriptions:
-        cells = [Text(f"{row[name]:,}", "bold red" if name in _WRONG and row[name] else "") for name in _COLUMNS]
+        cells = [Text(f"{row[name]:,}", "bold red" if name in _WRONG and row[name] else "") for name in COLUMNS]
         table.add_row(str(row["subscription"]), *cells)
     sentences = [Text(f"✗ {sentence}", style="red") for sentence in outcome.complaints]
     return Group(table, *sentences, Text(verdict_line(outcome), "bold green" if outcome.passes else "bold red"))

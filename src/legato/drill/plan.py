@@ -7,7 +7,8 @@ from random import Random
 from legato.drill.faults import Fault
 from legato.points import Point
 
-CLOCK_JUMP_MAX_S = 7200.0
+CLOCK_JUMP_MAX_S = 90.0
+"""More than any interval of the broker's that a wrong clock could upset."""
 SLOW_DISK_MAX_MS = 200.0
 LASTS_MIN_S, LASTS_MAX_S = 0.3, 2.5
 

@@ -55,6 +55,8 @@ class RunResult:
     """How often somebody was refused because the disk was full."""
     complaints: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    samples: list[tuple[float, int, int]] = field(default_factory=list)
+    """Seconds since the load began, and the totals of `stored` and `seen` by then."""
 
 
 class Run:
@@ -219,6 +221,10 @@ class Run:
                 self.result.stored = sum(each.stored for each in totals)
                 self.result.seen = sum(each.seen for each in totals)
                 self.result.rolled_back = sum(each.rolled_back for each in totals)
+                if self._began_at:
+                    self.result.samples.append(
+                        (time.monotonic() - self._began_at, self.result.stored, self.result.seen)
+                    )
             case FailedOver(gap_ms=gap_ms, epoch=epoch):
                 self.result.failovers += 1
                 self.result.gaps_ms[epoch] = max(self.result.gaps_ms.get(epoch, 0.0), gap_ms)
