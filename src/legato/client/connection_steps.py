@@ -283,6 +283,11 @@ class ConnectionSteps(Generic[_Session]):
     def _owns(self, destination: Destination) -> bool:
         return destination.name in self._temporaries
 
+    def _swept_subscriptions(self) -> Steps[Subscriptions]:
+        for session in list(self._sessions):
+            yield from session._sweep()
+        return self._subscriptions
+
     def _consumes(self, destination: Destination) -> bool:
         return any(
             consumer.destination == destination and not consumer._closed

@@ -267,7 +267,10 @@ class ConsumerSteps:
     # -- the end -----------------------------------------------------------------------------------------
 
     def _close(self) -> Steps[None]:
-        """Close: what was received and not acknowledged, and what was not received, goes back. May be called again.
+        """Close: what was not received goes back. May be called again.
+
+        In CLIENT and INDIVIDUAL mode what was received can still be acknowledged, or given back by `recover()`; until
+        then a durable subscription has an active consumer.
 
         A `receive()` that waits elsewhere returns None. A listener may close its own consumer; its message is
         acknowledged as ever when it returns.
@@ -285,8 +288,9 @@ class ConsumerSteps:
             yield from self._end_closing()
 
     def _end_closing(self) -> Steps[None]:
-        self._transport.post(self._end.close)
-        yield from self._session._wait_closed(lambda: self._end.closed)
+        end = self._end
+        self._transport.post(end.release)
+        yield from self._session._wait_closed(lambda: end.closed or end.released)
         self._session._forget_consumer(self)
 
     def _release_subscription(self) -> None:

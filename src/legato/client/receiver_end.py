@@ -29,6 +29,7 @@ RAMP_FACTOR = 4
 """Asked for first on a new link, and by how much more each time that came, up to `prefetch`."""
 
 
+_ACKNOWLEDGED_LATER = (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL)
 _KEEPING = (AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL)
 """After a loss of the connection the application may still acknowledge what it has."""
 
@@ -59,6 +60,8 @@ class ReceiverEnd:
         self.ready = False
         """Whether it was attached once: the destination exists."""
         self.closing = False
+        self.released = False
+        """Nothing more is received, but the application has messages that it can still acknowledge."""
         self.closed = False
         self.error: JMSError | None = None
         self._credit = 0
@@ -155,18 +158,40 @@ class ReceiverEnd:
         else:
             link.close()
 
+    def release(self) -> None:
+        """The application closes its consumer: what it has not seen goes back, what it has it may acknowledge yet.
+
+        The link closes with the last acknowledgement, or with the session.
+        """
+        if self.channel.mode not in _ACKNOWLEDGED_LATER:
+            self.close()
+            return
+        self.flush()
+        self.closing = True
+        self.drain(self._release)
+
+    def _release(self) -> None:
+        if not self.closed:
+            self._return_unseen()
+            self.released = True
+            self._detach_when_done()
+            self.channel.touch()
+
     def close(self) -> None:
         """Close once all that was accepted is confirmed; the rest goes back to the queue."""
         self.flush()
         self.closing = True
+        self.released = False
         self._detach_when_done()
 
     def _detach_when_done(self) -> None:
-        if any(delivery.state is DeliveryState.ACCEPTING for delivery in self.incoming.outstanding.values()):
+        states = {delivery.state for delivery in self.incoming.outstanding.values()}
+        if DeliveryState.ACCEPTING in states or (self.released and DeliveryState.HERE in states):
             return
         coordinator = self.channel.coordinator
         if coordinator is not None and not coordinator.release(self):
             return
+        self.released = False
         if self.link is None:
             self._close_done()
         elif self.attached:
@@ -197,7 +222,8 @@ class ReceiverEnd:
         if link is None or not self.attached or self._drained or not self.channel.flowing:
             return
         # What the application still holds comes again by itself and is not counted as wanted.
-        limit = min(self.prefetch, self._ramp) or self._wanted + self.incoming.awaited
+        wanted = self._wanted + self.incoming.awaited
+        limit = self.incoming.awaited if self.released else min(self.prefetch, self._ramp) or wanted
         space = limit - self._credit - len(self.incoming.inbox)
         if space > 0 and (space * 2 >= limit or self._credit == 0):
             self._credit += space
@@ -325,10 +351,11 @@ class ReceiverEnd:
         if isinstance(outcome, Rejected) and outcome.condition != names.ALREADY_ACKNOWLEDGED:
             state = DeliveryState.ELSEWHERE
         self.incoming.outstanding.pop(delivery.tag, None)
+        # Before the application hears of it: what it does next may need the link to be gone.
+        self.close_if_asked()
         finish(delivery, state)
         if delivery.batch is not None:
             self.channel.touch()
-        self.close_if_asked()
 
     # -- giving back -------------------------------------------------------------------------------------
 
@@ -369,6 +396,10 @@ class ReceiverEnd:
         outcome = Modified(delivery_failed=True, text=why) if why else DELIVERY_FAILED
         for delivery in failed:
             self.settle(delivery, outcome, DeliveryState.RETURNED)
+        self._return_unseen()
+        self.close_if_asked()
+
+    def _return_unseen(self) -> None:
         inbox = self.incoming.inbox
         while inbox:
             self.settle(inbox.popleft(), RELEASED, DeliveryState.RETURNED)

@@ -46,6 +46,8 @@ class Making(SessionWork, Generic[_Producer, _Consumer, _Browser]):
         super().__init__(connection, name, acknowledge_mode)
         self._prefetch = connection._options.prefetch
         self._producers: list[ProducerSteps] = []
+        self._closing: list[ConsumerSteps] = []
+        """Closed, with messages that the application has not acknowledged."""
         self._made = 0
 
     def _next_name(self, kind: str) -> str:
@@ -190,7 +192,7 @@ class Making(SessionWork, Generic[_Producer, _Consumer, _Browser]):
                     "with the URI's option client_id."
                 )
             source = Source(destination=_lasting(topic), selector=selector or None, no_local=no_local, durable=True)
-            subscriptions = self._connection._subscriptions
+            subscriptions = yield from self._connection._swept_subscriptions()
             link_name = subscriptions.take_unshared(checked_name(name))
             return (yield from self._new_consumer(link_name, source, prefetch, name))
 
@@ -237,7 +239,8 @@ class Making(SessionWork, Generic[_Producer, _Consumer, _Browser]):
         """
         with self._used():
             connection = self._connection
-            connection._subscriptions.check_unused(checked_name(name))
+            subscriptions = yield from connection._swept_subscriptions()
+            subscriptions.check_unused(checked_name(name))
             link_name = f"{name}|global" if connection.client_id is None else name
             end = UnsubscribeEnd(self._channel, link_name, name)
             self._channel.transport.post(self._channel.add, end)
@@ -263,7 +266,7 @@ class Making(SessionWork, Generic[_Producer, _Consumer, _Browser]):
             source = Source(
                 destination=topic, selector=selector or None, durable=durable, shared=True, everybodys=everybodys
             )
-            subscriptions = self._connection._subscriptions
+            subscriptions = yield from self._connection._swept_subscriptions()
             link_name = subscriptions.take_shared(checked_name(name), durable=durable, everybodys=everybodys)
             return (yield from self._new_consumer(link_name, source, prefetch, name))
 
@@ -293,8 +296,21 @@ class Making(SessionWork, Generic[_Producer, _Consumer, _Browser]):
         if consumer in self._consumers:
             self._consumers.remove(consumer)
         end = consumer._end
-        self._unacknowledged = {d: None for d in self._unacknowledged if d.consumer is not end}
-        consumer._release_subscription()
+        if end.closed:
+            self._unacknowledged = {d: None for d in self._unacknowledged if d.consumer is not end}
+            consumer._release_subscription()
+        else:
+            self._closing.append(consumer)
+
+    def _sweep(self) -> Steps[None]:
+        """Of consumers whose messages were acknowledged after they closed: their subscriptions are free."""
+        for consumer in list(self._closing):
+            end = consumer._end
+            if not end.released:
+                yield from self._wait_closed(lambda end=end: end.closed)  # type: ignore[misc]
+            if end.closed and consumer in self._closing:
+                self._closing.remove(consumer)
+                consumer._release_subscription()
 
 
 def _lasting(topic: Topic) -> Topic:

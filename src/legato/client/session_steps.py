@@ -72,9 +72,10 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
         yield from self._wait_for_completions()
         for producer in self._producers:
             producer._closed = True
-        for consumer in self._consumers:
+        for consumer in [*self._consumers, *self._closing]:
             consumer._release_subscription()
         self._consumers.clear()
+        self._closing.clear()
         self._producers.clear()
         self._connection._forget_session(self)
 

@@ -476,3 +476,69 @@ def test_a_transaction_goes_on_when_one_of_its_consumers_closes(connect: Connect
     session.rollback()
     assert texts(receive(second, 1)) == ["1"]
     session.commit()
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL])
+@pytest.mark.parametrize("prefetch", [0, 1000])
+def test_messages_of_a_closed_consumer_can_be_acknowledged(
+    connect: Connect, queue_name: str, mode: AcknowledgeMode, prefetch: int
+) -> None:
+    connection = connect(prefetch=prefetch)
+    session = connection.create_session(acknowledge_mode=mode)
+    queue = session.create_queue(queue_name)
+    send(connection, queue, *"12345")
+    with session.create_consumer(queue) as consumer:
+        messages = receive(consumer, 3)
+    assert consumer.receive(WAIT_S) is None
+    other = connection.create_session()
+    with other.create_consumer(queue) as unseen:
+        assert texts(receive(unseen, 2)) == ["4", "5"]
+        assert nothing_comes(unseen)
+    for message in messages:
+        message.acknowledge()
+    session.close()
+    assert nothing_comes(other.create_consumer(queue))
+
+
+def test_messages_of_a_closed_consumer_can_be_given_back(connect: Connect, queue_name: str) -> None:
+    connection = connect()
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    queue = session.create_queue(queue_name)
+    send(connection, queue, "1", "2")
+    with session.create_consumer(queue) as consumer:
+        receive(consumer, 2)
+    session.recover()
+    again = receive(session.create_consumer(queue), 2)
+    assert texts(again) == ["1", "2"]
+    assert all(message.redelivered for message in again)
+
+
+def test_what_is_never_acknowledged_goes_back_with_the_session(connect: Connect, queue_name: str) -> None:
+    connection = connect()
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    queue = session.create_queue(queue_name)
+    send(connection, queue, "1", "2")
+    with session.create_consumer(queue) as consumer:
+        receive(consumer, 2)
+    session.close()
+    assert texts(receive(connection.create_session().create_consumer(queue), 2)) == ["1", "2"]
+
+
+def test_a_durable_subscription_is_active_until_its_messages_are_acknowledged(
+    connect: Connect, topic_name: str, client_id: str
+) -> None:
+    connection = connect(client_id=client_id)
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    topic = session.create_topic(topic_name)
+    with session.create_durable_consumer(topic, "d") as consumer:
+        send(connection, topic, "1", "2")
+        (first,) = receive(consumer, 1)
+    with pytest.raises(IllegalStateError):
+        session.create_durable_consumer(topic, "d")
+    first.acknowledge()
+    with session.create_durable_consumer(topic, "d") as consumer:
+        (second,) = receive(consumer, 1)
+    with pytest.raises(IllegalStateError):
+        session.unsubscribe("d")
+    second.acknowledge()
+    session.unsubscribe("d")

@@ -186,3 +186,20 @@ def test_a_durable_subscription_collects_while_its_client_is_away_and_the_broker
     assert texts(receive(consumer, 2)) == ["1", "2"]
     consumer.close()
     session.unsubscribe("d")
+
+
+def test_messages_of_a_closed_consumer_can_be_acknowledged_after_a_failover(pair: BrokerPair, connect: Connect) -> None:
+    connection = connect()
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    queue = session.create_queue("orders")
+    producer = connection.create_session().create_producer(queue)
+    for number in range(3):
+        producer.send(TextMessage(str(number)))
+    with session.create_consumer(queue) as consumer:
+        messages = receive(consumer, 2)
+    pair.fail_over()
+    messages[0].acknowledge()
+    session.close()
+    rest = connection.create_session().create_consumer(queue)
+    assert texts(receive(rest, 1)) == ["2"]
+    assert rest.receive_no_wait() is None
