@@ -324,7 +324,7 @@ class Service:
                     if events := peer.amqp.take_events():
                         self.handle(peer, events)
         if self._ticks % UPKEEP_EVERY_TICKS == 0:
-            self.upkeep.run(prune=self._ticks % PRUNE_EVERY_TICKS == 0)
+            self.upkeep.run(prune=self.broker.has_larges or self._ticks % PRUNE_EVERY_TICKS == 0)
         self._advance()
 
     # -- the end -----------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from legato.amqp.outcomes import ACCEPTED, Rejected
 from tests.support.amqp_peer import AmqpPeer, data_of, text
+from tests.support.large import MIB, digest, receive_large, send_large, streaming_receiver
 from tests.support.server import server
 
 BODY = b"x" * 20_000
@@ -45,3 +46,30 @@ def test_the_reserve_of_free_disk_refuses_producers_before_the_disk_is_full(tmp_
             pass
         assert isinstance(outcome, Rejected)
         assert "reserve" in outcome.description
+
+
+def test_a_large_message_that_finds_no_room_is_refused_and_leaves_none_of_it(tmp_path: Path) -> None:
+    """DESIGN promise 5: a message of which a part is not stored is not stored."""
+    with server(tmp_path / "store", environment={"LEGATO_STORE_MAP_BYTES": str(64 << 20)}) as broker:
+        peer = AmqpPeer(broker.port)
+        sender = peer.sender("q")
+        assert peer.send(sender, text(b"before")) == ACCEPTED
+        assert send_large(peer, sender, 8 * MIB) == ACCEPTED
+        refused = send_large(peer, sender, 70 * MIB, 2)
+        assert isinstance(refused, Rejected)
+        assert refused.condition == "amqp:resource-limit-exceeded"
+
+        receiver = streaming_receiver(peer, "q", 2)
+        before = peer.transfer()
+        assert data_of(before) == b"before"
+        receiver.settle(before.delivery)
+        came = receive_large(peer, receiver)
+        assert came.sha256 == digest(8 * MIB)
+        receiver.settle(came.delivery)
+        peer.flush()
+
+        broker.wait_for_log("producers are welcome again")
+        assert send_large(peer, sender, 12 * MIB, 3) == ACCEPTED
+        receiver.add_credit(1)
+        peer.flush()
+        assert receive_large(peer, receiver).sha256 == digest(12 * MIB, 3)
