@@ -1,6 +1,7 @@
 """The clients of a drill that receive, in every acknowledgement mode: what they saw, and what they were told."""
 
 import threading
+import time
 from collections.abc import Callable
 
 from legato.client import AcknowledgeMode, Connection, Message, MessageConsumer, Session, TextMessage
@@ -13,6 +14,7 @@ from legato.points import Point, Rig
 
 FIRST_WAIT_S = 0.25
 NEXT_WAIT_S = 0.02
+ROLLBACK_PAUSE_S = 0.5
 MESSAGES_AT_ONCE = 20
 
 MODES = {
@@ -97,7 +99,7 @@ class Getter:
         self._flows.arrived(self.subscription, [self._see(message)])
 
     def _pause(self) -> None:
-        threading.Event().wait(FIRST_WAIT_S)
+        time.sleep(FIRST_WAIT_S)
 
     def _acknowledge_all(self) -> None:
         """After a failover some may have gone elsewhere; then recovering the session is right (CONTRACT B15)."""
@@ -140,6 +142,8 @@ class Getter:
         except TransactionRolledBackError:
             self._counts.add("rolled_back")
             self._forwarded.sent(REFUSED, numbers)
+            # Without a pause a full disk would use up all deliveries of a message.
+            time.sleep(ROLLBACK_PAUSE_S)
         else:
             self._counts.add("stored", len(numbers))
             self._forwarded.sent(STORED, numbers)

@@ -4,6 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from legato.client import Queue
+from legato.client.received import read_message
 from legato.core.facts import (
     AnyFact,
     Kind,
@@ -16,9 +18,13 @@ from legato.core.facts import (
     QueueDeleted,
     TransactionCommitted,
 )
+from legato.core.redelivering import ORIGINAL_DESTINATION
+from legato.drill.producers import identity_of
+from legato.drill.records import Identity
 from legato.store.lmdb import LmdbStore
 
 PAGE = 1_000
+PAGE_BYTES = 4 << 20
 EXAMPLES_MAX = 5
 
 
@@ -136,3 +142,27 @@ def audit_log(store_dir: Path) -> HistoryFinding:
         return history.judge(waiting, {queue.queue: queue.name for queue in queues})
     finally:
         store.close()
+
+
+def dead_letters(store_dir: Path) -> frozenset[tuple[str, Identity]]:
+    """What waits in dead-letter queues, with the queue or topic that it comes from.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    store = LmdbStore(store_dir, read_only=True)
+    found: set[tuple[str, Identity]] = set()
+    try:
+        for queue in store.queues():
+            after = 0
+            while page := store.messages(queue.queue, after, PAGE, PAGE_BYTES):
+                after = page[-1].seq
+                messages = [read_message(stored.body, Queue(queue.name), lambda message: None) for stored in page]
+                found.update(
+                    (str(message.properties[ORIGINAL_DESTINATION]), identity_of(message))
+                    for message in messages
+                    if ORIGINAL_DESTINATION in message.properties
+                )
+    finally:
+        store.close()
+    return frozenset(found)

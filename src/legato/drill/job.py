@@ -6,7 +6,7 @@ import shutil
 from rich.console import Console
 
 from legato.demo.options import choose_seed, prepare_directory
-from legato.drill.history import audit_log
+from legato.drill.history import audit_log, dead_letters
 from legato.drill.options import DrillOptions
 from legato.drill.outcome import Outcome, outcome_of, outcome_table, write_json
 from legato.drill.run import Run
@@ -30,7 +30,8 @@ def run_drill(options: DrillOptions, console: Console) -> Outcome:
     console.print(f"seed {seed}; all files are in {options.out}", highlight=False)
     run = Run(options, target, seed, console)
     result = run.perform()
-    findings = judge_records(run.records)
+    dead = frozenset() if target.pair is None else dead_letters(target.pair.store)
+    findings = judge_records(run.records, dead)
     audit = history = None
     if target.pair is not None and spark:
         console.print("Spark reads the ledger ...", style="dim")

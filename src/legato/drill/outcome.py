@@ -31,6 +31,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     sent: int
     received: int
     again: int
+    dead_lettered: int
     rolled_back: int
     takeovers: int
     points_reached: int
@@ -75,6 +76,7 @@ def outcome_of(
         sent=sum(finding.sent for finding in findings),
         received=sum(finding.received for finding in findings),
         again=sum(finding.again for finding in findings),
+        dead_lettered=sum(finding.dead_lettered for finding in findings),
         rolled_back=result.rolled_back,
         takeovers=result.takeovers,
         points_reached=result.points_reached,
@@ -98,6 +100,7 @@ COLUMNS = {
     "sent": "confirmed",
     "received": "received",
     "again": "again, flagged",
+    "dead_lettered": "dead",
     "lost": "lost",
     "duplicated": "twice",
     "wrong_flags": "wrong flags",

@@ -93,5 +93,5 @@ def _strikes(strikes: Sequence[Struck]) -> str:
 def _complaints(outcome: Outcome) -> str:
     if not outcome.complaints:
         return ""
-    items = "".join(f"<code>{escape(sentence)}</code>" for sentence in outcome.complaints)
+    items = "".join(f"<p><code>{escape(sentence)}</code></p>" for sentence in outcome.complaints)
     return section("Complaints", "what must not be", items)

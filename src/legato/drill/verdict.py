@@ -59,6 +59,7 @@ class Finding:
         wrong_flags: came again without saying so (promise 4).
         falsely_told: the producer was told that they are not stored, and they came; or nobody had sent them.
         again: came again, and said so, as they may.
+        dead_lettered: nobody could acknowledge them, and they wait in a dead-letter queue.
     """
 
     subscription: str
@@ -69,6 +70,7 @@ class Finding:
     wrong_flags: int = 0
     falsely_told: int = 0
     again: int = 0
+    dead_lettered: int = 0
     examples: list[str] = field(default_factory=list)
 
     @property
@@ -77,8 +79,11 @@ class Finding:
         return not (self.lost or self.duplicated or self.wrong_flags or self.falsely_told)
 
 
-def judge_records(directory: Path) -> list[Finding]:
+def judge_records(directory: Path, dead: frozenset[tuple[str, Identity]] = frozenset()) -> list[Finding]:
     """What all records of a directory say, by subscription.
+
+    Args:
+        dead: messages that wait in dead-letter queues, with the flow that they came from.
 
     Raises:
         ValueError: a file is no record.
@@ -93,7 +98,10 @@ def judge_records(directory: Path) -> list[Finding]:
             case Consuming():
                 found = received.setdefault(head.subscription, Received(head.flow, head.told))
                 _add_received(found, lines)
-    return [_judge(name, sent[found.flow], found) for name, found in sorted(received.items())]
+    return [
+        _judge(name, sent[found.flow], found, {message for flow, message in dead if flow == found.flow})
+        for name, found in sorted(received.items())
+    ]
 
 
 def _add_sent(sent: Sent, head: Producing, lines: Iterable[SentLine]) -> None:
@@ -116,17 +124,18 @@ def _add_received(received: Received, lines: Iterable[SentLine | SeenLine | Done
                 received.maybe.add(message)
 
 
-def _judge(subscription: str, sent: Sent, received: Received) -> Finding:
+def _judge(subscription: str, sent: Sent, received: Received, dead: set[Identity]) -> Finding:
     seen = received.seen.keys()
     exact = {message for message in seen if message.producer not in sent.resending}
     known = sent.stored | sent.refused | sent.unsure
     wrong = {
-        "lost": sent.stored - received.arrived,
+        "lost": sent.stored - received.arrived - dead,
         "duplicated": {message for message in exact if received.done[message] > 1},
         "wrong_flags": {message for message in exact if received.unflagged[message] > 1},
         "falsely_told": (seen & sent.refused) | (seen - known),
     }
     finding = Finding(subscription, sent=len(sent.stored), received=len(seen))
+    finding.dead_lettered = len((sent.stored & dead) - received.arrived)
     finding.again = sum(times > 1 for times in received.seen.values())
     for what, messages in wrong.items():
         setattr(finding, what, len(messages))
