@@ -98,10 +98,10 @@ class SenderEnd:
         self.error = error
         self.closed = True
         self._uploading = None
-        for send in [*self.outgoing.unconfirmed, *self.outgoing.waiting]:
-            self.finish(send, error)
-        self.outgoing.unconfirmed.clear()
-        self.outgoing.waiting.clear()
+        # One by one: the application's thread may be adding to them.
+        for sends in (self.outgoing.unconfirmed, self.outgoing.waiting):
+            while sends:
+                self.finish(sends.popleft(), error)
         self.channel.touch()
         if told:
             self.channel.report(error)

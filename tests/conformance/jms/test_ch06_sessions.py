@@ -246,6 +246,27 @@ def test_after_recover_what_has_expired_does_not_come_again(connect: Connect, qu
     assert nothing_comes(consumer)
 
 
+def test_what_a_session_gives_back_another_may_get_and_keeps_what_it_has(connect: Connect, queue_name: str) -> None:
+    """CONTRACT C9, C11(d): recover while a second consumer holds messages."""
+    connection = connect(prefetch=0)
+    sessions = [connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT) for _ in range(2)]
+    queue = sessions[0].create_queue(queue_name)
+    send(connection, queue, *"1234")
+    mine, other = (session.create_consumer(queue) for session in sessions)
+    receive(mine, 2)
+    held = receive(other, 2)
+    sessions[0].recover()
+    (taken,) = receive(other, 1)
+    assert (taken.body, taken.redelivered) == ("1", True)
+    (left,) = receive(mine, 1)
+    assert (left.body, left.redelivered) == ("2", True)
+    held[0].acknowledge()
+    left.acknowledge()
+    for session in sessions:
+        session.close()
+    assert nothing_comes(connection.create_session().create_consumer(queue))
+
+
 def test_recover_in_every_mode_brings_again_what_a_subscription_had(connect: Connect, topic_name: str) -> None:
     """CONTRACT C8 for topics."""
     connection = connect()
