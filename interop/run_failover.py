@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from interop.broker import Broker
-from interop.maven import TARGET, build, pom_version
+from interop.maven import TARGET, Build, build, pom_version
 from interop.outcomes import FAILED, PASSED, Outcome, Report
 
 MAIN = "legato.interop.Failover"
-QUEUE = "interop.failover"
 KILLS = 3
 MESSAGES_PER_KILL = 400
 OPTIONS = "jms.prefetchPolicy.all=100&failover.maxReconnectAttempts=-1&failover.initialReconnectDelay=0"
@@ -38,6 +39,16 @@ class Seen:
             self.sent.append(int(numbers[0]))
         elif kind == "received":
             self.received.append((int(numbers[0]), int(numbers[1])))
+
+    def transferred(self, count: int) -> list[Outcome]:
+        """What a transaction promises that receives and sends: both or neither, so each message once."""
+        numbers = sorted(number for number, _ in self.received)
+        lost = sorted(set(range(count)) - set(numbers))
+        twice = sorted({one for one, other in itertools.pairwise(numbers) if one == other})
+        return [
+            outcome("no-transfer-is-lost", not lost, f"lost: {lost[:50]}"),
+            outcome("no-transfer-happens-twice", not twice, f"twice: {twice[:50]}"),
+        ]
 
     def outcomes(self, count: int) -> list[Outcome]:
         """What a durable queue promises, and whether it was kept."""
@@ -71,27 +82,36 @@ def kill_now_and_then(lines: Iterable[str], seen: Seen, brokers: Sequence[Broker
             kills += 1
 
 
+def run(java: Build, what: str, count: int) -> Seen:
+    """Let Java do something while brokers are killed."""
+    seen = Seen()
+    with tempfile.TemporaryDirectory(prefix="legato-interop-") as directory:
+        store = Path(directory, "store")
+        with (
+            Broker(TARGET / f"failover-{what}-one.log", store=store) as one,
+            Broker(TARGET / f"failover-{what}-two.log", store=store, wait=False) as two,
+        ):
+            url = f"failover:({one.url},{two.url})?{OPTIONS}"
+            command = java.command(MAIN, what, url, str(count))
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                watchdog = threading.Timer(JAVA_TIMEOUT_S, process.kill)
+                watchdog.start()
+                assert process.stdout is not None
+                kill_now_and_then(process.stdout, seen, [one, two])
+                watchdog.cancel()
+    return seen
+
+
 def main() -> int:
     """Run it; returns the exit code."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     java = build()
     count = (KILLS + 1) * MESSAGES_PER_KILL
-    seen = Seen()
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="legato-interop-") as directory:
-        store = Path(directory, "store")
-        with (
-            Broker(TARGET / "failover-one.log", store=store) as one,
-            Broker(TARGET / "failover-two.log", store=store, wait=False) as two,
-        ):
-            url = f"failover:({one.url},{two.url})?{OPTIONS}"
-            process = subprocess.Popen(java.command(MAIN, url, QUEUE, str(count)), stdout=subprocess.PIPE, text=True)
-            assert process.stdout is not None
-            kill_now_and_then(process.stdout, seen, [one, two])
-            process.wait(JAVA_TIMEOUT_S)
-    report = Report(
-        "failover", seen.outcomes(count), time.monotonic() - started, {"qpid-jms-client": pom_version("qpid-jms")}
-    )
+    outcomes = run(java, "send-and-receive", count).outcomes(count)
+    outcomes += run(java, "transfer", count).transferred(count)
+    versions = {"qpid-jms-client": pom_version("qpid-jms")}
+    report = Report("failover", outcomes, time.monotonic() - started, versions)
     report.write("failover")
     return report.show()
 

@@ -32,3 +32,11 @@ def test_losses_are_told_apart() -> None:
 
 def test_order_is_that_of_first_deliveries() -> None:
     assert broken("sent 0", "sent 1", "received 1 1", "received 0 1") == {"messages-come-in-order"}
+
+
+def test_a_transfer_happens_once() -> None:
+    seen = Seen()
+    for line in ("received 0 1", "received 2 1", "received 2 1"):
+        seen.take(line)
+    reasons = {each.test.partition(".")[2]: each.reason for each in seen.transferred(3)}
+    assert reasons == {"no-transfer-is-lost": "lost: [1]", "no-transfer-happens-twice": "twice: [2]"}

@@ -55,6 +55,17 @@ def test_every_exclusion_names_one_test_and_argues_with_evidence() -> None:
         assert len(evidence.split()) >= 20, f"{test} needs more of an argument"
 
 
+def test_the_reference_lists_every_exclusion() -> None:
+    page = (outcomes.ROOT / "docs" / "reference" / "interop.md").read_text()
+    assert [test for test in {**JORAM, **TCK, **TCK_PREFETCHING} if f"`{test}`" not in page] == []
+
+
+def test_what_failed_in_the_results_kept_here_is_excluded_with_evidence() -> None:
+    kept = [json.loads(path.read_text()) for path in sorted(outcomes.RESULTS.glob("*.json"))]
+    failed = {each["test"] for document in kept for each in document["tests"] if each["outcome"] == FAILED}
+    assert failed <= {*JORAM, *TCK, *TCK_PREFETCHING}
+
+
 def test_rheas_lines_are_outcomes() -> None:
     lines = ["noise", "end\tdrain\tpassed\t30\t", "end\ttopic\tfailed\t6\tError: no"]
     assert list(rhea_outcomes(lines)) == [
