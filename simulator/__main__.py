@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from multiprocessing import Pool
 
+from simulator.kernel import START_US
 from simulator.run import STEPS_DEFAULT, Outcome, Simulation, simulate
 
 REPORT_S = 5.0
@@ -23,14 +24,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", dest="first", type=int, default=1, metavar="S", help="the first of them")
     parser.add_argument("--steps", type=int, default=STEPS_DEFAULT, metavar="M", help="events before the healing")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="processes to run seeds in")
+    parser.add_argument("--trace", action="store_true", help="with SEED: print everything that happens")
     options = parser.parse_args(arguments)
     if options.seed is not None:
-        return _one(options.seed, options.steps)
+        return _one(options.seed, options.steps, trace=options.trace)
     return _many(range(options.first, options.first + options.seeds), options.steps, options.jobs)
 
 
-def _one(seed: int, steps: int) -> int:
+def _one(seed: int, steps: int, *, trace: bool) -> int:
     simulation = Simulation(seed, steps)
+    if trace:
+        simulation.history.trace = lambda what: print(
+            f"{(simulation.kernel.now_us - START_US) / 1_000_000:10.6f} {simulation.kernel.process or '-'}: {what}"
+        )
     outcome = simulation.run()
     for name, count in sorted(outcome.counts.items()):
         print(f"  {count:6} {name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, ClassVar
@@ -49,6 +50,8 @@ class Task:
 
     kernel: ClassVar[Kernel]
     current: ClassVar[Task | None] = None
+    everyone: ClassVar[list[Task]] = []
+    """Those of this run: what a dead process left must not be tidied up by the garbage collector at a random time."""
 
     def __init__(self, steps: Generator[Any, Any, Any], ended: Callable[[BaseException | None], None]) -> None:
         assert self.kernel.process is not None
@@ -58,7 +61,16 @@ class Task:
         self._wait: Wait | None = None
         self._timer: Event | None = None
         self._look: Event | None = None
+        self.everyone.append(self)
         self._wake_soon()
+
+    @classmethod
+    def end_all(cls) -> None:
+        """The run is over."""
+        for task in cls.everyone:
+            with contextlib.suppress(Exception):
+                task._steps.close()
+        cls.everyone.clear()
 
     def _wake_soon(self) -> None:
         if self._look is None:
@@ -219,7 +231,7 @@ class Connection(ConnectionSteps[Session]):
     """A connection whose methods are steps."""
 
     _session_type = Session
-    _world_type = Tasks
+    _world_type = Tasks  # type: ignore[assignment]
 
 
 class ConnectionFactory(FactorySteps[Connection, Any]):

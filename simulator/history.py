@@ -71,7 +71,14 @@ class History:
         self.dispatched: dict[tuple[str, int, str], tuple[int, bool]] = {}
         """By copy and container: when it was last put on a link, and whether by a broker whose epoch was over."""
         self.confirmed: set[str] = set()
+        self.trace: Callable[[str], None] | None = None
+        """Is told of everything, if somebody listens."""
         self.counts: Counter[str] = Counter()
+
+    def note(self, *what: object) -> None:
+        """Something happened."""
+        if self.trace is not None:
+            self.trace(" ".join(map(str, what)))
 
     # -- the disk ------------------------------------------------------------------------------------------------
 
@@ -79,6 +86,7 @@ class History:
         """A broker became the primary."""
         if epoch != self.epoch + 1:
             raise ViolationError(f"P7: epoch {epoch} began after {self.epoch}")
+        self.note("epoch", epoch, "began")
         self.epoch = epoch
         self.counts["epochs"] += 1
 
@@ -91,6 +99,7 @@ class History:
         bodies = iter(batch.bodies)
         origins: dict[tuple[int, int], str] = {}
         for fact in batch.facts:
+            self.note("durable:", fact)
             self._apply(fact, bodies, origins)
 
     def _check_transactions(self, facts: list[AnyFact]) -> None:
@@ -192,6 +201,7 @@ class History:
             return
         for message in effect.messages:
             assert message.body is not None
+            self.note("dispatched:", number_of(message.body), message, "to", consumer.container)
             key = (message.queue.name, number_of(message.body), consumer.container)
             self.dispatched[key] = (self.now_us(), epoch != self.epoch)
 
@@ -200,6 +210,7 @@ class History:
     def was_confirmed(self, message: Any) -> None:
         """A sender was told that its message is stored."""
         name = message.message_id
+        self.note("confirmed:", name, message.text)
         if self.originals[name] != 1:
             raise ViolationError(f"P1: {name} was confirmed and is not stored")
         self.confirmed.add(name)
@@ -208,6 +219,7 @@ class History:
     def was_refused(self, message: Any) -> None:
         """A sender was told that its message is not stored."""
         name = message.message_id
+        self.note("refused:", name, message.text)
         if self.originals[name]:
             raise ViolationError(f"P1: {name} was refused and is stored")
         self.void.add(name)
@@ -217,6 +229,7 @@ class History:
         """An application was given a message from the queue or subscription `name`; returns its number."""
         number = number_of(message.text.encode())
         now_us = self.now_us()
+        self.note(f"presented: {number} of {name} to {container}, count {message.delivery_count}", message.redelivered)
         self.counts["presented"] += 1
         copy = self.copies.get((name, number))
         if copy is None:
@@ -237,12 +250,12 @@ class History:
 
     def was_acknowledged(self, name: str, numbers: list[int], container: str) -> None:
         """An application was told that its acknowledgements of messages of `name` count."""
+        self.note(f"acknowledged: {numbers} of {name} by {container}")
         for number in numbers:
             copy = self.copies[name, number]
             if copy.ended != "consumed":
-                raise ViolationError(
-                    f"P5: message {number} of {name} was acknowledged by {container} and is {copy.ended or 'still there'}"
-                )
+                state = copy.ended or "still there"
+                raise ViolationError(f"P5: message {number} of {name} was acknowledged by {container} and is {state}")
             holder = self.containers[copy.consumer]
             if holder != container:
                 raise ViolationError(f"P5: {container} acknowledged message {number} of {name}, but {holder} had it")
@@ -258,6 +271,7 @@ class History:
 
     def was_committed(self, sent: list[Any], received: list[tuple[str, int]], container: str) -> None:
         """`commit()` returned."""
+        self.note("commit() returned:", [message.text for message in sent], received, container)
         self.counts["commit() returned"] += 1
         for message in sent:
             if self.originals[message.message_id] != 1:
@@ -268,6 +282,7 @@ class History:
 
     def was_rolled_back(self, sent: list[Any], received: list[tuple[str, int]], container: str) -> None:
         """`commit()` raised, or `rollback()` returned."""
+        self.note("rolled back:", [message.text for message in sent], received, container)
         self.counts["rolled back"] += 1
         for message in sent:
             if self.originals[message.message_id]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -105,7 +106,7 @@ class Simulation:
         yield from connection._close()
 
     def _connect(self, client: Client) -> Steps[Connection]:
-        options = {"client_id": "trader"} if client.has_id else {}
+        options: dict[str, Any] = {"client_id": "trader"} if client.has_id else {}
         while True:
             try:
                 connection = client.connection = yield from ConnectionFactory(URI, **options)._create_connection()
@@ -118,6 +119,7 @@ class Simulation:
 
     def kill(self, client: Client, *, quietly: bool) -> None:
         """A client's process dies, at once."""
+        self.history.note("killed:", client.process, "quietly" if quietly else "")
         client.process.alive = False
         client.running = False
         self.network.died(client.process, quietly=quietly)
@@ -132,6 +134,7 @@ class Simulation:
     def _make_trouble(self) -> None:
         chance = self.random.random()
         host = self.random.choice(self.hosts)
+        self.history.note("trouble:", host.name, chance)
         if chance < 0.35:
             if self.network.connections:
                 self.random.choice(self.network.connections).cut()
@@ -153,6 +156,7 @@ class Simulation:
     def run(self) -> Outcome:
         """Run it; what is violated is in the outcome."""
         violation = ""
+        self.history.note("seed", self.seed)
         with installed(self.kernel, self.network, self.history):
             try:
                 self._live()
@@ -163,8 +167,9 @@ class Simulation:
                 violation = f"it broke: {type(error).__name__}: {error}"
                 self._failure = self._failure or error
             finally:
+                state = repr((self.kernel.steps, self.kernel.now_us, self.history.counts, self.random.random()))
                 self._release()
-        digest = hashlib.sha256(repr((self.kernel.steps, self.kernel.now_us, self.history.counts)).encode())
+        digest = hashlib.sha256(state.encode())
         return Outcome(
             self.seed,
             self.kernel.steps,
@@ -238,6 +243,7 @@ class Simulation:
 
     def _release(self) -> None:
         """Give the engines' memory back."""
+        Task.end_all()
         for client in self.clients:
             if client.connection is not None:
                 client.connection._transport.died()  # type: ignore[attr-defined]

@@ -219,7 +219,14 @@ class ReceiverEnd:
     def grant(self) -> None:
         """Give credit in lumps, so that no more than `prefetch` messages wait here."""
         link = self.link
-        if link is None or not self.attached or self._drained or not self.channel.flowing:
+        if link is None or not self.attached or self._drained:
+            return
+        if not self.channel.flowing:
+            # What is held comes again all the same: not before is its acknowledgement confirmed.
+            missing = self.incoming.awaited - self._credit
+            if missing > 0:
+                self._credit += missing
+                link.add_credit(missing)
             return
         # What the application still holds comes again by itself and is not counted as wanted.
         wanted = self._wanted + self.incoming.awaited

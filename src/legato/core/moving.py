@@ -183,6 +183,9 @@ class Moving(State):
         queue.bytes -= message.size
         message.consumer = None
         message.waiting = False
+        if message.count or message.flagged:
+            # Who still holds it must not be told that its acknowledgement counted (promise 5).
+            queue.remember_taken(message.seq, "")
         if queue.claims:
             self._tick.gone.append(message)
 

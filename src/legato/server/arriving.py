@@ -78,7 +78,7 @@ class Arrivals:
                     link.settle(event.delivery, ACCEPTED)
                     self._service.credit.owe(link, port)
                     return
-            if self._service.full:
+            if self._service.full and not (number and producer is not None and producer.is_duplicate(number)):
                 raise Refused(FULL, self._service.full)
         except (ProtocolError, Refused, Refusal) as error:
             self._refuse(peer, event, port, number, error.condition, str(error))
