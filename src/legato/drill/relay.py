@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import socket
+import struct
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Self
 
 READ_BYTES = 1 << 16
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Network:
@@ -78,23 +81,23 @@ class Network:
             self._flows.clear()
         if not is_open:
             for writer in list(self._links):
-                writer.transport.abort()
+                _reset(writer)
 
     def _accept_for(
         self, host: str, port: int
     ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
         async def accept(near_reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
             if not self._open:
-                near.transport.abort()
+                _reset(near)
                 return
             try:
                 far_reader, far = await asyncio.open_connection(host, port)
             except OSError:
-                near.transport.abort()
+                _reset(near)
                 return
             self._links |= {near, far}
             if not self._open:
-                near.transport.abort()
+                _reset(near)
             try:
                 await asyncio.gather(self._relay(near_reader, far), self._relay(far_reader, near))
             finally:
@@ -109,3 +112,10 @@ class Network:
                 writer.write(data)
                 await writer.drain()
         writer.close()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection as a network does that loses its memory: with a reset, not in good order."""
+    with contextlib.suppress(OSError):  # it may have ended by itself
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    writer.transport.abort()

@@ -1,0 +1,70 @@
+"""Which faults there are, and when they come."""
+
+from itertools import islice
+from random import Random
+
+import pytest
+
+from legato.drill.faults import FAULTS, POINTS, Fault, parse_faults, parse_points
+from legato.drill.options import DrillOptions
+from legato.drill.plan import plan
+from legato.errors import ConfigError
+from legato.points import Point
+
+
+def test_a_seed_makes_the_same_plan_again() -> None:
+    first, second = (list(islice(plan(list(Fault), [], 4.0, Random(7)), 50)) for _ in range(2))
+    assert first == second
+    assert first != list(islice(plan(list(Fault), [], 4.0, Random(8)), 50))
+
+
+def test_every_round_has_every_fault_once() -> None:
+    strikes = list(islice(plan(list(Fault), [], 4.0, Random(1)), 3 * len(Fault)))
+    for start in range(0, len(strikes), len(Fault)):
+        assert {strike.fault for strike in strikes[start : start + len(Fault)]} == set(Fault)
+
+
+def test_points_come_in_turn() -> None:
+    points = [Point.BEFORE_COMMIT, Point.DURING_TAKEOVER]
+    strikes = islice(plan([Fault.KILL], points, 1.0, Random(1)), 4)
+    assert [strike.point for strike in strikes] == points * 2
+
+
+def test_every_fault_and_every_point_is_explained() -> None:
+    assert set(FAULTS) == set(Fault)
+    assert set(POINTS) == set(Point)
+
+
+def test_faults_are_named_in_a_list() -> None:
+    assert parse_faults("kill, cut", owned=True) == [Fault.KILL, Fault.CUT]
+    assert parse_faults("all", owned=True) == list(Fault)
+
+
+def test_somebody_elses_brokers_have_only_the_network_to_fail() -> None:
+    assert parse_faults("all", owned=False) == [Fault.CUT, Fault.FREEZE]
+    with pytest.raises(ConfigError, match="kill needs brokers that the drill starts"):
+        parse_faults("kill", owned=False)
+    with pytest.raises(ConfigError, match="Points need brokers"):
+        parse_points(["before-commit"], owned=False)
+
+
+def test_what_is_unknown_is_refused_with_what_is_known() -> None:
+    with pytest.raises(ConfigError, match=r"no fault 'flood'.*kill, stop"):
+        parse_faults("flood", owned=True)
+    with pytest.raises(ConfigError, match=r"no point 'lunch'.*before-commit"):
+        parse_points(["lunch"], owned=True)
+
+
+def test_points_may_be_repeated_and_listed() -> None:
+    assert parse_points(["before-commit,during-takeover", "before-commit"], owned=True) == [
+        Point.BEFORE_COMMIT,
+        Point.DURING_TAKEOVER,
+        Point.BEFORE_COMMIT,
+    ]
+
+
+def test_a_drill_has_an_end() -> None:
+    with pytest.raises(ConfigError, match="Say how long"):
+        DrillOptions(minutes=None)
+    with pytest.raises(ConfigError, match="--every is 0"):
+        DrillOptions(every_s=0)

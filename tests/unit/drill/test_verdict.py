@@ -1,0 +1,128 @@
+"""Planted faults in clients' records are found, each under its name."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from legato.drill.records import REFUSED, STORED, UNSURE, Consuming, Identity, Producing, RecordWriter
+from legato.drill.verdict import Finding, judge_records
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """Messages 1, 2 and 3 of the producer `p` were stored; a consumer received and acknowledged them."""
+    send(tmp_path, {STORED: [1, 2, 3]})
+    receive(tmp_path, [1, 2, 3])
+    return tmp_path
+
+
+def send(records: Path, outcomes: dict[str, Sequence[int]], *, numbered: bool = True) -> None:
+    with RecordWriter(records, "p", Producing("p", "q", numbered)) as record:
+        for outcome, numbers in outcomes.items():
+            record.sent(outcome, numbers)
+
+
+def receive(
+    records: Path, numbers: Sequence[int], *, redelivered: bool = False, done: bool = True, told: bool = True
+) -> None:
+    with RecordWriter(records, "c", Consuming("q", "q", told)) as record:
+        for number in numbers:
+            record.seen(Identity("p", number), redelivered)
+        if done and told:
+            record.done([Identity("p", number) for number in numbers])
+
+
+def judge(records: Path, dead: frozenset[tuple[str, Identity]] = frozenset()) -> Finding:
+    (finding,) = judge_records(records, dead)
+    return finding
+
+
+def test_a_clean_record_holds(records: Path) -> None:
+    finding = judge(records)
+    assert finding.holds
+    assert (finding.sent, finding.received) == (3, 3)
+
+
+def test_a_confirmed_message_that_nobody_received_is_lost(records: Path) -> None:
+    send(records, {STORED: [4]})
+    finding = judge(records)
+    assert finding.lost == 1
+    assert "message 4 of p in q" in finding.examples[0]
+
+
+def test_a_message_of_a_rolled_back_transaction_that_never_comes_again_is_lost(records: Path) -> None:
+    send(records, {STORED: [4]})
+    receive(records, [4], done=False)
+    assert judge(records).lost == 1
+
+
+def test_a_message_whose_acknowledgement_may_have_succeeded_is_not_lost(records: Path) -> None:
+    send(records, {STORED: [4]})
+    receive(records, [4], done=False)
+    with RecordWriter(records, "c", Consuming("q", "q")) as record:
+        record.done([Identity("p", 4)], surely=False)
+    assert judge(records).holds
+
+
+def test_a_dead_letter_is_not_lost_but_one_of_another_flow_is_no_excuse(records: Path) -> None:
+    send(records, {STORED: [4]})
+    finding = judge(records, frozenset({("q", Identity("p", 4))}))
+    assert finding.holds
+    assert finding.dead_lettered == 1
+    assert judge(records, frozenset({("elsewhere", Identity("p", 4))})).lost == 1
+
+
+def test_a_message_that_was_acknowledged_twice_is_done_twice(records: Path) -> None:
+    receive(records, [2], redelivered=True)
+    finding = judge(records)
+    assert (finding.duplicated, finding.wrong_flags, finding.again) == (1, 0, 1)
+
+
+def test_a_message_that_comes_again_without_saying_so_has_a_wrong_flag(records: Path) -> None:
+    receive(records, [2], done=False)
+    assert judge(records).wrong_flags == 1
+
+
+def test_a_message_that_comes_again_and_says_so_is_fine(records: Path) -> None:
+    receive(records, [2], redelivered=True, done=False)
+    finding = judge(records)
+    assert finding.holds
+    assert finding.again == 1
+
+
+def test_a_refused_message_that_comes_all_the_same_was_falsely_told(records: Path) -> None:
+    send(records, {REFUSED: [4]})
+    receive(records, [4])
+    assert judge(records).falsely_told == 1
+
+
+def test_a_message_that_nobody_sent_was_falsely_told(records: Path) -> None:
+    receive(records, [9])
+    assert judge(records).falsely_told == 1
+
+
+def test_a_send_of_unknown_outcome_may_come_or_not(records: Path) -> None:
+    send(records, {UNSURE: [4, 5]})
+    receive(records, [4])
+    assert judge(records).holds
+
+
+def test_a_producer_that_does_not_number_its_messages_may_send_them_twice(tmp_path: Path) -> None:
+    send(tmp_path, {STORED: [1]}, numbered=False)
+    receive(tmp_path, [1])
+    receive(tmp_path, [1])
+    assert judge(tmp_path).holds
+
+
+def test_what_a_client_was_about_to_write_when_it_died_is_left_out(records: Path) -> None:
+    with (records / "c.records").open("a") as file:
+        file.write("seen p 3")
+    assert judge(records).holds
+
+
+def test_a_file_that_is_no_record_is_refused(records: Path) -> None:
+    with (records / "c.records").open("a") as file:
+        file.write("what is this\n")
+    with pytest.raises(ValueError, match="what is this"):
+        judge_records(records)

@@ -1,0 +1,76 @@
+"""Points hold whoever comes there first, and nobody else."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from legato.clock import SystemClock
+from legato.points import VARIABLE, Point, Rig
+from legato.server.config import StoreSection
+from legato.server.rigging import RiggedClock, RiggedStore, make_clock, open_store
+from legato.store.lmdb import LmdbStore
+
+WAIT_S = 10.0
+
+
+def test_a_process_without_the_variable_has_no_rig(tmp_path: Path) -> None:
+    assert Rig.of_environment({}) is None
+    assert Rig.of_environment({VARIABLE: str(tmp_path)}) is not None
+
+
+def test_a_broker_that_is_not_drilled_has_the_real_store_and_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert type(make_clock()) is SystemClock
+    store = open_store(tmp_path / "store", StoreSection())
+    assert type(store) is LmdbStore
+    store.close()
+
+
+def test_whoever_comes_to_the_armed_point_is_held_until_it_is_disarmed(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.arm(Point.BEFORE_COMMIT)
+    rig.reach(Point.DURING_TAKEOVER)
+    passed = threading.Event()
+    reached = threading.Event()
+
+    def come() -> None:
+        rig.reach(Point.BEFORE_COMMIT)
+        passed.set()
+
+    def watch() -> None:
+        while not rig.reached:
+            pass
+        reached.set()
+
+    threads = [threading.Thread(target=target) for target in (come, watch)]
+    for thread in threads:
+        thread.start()
+    assert reached.wait(WAIT_S)
+    assert not passed.is_set()
+    rig.reach(Point.BEFORE_COMMIT)  # the second one passes
+    rig.disarm()
+    assert passed.wait(WAIT_S)
+    for thread in threads:
+        thread.join()
+
+
+def test_a_point_that_nobody_armed_holds_nobody(tmp_path: Path) -> None:
+    for point in Point:
+        Rig(tmp_path).reach(point)
+
+
+def test_a_rigged_clock_is_wrong_by_what_the_drill_says(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.set_clock(3600)
+    assert RiggedClock(rig).now_us() - SystemClock().now_us() > 3_500_000_000
+
+
+def test_a_rigged_store_commits_like_the_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "rig"))
+    store = open_store(tmp_path / "store", StoreSection())
+    assert type(store) is RiggedStore
+    assert store.begin_epoch("here", 1).epoch == 1
+    store.close()
