@@ -55,7 +55,7 @@ def test_a_cut_breaks_connections_and_refuses_new_ones_until_it_is_healed(echo: 
             network.cut()
             with pytest.raises(ConnectionError):
                 _recv_all(sock)
-        with connect(network) as sock, pytest.raises(ConnectionError):
+        with pytest.raises(ConnectionError), connect(network) as sock:
             _recv_all(sock)
         network.heal()
         with connect(network) as sock:
@@ -78,7 +78,7 @@ def test_a_frozen_network_delivers_when_it_is_healed(echo: tuple[str, int]) -> N
 def test_a_broker_that_is_not_there_cannot_be_reached(echo: tuple[str, int]) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        with Network([unused.getsockname()]) as network, connect(network) as sock, pytest.raises(ConnectionError):
+        with Network([unused.getsockname()]) as network, pytest.raises(ConnectionError), connect(network) as sock:
             _recv_all(sock)
 
 
