@@ -18,6 +18,19 @@ class Connection(ConnectionSteps[Session]):
     _world_type = Threads
 
     set_client_id = blocking(ConnectionSteps._set_client_id)
+
+    @property
+    def client_id(self) -> str | None:
+        """The client's own name, under which its durable subscriptions are kept; None if it has none.
+
+        Setting it is `set_client_id()`.
+        """
+        return self._client_id
+
+    @client_id.setter
+    def client_id(self, client_id: str) -> None:
+        self.set_client_id(client_id)
+
     stop = blocking(ConnectionSteps._stop)
     close = blocking(ConnectionSteps._close)
 

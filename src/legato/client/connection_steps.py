@@ -14,7 +14,7 @@ import msgspec
 
 from legato.amqp.connection import Settings
 from legato.client.channel import Channel
-from legato.client.destinations import Destination, TemporaryQueue, TemporaryTopic
+from legato.client.destinations import Destination, Temporary, TemporaryQueue, TemporaryTopic
 from legato.client.failover import FailoverEvent
 from legato.client.metadata import ConnectionMetaData, connection_metadata, provider_version
 from legato.client.notifier import calling
@@ -27,7 +27,13 @@ from legato.client.transport import Transport
 from legato.client.uri import Options, Uri, parse_options, parse_uri, tls_context
 from legato.client.wire import Login
 from legato.client.world import World
-from legato.errors import IllegalStateError, InvalidClientIDError, JMSError
+from legato.errors import (
+    IllegalStateError,
+    InvalidClientIDError,
+    InvalidDestinationError,
+    JMSError,
+    JMSSecurityError,
+)
 from legato.ids import new_unique_name
 
 log = logging.getLogger("legato.client")
@@ -280,8 +286,13 @@ class ConnectionSteps(Generic[_Session]):
         destination._node = self._temporaries[destination.name] = TemporaryNode(self, end)
         return destination
 
-    def _owns(self, destination: Destination) -> bool:
-        return destination.name in self._temporaries
+    def _check_owned(self, destination: Temporary) -> None:
+        if destination._node is not None and destination._node.end.closed:
+            raise InvalidDestinationError(f"The temporary destination {destination.name} is deleted.")
+        if destination.name not in self._temporaries:
+            raise JMSSecurityError(
+                f"{destination.name} is a temporary destination, and only the connection that made it receives from it."
+            )
 
     def _swept_subscriptions(self) -> Steps[Subscriptions]:
         for session in list(self._sessions):
@@ -318,10 +329,15 @@ class ConnectionSteps(Generic[_Session]):
             if self._closed:
                 return
             self._closed = True
-        if self._transport.wire is not None:
-            for session in list(self._sessions):
-                yield from session._close()
-        yield from self._transport.stop()
+        try:
+            if self._transport.wire is not None:
+                for session in list(self._sessions):
+                    yield from session._close()
+            yield from self._transport.stop()
+        except BaseException:
+            # Nobody waits for it any more, but it ends.
+            self._transport.give_up()
+            raise
 
     def _check_open(self) -> None:
         if self._closed:

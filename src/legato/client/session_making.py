@@ -151,10 +151,8 @@ class Making(SessionWork, Generic[_Producer, _Consumer, _Browser]):
         """
         with self._used():
             found = checked(destination)
-            if isinstance(found, Temporary) and not self._connection._owns(found):
-                raise JMSSecurityError(
-                    f"{found.name} is a temporary destination, and only the connection that made it receives from it."
-                )
+            if isinstance(found, Temporary):
+                self._connection._check_owned(found)
             source = Source(
                 destination=found,
                 selector=selector or None,

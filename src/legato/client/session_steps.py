@@ -58,6 +58,10 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
             yield from self._turn.awaited()
         try:
             yield from self._close_all()
+        except BaseException:
+            # Nobody waits for it any more, but it ends.
+            self._channel.transport.post(self._channel.close)
+            raise
         finally:
             self._turn.release()
 

@@ -126,4 +126,5 @@ class TemporaryNode:
             raise IllegalStateError(f"A consumer receives from {destination.name}; close it first.")
         channel = self.end.channel
         channel.transport.post(self.end.close)
+        self.connection._temporaries.pop(destination.name, None)
         yield from self.connection._wait_for(channel, lambda: self.end.closed)

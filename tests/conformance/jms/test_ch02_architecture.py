@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from legato.client import (
+    ConnectionFactory,
     IllegalStateError,
     InvalidClientIDError,
     JMSError,
 )
 from tests.conformance.jms.stories import Connect
+from tests.support.broker import BrokerPair
 
 
 def test_a_connection_says_which_specification_and_provider_it_is(connect: Connect) -> None:
@@ -60,6 +62,14 @@ def test_a_client_id_is_for_one_connection_at_a_time(connect: Connect, client_id
     first.close()
     other.set_client_id(client_id)
     assert other.client_id == client_id
+
+
+def test_a_client_id_can_be_set_as_an_attribute(brokers: BrokerPair, client_id: str) -> None:
+    with ConnectionFactory(brokers.url).create_connection() as connection:
+        connection.client_id = client_id
+        assert connection.client_id == client_id
+        with pytest.raises(IllegalStateError):
+            connection.client_id = f"{client_id}.other"
 
 
 def test_an_empty_client_id_is_refused(connect: Connect) -> None:

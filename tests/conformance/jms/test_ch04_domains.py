@@ -110,6 +110,8 @@ def test_a_temporary_destination_can_be_deleted_once_nobody_receives_from_it(con
         destination.delete()
         with pytest.raises(InvalidDestinationError):
             send(connection, destination, "gone")
+        with pytest.raises(InvalidDestinationError):
+            session.create_consumer(destination)
 
 
 def test_a_temporary_destination_of_somebody_else_cannot_be_deleted(connect: Connect, queue_name: str) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from legato.client import (
+    ConnectionFactory,
     DeliveryMode,
     IllegalStateError,
     InvalidDestinationError,
@@ -18,6 +20,7 @@ from legato.client import (
     TextMessage,
 )
 from tests.conformance.jms.stories import WAIT_S, Connect, nothing_comes, receive, texts
+from tests.support.broker import BrokerProcess, free_port
 
 
 def test_a_producer_has_the_defaults_of_the_specification(connect: Connect, queue_name: str) -> None:
@@ -249,9 +252,19 @@ def test_a_message_that_cannot_be_sent_leaves_the_producer_usable(connect: Conne
     assert texts(receive(session.create_consumer(queue), 1)) == ["fine"]
 
 
-def test_a_message_may_say_who_sent_it(connect: Connect, queue_name: str) -> None:
+def test_a_message_says_who_sent_it_if_it_is_told_to(factory: Callable[..., ConnectionFactory], tmp_path: Path) -> None:
     """3.5.9, JMSXUserID."""
-    session = connect().create_session()
-    queue = session.create_queue(queue_name)
-    session.create_producer(queue).send(TextMessage("x"))
-    assert "JMSXUserID" not in receive(session.create_consumer(queue), 1)[0].properties
+    broker = BrokerProcess(tmp_path / "store", free_port(), tmp_path / "log", ("--user", "anna:tea"))
+    try:
+        broker.wait_for("active")
+        for told in (False, True):
+            made = factory(f"amqp://anna:tea@127.0.0.1:{broker.port}", send_user_id=told)
+            with made.create_connection() as connection:
+                connection.start()
+                session = connection.create_session()
+                queue = session.create_queue("orders")
+                session.create_producer(queue).send(TextMessage("x"))
+                (got,) = receive(session.create_consumer(queue), 1)
+                assert got.properties.get("JMSXUserID") == ("anna" if told else None)
+    finally:
+        broker.close()

@@ -254,3 +254,21 @@ def test_a_cancelled_connecting_leaves_no_thread_behind() -> None:
     for thread in set(threading.enumerate()) - before:
         thread.join(WAIT_S)
         assert not thread.is_alive()
+
+
+def test_a_cancelled_close_ends_the_connection_all_the_same(calm_pair: BrokerPair, queue_name: str) -> None:
+    async def main() -> None:
+        connection = await ConnectionFactory(calm_pair.url).create_connection()
+        session = connection.create_session()
+        await session.create_consumer(session.create_queue(queue_name))
+        closing = asyncio.create_task(connection.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+
+    before = set(threading.enumerate())
+    asyncio.run(main())
+    for thread in set(threading.enumerate()) - before:
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
