@@ -409,4 +409,8 @@ class ReceiverEnd:
     def _return_unseen(self) -> None:
         inbox = self.incoming.inbox
         while inbox:
-            self.settle(inbox.popleft(), RELEASED, DeliveryState.RETURNED)
+            try:
+                delivery = inbox.popleft()
+            except IndexError:  # the application took the last one
+                break
+            self.settle(delivery, RELEASED, DeliveryState.RETURNED)
