@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -172,12 +173,17 @@ class ConsumerSteps:
         return None if message is None else _body_of(message, kind)
 
     def _check_next(self, kind: type) -> None:
-        while self._inbox and self._transport.started and not self._closed:
-            message = self._read(self._inbox[0])
+        while self._transport.started and not self._closed:
+            try:
+                delivery = self._inbox[0]
+            except IndexError:
+                return
+            message = self._read(delivery)
             if message is not None:
                 _body_of(message, kind)
                 return
-            self._inbox.popleft()
+            with contextlib.suppress(IndexError):  # a failover may have emptied it meanwhile
+                self._inbox.popleft()
 
     def _check_no_listener(self) -> None:
         if self._listener is not None:
