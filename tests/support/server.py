@@ -39,8 +39,8 @@ class Server:
 
     def start(self) -> Server:
         """Start, and wait for `active epoch=N` or `backup`."""
-        self.role = ""
-        with self.log.open("ab") as log:
+        with self._said, self.log.open("ab") as log:
+            self.role = ""
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "legato.cli", "serve", "--store", str(self.store)),
@@ -57,14 +57,16 @@ class Server:
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            self._tell(line.decode().strip())
+            self._tell(process, line.decode().strip())
         process.wait()
-        self._tell("ended")
+        self._tell(process, "ended")
 
-    def _tell(self, role: str) -> None:
+    def _tell(self, process: subprocess.Popen[bytes], role: str) -> None:
+        """Only what the present process says counts: that the last one ended may be noticed late."""
         with self._said:
-            self.role = role
-            self._said.notify_all()
+            if process is self._process:
+                self.role = role
+                self._said.notify_all()
 
     def wait_for_role(self, *beginnings: str) -> None:
         """Wait until the process said something that begins so."""

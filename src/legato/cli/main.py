@@ -5,7 +5,21 @@ from typing import Annotated
 
 import typer
 
-from legato.cli import audit, browse, demo, drill, queue, receive, reload, send, serve, status, subscription, topic
+from legato.cli import (
+    audit,
+    browse,
+    demo,
+    drill,
+    queue,
+    receive,
+    reload,
+    send,
+    serve,
+    status,
+    subscription,
+    switchover,
+    topic,
+)
 from legato.cli.failures import EXIT_INTERRUPTED, explain
 
 app = typer.Typer(
@@ -29,6 +43,7 @@ app.command("queues")(queue.queues)
 app.command("topics")(topic.topics)
 app.command("subscriptions")(subscription.subscriptions)
 app.command("reload")(reload.reload)
+app.command("switchover")(switchover.switchover)
 app.add_typer(queue.app)
 app.add_typer(topic.app)
 app.add_typer(subscription.app)

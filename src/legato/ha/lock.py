@@ -26,6 +26,8 @@ class Holder(msgspec.Struct):
     """`host:port`"""
     token: str = ""
     """Lets a backup in, where peers need a password: only who may write the store should be able to read this file."""
+    left: str = ""
+    """Why it let go of the lock; empty if it holds it, or died."""
 
 
 class StoreLock:
@@ -33,6 +35,8 @@ class StoreLock:
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.path = Path(directory) / LOCK_NAME
+        self.predecessor: Holder | None = None
+        """Who held the lock before we did, once we have it."""
         self._file: LockFile | None = None
         self._wait: _Wait | None = None
         self._cancelled = False
@@ -101,7 +105,7 @@ class StoreLock:
         """
         if self._file is None:
             raise StoreLockedError(f"{self.path} is not ours to write")
-        self._file.write(msgspec.json.encode(Holder(os.getpid(), epoch, listen, token)) + b"\n")
+        self._file.write(_encode(Holder(os.getpid(), epoch, listen, token)))
 
     def holder(self) -> Holder | None:
         """What the last holder said of itself, for people to read; it may have died since."""
@@ -110,10 +114,13 @@ class StoreLock:
         except (OSError, msgspec.DecodeError):
             return None
 
-    def release(self) -> None:
-        """Let go, if it is ours. The file stays: deleting it would let two processes hold two files."""
+    def release(self, why: str = "") -> None:
+        """Let go, if it is ours, and say why. The file stays: deleting it would let two processes hold two files."""
         if self._file is not None:
+            holder = self.holder()
             self._file.write(b"")
+            if holder is not None and why:
+                self._file.write(_encode(msgspec.structs.replace(holder, token="", left=why)))
             self._file.close()
             self._file = None
 
@@ -130,7 +137,12 @@ class StoreLock:
             file.close()
             return
         self._file = file
-        file.write(msgspec.json.encode(Holder(os.getpid())) + b"\n")
+        self.predecessor = self.holder()
+        file.write(_encode(Holder(os.getpid())))
+
+
+def _encode(holder: Holder) -> bytes:
+    return msgspec.json.encode(holder) + b"\n"
 
 
 class _Wait:

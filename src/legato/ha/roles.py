@@ -6,8 +6,11 @@
                           v    |                |
                           seeking --------------+
 
+    primary --stepped down--> backup
+
 A broker that lost the lock or was refused a commit is fenced for good: it stops serving, and only a new process may
-be a backup again. Every role can be told to stop.
+be a backup again. A primary that let go of the lock itself steps down: it is a backup from then on. Every role can be
+told to stop.
 """
 
 from enum import StrEnum
@@ -47,6 +50,8 @@ class Event(StrEnum):
     """The lock is its own."""
     ACTIVATED = "activated"
     """Its epoch has begun and it listens."""
+    STEPPED_DOWN = "stepped down"
+    """It ended its epoch and let go of the lock."""
     LOST = "lost"
     """The lock is not its own any more, or a commit was refused with `FencedError`."""
     STOP = "stop"
@@ -64,6 +69,7 @@ TRANSITIONS: dict[tuple[Role, Event], Role] = {
     (Role.BACKUP, Event.WON): Role.ACTIVATING,
     (Role.SEEKING, Event.WON): Role.ACTIVATING,
     (Role.ACTIVATING, Event.ACTIVATED): Role.PRIMARY,
+    (Role.PRIMARY, Event.STEPPED_DOWN): Role.BACKUP,
     (Role.ACTIVATING, Event.LOST): Role.FENCED,
     (Role.PRIMARY, Event.LOST): Role.FENCED,
     (Role.FENCED, Event.LOST): Role.FENCED,

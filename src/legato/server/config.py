@@ -77,6 +77,10 @@ class HighAvailabilitySection(msgspec.Struct, forbid_unknown_fields=True):
     """How often the primary tells its backups that it is well."""
     activation_interval_s: Seconds = ACTIVATION_INTERVAL_S_DEFAULT
     """A backup that has heard nothing for so long since the last heartbeat does not rely on the primary any more."""
+    self_fencing: bool = False
+    """Whether a primary that could not look after its lock for the activation interval steps down when it can again."""
+    failover_on_server_shutdown: bool = True
+    """Whether a backup takes over from a primary that was told to stop."""
 
 
 class Config(msgspec.Struct, forbid_unknown_fields=True):

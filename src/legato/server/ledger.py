@@ -48,6 +48,16 @@ class LedgerProcess:
             stdin=asyncio.subprocess.PIPE,
         )
 
+    async def abandon(self) -> None:
+        """Let the exporter end without more ado: that of the next primary goes on."""
+        if self._watch is not None:
+            self._watch.cancel()
+        process = self._process
+        if process is not None and process.returncode is None:
+            assert process.stdin is not None
+            process.stdin.close()
+            await self._end(process)
+
     async def stop(self) -> None:
         """Let the exporter write what is left, and end."""
         if self._watch is not None:
@@ -58,6 +68,9 @@ class LedgerProcess:
         assert process.stdin is not None
         process.stdin.write(b"finish\n")
         process.stdin.close()
+        await self._end(process)
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
         try:
             await asyncio.wait_for(process.wait(), FINAL_EXPORT_TIMEOUT_S)
         except TimeoutError:

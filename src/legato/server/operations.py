@@ -50,10 +50,17 @@ class Operations:
 
     Args:
         reload: reads the configuration again; raises ConfigError if that cannot be used.
+        switch_over: has a backup take over; raises Refused if there is none.
     """
 
     def __init__(
-        self, broker: Broker, nodes: Nodes, cutter: Cutter, inspector: Inspector, reload: Callable[[], None]
+        self,
+        broker: Broker,
+        nodes: Nodes,
+        cutter: Cutter,
+        inspector: Inspector,
+        reload: Callable[[], None],
+        switch_over: Callable[[], dict[str, Any]],
     ) -> None:
         self._broker = broker
         self._nodes = nodes
@@ -70,6 +77,7 @@ class Operations:
             "pause": lambda arguments: self._pause(arguments, True),
             "resume": lambda arguments: self._pause(arguments, False),
             "reload": self._reload_settings,
+            "switchover": lambda arguments: switch_over(),
         }
 
     def perform(self, arguments: dict[str, Any]) -> Any:

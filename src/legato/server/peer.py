@@ -53,7 +53,7 @@ class Peer(asyncio.Protocol):
             self.drop()
 
     def data_received(self, data: bytes) -> None:
-        if self.ended:
+        if self.ended or not self.service.may_serve():
             return
         if self._sasl is not None:
             data = self._negotiate(self._sasl, data)
@@ -83,7 +83,7 @@ class Peer(asyncio.Protocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         if not self.ended:
             self.service.handle(self, [Closed("", str(exc) if exc else "connection lost", clean=False)])
-        self.service.peers.discard(self)
+        self.service.forget(self)
 
     def pause_writing(self) -> None:
         self.paused = True
@@ -125,6 +125,25 @@ class Peer(asyncio.Protocol):
         if self._handshake is not None:
             self._handshake.cancel()
         self.flush()
+        self.amqp.free()
+
+    def part(self) -> None:
+        """Like `end`, but leave the closing to the client, as far as TLS allows.
+
+        Closing a socket with something in it that was not read resets the connection, which could cost the client our
+        last words.
+        """
+        self.ended = True
+        if self._handshake is not None:
+            self._handshake.cancel()
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.write(self.amqp.data_to_send())
+            if transport.can_write_eof():
+                transport.resume_reading()
+                transport.write_eof()
+            else:
+                transport.close()
         self.amqp.free()
 
     def drop(self, *, linger: bool = False) -> None:

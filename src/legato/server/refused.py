@@ -6,6 +6,7 @@ INVALID_FIELD = "amqp:invalid-field"
 NOT_ALLOWED = "amqp:not-allowed"
 NOT_FOUND = "amqp:not-found"
 NOT_IMPLEMENTED = "amqp:not-implemented"
+NO_BACKUP = "amqp:precondition-failed"
 RESOURCE_DELETED = "amqp:resource-deleted"
 RESOURCE_LOCKED = "amqp:resource-locked"
 

@@ -1,41 +1,33 @@
-"""A server process from start to end: wait for the lock, begin an epoch, serve, let go."""
+"""A server process from start to end: the roles that it takes, and what it says of itself."""
 
 import asyncio
 import logging
 import os
 import signal
 import ssl
-import time
 from collections.abc import Callable
-from functools import partial
 
 from legato import selectors
-from legato.errors import ConfigError, FencedError, StoreError
+from legato.errors import ConfigError, StoreError
 from legato.ha.lock import StoreLock
 from legato.ha.members import Member, Membership
 from legato.ha.roles import Event, Role, next_role
 from legato.server.config import Config
-from legato.server.ledger import LedgerProcess
-from legato.server.peer import Peer
-from legato.server.rigging import make_clock, open_store
-from legato.server.service import Service
-from legato.server.standby import stand_by
-from legato.store.segment_names import exported_through
+from legato.server.reign import Reign
+from legato.server.rigging import make_clock
+from legato.server.standby import stand_by, until_taken
 
 log = logging.getLogger("legato.runtime")
 
-LOCK_CHECK_S = 1.0
-
 
 class Runtime:
-    """Composition root: builds everything, in the order in which it must start and stop."""
+    """Composition root of the roles: who this process is to its store, from one to the next."""
 
     def __init__(self, config: Config, read_config: Callable[[], Config]) -> None:
         self._config = config
         self._read_config = read_config
-        self._service: Service | None = None
+        self._reign: Reign | None = None
         self._stop = asyncio.Event()
-        self._failure: StoreError | None = None
         self._lock = StoreLock(config.store_directory)
         self._clock = make_clock()
         self._role = Role.STARTING
@@ -51,7 +43,7 @@ class Runtime:
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+            loop.add_signal_handler(number, self._stop_all)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         tls = _tls_context(self._config)
         try:
@@ -62,20 +54,26 @@ class Runtime:
         self._membership = Membership(self._config.store_directory, member)
         self._turn(Event.STARTED)
         try:
-            if await self._become_primary():
-                self._turn(Event.WON)
-                await self._serve(tls)
+            won = self._lock.try_acquire() or await self._stand_by()
+            while won:
+                await self._reign_once(tls)
+                won = not self._stop.is_set() and await self._stand_by()
+            self._turn(Event.STOP)
         finally:
             self._lock.release()
             self._membership.close()
-        if self._failure is not None:
-            raise self._failure
+
+    def _stop_all(self) -> None:
+        self._stop.set()
+        if self._reign is not None:
+            self._reign.stop()
 
     def _reload(self) -> None:
         """Read the configuration again; if it cannot be used, say so and go on as before."""
+        service = self._reign.service if self._reign is not None else None
         try:
-            if self._service is not None:
-                self._service.reload()
+            if service is not None:
+                service.reload()
             else:
                 self._config = self._read_config()
                 log.info("= the configuration was read again")
@@ -89,76 +87,34 @@ class Runtime:
         if self._membership is not None:
             self._membership.update(role=self._role, epoch=self._epoch)
 
-    async def _become_primary(self) -> bool:
+    async def _stand_by(self) -> bool:
         """Wait until the store's lock is ours; False if we were told to stop instead (CONTRACT B2)."""
-        if self._lock.try_acquire():
-            return True
         _announce("backup")
         selectors.prepare()
         return await stand_by(self._config, self._lock, self._clock, self._stop, self._turn)
 
-    async def _serve(self, tls: ssl.SSLContext | None) -> None:
-        began = time.monotonic()
-        loop = asyncio.get_running_loop()
-        config = self._config
-        clock = self._clock
-        store = open_store(config.store_directory, config.store)
+    async def _reign_once(self, tls: ssl.SSLContext | None) -> None:
+        """Be the primary until that is over; afterwards a backup, unless the process is to end."""
+        self._turn(Event.WON)
+        reign = self._reign = Reign(self._config, self._lock, self._clock, self._read_config)
         try:
-            meta = store.begin_epoch(config.server.listen, clock.now_us())
-            self._epoch = meta.epoch
-            service = self._service = Service(config, store, meta, clock, self._fail, self._read_config)
-            self._lock.describe(meta.epoch, config.server.listen, service.backup_token)
-            host, port = config.host_and_port
-            try:
-                listener = await loop.create_server(partial(Peer, service), host, port, ssl=tls, backlog=1024)
-            except OSError as error:
-                service.abort()
-                raise ConfigError(f"Cannot listen on {config.server.listen}: {error.strerror or error}.") from None
-            service.takeover_ms = (time.monotonic() - began) * 1000
-            self._turn(Event.ACTIVATED)
-            _announce(f"active epoch={meta.epoch}")
-            log.info("= epoch %s began after %.1f ms", meta.epoch, service.takeover_ms)
-            ledger = self._start_ledger(service)
-            guard = loop.create_task(self._guard_lock(service))
-            await self._stop.wait()
-            self._turn(Event.LOST if self._failure else Event.STOP)
-            guard.cancel()
-            listener.close()
-            await service.stop()
-            if ledger is not None:
-                await ledger.stop()
+            await reign.run(tls, self._began)
+        except StoreError:
+            self._turn(Event.LOST)
+            raise
         finally:
-            store.close()
+            self._reign = None
+        if not self._stop.is_set():
+            self._turn(Event.STEPPED_DOWN)
+            # Whoever waits for the lock shall have it before we wait for it again.
+            await until_taken(self._lock, self._stop, self._config.ha.activation_interval_s)
 
-    def _start_ledger(self, service: Service) -> LedgerProcess | None:
-        config = self._config
-        if not config.ledger.enabled or not config.store.log_facts:
-            return None
-        if not LedgerProcess.available():
-            log.warning("! no ledger: pyarrow is not installed (pip install 'legato[spark]')")
-            return None
-        directory = config.ledger_directory
-        service.upkeep.exported_through = partial(exported_through, directory)
-        ledger = LedgerProcess(config.store_directory, directory)
-        ledger.start()
-        return ledger
-
-    async def _guard_lock(self, service: Service) -> None:
-        """A primary whose lock file was taken away must not go on (promise 7).
-
-        The epoch that the store checks in every commit is what makes it safe; this only tells sooner.
-        """
-        while True:
-            await asyncio.sleep(LOCK_CHECK_S)
-            if not self._lock.still_mine():
-                service.abort()
-                self._fail(FencedError("The lock of the store is no longer ours: its file was replaced."))
-
-    def _fail(self, error: StoreError) -> None:
-        log.critical("! serving stops: %s", error)
-        if self._failure is None:
-            self._failure = error
-        self._stop.set()
+    def _began(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._turn(Event.ACTIVATED)
+        _announce(f"active epoch={epoch}")
+        if self._stop.is_set() and self._reign is not None:
+            self._reign.stop()
 
 
 def _announce(role: str) -> None:

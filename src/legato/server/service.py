@@ -8,6 +8,7 @@ import random
 import secrets
 import socket
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from legato import __version__
 from legato.amqp import names
@@ -21,6 +22,7 @@ from legato.core.consumers import Browser, Consumer
 from legato.core.records import Batch, Meta
 from legato.errors import StoreError, StoreFullError
 from legato.ha.heartbeat_connection import BACKUP_USER
+from legato.ha.lease import Lease, Standing
 from legato.server.addresses import Addresses
 from legato.server.bodies import MessageBodies
 from legato.server.config import Config
@@ -38,6 +40,9 @@ from legato.server.upkeep import Upkeep
 from legato.store.base import Store
 from legato.store.writer import GroupWriter
 
+if TYPE_CHECKING:
+    from legato.server.reign import Reign
+
 log = logging.getLogger("legato.service")
 
 OFFERED = ["ANONYMOUS-RELAY", "DELAYED_DELIVERY", "SHARED-SUBS", "sole-connection-for-container"]
@@ -49,6 +54,11 @@ PRUNE_EVERY_TICKS = 600
 """Forgetting waits for the writer, and the writer for it: seldom, and only if there is something to forget."""
 MARKS_EVERY_TICKS = 50
 PRODUCERS_EVERY_TICKS = 36_000
+_FAREWELLS = {
+    "shutdown": "the broker stops",
+    "switchover": "another broker serves from now on",
+    "lapsed": "the broker has fenced itself",
+}
 
 
 class Service:
@@ -56,7 +66,7 @@ class Service:
 
     Durable first, visible second, here and nowhere else: `_submit` hands a batch to the store, `_done` lets the
     world see what it led to. If a commit fails for any reason but lack of room, nothing is retried behind the
-    store's back: `on_fatal` is called and the process stops serving.
+    store's back: the reign ends and the process stops serving. Before it answers anybody it asks its lease.
     """
 
     def __init__(
@@ -65,7 +75,8 @@ class Service:
         store: Store,
         meta: Meta,
         clock: Clock,
-        on_fatal: Callable[[StoreError], None],
+        lease: Lease,
+        reign: Reign,
         read_config: Callable[[], Config],
     ) -> None:
         self.config = config
@@ -81,7 +92,8 @@ class Service:
         self.container_id = config.server.container_id or f"legato@{socket.gethostname()}"
         self._read_config = read_config
         self._clock = clock
-        self._on_fatal = on_fatal
+        self._lease = lease
+        self._reign = reign
         self._loop = asyncio.get_running_loop()
         self.lingering = Lingering(self._loop, self._advance)
         self.heartbeats = Heartbeats(self._loop, config.ha.heartbeat_interval_s, self.broker.epoch, self._advance)
@@ -99,8 +111,11 @@ class Service:
         """Peers that are not read from because they send large messages."""
         self._scanning = False
         self._streaming = False
+        self._ending = False
+        """Nothing is taken from peers any more; what was asked before is still committed and confirmed."""
         self._stopped = False
         self._idle = asyncio.Event()
+        self._alone = asyncio.Event()
         self._gathering = 1
         """The number of the batch that is being gathered."""
         self._until_durable: list[tuple[int, Peer, Callable[[], None]]] = []
@@ -129,8 +144,35 @@ class Service:
             offered_capabilities=OFFERED,
         )
 
+    def forget(self, peer: Peer) -> None:
+        """Its socket is closed."""
+        self.peers.discard(peer)
+        if not self.peers:
+            self._alone.set()
+
+    def may_serve(self) -> bool:
+        """Whether peers may be listened to and answered; if the lease has ended, all stops here."""
+        if self._stopped:
+            return False
+        standing = self._lease.standing(self._clock.monotonic_ms())
+        if standing is not Standing.GOOD:
+            self.abort()
+            self._reign.lose(standing)
+            return False
+        return True
+
+    def switch_over(self) -> dict[str, Any]:
+        """Have a backup take over soon.
+
+        Raises:
+            Refused: there is none.
+        """
+        return {"epoch": self.broker.epoch, "backups": self._reign.switch_over()}
+
     def handle(self, peer: Peer, events: list[Event]) -> None:
         """Apply what one read of one peer asks for, and set the rest in motion."""
+        if self._ending:
+            return
         now_us = self._clock.now_us()
         self._translator.handle(peer, events, now_us)
         self.broker.dispatch_returned(now_us)
@@ -139,6 +181,8 @@ class Service:
 
     def block(self, peer: Peer, blocked: bool) -> None:
         """A peer's socket cannot take more now, or can again."""
+        if self._ending:
+            return
         now_us = self._clock.now_us()
         for receiver in peer.receivers:
             if blocked or not self._executor.streams.is_busy(receiver):
@@ -194,6 +238,8 @@ class Service:
     # -- commits -----------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
+        if not self.may_serve():
+            return
         self._executor.perform(self.broker.take_effects())
         self._submit()
         self._executor.flush()
@@ -212,19 +258,21 @@ class Service:
     def _go_on(self) -> None:
         """The next slice of what takes long; between two slices everybody has a turn."""
         self._scanning = False
-        if not self._stopped:
+        if not self._ending:
             self.broker.go_on(self._clock.now_us())
             self._advance()
 
     def _stream(self) -> None:
         """More of the large messages that go out."""
         self._streaming = False
-        if not self._stopped:
+        if not self._ending:
             self._executor.streams.go_on()
             self._advance()
 
     def _resume(self, paced: list[Consumer]) -> None:
         """Consumers whose sockets took what they were given go on; the others when their sockets say so."""
+        if self._ending:
+            return
         now_us = self._clock.now_us()
         for consumer in paced:
             if not consumer.port.peer.paused:
@@ -234,12 +282,12 @@ class Service:
     def _throttle(self) -> None:
         """Read no more while a whole batch waits behind the one being committed: memory stays bounded."""
         full = self.broker.tick_is_full
-        if full != self._throttled:
+        if full != self._throttled and not self._ending:
             self._throttled = full
             for peer in self.peers:
                 peer.pause_reading(full)
             self._waiting.clear()
-        if self.broker.has_larges and not full:
+        if self.broker.has_larges and not full and not self._ending:
             self._throttle_uploads()
 
     def _throttle_uploads(self) -> None:
@@ -298,12 +346,12 @@ class Service:
 
     def _fatal(self, error: StoreError) -> None:
         self.abort()
-        self._on_fatal(error)
+        self._reign.fail(error)
 
     # -- time --------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        if self._stopped:
+        if not self.may_serve():
             return
         self._ticker = self._loop.call_later(TICK_S, self._tick)
         self._ticks += 1
@@ -329,31 +377,58 @@ class Service:
 
     # -- the end -----------------------------------------------------------------------------------------------
 
-    async def stop(self, timeout_s: float = 5.0) -> None:
-        """Finish what was begun, record the end, tell the peers and let go of them."""
-        self.broker.end("stopped")
-        self._idle.clear()
-        self._advance()
-        try:
-            await asyncio.wait_for(self._idle.wait(), timeout_s)
-        except TimeoutError:
-            log.warning("! commits were still running after %s s", timeout_s)
+    async def finish(self, why: str, timeout_s: float = 5.0) -> None:
+        """Take nothing more, commit and confirm what was asked before, and record the end of the epoch.
+
+        Peers stay connected and are told nothing until `dismiss`.
+        """
+        self._stop_timers()
+        self._ending = True
+        for peer in self.peers:
+            peer.pause_reading(True)
+        if not self._stopped:
+            self.broker.end(why)
+            self._idle.clear()
+            self._advance()
+            try:
+                await asyncio.wait_for(self._idle.wait(), timeout_s)
+            except TimeoutError:
+                log.warning("! commits were still running after %s s", timeout_s)
+        self._stopped = True
+        self._writer.close()
+
+    async def dismiss(self, why: str, timeout_s: float = 1.0) -> None:
+        """Tell the peers to go elsewhere, and wait until they have (AMQP.md A11).
+
+        Args:
+            timeout_s: those that have not gone after this time are dropped.
+        """
+        self._alone.clear()
         for peer in list(self.peers):
             if not peer.ended:
-                peer.amqp.close("amqp:connection:forced", "the broker stops")
-                peer.end()
-        self.abort()
+                peer.amqp.close("amqp:connection:forced", _FAREWELLS[why], {names.FAREWELL: why})
+                peer.part()
+        try:
+            if self.peers:
+                await asyncio.wait_for(self._alone.wait(), timeout_s)
+        except TimeoutError:
+            for peer in list(self.peers):
+                peer.drop()
 
     def abort(self) -> None:
         """Stop at once: nothing more is committed, nothing more becomes visible."""
         if self._stopped:
             return
-        self._stopped = True
-        self._ticker.cancel()
-        self.lingering.stop()
-        self.heartbeats.stop()
+        self._ending = self._stopped = True
+        self._idle.set()
+        self._stop_timers()
         for peer in list(self.peers):
             if not peer.ended:
                 peer.ended = True
                 peer.drop()
         self._writer.close()
+
+    def _stop_timers(self) -> None:
+        self._ticker.cancel()
+        self.lingering.stop()
+        self.heartbeats.stop()

@@ -17,6 +17,12 @@ from legato.server.config import Config
 
 log = logging.getLogger("legato.standby")
 
+SHUTDOWN = "shutdown"
+"""What the lock's file says of a holder that was told to stop."""
+
+
+POLL_S = 0.005
+
 
 async def stand_by(
     config: Config, lock: StoreLock, clock: Clock, stop: asyncio.Event, report: Callable[[Event], None]
@@ -26,16 +32,40 @@ async def stand_by(
     Args:
         report: is told what is heard of the primary, and what not.
     """
-    intervals = Intervals(config.ha.heartbeat_interval_s, config.ha.activation_interval_s)
-    watcher = Watcher(
-        lock,
-        clock,
-        intervals,
-        name=new_unique_name("legato-backup-"),
-        has_password=bool(config.auth.users),
-        tls=_tls_context() if config.tls.certificate else None,
-        report=report,
-    )
+    while not stop.is_set():
+        watcher = Watcher(
+            lock,
+            clock,
+            Intervals(config.ha.heartbeat_interval_s, config.ha.activation_interval_s),
+            name=new_unique_name("legato-backup-"),
+            has_password=bool(config.auth.users),
+            tls=_tls_context() if config.tls.certificate else None,
+            report=report,
+        )
+        if not await _wait_for_lock(lock, watcher, stop):
+            return False
+        predecessor = lock.predecessor
+        if config.ha.failover_on_server_shutdown or not watcher.watch.heartbeats or not predecessor:
+            return True
+        if predecessor.left != SHUTDOWN:
+            return True
+        log.info("= the primary was told to stop: its backups wait for another one")
+        lock.release(SHUTDOWN)
+        await until_taken(lock, stop)
+    return False
+
+
+async def until_taken(lock: StoreLock, stop: asyncio.Event, timeout_s: float | None = None) -> None:
+    """Wait until somebody holds the lock that its last holder let go of, until `stop`, or so long at most."""
+    loop = asyncio.get_running_loop()
+    deadline = None if timeout_s is None else loop.time() + timeout_s
+    while (holder := lock.holder()) is not None and holder.left and (deadline is None or loop.time() < deadline):
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), POLL_S)
+            return
+
+
+async def _wait_for_lock(lock: StoreLock, watcher: Watcher, stop: asyncio.Event) -> bool:
     watching = asyncio.create_task(watcher.run())
     watching.add_done_callback(_explain)
     waiting = asyncio.create_task(asyncio.to_thread(lock.acquire_blocking))

@@ -23,6 +23,7 @@ class Status(msgspec.Struct):
     role: str
     version: str
     container_id: str
+    listen: str
     epoch: int
     since_us: int
     takeover_ms: float | None
@@ -46,6 +47,7 @@ def snapshot(service: Service, store: Store, inspector: Inspector) -> Status:
         role="primary",
         version=__version__,
         container_id=service.container_id,
+        listen=service.config.server.listen,
         epoch=service.broker.epoch,
         since_us=service.started_us,
         takeover_ms=service.takeover_ms,

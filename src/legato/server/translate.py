@@ -60,7 +60,9 @@ class Translator:
         self._service = service
         self._broker = broker
         self.links = links = Links(service, broker)
-        operations = Operations(broker, links.nodes, links.cutter, service.inspector, service.reload)
+        operations = Operations(
+            broker, links.nodes, links.cutter, service.inspector, service.reload, service.switch_over
+        )
         self._management = Management(service, broker, links.nodes, operations)
         self._arrivals = Arrivals(service, broker, links.nodes, links.cutter, self._management)
         self.uploads = self._arrivals.uploads

@@ -14,18 +14,18 @@ from legato.ha.heartbeat_connection import BACKUP_USER, Heartbeat
 from legato.ha.lock import StoreLock
 from legato.ha.roles import Role
 from tests.integration.ha.conftest import WaitForRole
+from tests.integration.ha.relay import Relay
 from tests.support.amqp_peer import AmqpPeer, Refused, data_of
-from tests.support.proxy import Proxy
 from tests.support.server import Server, server
 
 QUICK = {"LEGATO_HA_HEARTBEAT_INTERVAL_S": "0.1", "LEGATO_HA_ACTIVATION_INTERVAL_S": "0.5"}
 
 
 @contextmanager
-def behind_proxy(directory: Path, **environment: str) -> Iterator[tuple[Server, Server, Proxy]]:
+def behind_proxy(directory: Path, **environment: str) -> Iterator[tuple[Server, Server, Relay]]:
     """A primary and a backup that reaches it through a proxy: the lock's file says so."""
     quick = QUICK | environment
-    with server(directory / "store", environment=quick) as primary, Proxy(primary.port) as proxy:
+    with server(directory / "store", environment=quick) as primary, Relay(primary.port) as proxy:
         lock = StoreLock(directory / "store")
         holder = lock.holder()
         assert holder is not None

@@ -1,0 +1,58 @@
+"""`legato switchover`: has a backup take over from the primary, without a loss and in a moment."""
+
+import json
+import time
+from typing import Any
+
+import typer
+
+from legato.cli.management import request
+from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
+from legato.cli.status import ask
+from legato.errors import JMSError
+
+WAIT_S = 30.0
+_RETRY_S = 0.02
+
+
+def switchover(url: UrlOption = URL_DEFAULT, as_json: JsonOption = False) -> None:
+    """Have a backup take over from the primary, which becomes a backup: to update or move a broker.
+
+    Everything that was confirmed is kept, and clients that name both brokers go on by themselves.
+
+    Example: legato switchover --url amqp://localhost:5672,localhost:5673
+    """
+    began = request(url, "switchover", "broker")
+    primary = _await_successor(url, began["backups"], began["epoch"])
+    if as_json:
+        typer.echo(json.dumps({key: primary[key] for key in ("epoch", "listen", "container_id", "takeover_ms")}))
+    else:
+        typer.echo(f"epoch {primary['epoch']} began on {primary['listen']}, within {primary['takeover_ms']:.0f} ms")
+
+
+def _await_successor(url: str, backups: list[str], epoch: int) -> dict[str, Any]:
+    """The status of whoever serves after `epoch`.
+
+    Raises:
+        JMSError: nobody does.
+    """
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        for place in _places(url, backups):
+            try:
+                status = ask(place)
+            except JMSError:
+                continue
+            if status["epoch"] > epoch:
+                return status
+        time.sleep(_RETRY_S)
+    raise JMSError(f"No backup has taken over within {WAIT_S:g} s: look at its log, and at legato status.")
+
+
+def _places(url: str, backups: list[str]) -> list[str]:
+    """Where the successor may be: at one of the hosts that were given, or where a backup listens."""
+    place, _, options = url.partition("?")
+    scheme, _, rest = place.partition("://")
+    login, at, hosts = rest.rpartition("@")
+    query = "&".join(filter(None, (options, "connect_attempts=1")))
+    return [f"{scheme}://{login}{at}{host}?{query}" for host in (hosts, *backups)]

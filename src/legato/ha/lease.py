@@ -1,0 +1,48 @@
+"""Whether a primary may still believe that it is one: asked before it answers anybody, pure, time is an argument."""
+
+from collections.abc import Callable
+from enum import Enum, auto
+
+CHECK_MS = 1000
+
+
+class Standing(Enum):
+    """What a primary is to believe."""
+
+    GOOD = auto()
+    LOST = auto()
+    """The lock is no longer its own."""
+    LAPSED = auto()
+    """It did not look after its lock for so long that its clients and backups have given it up."""
+
+
+class Lease:
+    """Renewed by looking whether the lock is still ours, which a primary that runs does every second.
+
+    One that was stopped, or starved of time, finds that it is overdue, and so looks before it answers anybody. The
+    lock may be its own still: no other has served then. It may go on, or fence itself (`term_ms`) because its clients
+    have long gone to look elsewhere.
+
+    Args:
+        is_ours: looks at the lock.
+        term_ms: without renewal for so long, the lease has lapsed; None: it never does.
+        now_ms: of a monotonic clock.
+    """
+
+    def __init__(self, is_ours: Callable[[], bool], term_ms: int | None, now_ms: int) -> None:
+        self._is_ours = is_ours
+        self._term_ms = term_ms
+        self._check_ms = CHECK_MS if term_ms is None else min(CHECK_MS, term_ms // 2)
+        self._renewed_ms = now_ms
+
+    def standing(self, now_ms: int) -> Standing:
+        """What to believe now; renews the lease if that is due and possible."""
+        age_ms = now_ms - self._renewed_ms
+        if age_ms < self._check_ms:
+            return Standing.GOOD
+        if not self._is_ours():
+            return Standing.LOST
+        if self._term_ms is not None and age_ms >= self._term_ms:
+            return Standing.LAPSED
+        self._renewed_ms = now_ms
+        return Standing.GOOD

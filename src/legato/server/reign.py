@@ -1,0 +1,174 @@
+"""The time of a primary from its epoch's begin to its end, and how it hands over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
+
+from legato.clock import Clock
+from legato.errors import ConfigError, FencedError, StoreError
+from legato.ha.lease import Lease, Standing
+from legato.ha.lock import StoreLock
+from legato.ha.members import list_members
+from legato.ha.roles import Role
+from legato.server import standby
+from legato.server.config import Config
+from legato.server.ledger import LedgerProcess
+from legato.server.peer import Peer
+from legato.server.refused import NO_BACKUP, Refused
+from legato.server.rigging import open_store
+from legato.server.service import Service
+from legato.store.lmdb import LmdbStore
+from legato.store.segment_names import exported_through
+
+log = logging.getLogger("legato.reign")
+
+
+class Ending(StrEnum):
+    """Why a reign ended; the value is what the lock's file says of its last holder."""
+
+    SHUTDOWN = standby.SHUTDOWN
+    """The process was told to stop."""
+    SWITCHOVER = "switchover"
+    """Another broker is to serve."""
+    LAPSED = "lapsed"
+    """It fenced itself."""
+
+
+class Reign:
+    """One epoch of a primary.
+
+    Attributes:
+        service: what it runs, once the epoch has begun.
+    """
+
+    def __init__(self, config: Config, lock: StoreLock, clock: Clock, read_config: Callable[[], Config]) -> None:
+        self.service: Service | None = None
+        self._config = config
+        self._lock = lock
+        self._clock = clock
+        self._read_config = read_config
+        self._failure: StoreError | None = None
+        self._over: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+
+    async def run(self, tls: ssl.SSLContext | None, began: Callable[[int], None]) -> Ending:
+        """Begin an epoch, serve until it is over, and let go of the store and of its lock.
+
+        Args:
+            began: is called with the epoch once clients are served.
+
+        Raises:
+            ConfigError: the configuration cannot be used here.
+            StoreError: the store cannot be used, or the lock or the epoch is another's.
+        """
+        won = time.monotonic()
+        config = self._config
+        store = open_store(config.store_directory, config.store)
+        try:
+            meta = store.begin_epoch(config.server.listen, self._clock.now_us())
+            term_ms = round(config.ha.activation_interval_s * 1000) if config.ha.self_fencing else None
+            lease = Lease(self._lock.still_mine, term_ms, self._clock.monotonic_ms())
+            service = self.service = Service(config, store, meta, self._clock, lease, self, self._read_config)
+            self._lock.describe(meta.epoch, config.server.listen, service.backup_token)
+            listener = await self._listen(service, tls)
+            service.takeover_ms = (time.monotonic() - won) * 1000
+            began(meta.epoch)
+            log.info("= epoch %s began after %.1f ms", meta.epoch, service.takeover_ms)
+            ledger = self._start_ledger(service)
+            try:
+                ending = await self._over
+            finally:
+                listener.close()
+            await self._end(service, store, ledger, ending)
+            if self._failure is not None:
+                raise self._failure
+        finally:
+            store.close()
+        return ending
+
+    async def _listen(self, service: Service, tls: ssl.SSLContext | None) -> asyncio.Server:
+        host, port = self._config.host_and_port
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.create_server(partial(Peer, service), host, port, ssl=tls, backlog=1024)
+        except OSError as error:
+            service.abort()
+            raise ConfigError(f"Cannot listen on {self._config.server.listen}: {error.strerror or error}.") from None
+
+    def _start_ledger(self, service: Service) -> LedgerProcess | None:
+        config = self._config
+        if not config.ledger.enabled or not config.store.log_facts:
+            return None
+        if not LedgerProcess.available():
+            log.warning("! no ledger: pyarrow is not installed (pip install 'legato[spark]')")
+            return None
+        directory = config.ledger_directory
+        service.upkeep.exported_through = partial(exported_through, directory)
+        ledger = LedgerProcess(config.store_directory, directory)
+        ledger.start()
+        return ledger
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End it cleanly: the process was told to."""
+        self._finish(Ending.SHUTDOWN)
+
+    def switch_over(self) -> list[str]:
+        """End it cleanly soon, so that a backup takes over; returns where those that may do so listen.
+
+        Raises:
+            Refused: there is no backup.
+        """
+        backups = self._backups()
+        if not backups:
+            raise Refused(NO_BACKUP, "There is no backup that could take over.")
+        log.info("= handing over to one of %s", ", ".join(backups))
+        self._finish(Ending.SWITCHOVER)
+        return backups
+
+    def fail(self, error: StoreError) -> None:
+        """The store cannot be used any more."""
+        log.critical("! serving stops: %s", error)
+        self._failure = error
+        if not self._over.done():
+            self._over.set_exception(error)
+
+    def lose(self, standing: Standing) -> None:
+        """The service has stopped at once because of what it was told of its lease."""
+        if standing is Standing.LOST:
+            self.fail(FencedError("The lock of the store is no longer ours: its file was replaced."))
+        else:
+            log.warning("! fenced by itself: it could not look after its lock for longer than the activation interval")
+            self._finish(Ending.LAPSED)
+
+    def _finish(self, ending: Ending) -> None:
+        if not self._over.done():
+            self._over.set_result(ending)
+
+    def _backups(self) -> list[str]:
+        members = list_members(self._config.store_directory)
+        return [member.listen for member in members if member.role in (Role.BACKUP, Role.SEEKING)]
+
+    async def _end(self, service: Service, store: LmdbStore, ledger: LedgerProcess | None, ending: Ending) -> None:
+        """Let go of the lock as early as can be if somebody waits for it; clients are told when it is free."""
+        followed = self._config.ha.failover_on_server_shutdown and self._backups()
+        if ending is Ending.SHUTDOWN and not followed:
+            await service.finish(ending.value)
+            await service.dismiss(ending.value)
+            if ledger is not None:
+                await ledger.stop()
+            store.close()
+            self._lock.release(ending.value)
+            return
+        await service.finish(ending.value)
+        store.close()
+        self._lock.release(ending.value)
+        await service.dismiss(ending.value)
+        if ledger is not None:
+            await ledger.abandon()

@@ -1,0 +1,148 @@
+"""A primary that lets go: planned switchover, clean shutdown, and what clients notice of it."""
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from legato.amqp import names
+from legato.amqp.events import Closed
+from legato.amqp.outcomes import ACCEPTED
+from legato.cli.management import request
+from legato.client import AcknowledgeMode, ConnectionFactory, TextMessage
+from legato.errors import JMSError
+from legato.ha.roles import Role
+from tests.integration.ha.conftest import WaitForRole
+from tests.integration.ha.test_heartbeats import QUICK
+from tests.support.amqp_peer import AmqpPeer, data_of, text
+from tests.support.server import Server, server
+
+STAYS = QUICK | {"LEGATO_HA_FAILOVER_ON_SERVER_SHUTDOWN": "false"}
+
+
+def url_of(*servers: Server) -> str:
+    return "amqp://" + ",".join(f"127.0.0.1:{each.port}" for each in servers)
+
+
+def legato(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-m", "legato.cli", *arguments], capture_output=True, text=True)
+
+
+def test_roles_swap_at_a_switchover_and_swap_again(tmp_path: Path, wait_for_role: WaitForRole) -> None:
+    """CONTRACT B3: the old primary is the backup of the new one, in the same process."""
+    with server(tmp_path / "store") as first, server(tmp_path / "store") as second:
+        peer = AmqpPeer(first.port)
+        assert peer.send(peer.sender("q"), text(b"kept")) == ACCEPTED
+        done = legato("switchover", "--url", url_of(first), "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["listen"] == f"127.0.0.1:{second.port}"
+        assert second.role == "active epoch=2"
+        first.wait_for_role("backup")
+        first.wait_for_log("heartbeats of epoch 2")
+        after = AmqpPeer(second.port)
+        after.receiver("q", 1)
+        assert data_of(after.transfer()) == b"kept"
+        assert legato("switchover", "--url", url_of(first, second)).stdout.startswith("epoch 3 began")
+        assert first.role == "active epoch=3"
+        second.wait_for_role("backup")
+        second.wait_for_log("heartbeats of epoch 3")
+        first.kill()
+        second.wait_for_role("active epoch=4")
+
+
+def test_a_peer_is_told_that_another_broker_serves(tmp_path: Path) -> None:
+    """AMQP.md A11: failover clients take this condition for a reason to reconnect."""
+    with server(tmp_path / "store") as first, server(tmp_path / "store") as second:
+        peer = AmqpPeer(first.port)
+        request(url_of(first), "switchover", "broker")
+        closed = peer.expect(Closed)
+        assert (closed.condition, closed.info) == ("amqp:connection:forced", {names.FAREWELL: "switchover"})
+        second.wait_for_role("active")
+        peer = AmqpPeer(second.port)
+        assert second.stop() == 0
+        closed = peer.expect(Closed)
+        assert (closed.condition, closed.info) == ("amqp:connection:forced", {names.FAREWELL: "shutdown"})
+
+
+def test_nothing_is_lost_or_done_twice_by_switchovers_under_load(tmp_path: Path) -> None:
+    """CONTRACT B8, B9: sends, receipts and commits go on over three switchovers; every message comes once."""
+    sent: list[int] = []
+    with server(tmp_path / "store") as first, server(tmp_path / "store") as second:
+        url = url_of(first, second)
+        over = threading.Event()
+
+        def send() -> None:
+            with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+                producer = session.create_producer(session.create_queue("q"))
+                while not over.is_set():
+                    producer.send(TextMessage(str(len(sent))))
+                    sent.append(len(sent))
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        received: list[int] = []
+        with ConnectionFactory(url).create_connection() as connection:
+            connection.start()
+            session = connection.create_session(acknowledge_mode=AcknowledgeMode.AUTO)
+            consumer = session.create_consumer(session.create_queue("q"))
+            for epoch in (2, 3, 4):
+                before = len(received)
+                request(url, "switchover", "broker")
+                successor = first if epoch % 2 else second
+                while successor.role != f"active epoch={epoch}" or len(received) < before + 50:
+                    message = consumer.receive(timeout_s=30)
+                    assert isinstance(message, TextMessage)
+                    received.append(int(str(message.text)))
+            over.set()
+            sender.join()
+            while len(received) < len(sent):
+                message = consumer.receive(timeout_s=30)
+                assert isinstance(message, TextMessage)
+                received.append(int(str(message.text)))
+            assert connection.failovers
+        assert received == sent
+
+
+def test_without_a_backup_there_is_nobody_to_hand_over_to(tmp_path: Path) -> None:
+    with server(tmp_path / "store") as alone:
+        with pytest.raises(JMSError, match="no backup"):
+            request(url_of(alone), "switchover", "broker")
+        refused = legato("switchover", "--url", url_of(alone))
+        assert refused.returncode == 1
+        assert "There is no backup" in refused.stderr
+        peer = AmqpPeer(alone.port)
+        assert peer.send(peer.sender("q"), text(b"still served")) == ACCEPTED
+
+
+def test_a_clean_shutdown_lets_the_backup_take_over(tmp_path: Path) -> None:
+    """CONTRACT's table: in the `legato` contract clients fail over; the lock is free at once."""
+    with server(tmp_path / "store") as first, server(tmp_path / "store") as second:
+        peer = AmqpPeer(first.port)
+        assert peer.send(peer.sender("q"), text(b"kept")) == ACCEPTED
+        assert first.stop() == 0
+        second.wait_for_role("active epoch=2")
+        after = AmqpPeer(second.port)
+        after.receiver("q", 1)
+        assert data_of(after.transfer()) == b"kept"
+        first.start()
+        assert first.role == "backup"
+
+
+def test_a_clean_shutdown_may_leave_the_backup_as_it_is(tmp_path: Path, wait_for_role: WaitForRole) -> None:
+    """CONTRACT E7 on the broker's side: it waits for the primary to come back; a crash it replaces."""
+    with (
+        server(tmp_path / "store", environment=STAYS) as first,
+        server(tmp_path / "store", environment=STAYS) as second,
+    ):
+        second.wait_for_log("heartbeats of epoch 1")
+        assert first.stop() == 0
+        second.wait_for_log("its backups wait for another one")
+        first.start()
+        first.wait_for_role("active epoch=2")
+        second.wait_for_log("heartbeats of epoch 2")
+        wait_for_role(second, Role.BACKUP)
+        first.kill()
+        second.wait_for_role("active epoch=3")
