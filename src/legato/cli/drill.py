@@ -44,6 +44,14 @@ def drill(
     spark: Annotated[
         bool, typer.Option("--spark/--no-spark", help="Let Spark audit the broker's ledger, if it is there.")
     ] = True,
+    java: Annotated[
+        str | None,
+        typer.Option(
+            "--java",
+            help="Run Qpid JMS clients too: a classpath with legato.interop.DrillClients.",
+            metavar="CLASSPATH",
+        ),
+    ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Show the faults and the points, and end.")] = False,
 ) -> None:
     """Load on a pair of brokers, faults while it runs, and an account of every message.
@@ -78,6 +86,7 @@ def drill(
         json_file=json_file,
         report_file=report,
         spark=spark,
+        java=java,
     )
     outcome = run_drill(options, make_console())
     raise typer.Exit(0 if outcome.passes else 1)

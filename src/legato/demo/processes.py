@@ -20,17 +20,18 @@ class DemoError(LegatoError):
 
 
 class Child:
-    """One process. Its standard output goes line by line to `on_line`, its standard error to a file.
+    """One process: a Python module with its arguments, unless another `program` is given.
 
-    Closing its standard input asks it to stop (`ask_to_stop`); that also happens when the parent dies. `environment`
-    is added to the parent's.
+    Its standard output goes line by line to `on_line`, its standard error to a file. Closing its standard input asks it
+    to stop (`ask_to_stop`); that also happens when the parent dies. `environment` is added to the parent's.
     """
 
     def __init__(
         self,
         name: str,
-        module_and_arguments: Sequence[str],
+        arguments: Sequence[str],
         *,
+        program: Sequence[str] = (sys.executable, "-m"),
         log_file: Path,
         on_line: Callable[["Child", bytes], None],
         on_end: Callable[["Child"], None],
@@ -40,7 +41,7 @@ class Child:
         self.log_file = log_file
         with log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", *module_and_arguments],
+                [*program, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -80,3 +80,19 @@ def clients_of(prefix: str) -> list[Client]:
         named("subscriber-1", Work.CLIENT, "topic", topic=True, subscription="together", shared=True),
         named("subscriber-2", Work.CLIENT, "topic", topic=True, subscription="together", shared=True),
     ]
+
+
+def java_clients_of(prefix: str) -> tuple[list[Client], list[str]]:
+    """Python clients at the other ends of Java's, and the works of `legato.interop.DrillClients`."""
+    clients = [
+        Client("to-java-producer", Work.SEND_ASYNC, f"{prefix}to-java"),
+        Client("to-java-transacted-producer", Work.SEND_ASYNC, f"{prefix}to-java-transacted"),
+        Client("from-java-consumer", Work.AUTO, f"{prefix}from-java"),
+    ]
+    works = [
+        f"client:java-client:{prefix}to-java",
+        f"transacted:java-transacted:{prefix}to-java-transacted",
+        f"subscribe:java:{prefix}topic",
+        f"send:java-producer:{prefix}from-java",
+    ]
+    return clients, works

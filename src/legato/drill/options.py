@@ -25,7 +25,7 @@ class DrillOptions:
         out: directory for store, ledger, records and logs; emptied first if an earlier drill made it.
         json_file, report_file: where to write the result, None for nowhere and for `report.html` in `out`.
         spark: whether Spark audits the ledger; without, the log of facts is audited here, which says less.
-        java: classpath with `legato.interop.DrillClient`, for Java clients beside the Python ones.
+        java: classpath with `legato.interop.DrillClients`, for Java clients beside the Python ones.
     """
 
     faults: tuple[Fault, ...] = tuple(Fault)

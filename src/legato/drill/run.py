@@ -1,10 +1,12 @@
 """One drill from start to end: brokers, network, clients, faults, and the end of all of them in order."""
 
 import queue
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 import msgspec
@@ -15,7 +17,7 @@ from legato.demo.reports import Failed, FailedOver
 from legato.drill.ballast import Ballast
 from legato.drill.clients import Orders
 from legato.drill.injection import Injector
-from legato.drill.load import Client, clients_of
+from legato.drill.load import Client, clients_of, java_clients_of
 from legato.drill.options import DrillOptions
 from legato.drill.plan import Strike, plan
 from legato.drill.relay import Network
@@ -27,6 +29,8 @@ LINE_INTERVAL_S = 2.0
 POLL_S = 0.02
 START_WAIT_S = 60.0
 END_WAIT_S = 180.0
+PYTHON = (sys.executable, "-m")
+JAVA = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ class Run:
         Raises:
             DemoError: something happened that is no fault of the plan, and the drill cannot go on.
         """
+        self.records.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             pair = self._target.pair
             if pair is not None:
@@ -93,7 +98,7 @@ class Run:
             network = stack.enter_context(Network(self._target.hosts))
             stack.callback(self._kill_children)
             url = self._target.url(network.ports)
-            self._start_clients(url)
+            self._start_clients(url, self._target.java_url(network.ports))
             ballast = Ballast(url, self.records, f"{self._prefix}ballast")
             self._strike_all(Injector(network, pair, ballast, self._pause))
             self.result.full = ballast.refused
@@ -107,21 +112,36 @@ class Run:
 
     # -- clients
 
-    def _start_clients(self, url: str) -> None:
+    def _start_clients(self, url: str, java_url: str) -> None:
         """Consumers first: a subscription must exist before anything is published to it."""
         clients = clients_of(self._prefix)
+        works: list[str] = []
+        if self.options.java is not None:
+            more, works = java_clients_of(self._prefix)
+            clients += more
         self._start("consumers", url, [client for client in clients if not client.sends])
-        self._wait_until(lambda: "consumers" in self._ready, "the consumers to connect", START_WAIT_S)
+        if self.options.java is not None:
+            self._start_java(self.options.java, java_url, works)
+        for name in list(self._children):
+            self._wait_until(partial(self._ready.__contains__, name), f"the {name} clients to connect", START_WAIT_S)
         self._start("producers", url, [client for client in clients if client.sends])
-        self._wait_until(lambda: "producers" in self._ready, "the producers to connect", START_WAIT_S)
+        self._wait_until(partial(self._ready.__contains__, "producers"), "the producers to connect", START_WAIT_S)
         self._began_at = time.monotonic()
-        self._event(f"{len(clients)} clients are at work")
+        self._event(f"{len(clients) + len(works)} clients are at work")
 
     def _start(self, name: str, url: str, clients: list[Client]) -> None:
         orders = Orders(url=url, records=str(self.records), clients=clients, rate_per_s=self.options.rate_per_s)
+        self._start_child(name, ["legato.drill.clients", msgspec.json.encode(orders).decode()], PYTHON)
+
+    def _start_java(self, classpath: str, url: str, works: list[str]) -> None:
+        arguments = [url, str(self.records), str(self.options.rate_per_s), *works]
+        self._start_child("java", arguments, [*JAVA, "-cp", classpath, "legato.interop.DrillClients"])
+
+    def _start_child(self, name: str, arguments: Sequence[str], program: Sequence[str]) -> None:
         self._children[name] = Child(
             name,
-            ["legato.drill.clients", msgspec.json.encode(orders).decode()],
+            arguments,
+            program=program,
             log_file=self.options.out / "logs" / f"{name}.log",
             on_line=lambda child, line: self._lines.put((child, line)),
             on_end=lambda child: self._lines.put((child, None)),
@@ -131,9 +151,10 @@ class Run:
     def _stop_clients(self) -> None:
         """Producers first, so that consumers know what there is to wait for."""
         self._event("no more faults: producers finish, consumers drain")
-        for name in ("producers", "consumers"):
-            self._children[name].ask_to_stop()
-            self._wait_until(lambda name=name: name in self._ended, f"the {name} to end", END_WAIT_S)  # type: ignore[misc]
+        for name in ("producers", "java", "consumers"):
+            if name in self._children:
+                self._children[name].ask_to_stop()
+                self._wait_until(partial(self._ended.__contains__, name), f"the {name} to end", END_WAIT_S)
 
     def _kill_children(self) -> None:
         for child in self._children.values():

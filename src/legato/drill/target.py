@@ -10,6 +10,12 @@ from legato.errors import ConfigError
 IDLE_TIMEOUT_MS = 1_500
 """Shorter than the longest freeze: some of them look like a dead broker, and some do not."""
 
+JAVA_IDLE_TIMEOUT_MS = 3_000
+JAVA_OPTIONS = (
+    "jms.prefetchPolicy.all=100&failover.maxReconnectAttempts=-1&failover.initialReconnectDelay=0"
+    "&failover.reconnectDelay=20&failover.maxReconnectDelay=500"
+)
+
 
 @dataclass(frozen=True)
 class Target:
@@ -27,6 +33,17 @@ class Target:
         if "idle_timeout_ms" not in query:
             query += f"{'&' if query else ''}idle_timeout_ms={IDLE_TIMEOUT_MS}"
         return f"{self.scheme}://{self.login}{','.join(f'127.0.0.1:{port}' for port in ports)}?{query}"
+
+    def java_url(self, ports: list[int]) -> str:
+        """The same for Qpid JMS."""
+        scheme = "amqp" if self.scheme == "amqp" else "amqps"
+        options = [f"amqp.idleTimeout={JAVA_IDLE_TIMEOUT_MS}"]
+        if scheme == "amqps":
+            options += ["transport.trustAll=true", "transport.verifyHost=false"]
+        hosts = ",".join(f"{scheme}://127.0.0.1:{port}?{'&'.join(options)}" for port in ports)
+        user, _, password = self.login.removesuffix("@").partition(":")
+        login = f"jms.username={user}&jms.password={password}&" if user else ""
+        return f"failover:({hosts})?{login}{JAVA_OPTIONS}"
 
 
 def named(url: str) -> Target:
