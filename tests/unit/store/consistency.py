@@ -3,8 +3,10 @@
 from collections import Counter
 from itertools import pairwise
 
+from legato.amqp.stubs import read_stub
+from legato.store import values
 from legato.store.blocks import Block
-from legato.store.keys import read_expiry, read_place
+from legato.store.keys import read_chunk_key, read_expiry, read_place, read_position
 from legato.store.lmdb import LmdbStore
 from legato.store.placing import BLOCK_BODY_BYTES, BLOCK_MESSAGES, BLOCK_REFERENCES
 
@@ -25,9 +27,27 @@ def check_consistent(store: LmdbStore) -> None:
     with store._env.begin() as txn:
         index = [read_expiry(key) for key, _ in txn.cursor(db=store._databases.expiries)]
     assert index == sorted((b.first_expiry_us(), b.queue, b.first) for b in held if b.first_expiry_us())
+    check_larges(store)
     for block in held:
         assert block.count <= (BLOCK_REFERENCES if block.topic else BLOCK_MESSAGES)
         assert block.topic or block.count == 1 or block.total_size() <= BLOCK_BODY_BYTES
         assert not block.expiries or any(block.expiries)
     for before, behind in pairwise(held):
         assert before.queue < behind.queue or before.last < behind.first
+
+
+def check_larges(store: LmdbStore) -> None:
+    """Stubs are counted, and every chunk is of a large message that is either counted or loose."""
+    databases = store._databases
+    counted: Counter[int] = Counter()
+    with store._env.begin(buffers=True) as txn:
+        for key, value in txn.cursor(db=databases.messages):
+            block = Block(*read_place(key), value)
+            stubs = [read_stub(body) for body in block.bodies(0, block.count)] if not block.topic else []
+            counted.update(stub.large for stub in stubs if stub is not None)
+        larges = {read_position(key): values.decode_number(value) for key, value in txn.cursor(db=databases.larges)}
+        loose = {read_position(key) for key, _ in txn.cursor(db=databases.loose)}
+        chunks = {read_chunk_key(key)[0] for key, _ in txn.cursor(db=databases.chunks)}
+    assert larges == counted
+    assert loose.isdisjoint(larges)
+    assert chunks == loose | larges.keys()

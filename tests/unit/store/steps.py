@@ -5,6 +5,7 @@ from typing import Protocol, TypeVar
 
 from hypothesis import strategies as st
 
+from legato.amqp.stubs import Stub, make_stub
 from legato.core.facts import (
     AnyFact,
     ConsumerAttached,
@@ -33,6 +34,8 @@ LANES = [0, 0, 0, 1, 10]
 SEQ_MAX = 400
 HOUR_US = 3_600_000_000
 NO_LIMIT = 1 << 40
+STUB_SIZE = 300
+"""Bodies of that size stand for large messages."""
 SIZES = [0, 1, 30, 300, 3_000, 16_000, 40_000]
 
 T = TypeVar("T")
@@ -115,6 +118,11 @@ def others(draw: st.DrawFn) -> list[AnyFact]:
 def has_body(fact: AnyFact) -> bool:
     """Whether a body of the batch belongs to the fact."""
     return isinstance(fact, MessageStored) or (isinstance(fact, MessagePublished) and len(fact.subscriptions) > 0)
+
+
+def stub_of(large: int) -> bytes:
+    """A body that stands for a large message."""
+    return make_stub(bytes(STUB_SIZE - len(make_stub(b"", Stub(0, 0)))), Stub(large, 8))
 
 
 def body_of(fact: AnyFact) -> bytes:
