@@ -12,8 +12,8 @@ IDLE_TIMEOUT_MS = 1_500
 
 JAVA_IDLE_TIMEOUT_MS = 3_000
 JAVA_OPTIONS = (
-    "jms.prefetchPolicy.all=100&failover.maxReconnectAttempts=-1&failover.initialReconnectDelay=0"
-    "&failover.reconnectDelay=20&failover.maxReconnectDelay=500"
+    "failover.maxReconnectAttempts=-1&failover.initialReconnectDelay=0&failover.reconnectDelay=20"
+    "&failover.maxReconnectDelay=500"
 )
 
 
