@@ -35,8 +35,8 @@ EPOCH = "legato:epoch"
 """Property of the broker's open (ulong)."""
 
 FAREWELL = "legato:farewell"
-"""In the info of a broker's Close with `amqp:connection:forced` (string): `shutdown`, or `switchover` if another one serves
-from now on."""
+"""In the info of a broker's Close with `amqp:connection:forced` (string): `shutdown`, or `switchover` if another one
+serves from now on."""
 
 STATUS_ADDRESS = "$status"
 """A receiver attached here gets one message whose data section is the broker's status as JSON, per credit."""

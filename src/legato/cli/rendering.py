@@ -76,6 +76,9 @@ def print_status(answer: dict[str, Any]) -> None:
             f"{answer['connections']} connections, store {answer['store_used_bytes'] / 2**20:,.1f} MiB",
             highlight=False,
         )
+        if "failover" in answer:
+            for line in failover_lines(answer["failover"]):
+                console.print(line, style="dim", highlight=False)
         if answer.get("producers_refused"):
             console.print(f"Producers are refused: {answer['producers_refused']}", style="red", highlight=False)
         console.print(_table(("name", "depth", "in_flight", "consumers", "stored", "consumed"), answer["queues"]))
@@ -151,3 +154,21 @@ def _cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return "" if value is None else str(value)
+
+
+def failover_lines(failover: dict[str, Any]) -> list[str]:
+    """The last takeover and what to expect of the next, in sentences."""
+    lines = [
+        f"Serves since a {failover['cause']}: noticed within {failover['detection_ms']:.0f} ms, "
+        f"took over in {failover['takeover_ms'] or 0:.0f} ms."
+    ]
+    if not failover["backups"]:
+        return [*lines, "There is no backup: if this broker dies, nobody serves."]
+    silence_s = f"{failover['silence_noticed_after_s_min']:g} to {failover['silence_noticed_after_s_max']:g} s"
+    ended = "runs again or dies" if failover["self_fencing"] else "dies"
+    return [
+        *lines,
+        f"Backups: {', '.join(failover['backups'])}. To expect: {failover['expected_crash_ms'] or 0:.0f} ms after a "
+        f"crash, {failover['expected_switchover_ms'] or 0:.0f} ms at a switchover.",
+        f"A primary that falls silent is noticed after {silence_s}, and replaced as soon as it {ended}.",
+    ]

@@ -60,8 +60,13 @@ class Watcher:
         self._with_token = has_password
         self._tls = tls
         self._report = report
-        self._lost = False
+        self._lost_ms: int | None = None
         self.watch = Watch(round(intervals.activation_s * 1000), clock.monotonic_ms())
+
+    @property
+    def lost_for_ms(self) -> int:
+        """How long ago the first sign came that the primary is gone; 0 if there is none."""
+        return 0 if self._lost_ms is None else self._clock.monotonic_ms() - self._lost_ms
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -105,9 +110,9 @@ class Watcher:
                     heartbeat = await connection.next()
                 self.watch.heard(self._clock.monotonic_ms())
                 wait_s = self._remaining_s()
-                if self._lost or self.watch.heartbeats == 1:
+                if self._lost_ms is not None or self.watch.heartbeats == 1:
                     log.info("< heartbeats of epoch %s from process %s", heartbeat.epoch, heartbeat.pid)
-                    self._lost = False
+                    self._lost_ms = None
                     self._report(Event.HEARD)
         except TimeoutError:
             self._miss(Event.SILENT, f"no heartbeat came for {self._intervals.activation_s:g} s")
@@ -120,7 +125,7 @@ class Watcher:
         return self.watch.remaining_ms(self._clock.monotonic_ms()) / 1000
 
     def _miss(self, event: Event, why: str) -> None:
-        if not self._lost:
-            self._lost = True
+        if self._lost_ms is None:
+            self._lost_ms = self._clock.monotonic_ms()
             log.warning("! %s; trying the lock and the primary in turn", why)
             self._report(event)

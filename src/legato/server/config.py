@@ -15,11 +15,13 @@ from legato import limits
 from legato.errors import ConfigError
 from legato.ha.watch import ACTIVATION_INTERVAL_S_DEFAULT, HEARTBEAT_INTERVAL_S_DEFAULT
 from legato.server.addresses import Addresses
+from legato.server.discovery import split_address
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 ENVIRONMENT_PREFIX = "LEGATO_"
+_LISTS = ("addresses",)
 SECTIONS = ("server", "store", "auth", "tls", "ledger", "ha")
 
 
@@ -81,6 +83,8 @@ class HighAvailabilitySection(msgspec.Struct, forbid_unknown_fields=True):
     """Whether a primary that could not look after its lock for the activation interval steps down when it can again."""
     failover_on_server_shutdown: bool = True
     """Whether a backup takes over from a primary that was told to stop."""
+    addresses: list[str] = []
+    """Where clients find primary and backups: offered to each that connects."""
 
 
 class Config(msgspec.Struct, forbid_unknown_fields=True):
@@ -177,7 +181,7 @@ def _overlay_environment(raw: dict[str, Any], environment: Mapping[str, str]) ->
             continue
         section, _, key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
         if section in SECTIONS and key:
-            _section(raw, section)[key] = value
+            _section(raw, section)[key] = value.split(",") if key in _LISTS else value
 
 
 def _check(config: Config) -> None:
@@ -196,4 +200,6 @@ def _check(config: Config) -> None:
             f"ha.heartbeat_interval_s, which is {config.ha.heartbeat_interval_s:g}."
         )
     _ = config.host_and_port
+    for address in config.ha.addresses:
+        split_address(address)
     Addresses(config.address)

@@ -18,6 +18,7 @@ from legato.ha.members import list_members
 from legato.ha.roles import Role
 from legato.server import standby
 from legato.server.config import Config
+from legato.server.failover import Takeover
 from legato.server.ledger import LedgerProcess
 from legato.server.peer import Peer
 from legato.server.refused import NO_BACKUP, Refused
@@ -56,10 +57,11 @@ class Reign:
         self._failure: StoreError | None = None
         self._over: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
 
-    async def run(self, tls: ssl.SSLContext | None, began: Callable[[int], None]) -> Ending:
+    async def run(self, takeover: Takeover, tls: ssl.SSLContext | None, began: Callable[[int], None]) -> Ending:
         """Begin an epoch, serve until it is over, and let go of the store and of its lock.
 
         Args:
+            takeover: how the lock was won.
             began: is called with the epoch once clients are served.
 
         Raises:
@@ -76,9 +78,10 @@ class Reign:
             service = self.service = Service(config, store, meta, self._clock, lease, self, self._read_config)
             self._lock.describe(meta.epoch, config.server.listen, service.backup_token)
             listener = await self._listen(service, tls)
-            service.takeover_ms = (time.monotonic() - won) * 1000
+            takeover.takeover_ms = round((time.monotonic() - won) * 1000, 1)
+            service.takeover = takeover
             began(meta.epoch)
-            log.info("= epoch %s began after %.1f ms", meta.epoch, service.takeover_ms)
+            log.info("= epoch %s began after %.1f ms", meta.epoch, takeover.takeover_ms)
             ledger = self._start_ledger(service)
             try:
                 ending = await self._over
@@ -125,7 +128,7 @@ class Reign:
         Raises:
             Refused: there is no backup.
         """
-        backups = self._backups()
+        backups = self.backups()
         if not backups:
             raise Refused(NO_BACKUP, "There is no backup that could take over.")
         log.info("= handing over to one of %s", ", ".join(backups))
@@ -151,13 +154,14 @@ class Reign:
         if not self._over.done():
             self._over.set_result(ending)
 
-    def _backups(self) -> list[str]:
+    def backups(self) -> list[str]:
+        """Where the processes listen that would take over."""
         members = list_members(self._config.store_directory)
         return [member.listen for member in members if member.role in (Role.BACKUP, Role.SEEKING)]
 
     async def _end(self, service: Service, store: LmdbStore, ledger: LedgerProcess | None, ending: Ending) -> None:
         """Let go of the lock as early as can be if somebody waits for it; clients are told when it is free."""
-        followed = self._config.ha.failover_on_server_shutdown and self._backups()
+        followed = self._config.ha.failover_on_server_shutdown and self.backups()
         if ending is Ending.SHUTDOWN and not followed:
             await service.finish(ending.value)
             await service.dismiss(ending.value)

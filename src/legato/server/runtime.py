@@ -13,6 +13,7 @@ from legato.ha.lock import StoreLock
 from legato.ha.members import Member, Membership
 from legato.ha.roles import Event, Role, next_role
 from legato.server.config import Config
+from legato.server.failover import STARTED, Takeover
 from legato.server.reign import Reign
 from legato.server.rigging import make_clock
 from legato.server.standby import stand_by, until_taken
@@ -54,10 +55,10 @@ class Runtime:
         self._membership = Membership(self._config.store_directory, member)
         self._turn(Event.STARTED)
         try:
-            won = self._lock.try_acquire() or await self._stand_by()
-            while won:
-                await self._reign_once(tls)
-                won = not self._stop.is_set() and await self._stand_by()
+            takeover = Takeover(STARTED, 0.0) if self._lock.try_acquire() else await self._stand_by()
+            while takeover is not None:
+                await self._reign_once(takeover, tls)
+                takeover = None if self._stop.is_set() else await self._stand_by()
             self._turn(Event.STOP)
         finally:
             self._lock.release()
@@ -87,18 +88,18 @@ class Runtime:
         if self._membership is not None:
             self._membership.update(role=self._role, epoch=self._epoch)
 
-    async def _stand_by(self) -> bool:
-        """Wait until the store's lock is ours; False if we were told to stop instead (CONTRACT B2)."""
+    async def _stand_by(self) -> Takeover | None:
+        """Wait until the store's lock is ours; None if we were told to stop instead (CONTRACT B2)."""
         _announce("backup")
         selectors.prepare()
         return await stand_by(self._config, self._lock, self._clock, self._stop, self._turn)
 
-    async def _reign_once(self, tls: ssl.SSLContext | None) -> None:
+    async def _reign_once(self, takeover: Takeover, tls: ssl.SSLContext | None) -> None:
         """Be the primary until that is over; afterwards a backup, unless the process is to end."""
         self._turn(Event.WON)
         reign = self._reign = Reign(self._config, self._lock, self._clock, self._read_config)
         try:
-            await reign.run(tls, self._began)
+            await reign.run(takeover, tls, self._began)
         except StoreError:
             self._turn(Event.LOST)
             raise

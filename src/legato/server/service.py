@@ -27,7 +27,9 @@ from legato.server.addresses import Addresses
 from legato.server.bodies import MessageBodies
 from legato.server.config import Config
 from legato.server.credit import ProducerCredit
+from legato.server.discovery import FAILOVER_SERVER_LIST, server_list
 from legato.server.executor import Executor
+from legato.server.failover import STARTED, Failover, Takeover, describe
 from legato.server.heartbeats import Heartbeats
 from legato.server.inspecting import Inspector
 from legato.server.lingering import Lingering
@@ -86,10 +88,15 @@ class Service:
         )
         self.peers: set[Peer] = set()
         self.started_us = clock.now_us()
-        self.takeover_ms: float | None = None
+        self.takeover = Takeover(STARTED, 0.0)
         self.backup_token = secrets.token_urlsafe()
         """What backups log in with; the lock's file tells it to whoever may use the store."""
         self.container_id = config.server.container_id or f"legato@{socket.gethostname()}"
+        self._properties: dict[str, Any] = {"product": "legato", "version": __version__, names.EPOCH: self.broker.epoch}
+        if config.ha.addresses:
+            self._properties[FAILOVER_SERVER_LIST] = server_list(
+                config.ha.addresses, secure=bool(config.tls.certificate)
+            )
         self._read_config = read_config
         self._clock = clock
         self._lease = lease
@@ -140,7 +147,7 @@ class Service:
             container_id=self.container_id,
             idle_timeout_ms=self.config.server.idle_timeout_ms,
             max_message_bytes=self.config.server.max_message_bytes,
-            properties={"product": "legato", "version": __version__, names.EPOCH: self.broker.epoch},
+            properties=self._properties,
             offered_capabilities=OFFERED,
         )
 
@@ -160,6 +167,10 @@ class Service:
             self._reign.lose(standing)
             return False
         return True
+
+    def failover(self) -> Failover:
+        """The last takeover, and what to expect of the next."""
+        return describe(self.takeover, self.config.ha, self._reign.backups())
 
     def switch_over(self) -> dict[str, Any]:
         """Have a backup take over soon.

@@ -14,6 +14,7 @@ from legato.ha.roles import Event
 from legato.ha.watcher import Intervals, Watcher
 from legato.ids import new_unique_name
 from legato.server.config import Config
+from legato.server.failover import CRASHED, Takeover
 
 log = logging.getLogger("legato.standby")
 
@@ -26,8 +27,8 @@ POLL_S = 0.005
 
 async def stand_by(
     config: Config, lock: StoreLock, clock: Clock, stop: asyncio.Event, report: Callable[[Event], None]
-) -> bool:
-    """Wait until the store's lock is ours; False if we were told to stop instead (CONTRACT B2).
+) -> Takeover | None:
+    """Wait until the store's lock is ours; None if we were told to stop instead (CONTRACT B2).
 
     Args:
         report: is told what is heard of the primary, and what not.
@@ -43,16 +44,14 @@ async def stand_by(
             report=report,
         )
         if not await _wait_for_lock(lock, watcher, stop):
-            return False
-        predecessor = lock.predecessor
-        if config.ha.failover_on_server_shutdown or not watcher.watch.heartbeats or not predecessor:
-            return True
-        if predecessor.left != SHUTDOWN:
-            return True
+            return None
+        left = lock.predecessor.left if lock.predecessor else ""
+        if config.ha.failover_on_server_shutdown or not watcher.watch.heartbeats or left != SHUTDOWN:
+            return Takeover(left or CRASHED, watcher.lost_for_ms)
         log.info("= the primary was told to stop: its backups wait for another one")
         lock.release(SHUTDOWN)
         await until_taken(lock, stop)
-    return False
+    return None
 
 
 async def until_taken(lock: StoreLock, stop: asyncio.Event, timeout_s: float | None = None) -> None:

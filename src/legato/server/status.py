@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from legato import __version__
+from legato.server.failover import Failover
 from legato.server.inspecting import Inspector, QueueStatus, TopicStatus
 from legato.store.base import Store
 
@@ -27,6 +28,7 @@ class Status(msgspec.Struct):
     epoch: int
     since_us: int
     takeover_ms: float | None
+    failover: Failover
     connections: int
     producers_refused: str
     store_used_bytes: int
@@ -50,7 +52,8 @@ def snapshot(service: Service, store: Store, inspector: Inspector) -> Status:
         listen=service.config.server.listen,
         epoch=service.broker.epoch,
         since_us=service.started_us,
-        takeover_ms=service.takeover_ms,
+        takeover_ms=service.takeover.takeover_ms,
+        failover=service.failover(),
         connections=sum(1 for peer in service.peers if peer.opened),
         producers_refused=service.full,
         store_used_bytes=usage.used_bytes,

@@ -12,6 +12,7 @@ from legato.amqp import names
 from legato.amqp.events import Closed
 from legato.amqp.outcomes import ACCEPTED
 from legato.cli.management import request
+from legato.cli.status import ask
 from legato.client import AcknowledgeMode, ConnectionFactory, TextMessage
 from legato.errors import JMSError
 from legato.ha.roles import Role
@@ -146,3 +147,34 @@ def test_a_clean_shutdown_may_leave_the_backup_as_it_is(tmp_path: Path, wait_for
         wait_for_role(second, Role.BACKUP)
         first.kill()
         second.wait_for_role("active epoch=3")
+
+
+def test_the_status_tells_of_the_last_takeover_and_of_what_to_expect(tmp_path: Path) -> None:
+    """CONTRACT A26: an estimate from the configuration and from what was measured."""
+    with server(tmp_path / "store") as first, server(tmp_path / "store") as second:
+        second.wait_for_log("heartbeats of epoch 1")
+        failover = ask(url_of(first))["failover"]
+        assert (failover["cause"], failover["backups"]) == ("start", [f"127.0.0.1:{second.port}"])
+        assert (failover["silence_noticed_after_s_min"], failover["silence_noticed_after_s_max"]) == (7, 10)
+        assert failover["expected_crash_ms"] == failover["expected_switchover_ms"] == failover["takeover_ms"] > 0
+        request(url_of(first), "switchover", "broker")
+        second.wait_for_role("active")
+        assert ask(url_of(second))["failover"]["cause"] == "switchover"
+        first.wait_for_log("heartbeats of epoch 2")
+        second.kill()
+        first.wait_for_role("active epoch=3")
+        told = legato("status", "--url", url_of(first)).stdout
+        assert "Serves since a crash: noticed within" in told
+        assert "There is no backup" in told
+
+
+def test_each_client_is_told_where_all_brokers_are(tmp_path: Path) -> None:
+    """CONTRACT E5, AMQP.md A11: the list that Qpid JMS understands, in the broker's open."""
+    addresses = {"LEGATO_HA_ADDRESSES": "one.example:5672,[::1]:5673"}
+    with server(tmp_path / "store", environment=addresses) as broker:
+        assert AmqpPeer(broker.port).opened.properties["failover-server-list"] == [
+            {"network-host": "one.example", "port": 5672, "scheme": "amqp"},
+            {"network-host": "::1", "port": 5673, "scheme": "amqp"},
+        ]
+    with server(tmp_path / "other") as broker:
+        assert "failover-server-list" not in AmqpPeer(broker.port).opened.properties

@@ -49,6 +49,7 @@ def test_a_store_directory_is_needed() -> None:
         ("tls", 'certificate = "x"', "tls.key"),
         ("auth", "anonymous = false", "auth.users"),
         ("ha", "heartbeat_interval_s = 0", "heartbeat_interval_s"),
+        ("ha", 'addresses = ["nowhere"]', "HOST:PORT"),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, section: str, line: str, named: str) -> None:

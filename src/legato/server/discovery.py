@@ -1,0 +1,33 @@
+"""The list of brokers that a connection's open offers, for clients that were told only one (CONTRACT E5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from legato.amqp.types import Symbol, UInt
+from legato.errors import ConfigError
+
+FAILOVER_SERVER_LIST = "failover-server-list"
+"""Property of the broker's open, as Qpid JMS reads it (AMQP.md A11)."""
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`; IPv6 hosts in brackets.
+
+    Raises:
+        ConfigError: it is not of that form.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"ha.addresses has {address!r}: give HOST:PORT, such as one.example:5672.")
+    return host.strip("[]"), int(port)
+
+
+def server_list(addresses: Sequence[str], *, secure: bool) -> list[dict[str, Any]]:
+    """The addresses of all brokers, as maps with symbols for keys."""
+    scheme = "amqps" if secure else "amqp"
+    return [
+        {Symbol("network-host"): host, Symbol("port"): UInt(port), Symbol("scheme"): scheme}
+        for host, port in map(split_address, addresses)
+    ]
