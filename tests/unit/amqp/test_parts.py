@@ -1,11 +1,13 @@
 """Messages that go out and come in part by part."""
 
 import pytest
+from cproton import lib
 
 from legato import limits
 from legato.amqp.events import Disposition, Transfer, TransferAborted, TransferPart
 from legato.amqp.link import Receiver, Sender
 from legato.amqp.outcomes import ACCEPTED, Released
+from legato.amqp.states import ACCEPTED_STATE
 from tests.unit.amqp.pair import Pair, of
 
 PART = bytes(range(256)) * 1024
@@ -121,6 +123,29 @@ def test_a_sender_whose_link_closes_can_send_no_more(pair: Pair) -> None:
     assert not sender.push(PART)
     assert not sender.finish()
     sender.abort()
+
+
+@pytest.mark.parametrize("settles", [False, True])
+def test_a_receiver_that_decides_before_the_end_gets_no_more(pair: Pair, settles: bool) -> None:
+    """AMQP 2.6.14."""
+    sender, receiver = streaming(pair)
+    send_parts(pair, sender)
+    delivery = lib.pn_link_current(receiver._pn)
+    lib.pn_delivery_update(delivery, ACCEPTED_STATE)
+    if settles:
+        # Legato's receivers never do; so what it has of the message must be forgotten by hand.
+        lib.pn_delivery_settle(delivery)
+        receiver._drop_parts()
+    (said,) = of(pair.exchange()[0], Disposition)
+    assert (said.outcome, said.settled) == (ACCEPTED, settles)
+    sender.confirm_all([said.delivery])
+    assert not sender.push(PART)
+    assert not sender.finish()
+    sender.send(b"next", b"2")
+    _, events = pair.exchange()
+    assert [transfer.data for transfer in of(events, Transfer)] == [b"next"]
+    assert sender.credit == 98
+    assert sender.unsettled == 1
 
 
 def test_credit_for_a_message_that_is_begun_is_not_counted_again(pair: Pair) -> None:
