@@ -25,8 +25,6 @@ _T = TypeVar("_T")
 MessageListener = Callable[[Message], object]
 """Called with each message; in asyncio it may be a coroutine function."""
 
-_INDIVIDUAL = AcknowledgeMode.INDIVIDUAL
-
 LAZY_MAX = 200
 """DUPS_OK: acknowledgements that may wait for the next lump (CONTRACT C5)."""
 
@@ -47,6 +45,11 @@ class ConsumerSteps:
         self._inbox = end.incoming.inbox
         self._transport = session._channel.transport
         self._mode = session.acknowledge_mode
+        # Looked up once: what follows is asked for each message.
+        self._automatic = self._mode is AcknowledgeMode.AUTO
+        self._lazy = self._mode is AcknowledgeMode.DUPS_OK
+        self._individual = self._mode is AcknowledgeMode.INDIVIDUAL
+        self._acknowledge = session._acknowledge
         self._listener: MessageListener | None = None
         self._closed = False
 
@@ -69,14 +72,19 @@ class ConsumerSteps:
                 delivery = self._inbox.popleft()
             except IndexError:
                 return None
-            message = self._read(delivery)
-            if message is None:
+            try:
+                message = read_message(
+                    delivery.data,
+                    self.destination,
+                    self._acknowledge_one(delivery) if self._individual else self._acknowledge,
+                )
+            except ProtocolError as error:
+                self._refuse(delivery, error)
                 continue
             end = self._end
-            mode = self._mode
-            if mode == AcknowledgeMode.AUTO:
+            if self._automatic:
                 end.accepted.append(delivery)
-            elif mode == AcknowledgeMode.DUPS_OK:
+            elif self._lazy:
                 end.accepted.append(delivery)
                 if len(end.accepted) < LAZY_MAX and self._inbox:
                     return message
@@ -159,7 +167,7 @@ class ConsumerSteps:
         Raises:
             MessageFormatError: it has none of that type. In AUTO and DUPS_OK it stays the next message.
         """
-        stays = kind if self._mode in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK) else None
+        stays = kind if self._automatic or self._lazy else None
         turn = self._session._turn
         if not turn.acquire(False):
             raise self._session._misused()
@@ -208,15 +216,15 @@ class ConsumerSteps:
             raise
 
     def _read(self, delivery: Delivery) -> Message | None:
-        session = self._session
-        acknowledge = session._acknowledge if self._mode != _INDIVIDUAL else self._acknowledge_one(delivery)
+        acknowledge = self._acknowledge_one(delivery) if self._individual else self._acknowledge
         try:
             return read_message(delivery.data, self.destination, acknowledge)
         except ProtocolError as error:
-            self._transport.post(
-                self._end.settle, delivery, Rejected(error.condition, str(error)), DeliveryState.RETURNED
-            )
+            self._refuse(delivery, error)
             return None
+
+    def _refuse(self, delivery: Delivery, error: ProtocolError) -> None:
+        self._transport.post(self._end.settle, delivery, Rejected(error.condition, str(error)), DeliveryState.RETURNED)
 
     def _acknowledge_one(self, delivery: Delivery) -> Callable[[Message], Any]:
         session = self._session
@@ -224,7 +232,7 @@ class ConsumerSteps:
 
     def _presented(self, delivery: Delivery) -> None:
         end = self._end
-        if self._mode == AcknowledgeMode.CLIENT or self._mode == _INDIVIDUAL:
+        if self._individual or self._mode is AcknowledgeMode.CLIENT:
             self._session._unacknowledged[delivery] = None
         end.presented.append(delivery)
         if not end.scheduled:
