@@ -1,1 +1,1 @@
-"""A deterministic simulator: the production broker and client in one thread, under a virtual clock and a bad network."""
+"""A deterministic simulator: production broker and client in one thread, in virtual time, on a bad network."""

@@ -200,7 +200,7 @@ class Host:
             self.kernel.run_as(self.process, self.loop.drive, service.stop(), self.kill)
 
     def stop_for(self, duration_us: int, *, lose_lock: bool) -> None:
-        """It is stopped as by SIGSTOP; if it loses its lock meanwhile, another takes over and it knows nothing of it."""
+        """It is stopped as by SIGSTOP; perhaps another takes over and it knows nothing of that."""
         process = self.process
         if process.paused or not process.alive:
             return

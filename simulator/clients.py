@@ -152,10 +152,12 @@ class TaskTurn:
             self._owner = None
             self._gate.open()
 
-    def awaited(self) -> Steps[None]:
+    def awaited(self, timeout_s: float | None = None) -> Steps[bool]:
         """See `Turn.awaited`."""
-        if not self._acquire(False):
-            yield Wait(self._gate, lambda: self._acquire(False))  # type: ignore[arg-type]
+        if self._acquire(False):
+            return True
+        wait = Wait(self._gate, lambda: self._acquire(False), timeout_s)  # type: ignore[arg-type]
+        return bool((yield wait))
 
 
 class TaskNotifier:

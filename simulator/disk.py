@@ -33,7 +33,7 @@ class Disk(MemoryStore):
 
     def commit(self, batch: Batch) -> int:
         """See `Store.commit`."""
-        if not self.calm and batch.bodies and self._kernel.chance(0.005):
+        if not self.calm and batch.bodies and self._kernel.chance(0.0005):
             raise StoreFullError("no room, for once")
         position = super().commit(batch)
         self._history.committed(batch)

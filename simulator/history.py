@@ -38,6 +38,10 @@ class Copy:
     def __init__(self) -> None:
         self.presented_us: list[int] = []
         """When applications were given it."""
+        self.holders: set[str] = set()
+        """Containers of those applications."""
+        self.resumed = 0
+        """How often it was sent again to an application that had it already: counted by brokers that cannot know."""
         self.ended = ""
         """How it left, once it has: `consumed`, `dead`, or the cause of a move."""
         self.consumer = 0
@@ -203,6 +207,8 @@ class History:
             assert message.body is not None
             self.note("dispatched:", number_of(message.body), message, "to", consumer.container)
             key = (message.queue.name, number_of(message.body), consumer.container)
+            copy = self.copies[key[0], key[1]]
+            copy.resumed += consumer.container in copy.holders
             self.dispatched[key] = (self.now_us(), epoch != self.epoch)
 
     # -- applications --------------------------------------------------------------------------------------------
@@ -238,7 +244,7 @@ class History:
         earlier = [at_us for at_us in copy.presented_us if at_us < dispatched_us]
         if earlier and not message.redelivered and not stale:
             raise ViolationError(f"P4: message {number} of {name} came again to {container} and is not flagged")
-        if message.delivery_count - 1 > len(copy.presented_us):
+        if message.delivery_count - 1 > len(copy.presented_us) + copy.resumed:
             raise ViolationError(
                 f"P4: message {number} of {name} says delivery {message.delivery_count} after "
                 f"{len(copy.presented_us)} presentations"
@@ -246,6 +252,7 @@ class History:
         if copy.acknowledged_us and copy.acknowledged_us < dispatched_us and not stale:
             raise ViolationError(f"P5: message {number} of {name} came to {container} after it was acknowledged")
         copy.presented_us.append(now_us)
+        copy.holders.add(container)
         return number
 
     def was_acknowledged(self, name: str, numbers: list[int], container: str) -> None:
@@ -266,7 +273,10 @@ class History:
         """An application was told that another receiver has or had one of these messages."""
         self.counts["elsewhere"] += 1
         copies = [self.copies[name, number] for number in numbers]
-        if all(copy.ended == "consumed" and self.containers[copy.consumer] == container for copy in copies):
+        told_once = len(set(numbers)) == len(numbers)  # what went elsewhere may have come back since
+        if told_once and all(
+            copy.ended == "consumed" and self.containers[copy.consumer] == container for copy in copies
+        ):
             raise ViolationError(f"P5: {container} was told that others had {numbers} of {name}: it has consumed them")
 
     def was_committed(self, sent: list[Any], received: list[tuple[str, int]], container: str) -> None:
@@ -312,7 +322,9 @@ class History:
         for (name, number), copy in self.copies.items():
             if copy.ended == "consumed" and not copy.presented_us:
                 raise ViolationError(f"P5: message {number} of {name} is consumed and nobody had it")
-            if copy.ended == "dead: maximum deliveries" and len(copy.presented_us) < deliveries_of(name):
+            if copy.ended == "dead: maximum deliveries" and (
+                len(copy.presented_us) + copy.resumed < deliveries_of(name)
+            ):
                 raise ViolationError(f"P4: message {number} of {name} died of {len(copy.presented_us)} presentations")
             if copy.ended in ("", "delayed", "dropped", "purged", "deleted"):
                 raise ViolationError(f"message {number} of {name} is lost: {copy.ended or 'it is nowhere'}")

@@ -337,6 +337,7 @@ class ReceiverEnd:
     def _state_accepted(self, delivery: Delivery) -> None:
         assert self.link is not None
         self._accepting[delivery.handle] = delivery
+        delivery.stated = True
         self.link.update(delivery.handle, ACCEPTED)
 
     def settle(self, delivery: Delivery, outcome: Outcome, state: DeliveryState) -> None:

@@ -145,7 +145,7 @@ class DeliveryState(Enum):
 class Delivery:
     """One message that a broker handed to a consumer; `handle` names it on the link numbered `link`."""
 
-    __slots__ = ("batch", "consumer", "data", "handle", "link", "state", "tag")
+    __slots__ = ("batch", "consumer", "data", "handle", "link", "state", "stated", "tag")
 
     def __init__(self, consumer: Any, link: int, handle: int, tag: bytes, data: bytes) -> None:
         self.consumer = consumer
@@ -154,6 +154,8 @@ class Delivery:
         self.tag = tag
         self.data = data
         self.state = DeliveryState.HERE
+        self.stated = False
+        """Whether a broker was told that it is accepted."""
         self.batch: AckBatch | None = None
 
     @property
@@ -272,12 +274,16 @@ class Incoming:
         return max(self._awaited or 0, 0)
 
     def claims_came(self) -> list[Delivery]:
-        """Once all awaited ones came: the rest, which was acknowledged before the failover."""
+        """Once all awaited ones came: the rest, which left the queue before the failover.
+
+        By our acknowledgement if any broker had heard of it; what we never acknowledged left by somebody else.
+        """
         if self._awaited != 0:
             return []
         self._awaited = -1
         missing = [d for d in self.outstanding.values() if d.link != self.link]
-        return self._close(missing, DeliveryState.ACKNOWLEDGED)
+        ours = self._close([d for d in missing if d.stated], DeliveryState.ACKNOWLEDGED)
+        return ours + self._close([d for d in missing if not d.stated], DeliveryState.ELSEWHERE)
 
     def _close(self, deliveries: list[Delivery], state: DeliveryState) -> list[Delivery]:
         for delivery in deliveries:

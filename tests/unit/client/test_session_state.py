@@ -88,11 +88,21 @@ class TestIncoming:
         assert (delivery.link, delivery.handle) == (1, 107)
         assert delivery.state is DeliveryState.HERE
 
+    def test_what_is_gone_and_was_never_acknowledged_to_a_broker_went_elsewhere(self) -> None:
+        """Promise 5: another receiver, or the dead letters, had it before the takeover."""
+        incoming = Incoming()
+        arrive(incoming, 1)
+        (gone,) = take(incoming, 1)
+        incoming.connection_lost(keep=True)
+        assert incoming.claims_answered(0, []) == [gone]
+        assert gone.state is DeliveryState.ELSEWHERE
+
     def test_a_claim_is_decided_by_what_the_broker_says_and_sends(self) -> None:
         """Promise 5: elsewhere, acknowledged before the failover, or still ours."""
         incoming = Incoming()
         arrive(incoming, 1, 2, 3)
         elsewhere, acknowledged, ours = take(incoming, 3)
+        acknowledged.stated = True
         incoming.connection_lost(keep=True)
         assert incoming.claims_answered(1, [1]) == [elsewhere]
         arrive(incoming, 3)
