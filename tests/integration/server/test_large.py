@@ -2,6 +2,8 @@
 
 import hashlib
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +61,10 @@ def header_of(came: Came) -> Any:
     return decode_message(came.head[:-8] + b"\x00\x53\x77\x40")
 
 
-def test_150_mib_go_through_a_queue_in_a_bounded_part_of_memory(broker: Server, peer: AmqpPeer) -> None:
-    before = broker.rss_anon_bytes()
-    most = before
+@contextmanager
+def bounded_memory(broker: Server) -> Iterator[None]:
+    """Meanwhile the broker must not need much more memory than before."""
+    before = most = broker.rss_anon_bytes()
     ended = threading.Event()
 
     def watch() -> None:
@@ -72,13 +75,33 @@ def test_150_mib_go_through_a_queue_in_a_bounded_part_of_memory(broker: Server, 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        assert send_large(peer, peer.sender("huge"), HUGE) == ACCEPTED
-        came = next_on(peer, "huge")
+        yield
     finally:
         ended.set()
         watcher.join()
-    assert (came.size, came.sha256) == (HUGE, digest(HUGE))
     assert most - before < MEMORY_BYTES
+
+
+def test_150_mib_go_through_a_queue_in_a_bounded_part_of_memory(broker: Server, peer: AmqpPeer) -> None:
+    with bounded_memory(broker):
+        assert send_large(peer, peer.sender("huge"), HUGE) == ACCEPTED
+        came = next_on(peer, "huge")
+    assert (came.size, came.sha256) == (HUGE, digest(HUGE))
+
+
+def test_150_mib_go_through_a_transaction_a_topic_and_the_dead_letters(broker: Server, peer: AmqpPeer) -> None:
+    first, second = attach(peer, topic("huge news")), attach(peer, topic("huge news"))
+    first.streams = second.streams = True
+    coordinator = peer.coordinator()
+    txn_id = peer.declare(coordinator)
+    with bounded_memory(broker):
+        send_large(peer, peer.sender("topic://huge news"), HUGE, txn_id=txn_id)
+        assert peer.discharge(coordinator, txn_id) == ACCEPTED
+        first.add_credit(1)
+        assert take(peer, first).sha256 == digest(HUGE)
+        second.add_credit(1)
+        second.settle(receive_large(peer, second).delivery, Rejected("app:poison", "too large"))
+        assert next_on(peer, "DLQ.huge news").sha256 == digest(HUGE)
 
 
 def test_what_is_before_the_body_comes_as_it_was_sent(peer: AmqpPeer) -> None:
