@@ -13,7 +13,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help install demo test check unit chaos bench lock clean
+.PHONY: help install demo test check unit chaos drill-chaos bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -50,6 +50,9 @@ unit: $(INSTALLED) ## The tests that need no socket and no disk, in seconds
 chaos: $(INSTALLED) ## Twenty demo runs with random kill instants
 	@$(BIN)/python -m legato.demo.chaos --runs 20 $(ARGS)
 
+drill-chaos: $(INSTALLED) ## A drill of 30 minutes, Java clients beside Python ones; options in ARGS="--minutes 5"
+	@$(BIN)/python -m interop.run_drill --minutes 30 --every 3 $(ARGS)
+
 bench: $(addprefix bench-,$(BENCHMARKS)) ## All benchmarks
 
 bench-%: $(INSTALLED) ## One benchmark, such as bench-P1; its last line is one JSON object
@@ -62,4 +65,4 @@ lock: ## Write requirements.lock from a clean environment
 	rm -rf build
 
 clean: ## Remove the environment and everything generated
-	rm -rf $(VENV) build dist demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist demo-out drill-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -12,8 +12,6 @@ FLIGHTS_ALL = 336_776
 """`records.FLIGHTS_TOTAL`, which is not imported here because it needs the extra `spark`."""
 FLIGHTS_QUEUE = "flights"
 DEPARTURES_QUEUE = "departures"
-MARKER_NAME = ".legato-demo"
-"""Marks a directory as one that a demo run made and the next run may empty."""
 
 
 @dataclass(frozen=True)
@@ -81,18 +79,19 @@ def choose_ports(wanted: int) -> tuple[int, int]:
         return first.getsockname()[1], second.getsockname()[1]
 
 
-def prepare_directory(out: Path) -> None:
-    """Make `out` an empty directory.
+def prepare_directory(out: Path, command: str = "demo") -> None:
+    """Make `out` an empty directory for a run of `legato COMMAND`.
 
     Raises:
-        ConfigError: it holds files that no demo run made.
+        ConfigError: it holds files that no such run made.
     """
+    marker = out / f".legato-{command}"
     if out.exists():
         if not out.is_dir():
             raise ConfigError(f"{out} is not a directory; give another --out.")
-        if any(out.iterdir()) and not (out / MARKER_NAME).exists():
-            raise ConfigError(f"{out} holds files that no demo run made; give another --out, or empty it.")
+        if any(out.iterdir()) and not marker.exists():
+            raise ConfigError(f"{out} holds files that no {command} run made; give another --out, or empty it.")
         shutil.rmtree(out)
     out.mkdir(parents=True)
-    (out / MARKER_NAME).write_text("Made by `legato demo`, which empties this directory when it runs again.\n")
+    marker.write_text(f"Made by `legato {command}`, which empties this directory when it runs again.\n")
     (out / "logs").mkdir()

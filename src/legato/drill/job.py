@@ -23,7 +23,7 @@ def run_drill(options: DrillOptions, console: Console) -> Outcome:
         ConfigError: an option or the machine is not fit for the drill.
         DemoError: something happened that is no fault of the plan, and the drill could not go on.
     """
-    prepare_directory(options.out)
+    prepare_directory(options.out, "drill")
     seed = choose_seed() if options.seed is None else options.seed
     spark = options.spark and options.url is None and spark_is_there()
     target = named(options.url) if options.url is not None else own(options.out, options.config, ledger=spark)

@@ -1,0 +1,40 @@
+"""Whose brokers are drilled, and how clients reach them through the drill's network."""
+
+from pathlib import Path
+
+import pytest
+
+from legato.client.uri import parse_uri
+from legato.drill.target import named, own
+from legato.errors import ConfigError
+
+
+def test_somebody_elses_brokers_keep_their_login_and_options() -> None:
+    target = named("amqp://me:secret@one:5672,two?prefetch=10")
+    assert target.pair is None
+    assert target.hosts == [("one", 5672), ("two", 5672)]
+    uri = parse_uri(target.url([1001, 1002]))
+    assert [str(host) for host in uri.hosts] == ["127.0.0.1:1001", "127.0.0.1:1002"]
+    assert (uri.user, uri.password, uri.options.prefetch, uri.options.idle_timeout_ms) == ("me", "secret", 10, 1500)
+
+
+def test_a_drill_cannot_stand_between_clients_and_tls() -> None:
+    with pytest.raises(ConfigError, match="TLS"):
+        named("amqps://one")
+
+
+def test_the_drills_own_pair_has_the_users_settings_but_its_own_store(tmp_path: Path) -> None:
+    config = tmp_path / "legato.toml"
+    config.write_text('[store]\ndirectory = "/precious"\n[auth]\nanonymous = false\nusers = { ann = "pw" }\n')
+    target = own(tmp_path / "out", config, ledger=False)
+    assert target.pair is not None
+    assert target.pair.store == tmp_path / "out" / "store"
+    assert parse_uri(target.url([1, 2])).user == "ann"
+    assert "jms.username=ann&jms.password=pw" in target.java_url([1, 2])
+
+
+def test_settings_that_no_broker_could_use_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    config = tmp_path / "legato.toml"
+    config.write_text("[store]\nmap_bytes = -1\n")
+    with pytest.raises(ConfigError, match="map_bytes"):
+        own(tmp_path / "out", config, ledger=False)
