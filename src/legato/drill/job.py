@@ -6,6 +6,7 @@ import shutil
 from rich.console import Console
 
 from legato.demo.options import choose_seed, prepare_directory
+from legato.demo.processes import DemoError
 from legato.drill.history import audit_log, dead_letters
 from legato.drill.options import DrillOptions
 from legato.drill.outcome import Outcome, outcome_of, outcome_table, write_json
@@ -21,7 +22,7 @@ def run_drill(options: DrillOptions, console: Console) -> Outcome:
 
     Raises:
         ConfigError: an option or the machine is not fit for the drill.
-        DemoError: something happened that is no fault of the plan, and the drill could not go on.
+        StoreError: the store cannot be read afterwards.
     """
     prepare_directory(options.out, "drill")
     seed = choose_seed() if options.seed is None else options.seed
@@ -29,7 +30,12 @@ def run_drill(options: DrillOptions, console: Console) -> Outcome:
     target = named(options.url) if options.url is not None else own(options.out, options.config, ledger=spark)
     console.print(f"seed {seed}; all files are in {options.out}", highlight=False)
     run = Run(options, target, seed, console)
-    result = run.perform()
+    try:
+        result = run.perform()
+    except DemoError as error:
+        # It could not go on; what the clients have on record is judged all the same.
+        result = run.result
+        result.complaints.append(str(error))
     dead = frozenset() if target.pair is None else dead_letters(target.pair.store)
     findings = judge_records(run.records, dead)
     audit = history = None

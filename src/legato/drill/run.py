@@ -1,5 +1,6 @@
 """One drill from start to end: brokers, network, clients, faults, and the end of all of them in order."""
 
+import os
 import queue
 import sys
 import time
@@ -72,7 +73,8 @@ class Run:
         self.result = RunResult()
         self._target = target
         self._plan = plan(options.faults, options.points, options.every_s, Random(seed))
-        self._prefix = f"drill.{seed}."
+        # Brokers that run already may hold what is left of another drill.
+        self._prefix = f"drill.{seed}." if target.pair is not None else f"drill.{seed}-{os.getpid()}."
         self._console = console
         self._lines: queue.SimpleQueue[tuple[Child, bytes | None]] = queue.SimpleQueue()
         self._children: dict[str, Child] = {}
@@ -186,8 +188,7 @@ class Run:
         try:
             injector.strike(strike)
         except LegatoError as error:
-            self.result.complaints.append(f"Fault {number}, {strike}: {error}")
-            raise
+            raise DemoError(f"Fault {number}, {strike}: {error}") from error
         took_s = time.monotonic() - began_at
         self.result.strikes.append(Struck(str(strike), began_at - self._began_at, took_s))
         self._event(f"fault {number} is over after {took_s:.1f} s", "green")
