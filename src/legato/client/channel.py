@@ -177,9 +177,7 @@ class Channel:
     def drop_sends(self, transaction: Transaction, error: JMSError) -> None:
         """A transaction is rolled back: what is not on the wire yet need not go there."""
         for sender in self.senders:
-            waiting = sender.outgoing.waiting
-            while waiting and waiting[0].transaction is transaction:
-                sender.finish(waiting.popleft(), error)
+            sender.drop_sends(transaction, error)
 
     def abandon(self, error: JMSError) -> None:
         """The connection is gone for good: whatever waits hears so."""

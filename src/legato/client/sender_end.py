@@ -11,7 +11,7 @@ from legato.amqp.terminus import Terminus
 from legato.client.conditions import error_of
 from legato.client.destinations import Destination
 from legato.client.large import Region, unreadable
-from legato.client.session_state import Outgoing, Send
+from legato.client.session_state import Outgoing, Send, Transaction
 from legato.client.uploading import Uploading
 from legato.errors import JMSError
 
@@ -188,6 +188,16 @@ class SenderEnd:
         self._uploading = None
         self.outgoing.unconfirmed.append(self.outgoing.waiting.popleft())
         return send
+
+    def drop_sends(self, transaction: Transaction, error: JMSError) -> None:
+        """What waits, or is on its way out of a file, for a transaction that is rolled back need not go."""
+        if self._uploading is not None and self._uploading.send.transaction is transaction:
+            self._uploading.abort()
+            self._uploading = None
+            self.channel.transport.post(self.pump)
+        waiting = self.outgoing.waiting
+        while waiting and waiting[0].transaction is transaction:
+            self.finish(waiting.popleft(), error)
 
     # -- outcomes ----------------------------------------------------------------------------------------
 

@@ -55,6 +55,10 @@ class Uploading:
             wire.flush()
         return False
 
+    def abort(self) -> None:
+        """It does not come after all."""
+        self._link.abort()
+
     def _read(self) -> bytes:
         try:
             piece = self._region.read(self._at, PIECE_BYTES)

@@ -257,6 +257,43 @@ def test_neither_sender_nor_receiver_holds_a_large_message_in_memory(calm_pair: 
             assert got.body_length == {size}
             print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     """
+    assert int(run(program)) * 1024 < size // 10
+
+
+def test_a_large_message_for_which_there_is_no_room_goes_back_and_nothing_else_suffers(
+    calm_pair: BrokerPair, connect: Connect, queue_name: str, large_file: Path
+) -> None:
+    """The receiving process may write files of two mebibytes; the message has five."""
+    session = connect().create_session()
+    queue = session.create_queue(queue_name)
+    producer = session.create_producer(queue)
+    with large_file.open("rb") as file:
+        producer.send(session.create_bytes_message(stream=file))
+    producer.send(session.create_text_message("small"))
+    program = f"""
+        import resource, threading
+        from legato.client import ConnectionFactory
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, resource.RLIM_INFINITY))
+        with ConnectionFactory({calm_pair.url!r}).create_connection() as connection:
+            told = threading.Event()
+            errors = []
+            connection.exception_listener = lambda error: (errors.append(str(error)), told.set())
+            connection.start()
+            session = connection.create_session()
+            consumer = session.create_consumer(session.create_queue({queue_name!r}))
+            assert consumer.receive({WAIT_S}).text == "small"
+            assert told.wait({WAIT_S})
+            assert "no room" in errors[0], errors
+            assert consumer.receive_no_wait() is None
+    """
+    run(program)
+    (message,) = receive(session.create_consumer(queue), 1)
+    check_large(message, large_file)
+    assert message.delivery_count == 2
+
+
+def run(program: str) -> str:
+    """Run a program in a process of its own; returns what it printed."""
     ran = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)],
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
@@ -265,4 +302,4 @@ def test_neither_sender_nor_receiver_holds_a_large_message_in_memory(calm_pair: 
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    assert int(ran.stdout) * 1024 < size // 10
+    return ran.stdout
