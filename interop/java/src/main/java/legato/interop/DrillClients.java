@@ -38,7 +38,7 @@ public final class DrillClients {
     private static final int PREFETCH = 100;
     private static final String PADDING = ".".repeat(200);
 
-    private final String url;
+    private final JmsConnectionFactory factory;
     private final Path directory;
     private final double rate;
     private final AtomicLong stored = new AtomicLong();
@@ -49,7 +49,7 @@ public final class DrillClients {
     private volatile String failure;
 
     private DrillClients(String url, Path directory, double rate, int clients) {
-        this.url = url;
+        this.factory = new JmsConnectionFactory(url + "&jms.prefetchPolicy.all=" + PREFETCH);
         this.directory = directory;
         this.rate = rate;
         this.ready = new CountDownLatch(clients);
@@ -111,23 +111,18 @@ public final class DrillClients {
                 : "{\"type\":\"Consuming\",\"subscription\":\"" + flow + (work.equals("subscribe") ? "/" + name : "")
                         + "\",\"flow\":\"" + flow + "\",\"told\":" + transacted + "}";
         try (BufferedWriter record = Files.newBufferedWriter(directory.resolve(name + ".records"), StandardCharsets.US_ASCII);
-                Connection connection = factory(transacted).createConnection()) {
+                Connection connection = factory.createConnection()) {
             write(record, head);
             if (work.equals("subscribe")) {
                 connection.setClientID(flow + "-" + name);
             }
-            try (Session session = connection.createSession(
-                    transacted ? Session.SESSION_TRANSACTED : Session.CLIENT_ACKNOWLEDGE)) {
-                if (work.equals("send")) {
-                    send(session, record, name, flow);
-                } else {
-                    MessageConsumer consumer = work.equals("subscribe")
-                            ? session.createDurableConsumer(session.createTopic(flow), name)
-                            : session.createConsumer(session.createQueue(flow));
-                    connection.start();
-                    ready.countDown();
-                    receive(session, consumer, record, transacted);
-                }
+            if (work.equals("send")) {
+                send(connection.createSession(), record, name, flow);
+            } else {
+                Consumption consumption = new Consumption(connection, work, name, flow);
+                connection.start();
+                ready.countDown();
+                receive(consumption, record, transacted);
             }
         } catch (JMSException | IOException | InterruptedException error) {
             failure = name + ": " + error;
@@ -136,12 +131,39 @@ public final class DrillClients {
         }
     }
 
-    /**
-     * Transacted sessions of Qpid JMS 2.10 must not prefetch: a commit() that fails after a failover releases what was
-     * prefetched, and receive() hands it out all the same; its acknowledgements then go nowhere.
-     */
-    private JmsConnectionFactory factory(boolean transacted) {
-        return new JmsConnectionFactory(url + "&jms.prefetchPolicy.all=" + (transacted ? 0 : PREFETCH));
+    /** A session with its consumer. */
+    private static final class Consumption {
+        private final Connection connection;
+        private final String work;
+        private final String name;
+        private final String flow;
+        private Session session;
+        private MessageConsumer consumer;
+
+        Consumption(Connection connection, String work, String name, String flow) throws JMSException {
+            this.connection = connection;
+            this.work = work;
+            this.name = name;
+            this.flow = flow;
+            begin();
+        }
+
+        private void begin() throws JMSException {
+            session = connection.createSession(
+                    work.equals("transacted") ? Session.SESSION_TRANSACTED : Session.CLIENT_ACKNOWLEDGE);
+            consumer = work.equals("subscribe")
+                    ? session.createDurableConsumer(session.createTopic(flow), name)
+                    : session.createConsumer(session.createQueue(flow));
+        }
+
+        /**
+         * Begins anew. After a failover, a commit() of Qpid JMS 2.10 that fails gives what was prefetched back to the
+         * broker, and receive() hands it out all the same; its acknowledgements then go nowhere.
+         */
+        void renew() throws JMSException {
+            session.close();
+            begin();
+        }
     }
 
     private void send(Session session, BufferedWriter record, String name, String flow)
@@ -159,13 +181,13 @@ public final class DrillClients {
         }
     }
 
-    private void receive(Session session, MessageConsumer consumer, BufferedWriter record, boolean transacted)
+    private void receive(Consumption consumption, BufferedWriter record, boolean transacted)
             throws JMSException, IOException {
         long quietSince = System.currentTimeMillis();
         while (stop.getCount() > 0 || System.currentTimeMillis() - quietSince < QUIET_MS) {
             List<String> received = new ArrayList<>();
             Message last = null;
-            Message message = consumer.receive(FIRST_WAIT_MS);
+            Message message = consumption.consumer.receive(FIRST_WAIT_MS);
             while (message != null) {
                 String[] words = ((TextMessage) message).getText().split(" ");
                 String identity = words[0] + " " + words[1];
@@ -173,29 +195,30 @@ public final class DrillClients {
                 seen.incrementAndGet();
                 received.add(identity);
                 last = message;
-                message = received.size() < MESSAGES_AT_ONCE ? consumer.receive(NEXT_WAIT_MS) : null;
+                message = received.size() < MESSAGES_AT_ONCE ? consumption.consumer.receive(NEXT_WAIT_MS) : null;
             }
             if (last == null) {
                 continue;
             }
             quietSince = System.currentTimeMillis();
             if (transacted) {
-                commit(session, record, received);
+                commit(consumption, record, received);
             } else {
-                acknowledge(session, last);
+                acknowledge(consumption.session, last);
             }
         }
     }
 
-    private void commit(Session session, BufferedWriter record, List<String> received) throws JMSException, IOException {
+    private void commit(Consumption consumption, BufferedWriter record, List<String> received)
+            throws JMSException, IOException {
         String told = "done ";
         try {
-            session.commit();
+            consumption.session.commit();
         } catch (JMSException error) {
             // Lost with its broker, whatever became of it: what did not take place comes again.
             told = "maybe ";
             rolledBack.incrementAndGet();
-            session.rollback();
+            consumption.renew();
         }
         for (String identity : received) {
             write(record, told + identity);
