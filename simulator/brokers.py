@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from legato.errors import StoreError
+from legato.ha.lease import Lease, Standing
 from legato.server.config import Config
 from legato.server.peer import Peer
+from legato.server.reign import Reign
 from legato.server.service import Service
 from simulator.disk import Disk, Writer
 from simulator.kernel import Kernel, Process
@@ -24,6 +26,7 @@ ADDRESSES: list[dict[str, Any]] = [
 ]
 """What the simulated brokers are configured with; no dead letters but where a policy says how many deliveries."""
 IDLE_TIMEOUT_MS = 4_000
+FENCED_AFTER_MS = 2_000
 LOCK_TRIED_US = (20_000, 600_000)
 BACK_AFTER_US = (10_000, 3_000_000)
 STALL_US = (100, 300_000)
@@ -39,6 +42,7 @@ class ServerSocket:
         self._peer = peer
         self._reading = True
         self._lost = False
+        self._closing = False
         self._stalled = False
         pipe.reader = self
 
@@ -79,13 +83,27 @@ class ServerSocket:
         if not self._lost:
             self._peer.resume_writing()
 
+    def is_closing(self) -> bool:
+        """Whether it is closed, or about to be."""
+        return self._closing
+
+    def can_write_eof(self) -> bool:
+        """Without TLS one can."""
+        return True
+
+    def write_eof(self) -> None:
+        """Nothing more will be sent."""
+        self._pipe.close()
+
     def close(self) -> None:
         """Close after what was written."""
+        self._closing = True
         self._pipe.close()
         self._kernel.after(0, self._lose, None)
 
     def abort(self) -> None:
         """Close at once."""
+        self._closing = True
         self._pipe.reset()
         self._kernel.after(0, self._lose, None)
 
@@ -104,6 +122,25 @@ class ServerSocket:
     def get_extra_info(self, name: str) -> tuple[str, int]:
         """The name of the other end."""
         return self._pipe.other.process.name, 0
+
+
+class SimulatedReign:
+    """What a service sees of its `Reign`: whom to tell that it cannot serve on."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def fail(self, error: StoreError) -> None:
+        """See `Reign.fail`."""
+        self._host.failed()
+
+    def lose(self, standing: Standing) -> None:
+        """See `Reign.lose`."""
+        self._host.failed()
+
+    def backups(self) -> list[str]:
+        """See `Reign.backups`."""
+        return []
 
 
 class Host:
@@ -142,8 +179,12 @@ class Host:
     def _serve(self) -> None:
         config = Config(address=ADDRESSES)
         config.server.idle_timeout_ms = IDLE_TIMEOUT_MS
+        process = self.process
         meta = self.disk.begin_epoch(self.name, self.kernel.now_us)
-        self.service = Service(config, self.disk, meta, self.clock, self._failed, lambda: config)
+        term_ms = FENCED_AFTER_MS if self.kernel.chance(0.5) else None
+        lease = Lease(lambda: self.disk.owner is process, term_ms, self.clock.monotonic_ms())
+        reign: Reign = SimulatedReign(self)  # type: ignore[assignment]
+        self.service = Service(config, self.disk, meta, self.clock, lease, reign, lambda: config)
         self.network.listen(self.name, self.process, self._accept)
 
     def _accept(self, pipe: Pipe) -> None:
@@ -157,7 +198,7 @@ class Host:
         if pipe.inbox:
             pipe.reader.readable()  # type: ignore[union-attr]
 
-    def _failed(self, error: StoreError) -> None:
+    def failed(self) -> None:
         """The service stopped itself: the process ends."""
         self.kernel.after(0, self.kill)
 
@@ -197,7 +238,15 @@ class Host:
         service = self.service
         if service is not None and not self.stopping:
             self.stopping = True
-            self.kernel.run_as(self.process, self.loop.drive, service.stop(), self.kill)
+            self.kernel.run_as(self.process, self.loop.drive, self._hand_over(service), self.kill)
+
+    async def _hand_over(self, service: Service) -> None:
+        """As `Reign` does it where there is a backup."""
+        process = self.process
+        await service.finish("switchover")
+        if self.disk.owner is process:
+            self.disk.owner = None
+        await service.dismiss("switchover")
 
     def stop_for(self, duration_us: int, *, lose_lock: bool) -> None:
         """It is stopped as by SIGSTOP; perhaps another takes over and it knows nothing of that."""

@@ -233,7 +233,7 @@ class Connection(ConnectionSteps[Session]):
     """A connection whose methods are steps."""
 
     _session_type = Session
-    _world_type = Tasks  # type: ignore[assignment]
+    _world_type = Tasks
 
 
 class ConnectionFactory(FactorySteps[Connection, Any]):

@@ -42,6 +42,28 @@ class VirtualLoop:
         """See `asyncio.AbstractEventLoop`."""
         return asyncio.Future(loop=self)  # type: ignore[arg-type]
 
+    async def wait_for(self, awaitable: Coroutine[Any, Any, None], timeout_s: float) -> None:
+        """See `asyncio.wait_for`."""
+        ended = self.create_future()
+
+        def timed_out() -> None:
+            if not ended.done():
+                ended.set_exception(TimeoutError())
+
+        def done() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        self.drive(awaitable, done)
+        timer = self.call_later(timeout_s, timed_out)
+        try:
+            await ended
+        finally:
+            timer.cancel()
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """See `asyncio.AbstractEventLoop`."""
+
     def get_debug(self) -> bool:
         """See `asyncio.AbstractEventLoop`."""
         return False

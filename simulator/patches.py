@@ -27,14 +27,11 @@ from simulator.network import Network
 from simulator.transports import SimulatedMailbox, SimulatedTransport
 
 
-async def _wait_for(awaitable: Any, timeout_s: float) -> Any:
-    return await awaitable
-
-
 @contextmanager
 def installed(kernel: Kernel, network: Network, history: History) -> Iterator[None]:
     """The production modules see the run's world."""
     clock = VirtualClock(kernel)
+    loop = VirtualLoop(kernel)
     Task.kernel = SimulatedTransport.kernel = Writer.kernel = kernel
     SimulatedTransport.network = network
     Writer.writers = {}
@@ -58,7 +55,7 @@ def installed(kernel: Kernel, network: Network, history: History) -> Iterator[No
         (ids, "uuid", SimpleNamespace(uuid4=lambda: UUID(int=kernel.random.getrandbits(128)))),
         (service, "GroupWriter", Writer),
         (service, "random", kernel.random),
-        (service, "asyncio", SimpleNamespace(**_events(), wait_for=_wait_for)),
+        (service, "asyncio", SimpleNamespace(**_events(), wait_for=loop.wait_for)),
         (peer, "asyncio", SimpleNamespace(**_events())),
         (upkeep, "asyncio", SimpleNamespace(**_events())),
         (upkeep, "time", clock),
@@ -70,7 +67,7 @@ def installed(kernel: Kernel, network: Network, history: History) -> Iterator[No
         for owner, name, value in replaced:
             stack.enter_context(patch.object(owner, name, value))
         disabled, logging.root.manager.disable = logging.root.manager.disable, logging.CRITICAL
-        asyncio._set_running_loop(VirtualLoop(kernel))  # type: ignore[arg-type]
+        asyncio._set_running_loop(loop)  # type: ignore[arg-type]
         try:
             yield
         finally:
