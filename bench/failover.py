@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.processes import LEGATO, Broker, free_port
+from legato.cli.management import request
 from legato.client import BytesMessage, ConnectionFactory
 
 PACE_S = 0.001
@@ -43,6 +44,15 @@ class Cluster:
         dead, self.primary = self.primary, self.backup
         self.backup = Broker(LEGATO, self.store, dead.port)
         self.backup.await_line("backup")
+
+    def switch_over(self) -> float:
+        """Have the backup take over; returns when (CLOCK_MONOTONIC) that was asked for."""
+        asked_at = time.monotonic()
+        request(self.url, "switchover", "broker")
+        self.backup.await_line("active")
+        self.primary.await_line("backup")
+        self.primary, self.backup = self.backup, self.primary
+        return asked_at
 
     def stop(self) -> None:
         """End both."""
@@ -145,6 +155,14 @@ class Drill:
         self.cluster.heal()
         self.probe.await_work_after(time.monotonic())
         return self.probe.gap_s(killed_at) * 1000
+
+    def switch_over(self) -> float:
+        """Have the backup take over; returns the pause that the client saw, in milliseconds."""
+        self.probe.await_work_after(time.monotonic())
+        time.sleep(self.random.uniform(*SETTLED_S))
+        asked_at = self.cluster.switch_over()
+        self.probe.await_work_after(time.monotonic())
+        return self.probe.gap_s(asked_at) * 1000
 
 
 @contextmanager

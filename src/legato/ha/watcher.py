@@ -19,6 +19,8 @@ from legato.ha.watch import Watch
 log = logging.getLogger("legato.watcher")
 
 PAUSE_FIRST_S = 0.05
+LOCK_FIRST_S = 0.1
+"""If the connection was lost because the primary died, its lock is ours by then; nothing here is to slow that down."""
 
 
 class Intervals(msgspec.Struct, frozen=True):
@@ -61,6 +63,7 @@ class Watcher:
         self._tls = tls
         self._report = report
         self._lost_ms: int | None = None
+        self._lost = False
         self.watch = Watch(round(intervals.activation_s * 1000), clock.monotonic_ms())
 
     @property
@@ -110,13 +113,15 @@ class Watcher:
                     heartbeat = await connection.next()
                 self.watch.heard(self._clock.monotonic_ms())
                 wait_s = self._remaining_s()
-                if self._lost_ms is not None or self.watch.heartbeats == 1:
+                if self._lost or self.watch.heartbeats == 1:
                     log.info("< heartbeats of epoch %s from process %s", heartbeat.epoch, heartbeat.pid)
-                    self._lost_ms = None
+                    self._lost_ms, self._lost = None, False
                     self._report(Event.HEARD)
         except TimeoutError:
             self._miss(Event.SILENT, f"no heartbeat came for {self._intervals.activation_s:g} s")
         except (OSError, ProtocolError, msgspec.DecodeError) as problem:
+            self._notice()
+            await asyncio.sleep(LOCK_FIRST_S)
             self._miss(Event.CUT_OFF, f"the connection to the primary is lost: {problem}")
         finally:
             connection.close()
@@ -124,8 +129,13 @@ class Watcher:
     def _remaining_s(self) -> float:
         return self.watch.remaining_ms(self._clock.monotonic_ms()) / 1000
 
-    def _miss(self, event: Event, why: str) -> None:
+    def _notice(self) -> None:
         if self._lost_ms is None:
             self._lost_ms = self._clock.monotonic_ms()
+
+    def _miss(self, event: Event, why: str) -> None:
+        self._notice()
+        if not self._lost:
+            self._lost = True
             log.warning("! %s; trying the lock and the primary in turn", why)
             self._report(event)

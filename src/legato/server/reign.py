@@ -21,7 +21,6 @@ from legato.server.config import Config
 from legato.server.failover import Takeover
 from legato.server.ledger import LedgerProcess
 from legato.server.peer import Peer
-from legato.server.refused import NO_BACKUP, Refused
 from legato.server.rigging import open_store
 from legato.server.service import Service
 from legato.store.lmdb import LmdbStore
@@ -122,18 +121,9 @@ class Reign:
         """End it cleanly: the process was told to."""
         self._finish(Ending.SHUTDOWN)
 
-    def switch_over(self) -> list[str]:
-        """End it cleanly soon, so that a backup takes over; returns where those that may do so listen.
-
-        Raises:
-            Refused: there is no backup.
-        """
-        backups = self.backups()
-        if not backups:
-            raise Refused(NO_BACKUP, "There is no backup that could take over.")
-        log.info("= handing over to one of %s", ", ".join(backups))
+    def switch_over(self) -> None:
+        """End it cleanly, so that a backup takes over."""
         self._finish(Ending.SWITCHOVER)
-        return backups
 
     def fail(self, error: StoreError) -> None:
         """The store cannot be used any more."""
@@ -152,6 +142,7 @@ class Reign:
 
     def _finish(self, ending: Ending) -> None:
         if not self._over.done():
+            log.info("= the reign ends: %s", ending)
             self._over.set_result(ending)
 
     def backups(self) -> list[str]:

@@ -14,7 +14,7 @@ from legato import __version__
 from legato.amqp import names
 from legato.amqp.connection import Settings
 from legato.amqp.events import Event
-from legato.amqp.link import Receiver
+from legato.amqp.link import Link, Receiver
 from legato.amqp.sasl import SaslServer
 from legato.clock import Clock
 from legato.core.broker import Broker
@@ -34,8 +34,9 @@ from legato.server.heartbeats import Heartbeats
 from legato.server.inspecting import Inspector
 from legato.server.lingering import Lingering
 from legato.server.peer import Peer
-from legato.server.ports import Coordinator, ManagementPort
+from legato.server.ports import Coordinator, ManagementPort, ManagementReplies
 from legato.server.rates import RateMeter
+from legato.server.refused import NO_BACKUP, Refused
 from legato.server.status import snapshot
 from legato.server.translate import Translator
 from legato.server.upkeep import Upkeep
@@ -50,6 +51,9 @@ log = logging.getLogger("legato.service")
 OFFERED = ["ANONYMOUS-RELAY", "DELAYED_DELIVERY", "SHARED-SUBS", "sole-connection-for-container"]
 """What Qpid JMS looks for (AMQP.md A1.4)."""
 TICK_S = 0.1
+ANSWER_GRACE_S = 1.0
+"""So long may one who asked for a switchover take to go with the answer: a client forgets what it has not handed
+out when its connection ends."""
 KEEPALIVE_EVERY_TICKS = 10
 UPKEEP_EVERY_TICKS = 20
 PRUNE_EVERY_TICKS = 600
@@ -123,6 +127,8 @@ class Service:
         self._stopped = False
         self._idle = asyncio.Event()
         self._alone = asyncio.Event()
+        self._askers: set[Peer] = set()
+        """Who asked for a switchover and is still here."""
         self._gathering = 1
         """The number of the batch that is being gathered."""
         self._until_durable: list[tuple[int, Peer, Callable[[], None]]] = []
@@ -156,6 +162,10 @@ class Service:
         self.peers.discard(peer)
         if not self.peers:
             self._alone.set()
+        if peer in self._askers:
+            self._askers.discard(peer)
+            if not self._askers:
+                self._reign.switch_over()
 
     def may_serve(self) -> bool:
         """Whether peers may be listened to and answered; if the lease has ended, all stops here."""
@@ -173,12 +183,17 @@ class Service:
         return describe(self.takeover, self.config.ha, self._reign.backups())
 
     def switch_over(self) -> dict[str, Any]:
-        """Have a backup take over soon.
+        """Have a backup take over as soon as those who may have asked for it are gone with their answer.
 
         Raises:
-            Refused: there is none.
+            Refused: there is no backup.
         """
-        return {"epoch": self.broker.epoch, "backups": self._reign.switch_over()}
+        backups = self._reign.backups()
+        if not backups:
+            raise Refused(NO_BACKUP, "There is no backup that could take over.")
+        self._askers = {peer for peer in self.peers if any(_is_for_answers(link) for link in peer.links)}
+        self._loop.call_later(ANSWER_GRACE_S, self._reign.switch_over)
+        return {"epoch": self.broker.epoch, "backups": backups}
 
     def handle(self, peer: Peer, events: list[Event]) -> None:
         """Apply what one read of one peer asks for, and set the rest in motion."""
@@ -443,3 +458,7 @@ class Service:
         self._ticker.cancel()
         self.lingering.stop()
         self.heartbeats.stop()
+
+
+def _is_for_answers(link: Link) -> bool:
+    return isinstance(link.context, ManagementReplies)
