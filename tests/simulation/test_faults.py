@@ -1,0 +1,29 @@
+"""A check that cannot fail proves nothing: the simulator finds what was broken on purpose."""
+
+import pytest
+from simulator.faults import find, main
+from simulator.planted import FAULTS, Fault
+
+QUICK = (
+    "confirm-before-commit",
+    "is-never-a-duplicate",
+    "without-header",
+    "fail-twice",
+    "acknowledge-nothing",
+    "give-up-and-publish",
+    "always-committed",
+    "takers-but-one",
+    "resend-as-new",
+    "nothing-due",
+)
+"""Those that one of the first few seeds finds."""
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.title in QUICK], ids=lambda fault: fault.title)
+def test_a_planted_fault_is_found_by_one_of_a_few_seeds(fault: Fault) -> None:
+    assert find(fault, seeds_max=8) is not None
+
+
+def test_a_fault_that_nothing_finds_makes_the_command_fail(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["always-committed", "--seeds", "0"]) == 1
+    assert "0 of 1 planted faults found" in capsys.readouterr().out

@@ -1,0 +1,34 @@
+"""Promises 1 to 7 under virtual time: seeds that once found something, and a few that are as good as any."""
+
+from pathlib import Path
+
+import pytest
+import simulator
+from simulator.run import simulate
+
+SEEDS_FILE = Path(simulator.__file__).with_name("seeds.txt")
+
+
+def kept_seeds() -> list[tuple[int, int]]:
+    """Seed and steps of each line of the file."""
+    lines = [line.partition("#")[0].split() for line in SEEDS_FILE.read_text().splitlines()]
+    return [(int(line[0]), int(line[1])) for line in lines if line]
+
+
+@pytest.mark.parametrize(("seed", "steps"), kept_seeds())
+def test_a_seed_that_once_found_something_finds_nothing_now(seed: int, steps: int) -> None:
+    assert simulate(seed, steps).violation == ""
+
+
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_every_promise_is_kept_through_kills_cuts_and_takeovers(seed: int) -> None:
+    outcome = simulate(seed, 2_500)
+    assert outcome.violation == ""
+    assert outcome.steps > 2_500
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    """In another process too, whatever ran before; else no failure could be replayed."""
+    first = simulate(7, 2_000)
+    simulate(8, 500)
+    assert simulate(7, 2_000) == first
