@@ -27,6 +27,7 @@ class Pair:
         self.store = directory / "store"
         self.rig = Rig(directory / "rig")
         self.rig_variable = {VARIABLE: str(directory / "rig")}
+        self.environment = {**(environment or {}), **self.rig_variable}
         self.takeovers = 0
         self.surprises: list[str] = []
         """Ends of brokers that nobody asked for, a sentence each."""
@@ -39,7 +40,7 @@ class Pair:
                 self.store,
                 directory / "logs" / f"{name}.log",
                 options=options,
-                environment={**(environment or {}), **self.rig_variable},
+                environment=self.environment,
             )
             for name, port in zip(("broker-a", "broker-b"), choose_ports(0), strict=True)
         ]
@@ -49,6 +50,10 @@ class Pair:
         """The one that serves, as far as is known: the one of the highest epoch."""
         serving = [broker for broker in self.brokers if broker.role is Role.PRIMARY]
         return max(serving, key=lambda broker: broker.epoch, default=None)
+
+    def announce(self, ports: Sequence[int]) -> None:
+        """Brokers that start from now on tell clients that all are at these ports of this machine (CONTRACT E5)."""
+        self.environment["LEGATO_HA_ADDRESSES"] = ",".join(f"127.0.0.1:{port}" for port in ports)
 
     def start(self) -> None:
         """Start the primary, then the backup."""

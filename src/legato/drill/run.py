@@ -93,11 +93,12 @@ class Run:
         self.records.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             pair = self._target.pair
+            network = stack.enter_context(Network(self._target.hosts))
             if pair is not None:
                 stack.callback(pair.end)
+                pair.announce(network.ports)
                 pair.start()
                 self._event(f"{pair.brokers[0].name} and {pair.brokers[1].name} serve from {pair.store}")
-            network = stack.enter_context(Network(self._target.hosts))
             stack.callback(self._kill_children)
             url = self._target.url(network.ports)
             self._start_clients(url, self._target.java_url(network.ports))

@@ -13,7 +13,7 @@ IDLE_TIMEOUT_MS = 1_500
 JAVA_IDLE_TIMEOUT_MS = 3_000
 JAVA_OPTIONS = (
     "failover.maxReconnectAttempts=-1&failover.initialReconnectDelay=0&failover.reconnectDelay=20"
-    "&failover.maxReconnectDelay=500"
+    "&failover.maxReconnectDelay=500&failover.amqpOpenServerListAction=IGNORE"
 )
 
 

@@ -7,6 +7,7 @@ import pytest
 from legato.client.uri import parse_uri
 from legato.drill.target import named, own
 from legato.errors import ConfigError
+from legato.server.config import load
 
 
 def test_somebody_elses_brokers_keep_their_login_and_options() -> None:
@@ -38,3 +39,13 @@ def test_settings_that_no_broker_could_use_are_refused_before_anything_starts(tm
     config.write_text("[store]\nmap_bytes = -1\n")
     with pytest.raises(ConfigError, match="map_bytes"):
         own(tmp_path / "out", config, ledger=False)
+
+
+def test_clients_of_a_drill_are_not_sent_to_the_users_own_brokers(tmp_path: Path) -> None:
+    config = tmp_path / "legato.toml"
+    config.write_text('[ha]\naddresses = ["one.example:5672", "two.example:5672"]\n')
+    target = own(tmp_path / "out", config, ledger=False)
+    assert target.pair is not None
+    target.pair.announce([1001, 1002])
+    settings = load(config, store=tmp_path, environment=target.pair.environment)
+    assert settings.ha.addresses == ["127.0.0.1:1001", "127.0.0.1:1002"]
