@@ -1,4 +1,4 @@
-"""Producers that a full address keeps waiting can be closed, and are told what became of their messages."""
+"""Addresses with limits: producers that have to wait can be closed; what fails too often is a dead letter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from legato.client import Connection, ConnectionFactory, JMSError, ResourceAllocationError, TextMessage
+from legato.client import Connection, ConnectionFactory, JMSError, Message, ResourceAllocationError, TextMessage
 from tests.integration.client.helpers import WAIT_S, receive, texts
 from tests.support.broker import BrokerPair, broker_pair
 
@@ -22,6 +22,9 @@ when_full = "block"
 match = "fail.#"
 max_messages = 2
 when_full = "fail"
+[[address]]
+match = "poison.#"
+maximum_deliveries = 2
 """
 
 
@@ -140,3 +143,20 @@ def test_an_address_that_refuses_says_so(limited_connection: Limited, queue_name
     queue = fill(connection, f"fail.{queue_name}")
     with pytest.raises(ResourceAllocationError):
         connection.create_session().create_producer(queue).send(TextMessage("too many"))
+
+
+def test_a_dead_letter_tells_what_the_listener_raised(limited_connection: Limited, queue_name: str) -> None:
+    connection = limited_connection(listener_error="redeliver")
+    session = connection.create_session()
+    queue = session.create_queue(f"poison.{queue_name}")
+
+    def listener(message: Message) -> None:
+        raise ValueError("the tea is cold")
+
+    session.create_consumer(queue).message_listener = listener
+    other = limited_connection().create_session()
+    other.create_producer(queue).send(TextMessage("tea"))
+    (dead,) = receive(other.create_consumer(other.create_queue(f"DLQ.{queue.name}")), 1)
+    assert dead.body == "tea"
+    assert dead.properties["JMS_LEGATO_CAUSE"] == "maximum deliveries"
+    assert "ValueError: the tea is cold" in str(dead.properties["JMS_LEGATO_EXCEPTION"])
