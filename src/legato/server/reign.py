@@ -145,10 +145,11 @@ class Reign:
             log.info("= the reign ends: %s", ending)
             self._over.set_result(ending)
 
-    def backups(self) -> list[str]:
-        """Where the processes listen that would take over."""
+    def backups(self, but: int = 0) -> list[str]:
+        """Where the processes listen that would take over, except for the process `but`."""
         members = list_members(self._config.store_directory)
-        return [member.listen for member in members if member.role in (Role.BACKUP, Role.SEEKING)]
+        waiting = [member for member in members if member.role in (Role.BACKUP, Role.SEEKING)]
+        return [member.listen for member in waiting if member.pid != but]
 
     async def _end(self, service: Service, store: LmdbStore, ledger: LedgerProcess | None, ending: Ending) -> None:
         """Let go of the lock as early as can be if somebody waits for it; clients are told when it is free."""

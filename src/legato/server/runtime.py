@@ -107,8 +107,9 @@ class Runtime:
             self._reign = None
         if not self._stop.is_set():
             self._turn(Event.STEPPED_DOWN)
-            # Whoever waits for the lock shall have it before we wait for it again.
-            await until_taken(self._lock, self._stop, self._config.ha.activation_interval_s)
+            if reign.backups(but=os.getpid()):
+                # Whoever waits for the lock shall have it before we wait for it again.
+                await until_taken(self._lock, self._stop, self._config.ha.activation_interval_s)
 
     def _began(self, epoch: int) -> None:
         self._epoch = epoch

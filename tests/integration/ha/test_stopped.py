@@ -121,6 +121,18 @@ def test_a_primary_that_fences_itself_answers_nobody_and_the_backup_takes_over(
         primary.wait_for_role("active epoch=3")
 
 
+def test_a_primary_without_a_backup_that_fenced_itself_serves_again(tmp_path: Path) -> None:
+    """Its clients lose their connections and come back to a new epoch."""
+    with server(tmp_path / "store", environment=FENCING) as alone:
+        peer = AmqpPeer(alone.port)
+        assert peer.send(peer.sender("raw"), text(b"before")) == ACCEPTED
+        alone.signal(signal.SIGSTOP)
+        time.sleep(1)  # twice the activation interval
+        alone.signal(signal.SIGCONT)
+        alone.wait_for_role("active epoch=2")
+        assert all_bytes_of(peer) == b""
+
+
 def all_bytes_of(peer: AmqpPeer) -> bytes:
     """What still comes before the end of the connection."""
     data = b""

@@ -178,3 +178,25 @@ def test_each_client_is_told_where_all_brokers_are(tmp_path: Path) -> None:
         ]
     with server(tmp_path / "other") as broker:
         assert "failover-server-list" not in AmqpPeer(broker.port).opened.properties
+
+
+def test_brokers_with_tls_hear_each_other_and_hand_over(tmp_path: Path) -> None:
+    """CONTRACT B1, B3 over TLS, where a socket cannot be closed halfway."""
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    request_of = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    subprocess.run([*request_of, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    secure = QUICK | {"LEGATO_TLS_CERTIFICATE": str(certificate), "LEGATO_TLS_KEY": str(key)}
+    with (
+        server(tmp_path / "store", environment=secure) as first,
+        server(tmp_path / "store", environment=secure) as second,
+    ):
+        second.wait_for_log("heartbeats of epoch 1")
+        url = url_of(first, second).replace("amqp:", "amqps:") + "?tls_verify=false"
+        with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+            producer = session.create_producer(session.create_queue("q"))
+            producer.send(TextMessage("before"))
+            request(url, "switchover", "broker")
+            second.wait_for_role("active epoch=2")
+            producer.send(TextMessage("after"))
+            assert [failover.new_epoch for failover in connection.failovers] == [2]
+        first.wait_for_log("heartbeats of epoch 2")
