@@ -1,6 +1,7 @@
 """Large messages stream through the broker, which never holds one whole in memory."""
 
 import hashlib
+import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,10 +12,10 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from legato.amqp.events import Disposition, Flow
+from legato.amqp.events import Disposition, Event, Flow, Transfer, TransferPart
 from legato.amqp.link import Receiver
 from legato.amqp.message import decode_message
-from legato.amqp.outcomes import ACCEPTED, Modified, Rejected
+from legato.amqp.outcomes import ACCEPTED, Modified, Rejected, Released
 from legato.amqp.stubs import Stub, make_stub
 from legato.amqp.terminus import Terminus
 from legato.store.lmdb import LmdbStore
@@ -331,6 +332,53 @@ def test_a_receiver_that_takes_nothing_stops_nobody_else(connect: Connect, broke
     assert broker.rss_anon_bytes() - before < 20 * MIB
     slow.drop()
     assert next_on(quick, "slow").sha256 == digest(40 * MIB)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_at_random_every_message_comes_until_it_is_accepted(connect: Connect, seed: int) -> None:
+    """Large ones and small ones, two receivers, credit in lumps, some given back, receivers that leave at any time."""
+    chance = random.Random(seed)
+    address = f"random-{seed}"
+    producer = connect()
+    sender = producer.sender(address)
+    sizes = [chance.choice([5, 5, 2_000_000, 1_500_000]) for _ in range(30)]
+    for number, size in enumerate(sizes):
+        assert send_large(producer, sender, size, number, message_id=str(number)) == ACCEPTED
+    missing = {str(number): digest(size, number) for number, size in enumerate(sizes)}
+    peers = [connect(), connect()]
+    links = [streaming_receiver(peer, address, 0) for peer in peers]
+    while missing:
+        turn = chance.randrange(2)
+        peer, link = peers[turn], links[turn]
+        link.drain(chance.randint(1, 4))
+        peer.flush()
+        if chance.random() < 0.2:
+            peer.expect(Event, lambda event, link=link: getattr(event, "link", None) is link)  # type: ignore[misc]
+            link.close()
+            peer.flush()
+            links[turn] = streaming_receiver(peer, address, 0)
+            continue
+        for came in receive_until_drained(peer, link):
+            message_id = header_of(came).properties.message_id
+            if chance.random() < 0.3:
+                link.settle(came.delivery, chance.choice([Released(), Modified(delivery_failed=False)]))
+            else:
+                assert missing.pop(message_id) == came.sha256
+                link.settle(came.delivery)
+        peer.flush()
+
+
+def receive_until_drained(peer: AmqpPeer, link: Receiver) -> Iterator[Came]:
+    """Messages, large or not, until the broker gives the rest of the credit back or it is used up."""
+    while link.draining or any(getattr(event, "link", None) is link for event in peer.events):
+        event = peer.expect(Event, lambda event: getattr(event, "link", None) is link)
+        if isinstance(event, TransferPart):
+            peer.events.insert(0, event)
+            yield receive_large(peer, link)
+        elif isinstance(event, Transfer):
+            at = event.data.index(b"\x00\x53\x75\xb0") + 8
+            sha256 = hashlib.sha256(event.data[at:]).hexdigest()
+            yield Came(event.data[:at], len(event.data) - at, sha256, event.delivery)
 
 
 def test_a_foreign_client_sends_and_receives(broker: Server) -> None:
