@@ -1,5 +1,6 @@
 """The faults that a drill knows, and when they may strike."""
 
+import resource
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
@@ -60,15 +61,15 @@ def parse_faults(text: str, *, owned: bool) -> list[Fault]:
         ConfigError: a fault is unknown, or not possible with somebody else's brokers.
     """
     possible = [fault for fault, description in FAULTS.items() if owned or not description.owned]
+    if not hasattr(resource, "prlimit") and Fault.FULL_DISK in possible:
+        possible.remove(Fault.FULL_DISK)
     if text in ("", "all"):
         return possible
     faults = [_named(Fault, name.strip(), "fault") for name in text.split(",")]
     for fault in faults:
         if fault not in possible:
-            raise ConfigError(
-                f"The fault {fault} needs brokers that the drill starts itself (--config); with --url there are "
-                f"{', '.join(possible)}."
-            )
+            why = "brokers that the drill starts itself (--config)" if FAULTS[fault].owned and not owned else "Linux"
+            raise ConfigError(f"The fault {fault} needs {why}; here there are {', '.join(possible)}.")
     return faults
 
 
