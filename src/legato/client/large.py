@@ -13,6 +13,8 @@ from legato.errors import JMSError, MessageFormatError
 
 SECTION_BYTES_MAX = (1 << 32) - 1
 """The most that one AMQP data section holds (AMQP 1.6.19)."""
+_BEGINNING_BYTES = 64
+"""Of a body, what tells its kind however it is written."""
 _DATA_PREFIX = b"\x00\x53\x75\xb0"
 _SHORT_DATA, _LONG_DATA = b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0"
 
@@ -130,7 +132,7 @@ def large_data(first: bytes, spool: Spool) -> LargeData:
         OSError: there is no room for it.
     """
     at = find_body(first)
-    data = LargeData(first[: at + 16])
+    data = LargeData(first[: at + _BEGINNING_BYTES])
     data.body, data.body_at = spool, at
     spool.append(first[at:])
     return data
