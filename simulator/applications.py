@@ -37,6 +37,8 @@ class Run(Protocol):
 
     history: History
     random: Random
+    queues: list[str]
+    """Those that this run uses: few, so that applications meet."""
     ending: bool
     """It is to come to its end."""
 
@@ -74,7 +76,7 @@ class Application:
     def _somewhere(self, session: Session) -> Destination:
         if self.random.random() < 0.3:
             return session.create_topic(TOPIC)
-        return session.create_queue(self.random.choice(QUEUES))
+        return session.create_queue(self.random.choice(self.run.queues))
 
     def produce(self) -> Steps[None]:
         """Send, and wait for each; or send with a completion listener."""
@@ -114,7 +116,7 @@ class Application:
 
     def _consumer(self, session: Session) -> Steps[tuple[str, ConsumerSteps]]:
         """A consumer of a queue, and the name under which the store keeps what it receives from."""
-        name = self.random.choice(QUEUES)
+        name = self.random.choice(self.run.queues)
         selector = None
         if name == "selected" and self.random.random() < 0.7:
             selector = f"color = '{self.random.choice(COLORS)}'"

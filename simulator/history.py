@@ -44,6 +44,7 @@ class Copy:
         """How often it was sent again to an application that had it already: counted by brokers that cannot know."""
         self.ended = ""
         """How it left, once it has: `consumed`, `dead`, or the cause of a move."""
+        self.ended_epoch = 0
         self.consumer = 0
         self.acknowledged_us = 0
         """When an application was told that its acknowledgement counts."""
@@ -72,8 +73,8 @@ class History:
         """The number of what waits, by queue and sequence."""
         self.void: set[str] = set()
         """Ids of messages whose senders were told that they are not stored."""
-        self.dispatched: dict[tuple[str, int, str], tuple[int, bool]] = {}
-        """By copy and container: when it was last put on a link, and whether by a broker whose epoch was over."""
+        self.dispatched: dict[tuple[str, int, str], tuple[int, int]] = {}
+        """By copy and container: when it was last put on a link, in which epoch; 0 if that was over already."""
         self.confirmed: set[str] = set()
         self.trace: Callable[[str], None] | None = None
         """Is told of everything, if somebody listens."""
@@ -193,6 +194,7 @@ class History:
             return
         copy = self.copies[self.names[queue], number]
         copy.ended = how
+        copy.ended_epoch = self.epoch
         copy.consumer = consumer
         self.counts[how.partition(":")[0]] += 1
 
@@ -209,7 +211,7 @@ class History:
             key = (message.queue.name, number_of(message.body), consumer.container)
             copy = self.copies[key[0], key[1]]
             copy.resumed += consumer.container in copy.holders
-            self.dispatched[key] = (self.now_us(), epoch != self.epoch)
+            self.dispatched[key] = (self.now_us(), epoch if epoch == self.epoch else 0)
 
     # -- applications --------------------------------------------------------------------------------------------
 
@@ -240,16 +242,16 @@ class History:
         copy = self.copies.get((name, number))
         if copy is None:
             raise ViolationError(f"message {number} of {name} was presented and never stored there")
-        dispatched_us, stale = self.dispatched[name, number, container]
+        dispatched_us, epoch = self.dispatched[name, number, container]
         earlier = [at_us for at_us in copy.presented_us if at_us < dispatched_us]
-        if earlier and not message.redelivered and not stale:
+        if earlier and not message.redelivered and epoch:
             raise ViolationError(f"P4: message {number} of {name} came again to {container} and is not flagged")
         if message.delivery_count - 1 > len(copy.presented_us) + copy.resumed:
             raise ViolationError(
                 f"P4: message {number} of {name} says delivery {message.delivery_count} after "
                 f"{len(copy.presented_us)} presentations"
             )
-        if copy.acknowledged_us and copy.acknowledged_us < dispatched_us and not stale:
+        if copy.acknowledged_us and copy.acknowledged_us < dispatched_us and epoch:
             raise ViolationError(f"P5: message {number} of {name} came to {container} after it was acknowledged")
         copy.presented_us.append(now_us)
         copy.holders.add(container)
@@ -260,6 +262,9 @@ class History:
         self.note(f"acknowledged: {numbers} of {name} by {container}")
         for number in numbers:
             copy = self.copies[name, number]
+            if self._is_in_doubt(copy, name, number, container):
+                self.counts["acknowledged in doubt"] += 1
+                continue
             if copy.ended != "consumed":
                 state = copy.ended or "still there"
                 raise ViolationError(f"P5: message {number} of {name} was acknowledged by {container} and is {state}")
@@ -268,6 +273,14 @@ class History:
                 raise ViolationError(f"P5: {container} acknowledged message {number} of {name}, but {holder} had it")
             copy.acknowledged_us = self.now_us()
             self.counts["acknowledged"] += 1
+
+    def _is_in_doubt(self, copy: Copy, name: str, number: int, container: str) -> bool:
+        """Whether nobody can know whose acknowledgement it was: the one limit of promise 5.
+
+        The application acknowledged to a broker that died of it, another application had the message in a later epoch,
+        and in a still later one the first comes back: no broker remembers that long who had what.
+        """
+        return self.dispatched[name, number, container][1] < copy.ended_epoch < self.epoch
 
     def went_elsewhere(self, name: str, numbers: list[int], container: str) -> None:
         """An application was told that another receiver has or had one of these messages."""

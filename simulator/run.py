@@ -25,7 +25,7 @@ URI = (
 )
 HEALING_US = 120_000_000
 """Within so much virtual time after the trouble has ended everything must have come to its end."""
-KINDS = ("produce", "produce", "consume", "consume", "listen", "transact", "transact", "subscribe_alone")
+KINDS = ("produce", "produce", "consume", "consume", "consume", "listen", "transact", "transact", "subscribe_alone")
 STEPS_DEFAULT = 4_000
 DEAD_LETTERS = [f"DLQ.{table['match']}" for table in ADDRESSES if table["maximum_deliveries"]]
 
@@ -67,6 +67,7 @@ class Simulation:
         self.disk = Disk(self.kernel, self.history)
         self.hosts: list[Host] = []
         self.clients: list[Client] = []
+        self.queues = self.random.sample(QUEUES, self.random.randint(1, 3))
         self.ending = False
         self._number = 0
         self._trouble = self.random.choice([0.0005, 0.002, 0.005])
