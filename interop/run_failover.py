@@ -60,7 +60,7 @@ class Seen:
             outcome("every-send-returns", self.sent == list(range(count)), f"{len(self.sent)} of {count} returned"),
             outcome("every-message-comes", set(numbers) == set(range(count)), f"{len(set(numbers))} of {count} came"),
             outcome("messages-come-in-order", firsts == sorted(firsts), f"first deliveries in the order {firsts[:50]}"),
-            # A send whose confirmation was lost is sent again by Qpid JMS, as a new message: one may be under way at a kill.
+            # Qpid JMS repeats a send whose confirmation was lost, as a new message: one may be under way at a kill.
             outcome("what-comes-again-says-so", len(silent) <= KILLS, f"again as if for the first time: {silent[:50]}"),
         ]
 
