@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from legato.amqp import names
-from legato.amqp.events import Attached, Detached, Disposition, Flow, Transfer, TransferAborted, TransferPart
+from legato.amqp.events import Attached, Detached, Disposition, Transfer, TransferAborted, TransferPart
 from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Modified, Outcome, Rejected
 from legato.amqp.types import Array, ULong
 from legato.client.conditions import error_of
-from legato.client.session_state import AckBatch, AcknowledgeMode, Delivery, DeliveryState, Incoming, finish
+from legato.client.credit import FIRST_CREDIT, RAMP_FACTOR, Credited
+from legato.client.session_state import AckBatch, AcknowledgeMode, Delivery, DeliveryState, finish
 from legato.client.source import Source
 from legato.client.spooling import Spooling
 from legato.errors import InvalidSelectorError, JMSError
@@ -24,17 +24,12 @@ HELD_MAX = 16_000
 """Claims that fit the one frame of an attach; what an application holds beyond that comes again, flagged."""
 
 
-FIRST_CREDIT = 64
-RAMP_FACTOR = 4
-"""Asked for first on a new link, and by how much more each time that came, up to `prefetch`."""
-
-
 _ACKNOWLEDGED_LATER = (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL)
 _KEEPING = (AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL)
 """After a loss of the connection the application may still acknowledge what it has."""
 
 
-class ReceiverEnd:
+class ReceiverEnd(Credited):
     """One link from a queue or subscription, re-attached by its name after a failover.
 
     The application's thread takes from `incoming.inbox`, appends to `presented` and `accepted`, and calls
@@ -42,34 +37,21 @@ class ReceiverEnd:
     """
 
     def __init__(self, channel: Channel, name: str, source: Source, prefetch: int) -> None:
-        self.channel = channel
+        super().__init__(channel, prefetch)
         self.name = name
         self.source = source
-        self.prefetch = prefetch
-        """Messages that may wait here; 0: each one is asked for (`want`)."""
-        self._wanted = 0
-        self.incoming = Incoming()
         self.presented: deque[Delivery] = deque()
         """Handed to the application."""
         self.accepted: deque[Delivery] = deque()
         """Done with by the application."""
         self.scheduled = False
         """Whether the I/O thread has been told to look at `presented` and `accepted`."""
-        self.link: Receiver | None = None
-        self.attached = False
         self.ready = False
         """Whether it was attached once: the destination exists."""
         self.closing = False
-        self.released = False
-        """Nothing more is received, but the application has messages that it can still acknowledge."""
         self.closed = False
         self.error: JMSError | None = None
-        self._credit = 0
-        """Messages that may still come, as far as events were handled; the engine is ahead of us."""
         self._accepting: dict[int, Delivery] = {}
-        self._ramp = FIRST_CREDIT
-        """So much of `prefetch` is asked for until that came: what others of the connection wait for comes between."""
-        self._drained: list[Callable[[], None]] = []
         self._spooling = Spooling()
 
     # -- its life ----------------------------------------------------------------------------------------
@@ -216,41 +198,6 @@ class ReceiverEnd:
 
     # -- messages ----------------------------------------------------------------------------------------
 
-    def grant(self) -> None:
-        """Give credit in lumps, so that no more than `prefetch` messages wait here."""
-        link = self.link
-        if link is None or not self.attached or self._drained:
-            return
-        if not self.channel.flowing:
-            # What is held comes again all the same: not before is its acknowledgement confirmed.
-            missing = self.incoming.awaited - self._credit
-            if missing > 0:
-                self._credit += missing
-                link.add_credit(missing)
-            return
-        # What the application still holds comes again by itself and is not counted as wanted.
-        wanted = self._wanted + self.incoming.awaited
-        limit = self.incoming.awaited if self.released else min(self.prefetch, self._ramp) or wanted
-        space = limit - self._credit - len(self.incoming.inbox)
-        if space > 0 and (space * 2 >= limit or self._credit == 0):
-            self._credit += space
-            link.add_credit(space)
-
-    def want(self) -> None:
-        """Without a prefetch: ask for one message, unless one is asked for."""
-        self._wanted = 1
-        self.grant()
-
-    def withdraw(self, answered: Callable[[], None]) -> None:
-        """Without a prefetch: nobody waits for a message any more; calls `answered` when none can come."""
-
-        def drained() -> None:
-            self._wanted = 0
-            answered()
-            self.channel.touch()
-
-        self.drain(drained)
-
     def on_transfer(self, event: Transfer) -> None:
         """A message came."""
         self._credit -= 1
@@ -366,38 +313,6 @@ class ReceiverEnd:
             self.channel.touch()
 
     # -- giving back -------------------------------------------------------------------------------------
-
-    def drain(self, then: Callable[[], None]) -> None:
-        """Call `then` once nothing more can come until credit is granted again."""
-        self._drained.append(then)
-        if self.link is None or not self.attached or self._credit == 0:
-            self._run_drained()
-        else:
-            # Nothing to drain for the engine means that the last messages are among the events being handled.
-            self.link.drain()
-
-    def probe(self, answered: Callable[[], None]) -> None:
-        """Call `answered` once everything that the broker has for us now is here."""
-
-        def drained() -> None:
-            self._wanted = 0
-            answered()
-            self.grant()
-            self.channel.touch()
-
-        if not self.prefetch:
-            self.want()
-        self.drain(drained)
-
-    def on_flow(self, event: Flow) -> None:
-        """The broker gave the rest of the credit back."""
-        self._credit = 0
-        self._run_drained()
-
-    def _run_drained(self) -> None:
-        waiting, self._drained = self._drained, []
-        for then in waiting:
-            then()
 
     def give_back(self, failed: list[Delivery], why: str = "") -> None:
         """Return `failed`, which the application has had, and all that it has not had yet, in their order."""
