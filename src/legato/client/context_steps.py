@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, BinaryIO, Generic, Self, TypeVar
 
 from legato.client.browser_steps import BrowserSteps
 from legato.client.connection_steps import ConnectionSteps, ExceptionListener
@@ -177,9 +177,9 @@ class ContextSteps(Generic[_Producer, _Consumer, _Browser]):
         """A message whose body is `text`."""
         return self._session.create_text_message(text)
 
-    def create_bytes_message(self, body: bytes = b"") -> BytesMessage:
-        """A message whose body is `body`."""
-        return self._session.create_bytes_message(body)
+    def create_bytes_message(self, body: bytes = b"", *, stream: BinaryIO | None = None) -> BytesMessage:
+        """A message whose body is `body`, or what is in the binary file `stream`, sent without being held in memory."""
+        return self._session.create_bytes_message(body, stream=stream)
 
     def create_map_message(self) -> MapMessage:
         """A message whose body has names with values."""

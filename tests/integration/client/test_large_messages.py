@@ -17,6 +17,7 @@ from legato.client import (
     AcknowledgeMode,
     BytesMessage,
     Connection,
+    JMSContext,
     JMSError,
     MapMessage,
     Message,
@@ -77,6 +78,19 @@ def test_large_and_small_messages_keep_their_order(connect: Connect, queue_name:
     assert texts(messages[::2]) == ["0", "1", "2", "3"]
     for message in messages[1::2]:
         check_large(message, large_file)
+
+
+def test_the_simplified_api_sends_files_too(
+    context: Callable[..., JMSContext], queue_name: str, large_file: Path
+) -> None:
+    """Jakarta Messaging 10.2."""
+    made = context()
+    queue = made.create_queue(queue_name)
+    with large_file.open("rb") as file:
+        made.create_producer().send(queue, made.create_bytes_message(stream=file))
+    message = made.create_consumer(queue).receive(WAIT_S)
+    assert message is not None
+    check_large(message, large_file)
 
 
 def test_any_file_in_which_one_can_go_back_will_do(connect: Connect, queue_name: str) -> None:
