@@ -10,8 +10,8 @@ _IDLE_CONSUMER = (
     "starts. Qpid JMS gives credit for it all the same (JmsMessageConsumer.init does not ask whether the "
     "connection was started; on the wire: attach, then flow with link-credit=0x3e8, on both connections), and "
     "starting a connection sends nothing, so that a broker cannot tell the two consumers apart. Any broker that "
-    "serves consumers in turn gives the first message to the idle one, and the test's receive, which has no time- "
-    "out, waits for ever. ActiveMQ passes it since its client has deferPrefetchUntilStarted, for this test, as a "
+    "serves consumers in turn gives the first message to the idle one, and the test's receive, which has no limit, "
+    "waits for ever. ActiveMQ passes it since its client has deferPrefetchUntilStarted, for this test, as a "
     "comment in its activemq-jakarta-messaging-tck says. Qpid Broker-J's tck module sets "
     "jms.prefetchPolicy.all=0, and with that Legato passes it too."
 )
