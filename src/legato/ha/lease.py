@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import Enum, auto
 
-CHECK_MS = 1000
+CHECK_MS = 200
 
 
 class Standing(Enum):
@@ -17,7 +17,7 @@ class Standing(Enum):
 
 
 class Lease:
-    """Renewed by looking whether the lock is still ours, which a primary that runs does every second.
+    """Renewed by looking whether the lock is still ours, which a primary that runs does several times a second.
 
     One that was stopped, or starved of time, finds that it is overdue, and so looks before it answers anybody. The
     lock may be its own still: no other has served then. It may go on, or fence itself (`term_ms`) because its clients

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from legato.amqp.outcomes import ACCEPTED
+from legato.amqp.terminus import Terminus
 from legato.client import ConnectionFactory, TextMessage
 from legato.ha.lock import StoreLock
 from legato.ha.roles import Role
@@ -157,6 +158,8 @@ def test_a_primary_whose_lock_was_taken_away_while_it_was_stopped_answers_nobody
             with server(tmp_path / "store") as successor:
                 assert successor.role == "active epoch=2"
                 sender.send(text(b"unanswered"), b"t", None)
+                asking = peer.session.receiver("late", source=Terminus(address="$status", kind="source"))
+                asking.add_credit(1)  # what needs no commit is not refused by the store
                 peer.flush()
                 robbed.signal(signal.SIGCONT)
                 assert all_bytes_of(peer) == b""

@@ -17,7 +17,7 @@ class Lock:
         return self.ours
 
 
-def test_the_lock_is_looked_at_once_a_second_however_often_one_asks() -> None:
+def test_the_lock_is_looked_at_now_and_then_however_often_one_asks() -> None:
     lock = Lock()
     lease = Lease(lock.is_ours, None, now_ms=0)
     assert {lease.standing(now) for now in range(0, 3 * CHECK_MS, 10)} == {Standing.GOOD}
