@@ -17,19 +17,21 @@ class Uploading(State):
     """Uploads of large messages.
 
     Attributes:
-        has_larges: whether there may be large messages in the store; once true, it stays so.
+        has_larges: whether there may be large messages; who handles messages need not look for stubs if not.
     """
 
     def __init__(self, archive: Archive, meta: Meta, **options: Any) -> None:
         super().__init__(archive, meta, **options)
         self.has_larges = archive.has_larges()
         self._next_large = 1
+        self._open_uploads = 0
         self._spoilt: set[int] = set()
         """Uploads of which a part could not be stored."""
 
     def begin_upload(self) -> int:
         """The number of a new large message. `end_upload` must follow, whatever becomes of it."""
         self.has_larges = True
+        self._open_uploads += 1
         number = self.epoch << _EPOCH_SHIFT | self._next_large
         self._next_large += 1
         return number
@@ -57,10 +59,16 @@ class Uploading(State):
             transaction: it was published in this one, so that its commit decides.
         """
         self._spoilt.discard(large)
+        self._open_uploads -= 1
         if transaction is None:
             self._tick.ended.append(large)
         else:
             transaction.larges.append(large)
+
+    def review_larges(self) -> None:
+        """Find out whether there are none any more; call it from time to time, while none is being delivered."""
+        if not self._open_uploads and self._in_flight is None and not self._tick.chunks:
+            self.has_larges = self._archive.has_larges()
 
     def _lose_chunks(self, tick: Tick) -> set[int]:
         """The chunks of a tick could not be stored; returns whose."""

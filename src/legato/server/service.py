@@ -399,6 +399,8 @@ class Service:
                         self.handle(peer, events)
         if self._ticks % UPKEEP_EVERY_TICKS == 0:
             self.upkeep.run(prune=self.broker.has_larges or self._ticks % PRUNE_EVERY_TICKS == 0)
+            if self.broker.has_larges and not self._executor.streams.are_running:
+                self.broker.review_larges()
         self._advance()
 
     # -- the end -----------------------------------------------------------------------------------------------

@@ -93,6 +93,11 @@ class Streams:
         """Whether `go_on` has something to do now."""
         return any(stream.can_go_on for stream in self._running.values())
 
+    @property
+    def are_running(self) -> bool:
+        """Whether any large message is on its way."""
+        return bool(self._running)
+
     def is_busy(self, receiver: Consumer | Browser) -> bool:
         """Whether a large message is on its way to it."""
         return receiver.port.link in self._running

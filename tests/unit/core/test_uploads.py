@@ -171,3 +171,26 @@ def test_the_next_epoch_removes_what_was_being_uploaded() -> None:
     assert after.broker.has_larges
     assert is_kept(after, large)
     assert not is_kept(after, other)
+
+
+def test_nobody_need_look_for_large_messages_when_all_are_gone() -> None:
+    s = Scenario()
+    assert not s.broker.has_larges
+    large = upload(s)
+    s.broker.review_larges()
+    assert s.broker.has_larges, "its parts are not committed"
+    s.run()
+    s.broker.review_larges()
+    assert s.broker.has_larges, "more may come"
+    publish(s, large)
+    s.run()
+    s.broker.review_larges()
+    assert s.broker.has_larges, "it waits"
+    consumer = s.consumer("q", 1)
+    s.accept(consumer, *s.in_hand(consumer))
+    assert not is_kept(s, large)
+    s.broker.review_larges()
+    assert not s.broker.has_larges
+    assert s.broker.begin_upload()
+    s.broker.review_larges()
+    assert s.broker.has_larges, "one is coming"
