@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from legato.amqp.codec import encode_compound
 from legato.amqp.fields import EXPIRY, field_places, has_field
 from legato.amqp.header import Header, encode_header
@@ -23,7 +25,7 @@ def without_expiry(body: bytes) -> bytes:
     except (ProtocolError, IndexError):
         return body
     if has_field(body, places, EXPIRY):
-        fields = [body[start:end] for start, end in zip(places, places[1:], strict=False)]
+        fields = [body[start:end] for start, end in pairwise(places)]
         fields[EXPIRY] = _NULL
         body = body[: sections.properties_at] + encode_compound(_LIST, fields) + body[places[-1] :]
     header = sections.header
