@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from legato.cli.main import app
@@ -14,6 +15,7 @@ ARGUMENTS = ["drill", "--count", "2", "--faults", "kill,cut", "--at", "between-c
 ARGUMENTS += ["--every", "1", "--rate", "30", "--seed", "1", "--no-spark"]
 
 
+@pytest.mark.timeout(300)
 def test_a_drill_accounts_for_every_message_and_notices_when_one_is_missing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = CliRunner().invoke(app, [*ARGUMENTS, "--out", str(out), "--json", str(tmp_path / "result.json")])
