@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 FIRST_CREDIT = 64
 RAMP_FACTOR = 4
 """Asked for first on a new link, and by how much more each time that came, up to `prefetch`."""
+LARGE_CREDIT = 4
+"""Asked for anew after each large message: they take room on disk, and a file each."""
 
 
 class Credited:

@@ -10,7 +10,7 @@ from legato.amqp.events import Attached, Detached, Disposition, Transfer, Transf
 from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Modified, Outcome, Rejected
 from legato.amqp.types import Array, ULong
 from legato.client.conditions import error_of
-from legato.client.credit import FIRST_CREDIT, RAMP_FACTOR, Credited
+from legato.client.credit import FIRST_CREDIT, LARGE_CREDIT, RAMP_FACTOR, Credited
 from legato.client.session_state import AckBatch, AcknowledgeMode, Delivery, DeliveryState, finish
 from legato.client.source import Source
 from legato.client.spooling import Spooling
@@ -224,6 +224,7 @@ class ReceiverEnd(Credited):
         data = self._spooling.take(event, wanted=known is None or known.link == self.incoming.link)
         if data is None:
             return
+        self._ramp = min(self._ramp, LARGE_CREDIT)
         problem = self._spooling.problem
         if problem is None:
             self.on_transfer(Transfer(event.link, event.delivery, event.tag, data, event.settled, event.txn_id))

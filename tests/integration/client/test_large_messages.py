@@ -148,6 +148,29 @@ def test_a_large_body_is_written_to_a_file(connect: Connect, queue_name: str, la
     assert got.read_bytes(3) == large_file.read_bytes()[:3]
 
 
+def test_few_large_messages_wait_for_an_application_that_does_not_take_them(
+    connect: Connect, queue_name: str, large_file: Path
+) -> None:
+    """Whatever the prefetch: each takes room on disk."""
+    session = connect().create_session()
+    queue = session.create_queue(queue_name)
+    producer = session.create_producer(queue)
+    consumer = session.create_consumer(queue, prefetch=1000)
+    path = large_file.parent / "small enough"
+    path.write_bytes(large_file.read_bytes()[:1_200_000])
+    with path.open("rb") as file:
+        for _ in range(100):
+            producer.send(session.create_bytes_message(stream=file), completion_listener=lambda message, error: None)
+        producer.flush(WAIT_S)
+    receive(consumer, 1)
+    other = session.create_consumer(queue, prefetch=1)
+    left = 0
+    while other.receive_no_wait() is not None:
+        left += 1
+    assert left >= 20
+    assert len(receive(consumer, 99 - left)) == 99 - left
+
+
 def test_large_texts_and_others_are_read_as_ever(connect: Connect, queue_name: str) -> None:
     session = connect().create_session()
     queue = session.create_queue(queue_name)
