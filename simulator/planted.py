@@ -29,7 +29,6 @@ _take_batch = Broker.take_batch
 _detach = Broker.detach
 _acknowledge = Broker.acknowledge
 _attach = Broker.attach
-_left = Broker._left
 _give_up = Broker._give_up
 _commit = Broker._commit
 _fail = Broker._fail
@@ -103,12 +102,6 @@ def attach_hiding_who_has_it(self: Broker, queue: Queue, *arguments: Any, **opti
     """A returning consumer is not told that others have what it held."""
     consumer, _ = _attach(self, queue, *arguments, **options)
     return consumer, []
-
-
-def leave_without_a_trace(self: Broker, message: Message) -> None:
-    """What was moved away while its reader was cut off counts as acknowledged by that."""
-    _left(self, message)
-    message.queue.taken_again.pop(message.seq, None)
 
 
 def acknowledge_nothing(self: Broker, consumer: Consumer, message: Message, *, confirm: bool) -> bool:
@@ -241,7 +234,6 @@ FAULTS = [
     Fault(Broker, "detach", detach_counting_all),
     Fault(Broker, "_fail", fail_twice),
     Fault(Broker, "attach", attach_hiding_who_has_it),
-    Fault(Broker, "_left", leave_without_a_trace),
     Fault(Broker, "acknowledge", acknowledge_nothing),
     Fault(Broker, "_begin_selecting", begin_selecting_forgetful),
     Fault(Lane, "claim", claim_all_that_is_read),
