@@ -26,7 +26,14 @@ def settings() -> list[str]:
     [
         ("configuration.md", settings()),
         ("facts.md", [fact.__name__ for fact in Fact.__subclasses__()]),
-        ("errors.md", [error.__name__ for error in tree() if error is not LegatoError]),
+        (
+            "errors.md",
+            [
+                error.__name__
+                for error in tree()
+                if error.__module__ == LegatoError.__module__ and error is not LegatoError
+            ],
+        ),
         ("client.md", [field.name for field in msgspec.structs.fields(Options)]),
         ("client.md", list(AcknowledgeMode.__members__)[:4]),
         ("wire.md", [value for key, value in vars(names).items() if key.isupper()]),
