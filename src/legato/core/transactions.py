@@ -104,9 +104,7 @@ class Transactions(Settling, Publishing, Uploading):
             if node.deleted:
                 return f"{node.address}, to which it sends, was deleted"
             if node.settings.when_full == "fail" and (room := node.room) is not None and room < count:
-                return (
-                    f"{node.address} has room for {room} more messages; it sends {count} there (when_full = fail)"
-                )
+                return f"{node.address} has room for {room} more messages; it sends {count} there (when_full = fail)"
         return None
 
     def _discharge_again(self, txn_id: bytes, fail: bool, token: Any) -> None:
