@@ -19,9 +19,6 @@ class Groups:
         self._owners: dict[str, Consumer] = {}
         self._held: dict[str, int] = {}
 
-    def __len__(self) -> int:
-        return len(self._owners)
-
     def may_have(self, group: str, consumer: Consumer, now_us: int) -> bool:
         """Whether the next message of the group may go to `consumer` now."""
         if self._held and self._held.get(group, 0) > now_us:

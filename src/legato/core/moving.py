@@ -81,7 +81,6 @@ class Moving(State):
         body = outgoing.body
         queues = [only] if only is not None else _takers(topic, outgoing)
         seq = topic.next_seq(outgoing.traits.priority)
-        topic.published += 1
         tick = self._tick
         tick.facts.append(
             MessagePublished(

@@ -24,7 +24,6 @@ class Topic:
         "id",
         "kind",
         "name",
-        "published",
         "settings",
         "subscriptions",
         "temporary",
@@ -41,7 +40,6 @@ class Topic:
         self.temporary = record.temporary
         self.container = record.container
         self.deleted = False
-        self.published = 0
         self.subscriptions: dict[str, Queue] = {}
         self._last_seqs = {0: record.last_seq} | {number: last for number, (last, _) in record.lanes.items()}
 

@@ -166,3 +166,23 @@ def test_consumers_of_high_priority_come_first_as_long_as_they_have_credit() -> 
     s.publish("q", b"1", b"2", b"3")
     assert s.received(high) == [b"1", b"2"]
     assert s.received(low) == [b"3"]
+
+
+def test_what_a_returning_client_claims_is_not_given_to_another_as_well() -> None:
+    """CONTRACT C9: it came back to the queue before its holder came back to it."""
+    s = Scenario()
+    s.publish("q", b"1")
+    first = s.consumer("q", 1)
+    s.broker.detach(first, clean=False)
+    s.run()
+    holder = s.consumer("q", 1, held=[1])
+    assert s.received(holder) == [b"1"]
+    assert s.received(s.consumer("q", 5)) == []
+
+
+def test_nothing_is_remembered_of_what_a_selecting_queue_has_delivered() -> None:
+    s = Scenario()
+    consumer = s.consumer("q", 10, wants=b"red")
+    s.publish("q", b"red 1", b"red 2")
+    s.accept(consumer, *s.in_hand(consumer))
+    assert s.broker.queue("q").main.claimed == set()
