@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
@@ -28,8 +29,9 @@ class ConnectionMetaData(msgspec.Struct, frozen=True):
         return f"{self.jms_major_version}.{self.jms_minor_version}"
 
 
+@cache
 def provider_version() -> str:
-    """The version of this distribution."""
+    """The version of this distribution: read once, each reading opens files."""
     try:
         return version("legato")
     except PackageNotFoundError:  # run from its sources

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, get_type_hints
 from urllib.parse import parse_qsl, unquote
 
@@ -155,7 +156,7 @@ def parse_options(pairs: Iterable[tuple[str, Any]]) -> Options:
     Raises:
         ConfigError: a name is unknown or a value out of range.
     """
-    types = get_type_hints(Options)
+    types = _option_types()
     values: dict[str, Any] = {}
     for name, given in pairs:
         if name not in types:
@@ -168,6 +169,11 @@ def parse_options(pairs: Iterable[tuple[str, Any]]) -> Options:
     options = Options(**values)
     _check(options)
     return options
+
+
+@cache
+def _option_types() -> dict[str, Any]:
+    return get_type_hints(Options)
 
 
 def _check(options: Options) -> None:
