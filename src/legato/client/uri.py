@@ -11,12 +11,13 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 
 from legato import limits
+from legato.client.contract import CONTRACTS
 from legato.errors import ConfigError
 
 PORT_DEFAULT = 5672
 TLS_PORT_DEFAULT = 5671
-FAILOVER_CONTRACTS = ("legato",)
-"""The personalities of CONTRACT.md's table that this release knows."""
+FAILOVER_CONTRACTS = tuple(CONTRACTS)
+"""The personalities that `failover_contract` chooses from."""
 
 
 class Host(msgspec.Struct, frozen=True):

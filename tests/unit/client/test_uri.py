@@ -43,7 +43,7 @@ def test_a_uri_never_shows_its_password() -> None:
         ("amqp://a?prefetch=-1", "prefetch"),
         ("amqp://a?connect_attempts=0", "connect_attempts"),
         ("amqp://a?reconnect_delay_ms=50&reconnect_delay_max_ms=20", "reconnect_delay_max_ms"),
-        ("amqp://a?failover_contract=hornetq", "failover_contract"),
+        ("amqp://a?failover_contract=mq", "failover_contract"),
         ("amqp://a?listener_error=ignore", "listener_error"),
     ],
 )
