@@ -93,9 +93,11 @@ class Child:
 
     def _read(self, on_line: Callable[["Child", bytes], None], on_end: Callable[["Child"], None]) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            on_line(self, line)
+        with self._process.stdout:
+            for line in self._process.stdout:
+                on_line(self, line)
         self._process.wait()
+        self.ask_to_stop()  # nobody is left to hear it: this closes our end
         on_end(self)
 
 

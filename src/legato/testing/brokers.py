@@ -1,0 +1,172 @@
+"""A primary and its backup over a scratch store, as real processes that a test or a script may kill."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from legato.demo.brokers import BrokerProcess, Role
+from legato.demo.options import choose_ports
+from legato.demo.processes import Child, DemoError
+
+WAIT_S = 60.0
+"""The longest that a broker may take to start or to take over, on a machine with much else to do."""
+
+
+class BrokerPair:
+    """Two brokers over one store; either may be killed and started again. `broker_pair()` makes one that runs.
+
+    Args:
+        directory: for the store and the logs.
+        options: of `legato serve`, for both.
+        environment: variables for both, such as `LEGATO_HA_HEARTBEAT_INTERVAL_S`.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        options: Sequence[str] = ("--no-ledger",),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.store = directory / "store"
+        self.ports = choose_ports(0)
+        self._lines: queue.SimpleQueue[tuple[Child, bytes | None]] = queue.SimpleQueue()
+        # The kernel ends a child together with the thread that started it: this thread lives as long as the pair.
+        self._starter = ThreadPoolExecutor(1, "start brokers")
+        self._lives = 0
+        self._brokers = [
+            BrokerProcess(name, port, self.store, directory / f"{name}.log", options=options, environment=environment)
+            for name, port in zip(("broker-a", "broker-b"), self.ports, strict=True)
+        ]
+
+    @property
+    def url(self) -> str:
+        """Names both brokers, for clients."""
+        return "amqp://" + ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    @property
+    def primary(self) -> BrokerProcess:
+        """The one that serves.
+
+        Raises:
+            DemoError: neither does.
+        """
+        return self._one_that_is(Role.PRIMARY)
+
+    @property
+    def backup(self) -> BrokerProcess:
+        """The one that waits.
+
+        Raises:
+            DemoError: neither does.
+        """
+        return self._one_that_is(Role.BACKUP)
+
+    def start(self) -> None:
+        """Start the first as the primary, then the second as its backup."""
+        for broker, role in zip(self._brokers, (Role.PRIMARY, Role.BACKUP), strict=True):
+            self._start(broker)
+            self._wait_until(lambda broker=broker, role=role: broker.role is role)  # type: ignore[misc]
+
+    def kill_primary(self) -> None:
+        """SIGKILL; returns when the backup serves."""
+        primary, backup = self.primary, self.backup
+        primary.kill()
+        self._wait_until(lambda: backup.role is Role.PRIMARY)
+
+    def shut_down_primary(self) -> None:
+        """SIGTERM, as an operator does; returns when the backup serves."""
+        primary, backup = self.primary, self.backup
+        primary.stop()
+        self._wait_until(lambda: backup.role is Role.PRIMARY)
+
+    def pause_primary(self) -> None:
+        """SIGSTOP: it is there, holds its lock, and does nothing."""
+        self.primary.send_signal(signal.SIGSTOP)
+
+    def continue_primary(self) -> None:
+        """SIGCONT, after `pause_primary()`."""
+        self.primary.send_signal(signal.SIGCONT)
+
+    def restart(self) -> None:
+        """Start the one that died; returns when it is the backup of the other (CONTRACT B3)."""
+        dead = next(broker for broker in self._brokers if broker.role in (Role.DEAD, Role.STOPPED))
+        self._start(dead)
+        self._wait_until(lambda: dead.role in (Role.BACKUP, Role.PRIMARY))
+
+    def fail_over(self) -> None:
+        """Kill the primary and start it again: afterwards the roles are swapped."""
+        self.kill_primary()
+        self.restart()
+
+    def end(self) -> None:
+        """Kill both."""
+        for broker in sorted(self._brokers, key=lambda broker: broker.role is Role.PRIMARY):
+            broker.end()
+        while self._lives:
+            self._read()
+        self._starter.shutdown()
+
+    def _one_that_is(self, role: Role) -> BrokerProcess:
+        for broker in self._brokers:
+            if broker.role is role:
+                return broker
+        raise DemoError(f"No broker is the {role}: {self._roles()}.")
+
+    def _roles(self) -> str:
+        return ", ".join(f"{broker.name} is {broker.role}" for broker in self._brokers)
+
+    def _start(self, broker: BrokerProcess) -> None:
+        def say(child: Child, line: bytes | None = None) -> None:
+            self._lines.put((child, line))
+
+        self._starter.submit(broker.start, say, say).result()
+        self._lives += 1
+
+    def _wait_until(self, reached: Callable[[], bool]) -> None:
+        while not reached():
+            self._read()
+
+    def _read(self) -> None:
+        """Take note of one line, or of one end."""
+        try:
+            child, line = self._lines.get(timeout=WAIT_S)
+        except queue.Empty:
+            raise DemoError(f"The brokers say nothing for {WAIT_S:.0f} s: {self._roles()}.") from None
+        self._lives -= line is None
+        for broker in self._brokers:
+            if not broker.is_child(child):
+                continue
+            if line is None:
+                broker.ended()
+            else:
+                broker.read(line)
+
+
+@contextmanager
+def broker_pair(
+    directory: Path | None = None,
+    *,
+    options: Sequence[str] = ("--no-ledger",),
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[BrokerPair]:
+    """A primary and a backup for the time of a block; both are gone after it.
+
+    Args:
+        directory: for the store and the logs; None for one that is removed in the end.
+        options: of `legato serve`, for both.
+        environment: variables for both, such as `LEGATO_HA_HEARTBEAT_INTERVAL_S`.
+    """
+    with tempfile.TemporaryDirectory(prefix="legato-") as scratch:
+        pair = BrokerPair(directory or Path(scratch), options=options, environment=environment)
+        try:
+            pair.start()
+            yield pair
+        finally:
+            pair.end()

@@ -1,0 +1,1 @@
+"""Every example runs, and keeps its promise."""

@@ -1,0 +1,22 @@
+"""Each script in examples/ ends well; its own first lines say which lines of the contract it tells."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+WAIT_S = 100.0
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_an_example_keeps_its_promise(example: Path, tmp_path: Path) -> None:
+    """In a directory of its own, as somebody who tries it would run it."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(example)], capture_output=True, text=True, cwd=tmp_path, timeout=WAIT_S
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert done.stdout
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == [], "an example leaves nothing behind"
