@@ -54,7 +54,7 @@ class Application:
         self.random = run.random
         self.history = run.history
         self.connection = connection
-        self.container = connection._transport.settings.container_id
+        self.container = connection._transport.connecting.settings.container_id
 
     # -- sending -------------------------------------------------------------------------------------------------
 

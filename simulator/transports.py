@@ -12,12 +12,11 @@ from legato.amqp.connection import Settings
 from legato.amqp.events import Closed, Event, Opened
 from legato.amqp.sasl import SaslClient
 from legato.client import wire as wires
-from legato.client.failover import Schedule
 from legato.client.notifier import Notifier
 from legato.client.transport import Transport, _Stopped
 from legato.client.uri import Host, Uri
 from legato.client.wire import ESTABLISHMENT_FAILED, Login, Wire
-from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
+from legato.errors import JMSError, JMSSecurityError
 from simulator.kernel import Event as Scheduled
 from simulator.kernel import Kernel, Process
 from simulator.network import Network, Pipe
@@ -101,11 +100,6 @@ class SimulatedMailbox:
 class _ConnectingError(Exception):
     """Raised where the thread would block until it is connected; who catches it begins to connect."""
 
-    def __init__(self, first: int, rounds_max: int) -> None:
-        super().__init__()
-        self.first = first
-        self.rounds_max = rounds_max
-
 
 class Handshake:
     """What `wire.establish` does, step by step; `ended` gets the wire, or why there is none."""
@@ -172,7 +166,7 @@ class Handshake:
                 raise JMSSecurityError(self._sasl.failed)
             if not self._sasl.done:
                 return
-            self._engine = Engine(server=False, settings=self._transport._opening_settings())
+            self._engine = Engine(server=False, settings=self._transport.connecting.opening_settings())
             self._engine.open()
             if self._sasl.leftover:
                 self._events += self._engine.receive_data(self._sasl.leftover)
@@ -219,13 +213,11 @@ class SimulatedTransport(Transport):
         self._thread = SimpleNamespace(ident=1)  # type: ignore[assignment]
         self._next: Scheduled | None = None
         self._handshake: Handshake | None = None
-        self._schedule: Schedule | None = None
         self._retry: Scheduled | None = None
-        self._problems: dict[Host, str] = {}
 
     def start_thread(self) -> None:
         """See `Transport.start_thread`."""
-        self._guarded(lambda: self._adopt(self._connect(0, self._uri.options.connect_attempts)))
+        self._guarded(lambda: self._adopt(self._connect()))
 
     @property
     def is_current_thread(self) -> bool:
@@ -265,12 +257,7 @@ class SimulatedTransport(Transport):
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except _ConnectingError as connecting:
-            options = self._uri.options
-            self._schedule = Schedule(
-                self._uri.hosts, options, rounds_max=connecting.rounds_max, first=connecting.first
-            )
-            self._problems = {}
+        except _ConnectingError:
             self._guarded(self._try_next)
         except _Stopped:
             self._finish()
@@ -295,16 +282,12 @@ class SimulatedTransport(Transport):
 
     # -- connecting ----------------------------------------------------------------------------------------------
 
-    def _connect(self, first: int, rounds_max: int) -> Wire:
-        raise _ConnectingError(first, rounds_max)
+    def _connect(self) -> Wire:
+        raise _ConnectingError
 
     def _try_next(self) -> None:
         """As `Transport._connect` does it."""
-        assert self._schedule is not None
-        attempt = self._schedule.next(self.kernel.random.random())
-        if attempt is None:
-            tried = "; ".join(f"{host}: {problem}" for host, problem in self._problems.items())
-            raise JMSError(f"No broker can be reached ({tried}).")
+        attempt = self.connecting.next(self.kernel.random.random())
         self._retry = self.kernel.after_for(self.process, int(attempt.wait_ms * 1000), self._begin, attempt.host)
 
     def _begin(self, host: Host) -> None:
@@ -318,16 +301,9 @@ class SimulatedTransport(Transport):
             socket: ClientSocket = result._socket  # type: ignore[assignment]
             socket.pipe.reader = self
             self._adopt(result)
-            if not self.connected_once:
-                self.connected_once = True
-                self.touched.add(self.gate)
             self._wake()
-        elif isinstance(result, JMSSecurityError) or (
-            isinstance(result, InvalidClientIDError) and not self.connected_once
-        ):
-            raise result
         else:
-            self._problems[host] = str(result)
+            self.connecting.failed(host, result)
             self._try_next()
 
     def died(self) -> None:

@@ -170,7 +170,7 @@ class ConnectionSteps(Generic[_Session]):
         transport = self._transport
         transport.start_thread()
         try:
-            yield Wait(transport.gate, lambda: transport.connected_once or transport.error)
+            yield Wait(transport.gate, lambda: transport.connecting.connected_once or transport.error)
         except BaseException:
             transport.give_up()
             raise
@@ -200,7 +200,7 @@ class ConnectionSteps(Generic[_Session]):
             raise InvalidClientIDError(f"A client id is a text that is not empty, not {client_id!r}.")
         transport = self._transport
         outcome: list[JMSError | None] = []
-        settings = msgspec.structs.replace(transport.settings, container_id=client_id)
+        settings = msgspec.structs.replace(transport.connecting.settings, container_id=client_id)
         transport.post(transport.reopen, settings, outcome)
         transport.hurry()
         yield Wait(transport.gate, lambda: outcome or transport.error)

@@ -1,4 +1,6 @@
-"""The I/O thread of a connection: the only one that touches the engine. Connects, moves bytes, fails over.
+"""The I/O thread of a connection: the only one that touches the engine. Moves bytes.
+
+Where it connects to, `connecting` says; `outages` brings back what hangs on it.
 
 1. Everything of one wake-up is handled in a lump: commands of the application's threads, then the broker's events; the
    output is flushed once, and each waiting thread is woken once.
@@ -13,38 +15,24 @@ import threading
 import time
 from collections.abc import Callable
 
-import msgspec
-
 from legato.amqp.connection import Settings
-from legato.amqp.events import (
-    Attached,
-    Closed,
-    Detached,
-    Disposition,
-    Event,
-    Flow,
-    SessionEnded,
-    Transfer,
-    TransferAborted,
-    TransferPart,
-)
-from legato.amqp.types import UInt
-from legato.client.channel import Channel, End
+from legato.amqp.events import Closed, Event, SessionEnded
+from legato.client.channel import Channel
 from legato.client.completion import complete_all
 from legato.client.conditions import UNBLOCKED, error_of
-from legato.client.failover import FailoverEvent, Schedule
+from legato.client.connecting import Connecting
+from legato.client.failover import FailoverEvent
 from legato.client.gate import Gate
 from legato.client.mailbox import Mailbox
 from legato.client.notifier import Notifier
+from legato.client.outages import Outages
+from legato.client.routing import route
 from legato.client.sender_end import SenderEnd
 from legato.client.session_state import Send
 from legato.client.steps import NOTHING, Steps, Wait
-from legato.client.uri import Host, Uri
+from legato.client.uri import Uri
 from legato.client.wire import Login, Wire, establish
-from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
-
-_POLICY = "sole-connection-enforcement-policy"
-_CLOSE_EXISTING = UInt(1)
+from legato.errors import JMSError, JMSSecurityError
 
 CLOSE_WAIT_S = 2.0
 """How long `close()` waits for the broker's answer to ours."""
@@ -54,23 +42,11 @@ class _Stopped(Exception):
     """`close()` was called while there was no connection."""
 
 
-class _Outage:
-    """A failover under way."""
-
-    def __init__(self, wire: Wire, began: float) -> None:
-        self.host = wire.host
-        self.epoch = wire.epoch
-        self.began = began
-        self.resent = 0
-        self.aborted = 0
-
-
 class Transport:
     """One connection's thread and everything that only it may touch."""
 
     def __init__(self, uri: Uri, settings: Settings, login: Login, notifier: Notifier) -> None:
-        self._uri = uri
-        self.settings = settings
+        self.connecting = Connecting(uri, settings)
         self._login = login
         self.gate = Gate()
         self.touched: set[Gate] = set()
@@ -78,7 +54,6 @@ class Transport:
         """Sends whose completion listeners are to be called after this lump."""
         self.notifier = notifier
         self.wire: Wire | None = None
-        self.connected_once = False
         self.started = False
         self.error: JMSError | None = None
         """Why the connection is gone for good."""
@@ -87,14 +62,12 @@ class Transport:
         """Whether the thread has nothing more to do."""
         self.on_exception: Callable[[JMSError], Steps[None]] = _unheard
         self.on_failover: Callable[[FailoverEvent], None] = lambda event: None
-        self._channels: list[Channel] = []
-        self._base: Channel | None = None
-        self._held_back: list[Channel] = []
-        """Sessions that begin on a new wire once the temporary destinations, which they may use, exist there."""
-        self._awaited: set[End] = set()
+        self.outages = Outages(self._restored)
+        self.awaits = self.outages.awaits
+        self.restored = self.outages.restored
+        self.forget = self.outages.forget
         self.uploading: set[SenderEnd] = set()
         """Producers that have a message on its way out of a file."""
-        self._outage: _Outage | None = None
         self._stopping = False
         self._stop_deadline = 0.0
         self._mailbox = Mailbox()
@@ -131,36 +104,17 @@ class Transport:
         """Let messages come, or not (Jakarta Messaging 6.1.4)."""
         self.started = started
         if started:
-            self.post(self._grant_all)
+            self.post(self.outages.grant_all)
 
     def add(self, channel: Channel) -> None:
         """A session was created."""
-        self.post(self._add, channel)
+        self.post(self.outages.add, channel)
 
     def add_base(self, channel: Channel) -> None:
         """What temporary destinations hang on."""
-        self.post(self._add_base, channel)
+        self.post(self.outages.add_base, channel)
 
     # -- called by ends ----------------------------------------------------------------------------------
-
-    def awaits(self, end: End) -> None:
-        """A link is being attached."""
-        if self._outage is not None:
-            self._awaited.add(end)
-
-    def restored(self, end: End) -> None:
-        """A link is attached, or never will be; the last one ends the outage."""
-        self._awaited.discard(end)
-        if self._outage is not None and not self._awaited:
-            if self._held_back:
-                self._begin_rest()
-            else:
-                self._end_outage()
-
-    def forget(self, channel: Channel) -> None:
-        """A session is closed."""
-        if channel in self._channels:
-            self._channels.remove(channel)
 
     def report(self, error: JMSError) -> None:
         """Tell the exception listener."""
@@ -170,9 +124,7 @@ class Transport:
 
     def _run(self) -> None:
         try:
-            self._adopt(self._connect(0, self._uri.options.connect_attempts))
-            self.connected_once = True
-            self.touched.add(self.gate)
+            self._adopt(self._connect())
             while not self.finished:
                 self._turn()
         except _Stopped:
@@ -242,31 +194,10 @@ class Transport:
     # -- events ------------------------------------------------------------------------------------------
 
     def _handle(self, events: list[Event]) -> None:
-        for event in events:
-            kind = event.__class__
-            if kind is Transfer:
-                event.link.context.on_transfer(event)  # type: ignore[attr-defined]
-            elif kind is Disposition:
-                event.link.context.on_disposition(event)  # type: ignore[attr-defined]
-            else:
-                self._handle_rare(event)
-
-    def _handle_rare(self, event: Event) -> None:
-        match event:
-            case TransferPart(link=receiver):
-                receiver.context.on_part(event)
-            case TransferAborted(link=receiver):
-                receiver.context.on_aborted(event)
-            case Flow(link=link):
-                end = link.context
-                end.on_flow(event)
-            case Attached(link=link):
-                link.context.on_attached(event)
-            case Detached(link=link):
-                link.context.on_detached(event)
-            case SessionEnded():
+        for event in route(events):
+            if isinstance(event, SessionEnded):
                 self._session_ended(event)
-            case Closed():
+            elif isinstance(event, Closed):
                 self._closed(event)
 
     def _session_ended(self, event: SessionEnded) -> None:
@@ -292,38 +223,19 @@ class Transport:
 
     # -- connecting and failing over ---------------------------------------------------------------------
 
-    def _connect(self, first: int, rounds_max: int) -> Wire:
+    def _connect(self) -> Wire:
         """Try brokers until one lets us in.
 
         Raises:
             JMSError: none did, and it is of no use to go on.
         """
-        schedule = Schedule(self._uri.hosts, self._uri.options, rounds_max=rounds_max, first=first)
-        problems: dict[Host, str] = {}
-        while (attempt := schedule.next(random.random())) is not None:
+        while True:
+            attempt = self.connecting.next(random.random())
             self._pause(attempt.wait_ms / 1000)
             try:
-                return establish(attempt.host, self._login, self._opening_settings())
-            except JMSSecurityError:
-                raise
-            except InvalidClientIDError as error:
-                # After a loss the old connection may still look alive to the broker (AMQP.md A1.7).
-                if not self.connected_once:
-                    raise
-                problems[attempt.host] = str(error)
+                return establish(attempt.host, self._login, self.connecting.opening_settings())
             except (OSError, JMSError) as error:
-                problems[attempt.host] = getattr(error, "strerror", None) or str(error)
-        tried = "; ".join(f"{host}: {problem}" for host, problem in problems.items())
-        raise JMSError(
-            f"No broker can be reached ({tried}). Check that one runs, and the hosts of the connection URI.",
-            code=UNBLOCKED if self.connected_once else None,
-        )
-
-    def _opening_settings(self) -> Settings:
-        if not self.connected_once:
-            return self.settings
-        # To the broker our old connection may still look alive: it is to give way.
-        return msgspec.structs.replace(self.settings, properties=self.settings.properties | {_POLICY: _CLOSE_EXISTING})
+                self.connecting.failed(attempt.host, error)
 
     def reopen(self, settings: Settings, outcome: list[JMSError | None]) -> None:
         """Connect anew with other settings, before anything hangs on the connection; `outcome` gets the error or None.
@@ -346,7 +258,7 @@ class Transport:
                 old.close()
                 self._adopt(wire)
         if error is None:
-            self.settings = settings
+            self.connecting.settings = settings
         outcome.append(error)
         self.touched.add(self.gate)
 
@@ -367,20 +279,12 @@ class Transport:
         self.wire = wire
         self._watched = selectors.EVENT_READ
         self._mailbox.selector.register(wire, self._watched)
-        self._held_back = list(self._channels)
-        if self._base is not None:
-            self._base.begin()
-        if not self._awaited:
-            self._begin_rest()
+        if not self.connecting.connected_once:
+            self.connecting.connected_once = True
+            self.touched.add(self.gate)
+        self.outages.begin(wire)
         early, wire.early_events = wire.early_events, []
         self._handle(early)
-
-    def _begin_rest(self) -> None:
-        channels, self._held_back = self._held_back, []
-        for channel in channels:
-            channel.begin()
-        if self._outage is not None and not self._awaited:
-            self._end_outage()
 
     def _lost(self, cause: JMSError) -> None:
         """The wire is gone: fail over, or fail."""
@@ -389,40 +293,19 @@ class Transport:
         began = time.monotonic()
         self.wire = None
         self._mailbox.selector.unregister(wire)
-        if self._outage is None:
-            self._outage = _Outage(wire, began)
-        self._awaited.clear()
-        self._held_back.clear()
-        if self._base is not None:
-            self._base.connection_lost(cause)
-        for channel in list(self._channels):
-            resent, aborted = channel.connection_lost(cause)
-            self._outage.resent += resent
-            self._outage.aborted += aborted
+        self.outages.lost(wire, cause, began)
         wire.close()
         self._notify()
         if self._stopping:
             raise _Stopped
-        rounds_max = self._uri.options.reconnect_attempts
-        if rounds_max == 0:
+        if not self.connecting.begin_again(wire.host):
             raise JMSError(str(cause), code=UNBLOCKED, linked=cause)
-        self._adopt(self._connect(self._uri.hosts.index(wire.host) + 1, rounds_max))
+        self._adopt(self._connect())
 
-    def _end_outage(self) -> None:
-        outage, self._outage = self._outage, None
-        wire = self.wire
-        assert outage is not None
-        assert wire is not None
-        event = FailoverEvent(
-            old_host=str(outage.host),
-            new_host=str(wire.host),
-            old_epoch=outage.epoch,
-            new_epoch=wire.epoch,
-            gap_ms=(time.monotonic() - outage.began) * 1000,
-            resent_sends=outage.resent,
-            aborted_transactions=outage.aborted,
-        )
-        self.on_failover(event)
+    def _restored(self) -> None:
+        """Everything is on the new wire."""
+        assert self.wire is not None
+        self.on_failover(self.outages.end(self.wire, time.monotonic()))
 
     # -- the end -----------------------------------------------------------------------------------------
 
@@ -435,14 +318,13 @@ class Transport:
     def _finish(self) -> None:
         self.finished = True
         self.error = self.error or JMSError("The connection is closed.", code=UNBLOCKED)
-        for channel in [*self._channels, *([] if self._base is None else [self._base])]:
-            channel.abandon(self.error)
+        self.outages.abandon(self.error)
         self.touched.add(self.gate)
 
     def _fail(self, error: JMSError) -> None:
         self.error = error
         self._finish()
-        if self.connected_once:
+        if self.connecting.connected_once:
             self.report(error)
 
     def _release(self) -> None:
@@ -451,25 +333,6 @@ class Transport:
             self._mailbox.selector.unregister(wire)
             wire.close()
         self._mailbox.close()
-
-    # -- commands ----------------------------------------------------------------------------------------
-
-    def _add(self, channel: Channel) -> None:
-        self._channels.append(channel)
-        if self.wire is not None:
-            if self._held_back:
-                self._held_back.append(channel)
-            else:
-                channel.begin()
-
-    def _add_base(self, channel: Channel) -> None:
-        self._base = channel
-        if self.wire is not None:
-            channel.begin()
-
-    def _grant_all(self) -> None:
-        for channel in self._channels:
-            channel.grant()
 
 
 def _unheard(error: JMSError) -> Steps[None]:

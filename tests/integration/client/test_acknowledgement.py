@@ -17,7 +17,7 @@ def abandon(connection: Connection) -> None:
     """End a connection as a crash of its process would: without a word to the broker."""
     wire = connection._transport.wire
     assert wire is not None
-    connection._transport._uri = ConnectionFactory("amqp://127.0.0.1:1?reconnect_attempts=0")._uri
+    connection._transport.connecting._uri = ConnectionFactory("amqp://127.0.0.1:1?reconnect_attempts=0")._uri
     wire._socket.shutdown(2)
 
 

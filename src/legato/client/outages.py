@@ -1,0 +1,138 @@
+"""What hangs on a connection, and how it comes back after an outage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from legato.client.channel import Channel, End
+from legato.client.failover import FailoverEvent
+from legato.client.wire import Wire
+from legato.errors import JMSError
+
+
+class _Outage:
+    """From the loss of a connection until all is as before."""
+
+    def __init__(self, wire: Wire, began: float) -> None:
+        self.host = wire.host
+        self.epoch = wire.epoch
+        self.began = began
+        self.resent = 0
+        self.aborted = 0
+
+
+class Outages:
+    """The sessions of a connection, over its losses. All of it belongs to the I/O thread.
+
+    Args:
+        on_restored: called when everything is back after an outage; is to call `end`.
+    """
+
+    def __init__(self, on_restored: Callable[[], None]) -> None:
+        self._on_restored = on_restored
+        self._channels: list[Channel] = []
+        self._base: Channel | None = None
+        self._wire: Wire | None = None
+        self._held_back: list[Channel] = []
+        """Sessions that begin on a new wire once the temporary destinations, which they may use, exist there."""
+        self._awaited: set[End] = set()
+        self._outage: _Outage | None = None
+
+    def add(self, channel: Channel) -> None:
+        """A session was created."""
+        self._channels.append(channel)
+        if self._wire is not None:
+            if self._held_back:
+                self._held_back.append(channel)
+            else:
+                channel.begin()
+
+    def add_base(self, channel: Channel) -> None:
+        """What temporary destinations hang on."""
+        self._base = channel
+        if self._wire is not None:
+            channel.begin()
+
+    def forget(self, channel: Channel) -> None:
+        """A session is closed."""
+        if channel in self._channels:
+            self._channels.remove(channel)
+
+    def grant_all(self) -> None:
+        """Let messages come."""
+        for channel in self._channels:
+            channel.grant()
+
+    # -- an outage ---------------------------------------------------------------------------------------
+
+    def lost(self, wire: Wire, cause: JMSError, began: float) -> None:
+        """The wire is gone.
+
+        Args:
+            began: when that was noticed, in seconds of the monotonic clock.
+        """
+        self._wire = None
+        if self._outage is None:
+            self._outage = _Outage(wire, began)
+        self._awaited.clear()
+        self._held_back.clear()
+        if self._base is not None:
+            self._base.connection_lost(cause)
+        for channel in list(self._channels):
+            resent, aborted = channel.connection_lost(cause)
+            self._outage.resent += resent
+            self._outage.aborted += aborted
+
+    def begin(self, wire: Wire) -> None:
+        """Bring everything onto a wire."""
+        self._wire = wire
+        self._held_back = list(self._channels)
+        if self._base is not None:
+            self._base.begin()
+        if not self._awaited:
+            self._begin_rest()
+
+    def awaits(self, end: End) -> None:
+        """A link is being attached."""
+        if self._outage is not None:
+            self._awaited.add(end)
+
+    def restored(self, end: End) -> None:
+        """A link is attached, or never will be; the last one ends the outage."""
+        self._awaited.discard(end)
+        if self._outage is not None and not self._awaited:
+            if self._held_back:
+                self._begin_rest()
+            else:
+                self._on_restored()
+
+    def _begin_rest(self) -> None:
+        channels, self._held_back = self._held_back, []
+        for channel in channels:
+            channel.begin()
+        if self._outage is not None and not self._awaited:
+            self._on_restored()
+
+    def end(self, wire: Wire, now: float) -> FailoverEvent:
+        """The outage is over.
+
+        Args:
+            now: seconds of the monotonic clock.
+        """
+        outage, self._outage = self._outage, None
+        assert outage is not None
+        return FailoverEvent(
+            old_host=str(outage.host),
+            new_host=str(wire.host),
+            old_epoch=outage.epoch,
+            new_epoch=wire.epoch,
+            gap_ms=(now - outage.began) * 1000,
+            resent_sends=outage.resent,
+            aborted_transactions=outage.aborted,
+        )
+
+    def abandon(self, error: JMSError) -> None:
+        """The connection is gone for good."""
+        self._wire = None
+        for channel in [*self._channels, *([] if self._base is None else [self._base])]:
+            channel.abandon(error)
