@@ -13,7 +13,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help install demo test check unit chaos drill-chaos bench lock clean
+.PHONY: help install demo test check unit chaos drill-chaos bench contract lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -57,6 +57,9 @@ bench: $(addprefix bench-,$(BENCHMARKS)) ## All benchmarks
 
 bench-%: $(INSTALLED) ## One benchmark, such as bench-P1; its last line is one JSON object
 	@$(BIN)/python -m bench.$(shell echo $* | tr A-Z a-z) $(ARGS)
+
+contract: $(INSTALLED) ## Write docs/reference/contract.md: which test shows which line
+	@$(BIN)/python tools/contract_table.py
 
 lock: ## Write requirements.lock from a clean environment
 	rm -rf build/lock-env && $(PYTHON) -m venv build/lock-env
