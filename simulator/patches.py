@@ -17,7 +17,7 @@ from legato.amqp.link_base import Link
 from legato.client import channel, connection_steps, consumer_steps, producer_steps, transport
 from legato.core.consumers import Browser, Consumer
 from legato.core.queues import Queue
-from legato.server import executor, peer, service, upkeep
+from legato.server import commits, executor, farewell, peer, service, upkeep
 from simulator.clients import SimulatedGate, Task
 from simulator.disk import Writer
 from simulator.history import History
@@ -53,9 +53,10 @@ def installed(kernel: Kernel, network: Network, history: History) -> Iterator[No
         (consumer_steps, "time", clock),
         (producer_steps, "time", clock),
         (ids, "uuid", SimpleNamespace(uuid4=lambda: UUID(int=kernel.random.getrandbits(128)))),
-        (service, "GroupWriter", Writer),
+        (commits, "GroupWriter", Writer),
         (service, "random", kernel.random),
-        (service, "asyncio", SimpleNamespace(**_events(), wait_for=loop.wait_for)),
+        (service, "asyncio", SimpleNamespace(**_events())),
+        (farewell, "asyncio", SimpleNamespace(**_events(), wait_for=loop.wait_for)),
         (peer, "asyncio", SimpleNamespace(**_events())),
         (upkeep, "asyncio", SimpleNamespace(**_events())),
         (upkeep, "time", clock),

@@ -33,8 +33,8 @@ class Peer(asyncio.Protocol):
         self.ended = False
         self.paused = False
         self._transport: asyncio.Transport | None = None
-        self._sasl: SaslServer | None = service.new_sasl()
-        self.amqp = Connection(server=True, settings=service.settings())
+        self._sasl: SaslServer | None = service.welcome.new_sasl()
+        self.amqp = Connection(server=True, settings=service.welcome.settings())
         self._handshake: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -75,7 +75,7 @@ class Reign:
             term_ms = round(config.ha.activation_interval_s * 1000) if config.ha.self_fencing else None
             lease = Lease(self._lock.still_mine, term_ms, self._clock.monotonic_ms())
             service = self.service = Service(config, store, meta, self._clock, lease, self, self._read_config)
-            self._lock.describe(meta.epoch, config.server.listen, service.backup_token)
+            self._lock.describe(meta.epoch, config.server.listen, service.welcome.backup_token)
             listener = await self._listen(service, tls)
             takeover.takeover_ms = round((time.monotonic() - won) * 1000, 1)
             service.takeover = takeover

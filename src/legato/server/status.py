@@ -48,7 +48,7 @@ def snapshot(service: Service, store: Store, inspector: Inspector) -> Status:
     return Status(
         role="primary",
         version=__version__,
-        container_id=service.container_id,
+        container_id=service.welcome.container_id,
         listen=service.config.server.listen,
         epoch=service.broker.epoch,
         since_us=service.started_us,

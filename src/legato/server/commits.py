@@ -1,0 +1,104 @@
+"""One commit at a time, and only then what it leads to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from legato.core.broker import Broker
+from legato.core.records import Batch
+from legato.errors import StoreError, StoreFullError
+from legato.server.executor import Executor
+from legato.store.base import Store
+from legato.store.writer import GroupWriter
+
+if TYPE_CHECKING:
+    from legato.server.peer import Peer
+    from legato.server.service import Service
+
+log = logging.getLogger("legato.service")
+
+
+class Commits:
+    """Hands out what is to be stored and hears that it is.
+
+    Durable first, visible second, here and nowhere else: `submit` hands a batch to the store, `_done` lets the
+    world see what it led to. If a commit fails for any reason but lack of room, nothing is retried behind the
+    store's back: the reign ends and the process stops serving.
+    """
+
+    def __init__(
+        self, service: Service, broker: Broker, executor: Executor, store: Store, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._service = service
+        self._broker = broker
+        self._executor = executor
+        self._loop = loop
+        self._writer = GroupWriter(store, self._written)
+        self.idle = asyncio.Event()
+        """Set when nothing is left to be stored."""
+        self._gathering = 1
+        """The number of the batch that is being gathered."""
+        self._until_durable: list[tuple[int, Peer, Callable[[], None]]] = []
+
+    def when_durable(self, peer: Peer, then: Callable[[], None]) -> None:
+        """Tell `peer` something once everything that was asked so far is durable: at once if it is."""
+        if self._broker.idle:
+            then()
+            self._service.touch(peer)
+        else:
+            self._until_durable.append((self._gathering, peer, then))
+
+    def submit(self) -> None:
+        """Have what was gathered stored, unless a batch is out already."""
+        service, broker = self._service, self._broker
+        while not service.stopped and (batch := broker.take_batch(service.clock.now_us())) is not None:
+            self._gathering += 1
+            if batch.facts or batch.chunks or batch.ended:
+                self._writer.submit(batch)
+                return
+            self._committed()
+            self._executor.perform(broker.take_effects())
+        if broker.idle:
+            self.idle.set()
+
+    def _committed(self) -> None:
+        """The batch that was out is durable: who waited for it is told."""
+        self._broker.committed(self._service.clock.now_us())
+        if self._until_durable:
+            through = self._gathering if self._broker.idle else self._gathering - 1
+            due = [waiting for waiting in self._until_durable if waiting[0] <= through]
+            self._until_durable = [waiting for waiting in self._until_durable if waiting[0] > through]
+            for _, peer, then in due:
+                then()
+                self._service.touch(peer)
+
+    def _written(self, batch: Batch, position: int | None, error: StoreError | None) -> None:
+        self._loop.call_soon_threadsafe(self._done, error)
+
+    def _done(self, error: StoreError | None) -> None:
+        service = self._service
+        if service.stopped:
+            return
+        if error is None:
+            self._committed()
+        elif isinstance(error, StoreFullError):
+            service.upkeep.full = str(error)
+            log.error("! producers are refused: %s", error)
+            try:
+                self._broker.failed(str(error))
+            except StoreError as fatal:
+                service.fatal(fatal)
+                return
+            # What else the batch held is tried again with the next one.
+            self._until_durable = [(self._gathering, peer, then) for _, peer, then in self._until_durable]
+        else:
+            service.fatal(error)
+            return
+        service.advance()
+
+    def close(self) -> None:
+        """Nothing more is stored."""
+        self._writer.close()

@@ -1,0 +1,76 @@
+"""What a service does because time passes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from legato.core.broker import Broker
+from legato.server.executor import Executor
+from legato.server.temporary import Temporaries
+
+if TYPE_CHECKING:
+    from legato.server.service import Service
+
+TICK_S = 0.1
+KEEPALIVE_EVERY_TICKS = 10
+UPKEEP_EVERY_TICKS = 20
+PRUNE_EVERY_TICKS = 600
+"""Forgetting waits for the writer, and the writer for it: seldom, and only if there is something to forget."""
+MARKS_EVERY_TICKS = 50
+PRODUCERS_EVERY_TICKS = 36_000
+
+
+class Ticking:
+    """Runs every `TICK_S`."""
+
+    def __init__(
+        self,
+        service: Service,
+        broker: Broker,
+        executor: Executor,
+        temporaries: Temporaries,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._service = service
+        self._broker = broker
+        self._executor = executor
+        self._temporaries = temporaries
+        self._loop = loop
+        self._ticks = 0
+        self._next = loop.call_later(TICK_S, self._tick)
+
+    def stop(self) -> None:
+        """Time does nothing any more."""
+        self._next.cancel()
+
+    def _tick(self) -> None:
+        service, broker = self._service, self._broker
+        if not service.may_serve():
+            return
+        self._next = self._loop.call_later(TICK_S, self._tick)
+        self._ticks += 1
+        now_us = service.clock.now_us()
+        broker.tick(now_us)
+        service.rates.tick(now_us)
+        self._temporaries.sweep()
+        if self._ticks % MARKS_EVERY_TICKS == 0:
+            broker.mark_queues()
+        if self._ticks % PRODUCERS_EVERY_TICKS == 0:
+            broker.refresh_producers()
+        if self._ticks % KEEPALIVE_EVERY_TICKS == 0:
+            self._keep_alive()
+        if self._ticks % UPKEEP_EVERY_TICKS == 0:
+            service.upkeep.run(prune=broker.has_larges or self._ticks % PRUNE_EVERY_TICKS == 0)
+            if broker.has_larges and not self._executor.streams.are_running:
+                broker.review_larges()
+        service.advance()
+
+    def _keep_alive(self) -> None:
+        now_ms = self._service.clock.monotonic_ms()
+        for peer in list(self._service.peers):
+            if peer.opened and not peer.ended:
+                peer.amqp.tick(now_ms)
+                self._executor.touched.add(peer)
+                if events := peer.amqp.take_events():
+                    self._service.handle(peer, events)
