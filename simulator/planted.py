@@ -7,7 +7,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from legato.client.session_state import Delivery, DeliveryState, Incoming, Outgoing
+from legato.client.deliveries import Delivery, DeliveryState, Incoming
+from legato.client.session_state import Outgoing
 from legato.core import moving
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from legato.client.coordinator_end import CoordinatorEnd
+from legato.client.deliveries import AckBatch, Delivery
 from legato.client.gate import Gate
 from legato.client.receiver_end import ReceiverEnd
 from legato.client.sender_end import SenderEnd
-from legato.client.session_state import AckBatch, AcknowledgeMode, Delivery, Send, Transaction
+from legato.client.session_state import AcknowledgeMode, Send, Transaction
 from legato.client.temporaries import TemporaryEnd
 from legato.client.unsubscribe_end import UnsubscribeEnd
 from legato.errors import JMSError
@@ -20,6 +23,21 @@ if TYPE_CHECKING:
     from legato.client.transport import Transport
 
 Other = TemporaryEnd | UnsubscribeEnd
+
+
+class Interruption(msgspec.Struct, frozen=True):
+    """What the loss of a connection did to one session.
+
+    `aborted`: whether a transaction with work was rolled back; where the contract counts unacknowledged messages as
+    one, also whether there were such. Kept deliveries stay with the application, returned ones come again.
+    """
+
+    resent_sends: int
+    aborted: bool
+    kept_deliveries: int
+    returned_deliveries: int
+
+
 End = SenderEnd | ReceiverEnd | CoordinatorEnd | Other
 
 
@@ -124,23 +142,30 @@ class Channel:
         if browser in self.browsers:
             self.browsers.remove(browser)
 
-    def connection_lost(self, cause: JMSError) -> tuple[int, int]:
-        """The wire is gone; returns how many sends will be repeated, and how many transactions were aborted."""
+    def connection_lost(self, cause: JMSError) -> Interruption:
+        """The wire is gone; returns what that did."""
         self.session = None
         if self.coordinator is not None:
             self.coordinator.attached = False
-        with_application = [delivery for receiver in list(self.receivers) for delivery in receiver.connection_lost()]
+        kept: list[Delivery] = []
+        returned = 0
+        for receiver in list(self.receivers):
+            with_application, unseen = receiver.connection_lost()
+            kept += with_application
+            returned += unseen
         for browser in self.browsers:
             browser.connection_lost()
         for other in list(self.others):
             other.connection_lost()
         resent = sum(sender.connection_lost() for sender in list(self.senders))
-        aborted = 0
+        aborted = False
         if self.coordinator is not None:
-            aborted = self.coordinator.connection_lost(cause, application_has_messages=bool(with_application))
+            aborted = self.coordinator.connection_lost(cause, application_has_messages=bool(kept))
+            returned += len(kept)
+            kept.clear()
         self._end_when_done()
         self.touch()
-        return resent, aborted
+        return Interruption(resent, aborted, len(kept), returned)
 
     def restored(self, end: End) -> None:
         """A link is attached again, or never will be."""

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from legato.amqp.outcomes import Rejected
+from legato.client.deliveries import Delivery, DeliveryState
 from legato.client.destinations import Destination
 from legato.client.message import Message
 from legato.client.received import read_message
 from legato.client.receiver_end import ReceiverEnd
-from legato.client.session_state import AcknowledgeMode, Delivery, DeliveryState
+from legato.client.session_state import AcknowledgeMode
 from legato.client.steps import Steps
 from legato.client.stream_message import StreamMessage
 from legato.errors import IllegalStateError, MessageFormatError, ProtocolError

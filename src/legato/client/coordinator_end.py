@@ -15,7 +15,8 @@ from legato.amqp.outcomes import ACCEPTED, Accepted, Declared, Rejected, Transac
 from legato.amqp.sections import encode_declare, encode_discharge
 from legato.amqp.terminus import Terminus
 from legato.client.conditions import error_of
-from legato.client.session_state import Delivery, DeliveryState, Transaction, finish
+from legato.client.deliveries import Delivery, DeliveryState, finish
+from legato.client.session_state import Transaction
 from legato.errors import JMSError, TransactionRolledBackError
 
 if TYPE_CHECKING:
@@ -66,14 +67,14 @@ class CoordinatorEnd:
         )
         self.link.context = self
 
-    def connection_lost(self, cause: JMSError, *, application_has_messages: bool) -> int:
-        """The wire is gone; returns how many transactions that aborts, 0 or 1."""
+    def connection_lost(self, cause: JMSError, *, application_has_messages: bool) -> bool:
+        """The wire is gone; returns whether that aborts a transaction."""
         self.link = None
         self.attached = False
         self.current.id = None
         ending = self._ending
         if ending is not None and ending.discharged and ending.commit:
-            return 0
+            return False
         transaction = self.current if ending is None else ending.transaction
         aborted = not transaction.doomed and (application_has_messages or transaction.did_work)
         if aborted:
@@ -83,7 +84,7 @@ class CoordinatorEnd:
         transaction.received.clear()
         if ending is not None:
             self._resolve(ending, committed=False)
-        return int(aborted)
+        return aborted
 
     def _doom(self, transaction: Transaction, cause: JMSError) -> None:
         failure = TransactionRolledBackError(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from legato.amqp.events import Flow
-from legato.client.session_state import Incoming
+from legato.client.deliveries import Incoming
 
 if TYPE_CHECKING:
     from legato.amqp.link import Receiver

@@ -8,7 +8,8 @@ import threading
 import traceback
 from typing import TYPE_CHECKING, Protocol
 
-from legato.client.session_state import AcknowledgeMode, Delivery
+from legato.client.deliveries import Delivery
+from legato.client.session_state import AcknowledgeMode
 from legato.client.steps import Await, Steps, Wait, drive
 from legato.errors import JMSError
 

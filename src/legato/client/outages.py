@@ -79,9 +79,9 @@ class Outages:
         if self._base is not None:
             self._base.connection_lost(cause)
         for channel in list(self._channels):
-            resent, aborted = channel.connection_lost(cause)
-            self._outage.resent += resent
-            self._outage.aborted += aborted
+            interruption = channel.connection_lost(cause)
+            self._outage.resent += interruption.resent_sends
+            self._outage.aborted += interruption.aborted
 
     def begin(self, wire: Wire) -> None:
         """Bring everything onto a wire."""

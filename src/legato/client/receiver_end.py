@@ -11,7 +11,8 @@ from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, 
 from legato.amqp.types import Array, ULong
 from legato.client.conditions import error_of
 from legato.client.credit import FIRST_CREDIT, LARGE_CREDIT, RAMP_FACTOR, Credited
-from legato.client.session_state import AckBatch, AcknowledgeMode, Delivery, DeliveryState, finish
+from legato.client.deliveries import AckBatch, Delivery, DeliveryState, finish
+from legato.client.session_state import AcknowledgeMode
 from legato.client.source import Source
 from legato.client.spooling import Spooling
 from legato.errors import InvalidSelectorError, JMSError
@@ -74,17 +75,18 @@ class ReceiverEnd(Credited):
         self._credit = 0
         self._ramp = FIRST_CREDIT
 
-    def connection_lost(self) -> list[Delivery]:
-        """The wire is gone; returns the deliveries that the application has."""
+    def connection_lost(self) -> tuple[list[Delivery], int]:
+        """The wire is gone; returns the deliveries that the application has, and how many it has not seen."""
         self.link = None
         self.attached = False
         self._accepting.clear()
         self._spooling.forget()
         self._run_drained()
+        unseen = len(self.incoming.inbox)
         with_application = self.incoming.connection_lost(keep=self.channel.mode in _KEEPING)
         self.incoming.forget_beyond(HELD_MAX)
         self.close_if_asked()
-        return with_application
+        return with_application, unseen
 
     def on_attached(self, event: Attached) -> None:
         """The broker answered; a refusal has no source and is followed by `Detached`."""

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from legato.client.channel import Channel
 from legato.client.completion import Completions
+from legato.client.deliveries import AckBatch, Delivery
 from legato.client.message import Message
 from legato.client.received import message_id_of
 from legato.client.sender_end import SenderEnd
-from legato.client.session_state import AckBatch, AcknowledgeMode, Delivery, Send, Transaction
+from legato.client.session_state import AcknowledgeMode, Send, Transaction
 from legato.client.steps import Steps, Wait
 from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
 

@@ -1,0 +1,175 @@
+"""What a consumer remembers of what a broker handed to it, over failovers. Pure: no sockets, threads or clocks.
+
+`Incoming` knows what the application has, or acknowledged without being told so: that is not presented again when it
+comes again (promise 5).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any
+
+
+class DeliveryState(Enum):
+    """Where a delivery stands, from the client's side."""
+
+    HERE = "here"
+    ACCEPTING = "accepting"
+    """We said accepted, the broker has not confirmed."""
+    ACKNOWLEDGED = "acknowledged"
+    ELSEWHERE = "elsewhere"
+    """Another receiver has or had it."""
+    RETURNED = "returned"
+    """We gave it back, or will get it again as a new delivery."""
+
+
+class Delivery:
+    """One message that a broker handed to a consumer; `handle` names it on the link numbered `link`."""
+
+    __slots__ = ("batch", "consumer", "data", "handle", "link", "state", "stated", "tag")
+
+    def __init__(self, consumer: Any, link: int, handle: int, tag: bytes, data: bytes) -> None:
+        self.consumer = consumer
+        self.link = link
+        self.handle = handle
+        self.tag = tag
+        self.data = data
+        self.state = DeliveryState.HERE
+        self.stated = False
+        """Whether a broker was told that it is accepted."""
+        self.batch: AckBatch | None = None
+
+    @property
+    def seq(self) -> int:
+        """The message's sequence number in its queue, which is what Legato's brokers use as tag."""
+        return int.from_bytes(self.tag, "big")
+
+
+class AckBatch:
+    """One `acknowledge()`: how many confirmations it waits for."""
+
+    __slots__ = ("deliveries", "open", "why")
+
+    def __init__(self, deliveries: list[Delivery], why: str = "") -> None:
+        self.deliveries = deliveries
+        self.why = why
+        """What the application raised when it had them, if they are given back for that."""
+        self.open = len(deliveries)
+
+    def elsewhere(self) -> list[Delivery]:
+        """Those that another receiver has or had."""
+        return [delivery for delivery in self.deliveries if delivery.state is DeliveryState.ELSEWHERE]
+
+
+def finish(delivery: Delivery, state: DeliveryState) -> None:
+    """The last word on a delivery; its batch, if any, waits for one less."""
+    if delivery.state not in (DeliveryState.HERE, DeliveryState.ACCEPTING):
+        return
+    delivery.state = state
+    if delivery.batch is not None:
+        delivery.batch.open -= 1
+
+
+class Incoming:
+    """A consumer's deliveries that are not settled: those ready in `inbox`, and those that the application has.
+
+    The application's thread takes from `inbox`; all else happens in the I/O thread. So what is outstanding and no
+    longer in `inbox` is with the application, however the threads interleave.
+    """
+
+    __slots__ = ("_awaited", "inbox", "link", "outstanding")
+
+    def __init__(self) -> None:
+        self.inbox: deque[Delivery] = deque()
+        self.outstanding: dict[bytes, Delivery] = {}
+        self.link = 0
+        """Counts the links this consumer has had."""
+        self._awaited: int | None = None
+        """Held deliveries that the broker has yet to send again on this link; None before it said how many."""
+
+    def arrived(self, consumer: Any, handle: int, tag: bytes, data: bytes, *, settled: bool = False) -> Delivery | None:
+        """A transfer came. Returns the delivery if the application has it already: it must not be presented again."""
+        known = self.outstanding.get(tag)
+        if known is not None and known.link != self.link:
+            known.link = self.link
+            known.handle = handle
+            if self._awaited:
+                self._awaited -= 1
+            return known
+        delivery = Delivery(consumer, self.link, handle, tag, data)
+        if settled:
+            delivery.state = DeliveryState.ACKNOWLEDGED
+        else:
+            self.outstanding[tag] = delivery
+        self.inbox.append(delivery)
+        return None
+
+    def connection_lost(self, *, keep: bool) -> list[Delivery]:
+        """Forget what was not presented: it comes again. Returns what the application has.
+
+        Args:
+            keep: whether the application may still acknowledge what it has (AUTO and CLIENT).
+        """
+        inbox = self.inbox
+        while inbox:
+            try:
+                delivery = inbox.popleft()
+            except IndexError:  # the application took the last one
+                break
+            self.outstanding.pop(delivery.tag, None)
+            delivery.state = DeliveryState.RETURNED
+        with_application = list(self.outstanding.values())
+        if not keep:
+            self.outstanding.clear()
+            for delivery in with_application:
+                finish(delivery, DeliveryState.RETURNED)
+        self.link += 1
+        self._awaited = None
+        return with_application
+
+    def forget_beyond(self, limit: int) -> None:
+        """Keep only the oldest `limit` of those that the application has; the others come again."""
+        self._close(list(self.outstanding.values())[limit:], DeliveryState.RETURNED)
+
+    def held(self) -> list[int]:
+        """Sequence numbers to claim when attaching again (`names.HELD`)."""
+        return [delivery.seq for delivery in self.outstanding.values()]
+
+    def claims_answered(self, coming: int | None, elsewhere: Iterable[int]) -> list[Delivery]:
+        """The broker answered the claims; returns those that are decided by that and by what came so far.
+
+        Args:
+            coming: how many it sends again; None if it does not know of claims and sends them as if they were new.
+            elsewhere: sequence numbers that other receivers have or had.
+        """
+        if coming is None:
+            return self._close([d for d in self.outstanding.values() if d.link != self.link], DeliveryState.RETURNED)
+        lost = {seq.to_bytes(8, "big") for seq in elsewhere}
+        gone = self._close([d for d in self.outstanding.values() if d.tag in lost], DeliveryState.ELSEWHERE)
+        self._awaited = coming
+        return gone + self.claims_came()
+
+    @property
+    def awaited(self) -> int:
+        """How many of those that the application holds have yet to come again on this link."""
+        return max(self._awaited or 0, 0)
+
+    def claims_came(self) -> list[Delivery]:
+        """Once all awaited ones came: the rest, which left the queue before the failover.
+
+        By our acknowledgement if any broker had heard of it; what we never acknowledged left by somebody else.
+        """
+        if self._awaited != 0:
+            return []
+        self._awaited = -1
+        missing = [d for d in self.outstanding.values() if d.link != self.link]
+        ours = self._close([d for d in missing if d.stated], DeliveryState.ACKNOWLEDGED)
+        return ours + self._close([d for d in missing if not d.stated], DeliveryState.ELSEWHERE)
+
+    def _close(self, deliveries: list[Delivery], state: DeliveryState) -> list[Delivery]:
+        for delivery in deliveries:
+            del self.outstanding[delivery.tag]
+            finish(delivery, state)
+        return deliveries
