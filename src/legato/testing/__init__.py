@@ -9,7 +9,7 @@ with broker_pair() as brokers, ConnectionFactory(brokers.url).create_connection(
     ...
 """
 
-from legato.drill.relay import Network
 from legato.testing.brokers import BrokerPair, broker_pair
+from legato.testing.network import Network
 
 __all__ = ["BrokerPair", "Network", "broker_pair"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,7 +14,9 @@ from pathlib import Path
 from legato.demo.brokers import BrokerProcess, Role
 from legato.demo.options import choose_ports
 from legato.demo.processes import Child, DemoError
+from legato.ha.members import list_members
 
+LOOK_EVERY_S = 0.01
 WAIT_S = 60.0
 """The longest that a broker may take to start or to take over, on a machine with much else to do."""
 
@@ -93,6 +96,19 @@ class BrokerPair:
     def continue_primary(self) -> None:
         """SIGCONT, after `pause_primary()`."""
         self.primary.send_signal(signal.SIGCONT)
+
+    def wait_for_backup(self, role: str) -> None:
+        """Wait until the backup says of itself that it is `backup`, or `seeking`: it tries lock and primary in turn.
+
+        Raises:
+            DemoError: it does not for a minute.
+        """
+        deadline = time.monotonic() + WAIT_S
+        pid = self.backup.pid
+        while role not in {member.role for member in list_members(self.store) if member.pid == pid}:
+            if time.monotonic() > deadline:
+                raise DemoError(f"The backup is not {role}: {self._roles()}.")
+            time.sleep(LOOK_EVERY_S)
 
     def restart(self) -> None:
         """Start the one that died; returns when it is the backup of the other (CONTRACT B3)."""
