@@ -38,18 +38,22 @@ async def double(connection: Connection) -> None:
                 print("a transaction was rolled back: its number comes again")
 
 
-async def collect(connection: Connection) -> list[int]:
+async def collect(connection: Connection, brokers: BrokerPair) -> list[int]:
+    collected: list[int] = []
     async with connection.create_session() as session:
-        consumer = await session.create_consumer(session.create_queue("doubled"))
-        return [int((await consumer.receive()).text) for _ in range(COUNT)]
+        async for message in await session.create_consumer(session.create_queue("doubled")):
+            collected.append(int(message.text))
+            if len(collected) in (COUNT // 3, COUNT * 2 // 3):
+                await kill(brokers)
+            if len(collected) == COUNT:
+                break
+    return collected
 
 
 async def kill(brokers: BrokerPair) -> None:
-    for _ in range(2):
-        await asyncio.sleep(0.05)
-        print(brokers.primary.name, "is killed")
-        await asyncio.to_thread(brokers.fail_over)
-        print(brokers.primary.name, "serves,", brokers.backup.name, "is its backup")
+    print(brokers.primary.name, "is killed")
+    await asyncio.to_thread(brokers.fail_over)
+    print(brokers.primary.name, "serves,", brokers.backup.name, "is its backup")
 
 
 async def run(brokers: BrokerPair) -> None:
@@ -58,8 +62,7 @@ async def run(brokers: BrokerPair) -> None:
         async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             tasks.create_task(send(connection))
             tasks.create_task(double(connection))
-            collecting = tasks.create_task(collect(connection))
-            tasks.create_task(kill(brokers))
+            collecting = tasks.create_task(collect(connection, brokers))
         assert collecting.result() == [2 * number for number in range(COUNT)]
         print(f"collected {COUNT} results, each once, in order; {len(connection.failovers)} failovers")
 
