@@ -1,19 +1,23 @@
-"""Run seeds: `python -m simulator [SEED] [--seeds N] [--steps M] [--jobs J]`."""
+"""Run seeds: `python -m simulator [SEED] [--seeds N] [--first K] [--jobs J] [--json FILE]`."""
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable
-from multiprocessing import Pool
+from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from simulator.kernel import START_US
-from simulator.run import STEPS_DEFAULT, Outcome, Simulation, simulate
+from simulator.many import Runner
+from simulator.run import Outcome, Simulation
 
-REPORT_S = 5.0
+REPORT_S = 10.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,22 +25,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__)
     parser.add_argument("seed", nargs="?", type=int, help="run this seed alone, and say all about it")
     parser.add_argument("--seeds", type=int, default=100, metavar="N", help="how many seeds to run")
-    parser.add_argument("--seed", dest="first", type=int, default=1, metavar="S", help="the first of them")
-    parser.add_argument("--steps", type=int, default=STEPS_DEFAULT, metavar="M", help="events before the healing")
+    parser.add_argument("--first", type=int, default=1, metavar="K", help="the first of them")
+    parser.add_argument("--steps", type=int, metavar="M", help="events before the healing; default: the seed says it")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="processes to run seeds in")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the summary there, as it grows")
     parser.add_argument("--trace", action="store_true", help="with SEED: print everything that happens")
     options = parser.parse_args(arguments)
     if options.seed is not None:
         return _one(options.seed, options.steps, trace=options.trace)
-    return _many(range(options.first, options.first + options.seeds), options.steps, options.jobs)
+    seeds = range(options.first, options.first + options.seeds)
+    return Report(seeds, options.steps, options.json).run(options.jobs)
 
 
-def _one(seed: int, steps: int, *, trace: bool) -> int:
+def _one(seed: int, steps: int | None, *, trace: bool) -> int:
     simulation = Simulation(seed, steps)
     if trace:
         simulation.history.trace = lambda what: print(
             f"{(simulation.kernel.now_us - START_US) / 1_000_000:10.6f} {simulation.kernel.process or '-'}: {what}"
         )
+    else:
+        print(simulation.plan)
     outcome = simulation.run()
     for name, count in sorted(outcome.counts.items()):
         print(f"  {count:6} {name}")
@@ -46,34 +54,76 @@ def _one(seed: int, steps: int, *, trace: bool) -> int:
     return int(bool(outcome.violation))
 
 
-def _many(seeds: range, steps: int, jobs: int) -> int:
-    began = reported = time.monotonic()
-    failed: list[int] = []
-    counts: Counter[str] = Counter()
-    done = 0
-    with Pool(jobs) as pool:
-        work = [(seed, steps) for seed in seeds]
-        outcomes: Iterable[Outcome] = pool.imap_unordered(_run, work, chunksize=4) if jobs > 1 else map(_run, work)
-        for outcome in outcomes:
-            done += 1
-            counts.update(outcome.counts)
-            if outcome.violation:
-                failed.append(outcome.seed)
-                print(_line(outcome), flush=True)
-            if time.monotonic() - reported > REPORT_S:
-                reported = time.monotonic()
-                rate = done / (reported - began) * 60
-                print(f"{done} of {len(seeds)} seeds, {rate:.0f} a minute, {len(failed)} failed", flush=True)
-    rate = done / max(time.monotonic() - began, 0.001) * 60
-    for name, count in sorted(counts.items()):
-        print(f"  {count:9} {name}")
-    again = f"; replay one: python -m simulator {min(failed)} --steps {steps}" if failed else ""
-    print(f"seeds {seeds[0]} to {seeds[-1]}: {len(failed)} failed of {done}, {rate:.0f} a minute{again}")
-    return int(bool(failed))
+class Report:
+    """What is said about many runs while they go on, and in the end."""
 
+    def __init__(self, seeds: range, steps: int | None, file: Path | None) -> None:
+        self._seeds = seeds
+        self._steps = steps
+        self._file = file
+        self._counts: Counter[str] = Counter()
+        self._failed: list[Outcome] = []
+        self._done = 0
+        self._events = 0
+        self._virtual_s = 0.0
+        self._began = self._reported = time.monotonic()
 
-def _run(seed_and_steps: tuple[int, int]) -> Outcome:
-    return simulate(*seed_and_steps)
+    def run(self, jobs: int) -> int:
+        """Run the seeds; 0 if no promise was broken."""
+        runner = Runner(self._seeds, self._steps, jobs, lambda outcome: self._heard(runner, outcome))
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        try:
+            runner.run()
+        finally:
+            self._keep(runner)
+            for name, count in sorted(self._counts.items()):
+                print(f"  {count:9} {name}")
+            print(f"{self._state()}; next: --first {runner.next_seed}")
+        return int(bool(self._failed))
+
+    def _heard(self, runner: Runner, outcome: Outcome) -> None:
+        self._done += 1
+        self._events += outcome.steps
+        self._virtual_s += outcome.virtual_s
+        self._counts.update(outcome.counts)
+        if outcome.violation:
+            self._failed.append(outcome)
+            print(_line(outcome), flush=True)
+        if time.monotonic() - self._reported > REPORT_S:
+            self._reported = time.monotonic()
+            print(self._state(), flush=True)
+            self._keep(runner)
+
+    def _rate(self) -> float:
+        return self._done / max(time.monotonic() - self._began, 0.001) * 60
+
+    def _state(self) -> str:
+        counts = self._counts
+        said = ", ".join(f"{counts[name]} {name}" for name in ("takeovers", "transactions", "failovers"))
+        kills = sum(counts[name] for name in ("brokers killed", "brokers without power", "clients killed"))
+        return (
+            f"{self._done} of {len(self._seeds)} seeds from {self._seeds.start}, {self._rate():.0f} a minute, "
+            f"{len(self._failed)} failed; {kills} kills, {said}, {counts['presented']} deliveries checked"
+        )
+
+    def _keep(self, runner: Runner) -> None:
+        if self._file is None:
+            return
+        summary: dict[str, Any] = {
+            "first": self._seeds.start,
+            "seeds": len(self._seeds),
+            "done": self._done,
+            "next": runner.next_seed,
+            "seconds": round(time.monotonic() - self._began, 1),
+            "seeds_per_minute": round(self._rate()),
+            "events": self._events,
+            "virtual_s": round(self._virtual_s),
+            "failed": self._failed,
+            "counts": dict(sorted(self._counts.items())),
+        }
+        beside = self._file.with_name(self._file.name + ".new")
+        beside.write_bytes(msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
+        beside.replace(self._file)
 
 
 def _line(outcome: Outcome) -> str:

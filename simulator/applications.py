@@ -14,12 +14,7 @@ from legato.client.steps import Steps
 from legato.errors import IllegalStateError, JMSError, ResourceAllocationError, TransactionRolledBackError
 from simulator.clients import Connection, Session, sleep
 from simulator.history import History
-
-QUEUES = ["plain", "selected", "retried", "delayed", "blocking", "grouped"]
-TOPIC = "prices"
-DURABLE = "subscription://trader/all"
-SHARED = "subscription:///reds"
-COLORS = ["red", "blue", "green"]
+from simulator.plan import COLORS, DURABLE, SHARED, TOPIC, Plan
 
 
 def color_of(number: int) -> str:
@@ -37,8 +32,7 @@ class Run(Protocol):
 
     history: History
     random: Random
-    queues: list[str]
-    """Those that this run uses: few, so that applications meet."""
+    plan: Plan
     ending: bool
     """It is to come to its end."""
 
@@ -55,16 +49,22 @@ class Application:
         self.history = run.history
         self.connection = connection
         self.container = connection._transport.connecting.settings.container_id
+        self._senders = 0
 
     # -- sending -------------------------------------------------------------------------------------------------
 
-    def _new_message(self, destination: Destination) -> tuple[TextMessage, dict[str, Any]]:
+    def _new_message(self, destination: Destination, sender: str) -> tuple[TextMessage, dict[str, Any]]:
         number = self.run.next_number()
         message = TextMessage(f"<{number}>")
         message.properties["color"] = color_of(number)
-        if destination.name == "grouped" and self.random.random() < 0.7:
-            message.properties["JMSXGroupID"] = f"g{number % 3}"
+        message.properties["sender"] = sender
+        plan = self.run.plan.address(destination.name) or self.run.plan.topic
+        if plan.grouped and self.random.random() < 0.7:
+            group = message.properties["JMSXGroupID"] = f"g{number % 3}"
+            self.history.groups[number] = group
         options: dict[str, Any] = {}
+        if not plan.ranked:
+            return message, options
         if self.random.random() < 0.3:
             options["priority"] = self.random.randint(0, 9)
         if self.random.random() < 0.05:
@@ -73,19 +73,27 @@ class Application:
             options["delivery_delay_ms"] = self.random.choice([1, 300, 2_000])
         return message, options
 
-    def _somewhere(self, session: Session) -> Destination:
-        if self.random.random() < 0.3:
+    def _somewhere(self, session: Session, *, may_wait: bool = True) -> Destination:
+        """A queue or the topic; `may_wait`: also what makes its producers wait when it is full."""
+        queues = [queue.name for queue in self.run.plan.queues if may_wait or queue.when_full != "block"]
+        if not queues or self.random.random() < 0.3:
             return session.create_topic(TOPIC)
-        return session.create_queue(self.random.choice(self.run.queues))
+        return session.create_queue(self.random.choice(queues))
+
+    def _sender(self) -> str:
+        """A name for what a producer sends from now on, in order."""
+        self._senders += 1
+        return f"{self.container}/{self._senders}"
 
     def produce(self) -> Steps[None]:
         """Send, and wait for each; or send with a completion listener."""
         session = self.connection.create_session()
         asynchronous = self.random.random() < 0.4
         producer = yield from session._create_producer(self._somewhere(session))
+        sender = self._sender()
         assert producer.destination is not None
         while not self.run.ending:
-            message, options = self._new_message(producer.destination)
+            message, options = self._new_message(producer.destination, sender)
             if asynchronous:
                 yield from producer._send(message, completion_listener=self._completed, **options)
             else:
@@ -100,6 +108,7 @@ class Application:
             if self.random.random() < 0.02:
                 yield from producer._close()
                 producer = yield from session._create_producer(self._somewhere(session))
+                sender = self._sender()
                 assert producer.destination is not None
         yield from session._close()
 
@@ -111,17 +120,19 @@ class Application:
 
     # -- receiving -----------------------------------------------------------------------------------------------
 
-    def _presented(self, name: str, message: Any) -> int:
-        return self.history.was_presented(name, message, self.container)
+    def _presented(self, session: Session, name: str, message: Any) -> int:
+        in_order = session.acknowledge_mode in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK)
+        return self.history.was_presented(name, message, self.container, in_order=in_order)
 
     def _consumer(self, session: Session) -> Steps[tuple[str, ConsumerSteps]]:
         """A consumer of a queue, and the name under which the store keeps what it receives from."""
-        name = self.random.choice(self.run.queues)
+        queue = self.random.choice(self.run.plan.queues)
+        name = queue.name
         selector = None
-        if name == "selected" and self.random.random() < 0.7:
+        if queue.selected and self.random.random() < 0.7:
             selector = f"color = '{self.random.choice(COLORS)}'"
         prefetch = self.random.choice([0, 1, 5, 1000])
-        priority = self.random.choice([0, 0, 0, 5])
+        priority = self.random.choice([0, 0, 0, 5]) if queue.ranked else 0
         consumer = yield from session._create_consumer(
             session.create_queue(name), selector, prefetch=prefetch, priority=priority
         )
@@ -155,7 +166,7 @@ class Application:
         while not self.run.ending:
             message = yield from consumer._receive(0.2)
             if message is not None:
-                held.append((self._presented(name, message), message))
+                held.append((self._presented(session, name, message), message))
             if mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
                 held.clear()
             elif held and self.random.random() < 0.4:
@@ -194,7 +205,7 @@ class Application:
         name, consumer = yield from self._consumer(session)
 
         def on_message(message: Any) -> None:
-            self._presented(name, message)
+            self._presented(session, name, message)
 
         consumer.message_listener = on_message
         while not self.run.ending:
@@ -207,7 +218,9 @@ class Application:
         """Receive and send in transactions; commit, roll back, replay."""
         session = self.connection.create_session(transacted=True)
         name, consumer = yield from self._consumer(session)
-        producer = yield from session._create_producer(self._somewhere(session))
+        # Who waits for room in a transaction may wait for what the transaction itself has received.
+        producer = yield from session._create_producer(self._somewhere(session, may_wait=False))
+        sender = self._sender()
         assert producer.destination is not None
         received: list[tuple[str, int]] = []
         sent: list[Any] = []
@@ -215,9 +228,9 @@ class Application:
             for _ in range(self.random.randint(0, 3)):
                 message = yield from consumer._receive(0.1)
                 if message is not None:
-                    received.append((name, self._presented(name, message)))
+                    received.append((name, self._presented(session, name, message)))
             for _ in range(self.random.randint(0, 3)):
-                new, options = self._new_message(producer.destination)
+                new, options = self._new_message(producer.destination, sender)
                 yield from producer._send(new, **options)
                 sent.append(new)
             if self.random.random() < 0.2:
@@ -261,6 +274,6 @@ class Application:
         while not done():
             for name, consumer in consumers:
                 while (message := (yield from consumer._receive(0.01))) is not None:
-                    self._presented(name, message)
+                    self._presented(session, name, message)
             yield from sleep(0.05)
         yield from session._close()

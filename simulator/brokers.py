@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from legato.errors import StoreError
 from legato.ha.lease import Lease, Standing
@@ -18,14 +19,6 @@ from simulator.network import Network, Pipe
 if TYPE_CHECKING:
     from asyncio import Transport
 
-ADDRESSES: list[dict[str, Any]] = [
-    {"match": "retried", "maximum_deliveries": 3},
-    {"match": "delayed", "maximum_deliveries": 4, "redelivery_delay_s": 0.3, "redelivery_jitter": 0.5},
-    {"match": "blocking", "maximum_deliveries": 3, "redelivery_delay_s": 0.2, "redelivery_blocking": "queue"},
-    {"match": "#", "maximum_deliveries": 0},
-]
-"""What the simulated brokers are configured with; no dead letters but where a policy says how many deliveries."""
-IDLE_TIMEOUT_MS = 4_000
 FENCED_AFTER_MS = 2_000
 LOCK_TRIED_US = (20_000, 600_000)
 BACK_AFTER_US = (10_000, 3_000_000)
@@ -150,8 +143,11 @@ class Host:
         service: what it runs while it is the primary, or believes so.
     """
 
-    def __init__(self, kernel: Kernel, network: Network, disk: Disk, name: str) -> None:
+    def __init__(
+        self, kernel: Kernel, network: Network, disk: Disk, name: str, configure: Callable[[], Config]
+    ) -> None:
         self.name = name
+        self.configure = configure
         self.kernel = kernel
         self.network = network
         self.disk = disk
@@ -177,10 +173,9 @@ class Host:
             self.kernel.after(self.kernel.between_us(*LOCK_TRIED_US), self._try_lock)
 
     def _serve(self) -> None:
-        config = Config(address=ADDRESSES)
-        config.server.idle_timeout_ms = IDLE_TIMEOUT_MS
+        config = self.configure()
         process = self.process
-        meta = self.disk.begin_epoch(self.name, self.kernel.now_us)
+        meta = self.disk.begin_epoch(self.name, self.clock.now_us())
         term_ms = FENCED_AFTER_MS if self.kernel.chance(0.5) else None
         lease = Lease(lambda: self.disk.owner is process, term_ms, self.clock.monotonic_ms())
         reign: Reign = SimulatedReign(self)  # type: ignore[assignment]

@@ -22,6 +22,8 @@ class Disk(MemoryStore):
         super().__init__()
         self.owner: Process | None = None
         self.calm = False
+        self.full_until_us = 0
+        """It has no room for messages before that time."""
         self._kernel = kernel
         self._history = history
 
@@ -33,11 +35,15 @@ class Disk(MemoryStore):
 
     def commit(self, batch: Batch) -> int:
         """See `Store.commit`."""
-        if not self.calm and batch.bodies and self._kernel.chance(0.0005):
+        if batch.bodies and not self.calm and self._has_no_room():
+            self._history.counts["commits without room"] += 1
             raise StoreFullError("no room, for once")
         position = super().commit(batch)
         self._history.committed(batch)
         return position
+
+    def _has_no_room(self) -> bool:
+        return self._kernel.now_us < self.full_until_us or self._kernel.chance(0.0005)
 
 
 class Writer:

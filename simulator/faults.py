@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 
+from simulator.many import Garbage
 from simulator.planted import FAULTS, Fault
-from simulator.run import STEPS_DEFAULT, Outcome, simulate
+from simulator.run import Outcome, simulate
 
-SEEDS_MAX = 200
+SEEDS_MAX = 400
 
 
-def find(fault: Fault, seeds_max: int = SEEDS_MAX, steps: int = STEPS_DEFAULT, first: int = 1) -> Outcome | None:
-    """The run of the first seed that finds a fault, and finds nothing without it; None if none of so many does."""
-    for seed in range(first, first + seeds_max):
+def find(fault: Fault, seeds: range, steps: int | None = None, garbage: Garbage | None = None) -> Outcome | None:
+    """The run of the first seed that finds a fault, and finds nothing without it; None if none of `seeds` does."""
+    for seed in seeds:
         with fault.planted():
             outcome = simulate(seed, steps)
+        if garbage is not None:
+            garbage.ran(outcome)
         if outcome.violation and not simulate(seed, steps).violation:
             return outcome
     return None
@@ -26,19 +29,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m simulator.faults", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="which faults to plant; default: all, one by one")
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, metavar="N", help="within so many seeds")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="the first of them")
-    parser.add_argument("--steps", type=int, default=STEPS_DEFAULT, metavar="M", help="events before the healing")
+    parser.add_argument("--first", type=int, default=1, metavar="K", help="the first of them")
+    parser.add_argument("--steps", type=int, metavar="M", help="events before the healing; default: the seed says it")
     options = parser.parse_args(arguments)
+    garbage = Garbage()
     faults = [fault for fault in FAULTS if not options.names or fault.title in options.names]
     missed = 0
     for fault in faults:
-        outcome = find(fault, options.seeds, options.steps, options.seed)
+        outcome = find(fault, range(options.first, options.first + options.seeds), options.steps, garbage)
         if outcome is None:
             missed += 1
-            print(f"{fault.title:30} not found in {options.seeds} seeds", flush=True)
+            print(f"{fault.title:34} not found in {options.seeds} seeds", flush=True)
         else:
-            print(f"{fault.title:30} seed {outcome.seed:3}: {outcome.violation[:110]}", flush=True)
-    print(f"{len(faults) - missed} of {len(faults)} planted faults found")
+            seeds = outcome.seed - options.first + 1
+            print(f"{fault.title:34} {seeds:3} seeds, {outcome.seed:4}: {outcome.violation[:110]}", flush=True)
+    print(f"{len(faults) - missed} of {len(faults)} planted faults found, each within {options.seeds} seeds")
     return int(bool(missed) or not faults)
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from legato.core.consumers import Consumer
 from legato.core.effects import Deliver
 from legato.core.facts import (
     AnyFact,
@@ -23,6 +24,7 @@ from legato.core.facts import (
 )
 from legato.core.records import Batch
 from legato.core.schedule import SCHEDULE_NAME
+from simulator.plan import DURABLE, Plan
 
 MARK = re.compile(rb"<(\d+)>")
 """The number of a message, in its body."""
@@ -56,11 +58,15 @@ class History:
     Attributes:
         now_us: tells the virtual time.
         wants: of a subscription's name and a message's number, whether the subscription wants it.
+        plan: how addresses are set.
+        groups: of messages that have one, by number.
     """
 
-    def __init__(self, now_us: Callable[[], int], wants: Callable[[str, int], bool]) -> None:
+    def __init__(self, now_us: Callable[[], int], wants: Callable[[str, int], bool], plan: Plan) -> None:
         self.now_us = now_us
         self.wants = wants
+        self.plan = plan
+        self.groups: dict[int, str] = {}
         self.epoch = 0
         self.names: dict[int, str] = {}
         self.topics: dict[int, int] = {}
@@ -75,6 +81,10 @@ class History:
         """Ids of messages whose senders were told that they are not stored."""
         self.dispatched: dict[tuple[str, int, str], tuple[int, int]] = {}
         """By copy and container: when it was last put on a link, in which epoch; 0 if that was over already."""
+        self.owners: dict[tuple[str, str], Consumer] = {}
+        """Who was given something of an exclusive queue or of a group last."""
+        self.last_seen: dict[tuple[str, str, str], int] = {}
+        """By queue, consumer, and sender: the number that came last, where order is promised."""
         self.confirmed: set[str] = set()
         self.trace: Callable[[str], None] | None = None
         """Is told of everything, if somebody listens."""
@@ -93,7 +103,7 @@ class History:
             raise ViolationError(f"P7: epoch {epoch} began after {self.epoch}")
         self.note("epoch", epoch, "began")
         self.epoch = epoch
-        self.counts["epochs"] += 1
+        self.counts["takeovers" if epoch > 1 else "first epochs"] += 1
 
     def committed(self, batch: Batch) -> None:
         """A batch became durable."""
@@ -205,6 +215,7 @@ class History:
         consumer = effect.consumer
         if consumer.port.settled:
             return
+        self._check_claims(effect)
         for message in effect.messages:
             assert message.body is not None
             self.note("dispatched:", number_of(message.body), message, "to", consumer.container)
@@ -212,6 +223,23 @@ class History:
             copy = self.copies[key[0], key[1]]
             copy.resumed += consumer.container in copy.holders
             self.dispatched[key] = (self.now_us(), epoch if epoch == self.epoch else 0)
+
+    def _check_claims(self, effect: Deliver) -> None:
+        """Exclusive queues and groups are one consumer's as long as that is there."""
+        queue, consumer = effect.messages[0].queue, effect.consumer
+        address = self.plan.address(queue.name)
+        if address is None:
+            return
+        claims = {""} if address.settings.get("exclusive") else set[str]()
+        if address.grouped:
+            numbers = [number_of(message.body or b"") for message in effect.messages]
+            kept = [n for n in numbers if consumer.container in self.copies[queue.name, n].holders]
+            claims |= {self.groups[number] for number in numbers if number in self.groups and number not in kept}
+        for group in sorted(claims):
+            owner = self.owners.get((queue.name, group))
+            if owner is not None and owner is not consumer and owner in queue.consumers:
+                raise ViolationError(f"{queue.name} {group} is consumer {owner.id}'s and went to {consumer}")
+            self.owners[queue.name, group] = consumer
 
     # -- applications --------------------------------------------------------------------------------------------
 
@@ -233,8 +261,12 @@ class History:
         self.void.add(name)
         self.counts["refused"] += 1
 
-    def was_presented(self, name: str, message: Any, container: str) -> int:
-        """An application was given a message from the queue or subscription `name`; returns its number."""
+    def was_presented(self, name: str, message: Any, container: str, *, in_order: bool = False) -> int:
+        """An application was given a message from the queue or subscription `name`; returns its number.
+
+        Args:
+            in_order: the application has never given anything back.
+        """
         number = number_of(message.text.encode())
         now_us = self.now_us()
         self.note(f"presented: {number} of {name} to {container}, count {message.delivery_count}", message.redelivered)
@@ -253,9 +285,23 @@ class History:
             )
         if copy.acknowledged_us and copy.acknowledged_us < dispatched_us and epoch:
             raise ViolationError(f"P5: message {number} of {name} came to {container} after it was acknowledged")
+        if in_order and not message.redelivered:
+            self._check_order(name, number, container, message.properties.get("sender"))
         copy.presented_us.append(now_us)
         copy.holders.add(container)
         return number
+
+    def _check_order(self, name: str, number: int, container: str, sender: str | None) -> None:
+        """What one producer sends to one consumer comes in order (Jakarta Messaging 6.2.10)."""
+        address = self.plan.address(name)
+        if sender is None or address is None or address.ranked:
+            return
+        if name != DURABLE and not (address.settings.get("exclusive") and not address.selected):
+            return
+        last = self.last_seen.get((name, container, sender), 0)
+        if number < last:
+            raise ViolationError(f"message {number} of {name} came to {container} after {last} of the same sender")
+        self.last_seen[name, container, sender] = number
 
     def was_acknowledged(self, name: str, numbers: list[int], container: str) -> None:
         """An application was told that its acknowledgements of messages of `name` count."""
@@ -324,26 +370,34 @@ class History:
 
     # -- the end -------------------------------------------------------------------------------------------------
 
-    def check_end(self, deliveries_of: Callable[[str], int]) -> None:
-        """Everybody is gone and everything was drained.
-
-        Args:
-            deliveries_of: how many deliveries the settings of an address allow.
-        """
+    def check_end(self) -> None:
+        """Everybody is gone and everything was drained."""
         if self.places:
             raise ViolationError(f"not drained: {len(self.places)} messages wait, such as {min(self.places)}")
         for (name, number), copy in self.copies.items():
             if copy.ended == "consumed" and not copy.presented_us:
                 raise ViolationError(f"P5: message {number} of {name} is consumed and nobody had it")
-            if copy.ended == "dead: maximum deliveries" and (
-                len(copy.presented_us) + copy.resumed < deliveries_of(name)
-            ):
-                raise ViolationError(f"P4: message {number} of {name} died of {len(copy.presented_us)} presentations")
-            if copy.ended in ("", "delayed", "dropped", "purged", "deleted"):
+            if copy.ended == "dead: maximum deliveries":
+                self._check_death(name, number, copy)
+            if copy.ended in self._losses(name):
                 raise ViolationError(f"message {number} of {name} is lost: {copy.ended or 'it is nowhere'}")
         for name in self.confirmed:
             if self.originals[name] != 1:
                 raise ViolationError(f"P1: {name} was confirmed and is stored {self.originals[name]} times")
+
+    def _check_death(self, name: str, number: int, copy: Copy) -> None:
+        address = self.plan.address(name)
+        allowed = address.maximum_deliveries if address is not None else 0
+        if not allowed or len(copy.presented_us) + copy.resumed < allowed:
+            raise ViolationError(f"P4: message {number} of {name} died of {len(copy.presented_us)} presentations")
+
+    def _losses(self, name: str) -> set[str]:
+        """Ways to leave an address that none of its messages may go."""
+        losses = {"", "delayed", "dropped", "purged", "deleted"}
+        address = self.plan.address(name)
+        if address is not None and address.when_full == "drop-oldest":
+            losses.remove("dropped")
+        return losses
 
 
 def number_of(body: bytes) -> int:

@@ -65,9 +65,10 @@ class Kernel:
 
     def after_for(self, process: Process | None, delay_us: int, call: Callable[..., object], *arguments: Any) -> Event:
         """Have `call` called after `delay_us` by `process`, by nobody's if None."""
-        event = Event(self.now_us + max(delay_us, 0), process, call, arguments)
+        time_us = self.now_us + delay_us if delay_us > 0 else self.now_us
+        event = Event(time_us, process, call, arguments)
         self._asked += 1
-        heappush(self._queue, (event.time_us, self._asked, event))
+        heappush(self._queue, (time_us, self._asked, event))
         return event
 
     def resume(self, process: Process) -> None:
@@ -80,17 +81,23 @@ class Kernel:
 
     def step(self) -> bool:
         """Run the next event; whether there was one."""
-        while self._queue:
-            time_us, _, event = heappop(self._queue)
+        queue = self._queue
+        while queue:
+            time_us, _, event = heappop(queue)
+            if event.cancelled:
+                continue
             process = event.process
-            if event.cancelled or (process is not None and not process.alive):
-                continue
-            self.now_us = max(self.now_us, time_us)
-            if process is not None and process.paused:
-                process.held_up.append(event)
-                continue
+            if process is not None:
+                if not process.alive:
+                    continue
+                if process.paused:
+                    process.held_up.append(event)
+                    continue
+            self.now_us = time_us
             self.steps += 1
-            self.run_as(process, event.call, *event.arguments)
+            self.process = process
+            event.call(*event.arguments)
+            self.process = None
             return True
         return False
 
@@ -110,4 +117,4 @@ class Kernel:
 
     def between_us(self, low_us: int, high_us: int) -> int:
         """A duration between the two."""
-        return self.random.randint(low_us, high_us)
+        return low_us + int(self.random.random() * (high_us - low_us + 1))

@@ -81,14 +81,19 @@ class VirtualLoop:
 
 
 class VirtualClock:
-    """The clock of brokers, and what client modules see instead of the module `time`."""
+    """The clock of brokers, and what client modules see instead of the module `time`.
+
+    Attributes:
+        wrong_by_us: how far the clock on the wall is from the truth; monotonic time is always true.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
+        self.wrong_by_us = 0
         self._kernel = kernel
 
     def now_us(self) -> int:
         """See `legato.clock.Clock`."""
-        return self._kernel.now_us
+        return self._kernel.now_us + self.wrong_by_us
 
     def monotonic_ms(self) -> int:
         """See `legato.clock.Clock`."""

@@ -34,6 +34,7 @@ def installed(kernel: Kernel, network: Network, history: History) -> Iterator[No
     loop = VirtualLoop(kernel)
     Task.kernel = SimulatedTransport.kernel = Writer.kernel = kernel
     SimulatedTransport.network = network
+    SimulatedTransport.history = history
     Writer.writers = {}
     SimulatedGate.made = 0
     deliver = executor.Executor._deliver

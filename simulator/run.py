@@ -10,24 +10,25 @@ import msgspec
 
 from legato.client.steps import Steps
 from legato.errors import InvalidClientIDError
-from simulator.applications import DURABLE, QUEUES, SHARED, Application, wants
-from simulator.brokers import ADDRESSES, Host
+from legato.server.config import Config
+from simulator.applications import Application, wants
+from simulator.brokers import Host
 from simulator.clients import Connection, ConnectionFactory, Task, sleep
 from simulator.disk import Disk
 from simulator.history import History, ViolationError
 from simulator.kernel import START_US, Kernel, Process
 from simulator.network import Network
 from simulator.patches import installed
+from simulator.plan import DURABLE, draw
+from simulator.trouble import Trouble
 
 HOSTS = ("alpha:5672", "beta:5672")
 URI = (
     f"amqp://{','.join(HOSTS)}?idle_timeout_ms=3000&connect_attempts=-1&reconnect_delay_max_ms=300&connect_timeout_s=2"
 )
+IDLE_TIMEOUT_MS = 4_000
 HEALING_US = 120_000_000
 """Within so much virtual time after the trouble has ended everything must have come to its end."""
-KINDS = ("produce", "produce", "consume", "consume", "consume", "listen", "transact", "transact", "subscribe_alone")
-STEPS_DEFAULT = 4_000
-DEAD_LETTERS = [f"DLQ.{table['match']}" for table in ADDRESSES if table["maximum_deliveries"]]
 
 
 class Outcome(msgspec.Struct):
@@ -57,20 +58,18 @@ class Client:
 class Simulation:
     """A run as it goes on; `Application`s see it as their `Run`."""
 
-    def __init__(self, seed: int, steps: int) -> None:
+    def __init__(self, seed: int, steps: int | None = None) -> None:
         self.seed = seed
-        self.steps = steps
+        self.plan = draw(seed, steps)
         self.kernel = Kernel(seed)
         self.random = self.kernel.random
-        self.history = History(lambda: self.kernel.now_us, wants)
+        self.history = History(lambda: self.kernel.now_us, wants, self.plan)
         self.network = Network(self.kernel)
         self.disk = Disk(self.kernel, self.history)
         self.hosts: list[Host] = []
         self.clients: list[Client] = []
-        self.queues = self.random.sample(QUEUES, self.random.randint(1, 3))
         self.ending = False
         self._number = 0
-        self._trouble = self.random.choice([0.0005, 0.002, 0.005])
         self._failure: BaseException | None = None
 
     def next_number(self) -> int:
@@ -132,32 +131,20 @@ class Simulation:
 
     # -- trouble -------------------------------------------------------------------------------------------------
 
-    def _make_trouble(self) -> None:
-        chance = self.random.random()
-        host = self.random.choice(self.hosts)
-        self.history.note("trouble:", host.name, chance)
-        if chance < 0.35:
-            if self.network.connections:
-                self.random.choice(self.network.connections).cut()
-        elif chance < 0.40:
-            if self.network.connections:
-                pipe = self.random.choice(self.network.connections)
-                pipe.silent = pipe.other.silent = True
-        elif chance < 0.60:
-            host.kill(power=self.random.random() < 0.5, quietly=self.random.random() < 0.3)
-        elif chance < 0.70:
-            host.hand_over()
-        elif chance < 0.80:
-            host.stop_for(self.kernel.between_us(10_000, 10_000_000), lose_lock=self.random.random() < 0.5)
-        else:
-            self.kill(self.random.choice(self.clients), quietly=self.random.random() < 0.3)
+    def a_client(self) -> Process:
+        """See `trouble.World`."""
+        return self.random.choice(self.clients).process
+
+    def kill_a_client(self, *, quietly: bool) -> None:
+        """See `trouble.World`."""
+        self.kill(self.random.choice(self.clients), quietly=quietly)
 
     # -- the run -------------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
         """Run it; what is violated is in the outcome."""
         violation = ""
-        self.history.note("seed", self.seed)
+        self.history.note("seed", self.seed, self.plan)
         with installed(self.kernel, self.network, self.history):
             try:
                 self._live()
@@ -190,36 +177,48 @@ class Simulation:
         if self._failure is not None:
             raise self._failure
 
+    def _configure(self) -> Config:
+        config = Config(address=self.plan.tables)
+        config.server.idle_timeout_ms = IDLE_TIMEOUT_MS
+        return config
+
     def _live(self) -> None:
-        self.hosts = [Host(self.kernel, self.network, self.disk, name) for name in HOSTS]
-        kinds = [*KINDS, "subscribe_together", "subscribe_together"]
-        chosen = [kind for kind in kinds if self.random.random() < 0.7] or ["produce"]
-        self.clients = [Client(kind, number, has_id=kind == "subscribe_alone") for number, kind in enumerate(chosen)]
+        trouble = Trouble(self)
+        self.hosts = [Host(self.kernel, self.network, self.disk, name, self._configure) for name in HOSTS]
+        self.clients = [
+            Client(kind, number, has_id=kind == "subscribe_alone") for number, kind in enumerate(self.plan.kinds)
+        ]
         for client in self.clients:
             self._begin(client)
-        while self.kernel.steps < self.steps:
-            if self.random.random() < self._trouble:
-                self._make_trouble()
+        chance, probability, steps, kernel = self.random.random, self.plan.trouble, self.plan.steps, self.kernel
+        while kernel.steps < steps:
+            if chance() < probability:
+                trouble.make()
             self._step()
+        trouble.end()
 
     def _heal(self) -> None:
-        """The trouble ends: everybody comes to an end, then what is left is consumed."""
-        self.network.calm = self.disk.calm = True
+        """The trouble is over: everybody comes to an end, what is left is consumed."""
         deadline_us = self.kernel.now_us + HEALING_US
-        for host in self.hosts:
-            if host.process.paused:
-                self.kernel.resume(host.process)
+        for process in [host.process for host in self.hosts] + [client.process for client in self.clients]:
+            if process.paused:
+                self.kernel.resume(process)
         self.ending = True
-        self._until(lambda: not any(client.running for client in self.clients), deadline_us, "applications end")
-        drained = [Client("drain", 100, has_id=True), Client("drain", 101, has_id=False)]
         done = False
-        self.clients += drained
-        self._drain(drained[0], [DURABLE], lambda: done)
-        self._drain(drained[1], [*QUEUES, *DEAD_LETTERS, SHARED], lambda: done)
+        alone, drain = Client("drain", 100, has_id=True), Client("drain", 101, has_id=False)
+        applications = list(self.clients)
+        self.clients += [alone, drain]
+        if any(queue.when_full == "block" for queue in self.plan.queues):
+            # Who waits for room in a full queue ends when there is some.
+            self._drain(drain, self.plan.drained, lambda: done)
+        self._until(lambda: not any(client.running for client in applications), deadline_us, "applications end")
+        self._drain(alone, [DURABLE], lambda: done)
+        if not drain.running:
+            self._drain(drain, self.plan.drained, lambda: done)
         self._until(lambda: not self.history.places, deadline_us + HEALING_US, "queues drain")
         done = True
-        self._until(lambda: not any(client.running for client in drained), deadline_us + HEALING_US, "drains end")
-        self.history.check_end(_deliveries_of)
+        self._until(lambda: not (alone.running or drain.running), deadline_us + HEALING_US, "drains end")
+        self.history.check_end()
         for record in self.disk.queues():
             if record.kind != 1 and (record.stored != record.consumed or record.bytes):
                 raise ViolationError(f"{record.name} counts {record.stored - record.consumed} messages and has none")
@@ -253,10 +252,6 @@ class Simulation:
                 peer.amqp.free()
 
 
-def _deliveries_of(name: str) -> int:
-    return next((table["maximum_deliveries"] for table in ADDRESSES if table["match"] == name), 0)
-
-
-def simulate(seed: int, steps: int = STEPS_DEFAULT) -> Outcome:
-    """The run of a seed."""
+def simulate(seed: int, steps: int | None = None) -> Outcome:
+    """The run of a seed, as long as the seed says if `steps` do not."""
     return Simulation(seed, steps).run()

@@ -17,6 +17,7 @@ from legato.client.transport import Transport, _Stopped
 from legato.client.uri import Host, Uri
 from legato.client.wire import ESTABLISHMENT_FAILED, Login, Wire
 from legato.errors import JMSError, JMSSecurityError
+from simulator.history import History
 from simulator.kernel import Event as Scheduled
 from simulator.kernel import Kernel, Process
 from simulator.network import Network, Pipe
@@ -201,6 +202,7 @@ class SimulatedTransport(Transport):
 
     kernel: ClassVar[Kernel]
     network: ClassVar[Network]
+    history: ClassVar[History]
     _mailbox: SimulatedMailbox  # type: ignore[assignment]
 
     def __init__(self, uri: Uri, settings: Settings, login: Login, notifier: Notifier) -> None:
@@ -300,6 +302,7 @@ class SimulatedTransport(Transport):
         if isinstance(result, Wire):
             socket: ClientSocket = result._socket  # type: ignore[assignment]
             socket.pipe.reader = self
+            self.history.counts["failovers" if self.connecting.connected_once else "connections"] += 1
             self._adopt(result)
             self._wake()
         else:

@@ -27,6 +27,11 @@ def test_every_promise_is_kept_through_kills_cuts_and_takeovers(seed: int) -> No
     assert outcome.steps > 2_500
 
 
+@pytest.mark.parametrize("seed", range(101, 141))
+def test_runs_of_all_lengths_keep_every_promise(seed: int) -> None:
+    assert simulate(seed).violation == ""
+
+
 def test_the_same_seed_is_the_same_run() -> None:
     """In another process too, whatever ran before; else no failure could be replayed."""
     first = simulate(7, 2_000)

@@ -1,0 +1,165 @@
+"""What a seed decides before a run begins: its length, who takes part, how addresses are set, how bad the trouble."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import msgspec
+
+TOPIC = "prices"
+DURABLE = "subscription://trader/all"
+SHARED = "subscription:///reds"
+COLORS = ["red", "blue", "green"]
+LENGTHS = (
+    (0.6, (250, 600)),
+    (0.25, (600, 1_500)),
+    (0.12, (1_500, 4_500)),
+    (0.025, (4_500, 9_000)),
+    (0.005, (15_000, 30_000)),
+)
+"""Shares of runs, and between how many steps they have: many short ones, and some for what needs a long history."""
+TROUBLES = (1, 3, 8, 20)
+"""How often something bad happens in a run, about."""
+TROUBLE_MOST = 0.02
+TROUBLE_LEAST = 0.0005
+KINDS = ("produce", "consume", "listen", "transact", "subscribe_alone", "subscribe_together")
+"""What applications do; see `applications`."""
+CLIENTS_PER_STEP = 1 / 120
+CLIENTS_BOUNDS = (3, 11)
+
+
+class QueuePlan(msgspec.Struct, frozen=True):
+    """A queue, or a topic for its subscriptions: its settings, and what its users do with it."""
+
+    name: str
+    settings: dict[str, Any] = {}
+    selected: bool = False
+    """Some consumers of it have selectors."""
+    grouped: bool = False
+    """Some messages are of a group."""
+    ranked: bool = True
+    """Messages and consumers have priorities, messages are put off."""
+
+    @property
+    def maximum_deliveries(self) -> int:
+        """Deliveries before a message dies; 0: it never does."""
+        return int(self.settings.get("maximum_deliveries", 0))
+
+    @property
+    def dead_letters(self) -> str:
+        """The pattern of where they go; empty: they are dropped."""
+        return str(self.settings.get("dead_letter_queue", "DLQ.{address}"))
+
+    @property
+    def when_full(self) -> str:
+        """What becomes of sends when it is full."""
+        return str(self.settings.get("when_full", "page"))
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """All of it; `steps` are events until the trouble ends."""
+
+    steps: int
+    trouble: float
+    """How likely something bad happens at a step."""
+    kinds: tuple[str, ...]
+    queues: tuple[QueuePlan, ...]
+    topic: QueuePlan
+    clocks_jump: bool
+    disk_fills: bool
+
+    def address(self, name: str) -> QueuePlan | None:
+        """The plan of a queue or a subscription; None of dead letters and what else there is."""
+        if name in (DURABLE, SHARED):
+            return self.topic
+        return next((queue for queue in self.queues if queue.name == name), None)
+
+    @property
+    def tables(self) -> list[dict[str, Any]]:
+        """What brokers are configured with."""
+        planned = [{"match": queue.name, **queue.settings} for queue in (*self.queues, self.topic)]
+        return [{"match": "#", "maximum_deliveries": 0}, *planned]
+
+    @property
+    def drained(self) -> list[str]:
+        """Where messages may wait in the end, dead letters before what they came from is empty."""
+        names = [queue.name for queue in self.queues]
+        for queue in self.queues:
+            if queue.maximum_deliveries and queue.dead_letters:
+                names.append(queue.dead_letters.format(address=queue.name))
+            if queue.settings.get("expiry_queue"):
+                names.append(queue.settings["expiry_queue"])
+        if self.topic.maximum_deliveries and self.topic.dead_letters:
+            names += [self.topic.dead_letters.format(address=f"{TOPIC}.{name}") for name in ("all", "reds")]
+        return [*dict.fromkeys(names), SHARED]
+
+
+def draw(seed: int, steps: int | None = None) -> Plan:
+    """The plan of a seed; `steps` overrides its length, and nothing else."""
+    random = Random(f"plan {seed}")
+    drawn = _length(random)
+    random = Random(f"rest {seed}")
+    queues = tuple(_queue(random, f"q{number}") for number in range(random.choice([1, 1, 2, 3])))
+    length = steps or drawn
+    low, high = CLIENTS_BOUNDS
+    clients = min(max(int(length * CLIENTS_PER_STEP), low), high)
+    return Plan(
+        steps=length,
+        trouble=min(max(random.choice(TROUBLES) / length, TROUBLE_LEAST), TROUBLE_MOST),
+        kinds=_kinds(random, random.randint(low, clients)),
+        queues=queues,
+        topic=_topic(random),
+        clocks_jump=random.random() < 0.2,
+        disk_fills=random.random() < 0.2,
+    )
+
+
+def _length(random: Random) -> int:
+    chance = random.random()
+    for share, (low, high) in LENGTHS:
+        if chance < share:
+            return random.randint(low, high)
+        chance -= share
+    return LENGTHS[0][1][0]
+
+
+def _kinds(random: Random, number: int) -> tuple[str, ...]:
+    """Somebody sends and somebody receives, in every run."""
+    first = [random.choice(["produce", "transact"]), random.choice(["consume", "consume", "listen", "transact"])]
+    rest = random.choices(KINDS, weights=[2, 3, 1, 2, 1, 1], k=max(number - 2, 0))
+    alone = "subscribe_alone"
+    while rest.count(alone) > 1:
+        rest.remove(alone)
+    return (*first, *rest)
+
+
+def _queue(random: Random, name: str) -> QueuePlan:
+    settings = _redelivery(random, 0.55)
+    if random.random() < 0.15:
+        settings["expiry_queue"] = f"EXP.{name}"
+    if random.random() < 0.2:
+        settings["exclusive"] = True
+    if random.random() < 0.25:
+        settings["max_messages"] = random.choice([1, 3, 10])
+        settings["when_full"] = random.choice(["block", "block", "fail", "fail", "drop-oldest", "page"])
+    grouped = random.random() < 0.25
+    return QueuePlan(name, settings, random.random() < 0.25, grouped, random.random() < 0.6)
+
+
+def _topic(random: Random) -> QueuePlan:
+    return QueuePlan(TOPIC, _redelivery(random, 0.3), ranked=random.random() < 0.6)
+
+
+def _redelivery(random: Random, probability: float) -> dict[str, Any]:
+    settings: dict[str, Any] = {"maximum_deliveries": 0}
+    if random.random() < probability:
+        settings["maximum_deliveries"] = random.choice([1, 2, 3, 3, 5])
+        settings["dead_letter_queue"] = random.choice(["DLQ.{address}", "DLQ.{address}", "DLQ", ""])
+    if random.random() < probability / 2:
+        settings["redelivery_delay_s"] = random.choice([0.001, 0.2, 0.5])
+        settings["redelivery_jitter"] = random.choice([0.0, 0.5])
+        settings["redelivery_multiplier"] = random.choice([1.0, 2.0])
+        settings["redelivery_delay_max_s"] = 4.0
+        settings["redelivery_blocking"] = random.choice(["none", "none", "queue", "consumer", "group"])
+    return settings

@@ -1,0 +1,129 @@
+"""What goes wrong: connections, processes, machines, clocks, the disk; which, when and how badly is left to chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from simulator.brokers import Host
+from simulator.disk import Disk
+from simulator.history import History
+from simulator.kernel import Kernel, Process
+from simulator.network import Network, Pipe
+from simulator.plan import Plan
+
+STOPPED_US = (10_000, 10_000_000)
+FULL_US = (10_000, 2_000_000)
+JUMP_US = (-600_000_000, 600_000_000)
+
+
+class Victim(Protocol):
+    """A client's process as trouble sees it."""
+
+    process: Process
+
+
+class World(Protocol):
+    """What trouble sees of a run."""
+
+    plan: Plan
+    kernel: Kernel
+    history: History
+    network: Network
+    disk: Disk
+    hosts: list[Host]
+
+    def kill_a_client(self, *, quietly: bool) -> None:
+        """One of them dies, at once."""
+
+    def a_client(self) -> Process:
+        """One of them."""
+
+
+class Trouble:
+    """Makes trouble in a run, when it is asked to."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = world.kernel.random
+        kinds: list[tuple[int, Callable[[], None]]] = [
+            (33, self._cut),
+            (6, self._silence),
+            (20, self._kill_broker),
+            (10, self._hand_over),
+            (10, self._stop_broker),
+            (18, self._kill_client),
+            (3, self._stop_client),
+            (8 if world.plan.clocks_jump else 0, self._jump),
+            (8 if world.plan.disk_fills else 0, self._fill),
+        ]
+        self._kinds = [kind for _, kind in kinds]
+        self._weights = [weight for weight, _ in kinds]
+
+    def make(self) -> None:
+        """Something goes wrong."""
+        self._random.choices(self._kinds, self._weights)[0]()
+
+    def end(self) -> None:
+        """All is well again."""
+        world = self._world
+        world.network.calm = world.disk.calm = True
+        for host in world.hosts:
+            host.clock.wrong_by_us = 0
+
+    def _happened(self, what: str, *whom: object) -> None:
+        self._world.history.note("trouble:", what, *whom)
+        self._world.history.counts[what] += 1
+
+    def _host(self) -> Host:
+        return self._random.choice(self._world.hosts)
+
+    def _pipe(self) -> Pipe | None:
+        return self._random.choice(self._world.network.connections) if self._world.network.connections else None
+
+    def _cut(self) -> None:
+        if pipe := self._pipe():
+            self._happened("connections cut", pipe.process)
+            pipe.cut()
+
+    def _silence(self) -> None:
+        if pipe := self._pipe():
+            self._happened("connections fallen silent", pipe.process)
+            pipe.silent = pipe.other.silent = True
+
+    def _kill_broker(self) -> None:
+        host, power, quietly = self._host(), self._random.random() < 0.5, self._random.random() < 0.3
+        self._happened("brokers killed" if not power else "brokers without power", host.name)
+        host.kill(power=power, quietly=quietly)
+
+    def _hand_over(self) -> None:
+        host = self._host()
+        if host.serving:
+            self._happened("switchovers", host.name)
+            host.hand_over()
+
+    def _stop_broker(self) -> None:
+        host, fenced = self._host(), self._random.random() < 0.5
+        self._happened("brokers stopped and fenced" if fenced else "brokers stopped", host.name)
+        host.stop_for(self._world.kernel.between_us(*STOPPED_US), lose_lock=fenced)
+
+    def _kill_client(self) -> None:
+        self._happened("clients killed")
+        self._world.kill_a_client(quietly=self._random.random() < 0.3)
+
+    def _stop_client(self) -> None:
+        kernel, process = self._world.kernel, self._world.a_client()
+        if process.alive and not process.paused:
+            self._happened("clients stopped", process)
+            process.paused = True
+            kernel.after_for(None, kernel.between_us(*STOPPED_US), kernel.resume, process)
+
+    def _jump(self) -> None:
+        host = self._host()
+        self._happened("clocks jumped", host.name)
+        host.clock.wrong_by_us = self._world.kernel.between_us(*JUMP_US)
+
+    def _fill(self) -> None:
+        self._happened("disks filled")
+        kernel = self._world.kernel
+        self._world.disk.full_until_us = kernel.now_us + kernel.between_us(*FULL_US)
