@@ -24,7 +24,8 @@ from simulator.trouble import Trouble
 
 HOSTS = ("alpha:5672", "beta:5672")
 URI = (
-    f"amqp://{','.join(HOSTS)}?idle_timeout_ms=3000&connect_attempts=-1&reconnect_delay_max_ms=300&connect_timeout_s=2"
+    f"amqp://{','.join(HOSTS)}?client_failure_check_period_s=3&connect_attempts=-1"
+    "&reconnect_delay_max_s=0.3&connect_timeout_s=2"
 )
 IDLE_TIMEOUT_MS = 4_000
 HEALING_US = 120_000_000

@@ -12,6 +12,7 @@ from legato.amqp.connection import Settings
 from legato.amqp.events import Closed, Event, Opened
 from legato.amqp.sasl import SaslClient
 from legato.client import wire as wires
+from legato.client.failover import Try
 from legato.client.notifier import Notifier
 from legato.client.transport import Transport, _Stopped
 from legato.client.uri import Host, Uri
@@ -105,9 +106,9 @@ class _ConnectingError(Exception):
 class Handshake:
     """What `wire.establish` does, step by step; `ended` gets the wire, or why there is none."""
 
-    def __init__(self, transport: SimulatedTransport, host: Host, ended: Callable[[Wire | Exception], None]) -> None:
+    def __init__(self, transport: SimulatedTransport, attempt: Try, ended: Callable[[Wire | Exception], None]) -> None:
         self._transport = transport
-        self._host = host
+        self._host = host = attempt.host
         self._ended = ended
         self._over = False
         self._socket: ClientSocket | None = None
@@ -115,7 +116,8 @@ class Handshake:
         self._engine: Engine | None = None
         self._events: list[Event] = []
         kernel = transport.kernel
-        self._deadline = kernel.after(int(transport.login.timeout_s * 1_000_000), self._fail, TimeoutError("timed out"))
+        timeout_s = transport.login.within(attempt.timeout_s_max).timeout_s
+        self._deadline = kernel.after(int(timeout_s * 1_000_000), self._fail, TimeoutError("timed out"))
         transport.network.connect(str(host), transport.process, self._connected)
 
     def _connected(self, pipe: Pipe | None) -> None:
@@ -175,7 +177,7 @@ class Handshake:
             socket.send(data)
         for event in self._events:
             if isinstance(event, Closed):
-                raise wires._refused(self._host, event)
+                raise wires.refusal(self._host, event)
         for event in self._events:
             if isinstance(event, Opened) and not event.properties.get(ESTABLISHMENT_FAILED):
                 self._events.remove(event)
@@ -290,12 +292,15 @@ class SimulatedTransport(Transport):
     def _try_next(self) -> None:
         """As `Transport._connect` does it."""
         attempt = self.connecting.next(self.kernel.random.random())
-        self._retry = self.kernel.after_for(self.process, int(attempt.wait_ms * 1000), self._begin, attempt.host)
+        self._retry = self.kernel.after_for(self.process, int(attempt.wait_s * 1_000_000), self._begin, attempt)
 
-    def _begin(self, host: Host) -> None:
+    def _begin(self, attempt: Try) -> None:
         self._guarded(self._while_connecting)
         if not self.ended:
-            self._handshake = Handshake(self, host, lambda result: self._guarded(lambda: self._answered(host, result)))
+            host = attempt.host
+            self._handshake = Handshake(
+                self, attempt, lambda result: self._guarded(lambda: self._answered(host, result))
+            )
 
     def _answered(self, host: Host, result: Wire | Exception) -> None:
         self._handshake = None

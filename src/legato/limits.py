@@ -58,3 +58,7 @@ SCAN_MESSAGES = 500
 """Messages looked at for a selector in one go: the others of the broker must not wait for more."""
 RETURN_TIMEOUT_S = 60
 """Temporary queues and subscriptions of clients that were connected to a broker that died are kept so long for them."""
+RETURN_WINDOW_MS_MIN = 100
+"""Clients that fit into so short a time need not be spread."""
+RETURN_WINDOW_MS_MAX = 15_000
+"""Over so long the return of a broker's clients is spread at most: what is kept for them is not kept for ever."""

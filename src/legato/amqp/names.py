@@ -38,6 +38,10 @@ FAREWELL = "legato:farewell"
 """In the info of a broker's Close with `amqp:connection:forced` (string): `shutdown`, or `switchover` if another one
 serves from now on."""
 
+RETURN_WINDOW = "legato:return-window-ms"
+"""Property of the broker's open, and in the info of its Close (uint): a client that lost this broker comes back at a
+random time within so many milliseconds, so that not all come at once; 0 if they are few."""
+
 STATUS_ADDRESS = "$status"
 """A receiver attached here gets one message whose data section is the broker's status as JSON, per credit."""
 

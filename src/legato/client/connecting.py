@@ -7,8 +7,11 @@ import msgspec
 from legato.amqp.connection import Settings
 from legato.amqp.types import UInt
 from legato.client.conditions import UNBLOCKED
-from legato.client.failover import Schedule, Try
+from legato.client.discovery import offered_hosts
+from legato.client.failover import SILENT_HOST_TIMEOUT_S, Schedule, Try
+from legato.client.losses import Detection, Loss
 from legato.client.uri import Host, Uri
+from legato.client.wire import RedirectedError, Wire
 from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
 
 _POLICY = "sole-connection-enforcement-policy"
@@ -26,29 +29,58 @@ class Connecting:
     def __init__(self, uri: Uri, settings: Settings) -> None:
         self.settings = settings
         self.connected_once = False
+        self._attempts = 0
         self._uri = uri
+        self._discovered: tuple[Host, ...] = ()
+        self._detour: Host | None = None
+        """Where the host that was tried last sends us."""
         self._problems: dict[Host, str] = {}
-        self._schedule = Schedule(uri.hosts, uri.options, rounds_max=uri.options.connect_attempts)
+        options = uri.options
+        hosts = uri.hosts if options.fails_over_at_first else uri.hosts[:1]
+        self._schedule = Schedule(hosts, options, rounds_max=options.connect_attempts)
 
-    def begin_again(self, lost: Host) -> bool:
-        """The connection to a host was lost: the next tries are for its return; False if there are to be none."""
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """Those of the URI, then those that brokers told of (CONTRACT E5)."""
+        return tuple(dict.fromkeys((*self._uri.hosts, *self._discovered)))
+
+    def begin_again(self, loss: Loss) -> bool:
+        """The connection was lost: the next tries are for its return; False if there are to be none (CONTRACT E6, E7).
+
+        A host that may still be there is tried before the others, because what hangs on the connection is there too
+        (E1); one that said farewell is tried last.
+        """
         options = self._uri.options
+        self._detour = None
+        self._problems.clear()
         if options.reconnect_attempts == 0:
             return False
-        first = self._uri.hosts.index(lost) + 1
-        self._schedule = Schedule(self._uri.hosts, options, rounds_max=options.reconnect_attempts, first=first)
-        self._problems.clear()
+        if loss.detection is Detection.SHUTDOWN and not options.fails_over_on_shutdown:
+            return False
+        hosts = self.hosts
+        first = hosts.index(loss.host) if loss.host in hosts else 0
+        self._schedule = Schedule(
+            hosts,
+            options,
+            rounds_max=options.reconnect_attempts,
+            first=first + 1 if loss.detection in (Detection.SHUTDOWN, Detection.SWITCHOVER) else first,
+            window_s=loss.return_window_s,
+            first_timeout_s_max=SILENT_HOST_TIMEOUT_S if loss.detection is Detection.SILENT else float("inf"),
+        )
         return True
 
     def next(self, chance: float) -> Try:
         """The next try.
 
         Args:
-            chance: from 0 to 1, draws the jitter.
+            chance: from 0 to 1, draws what is left to chance.
 
         Raises:
             JMSError: there is none left.
         """
+        self._attempts += 1
+        if self._detour is not None:
+            return Try(0.0, self._detour)
         attempt = self._schedule.next(chance)
         if attempt is None:
             tried = "; ".join(f"{host}: {problem}" for host, problem in self._problems.items())
@@ -70,6 +102,24 @@ class Connecting:
         if isinstance(error, InvalidClientIDError) and not self.connected_once:
             raise error
         self._problems[host] = getattr(error, "strerror", None) or str(error)
+        # Who is sent on twice is sent in circles.
+        on_detour, self._detour = self._detour is not None, None
+        if isinstance(error, RedirectedError) and not on_detour and self._uri.options.discover:
+            self._detour = error.host
+
+    def connected(self, wire: Wire) -> None:
+        """A broker let us in."""
+        if not self.connected_once:
+            self.connected_once = True
+            self._attempts = 0
+        self._detour = None
+        if self._uri.options.discover and (offered := offered_hosts(wire.properties, tls=self._uri.tls)):
+            self._discovered = offered
+
+    def take_attempts(self) -> int:
+        """How many tries there were since this was last asked."""
+        attempts, self._attempts = self._attempts, 0
+        return attempts
 
     def opening_settings(self) -> Settings:
         """How to present ourselves in the next try."""

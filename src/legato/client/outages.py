@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from legato.client.channel import Channel, End
+from legato.client.channel import Channel, End, Interruption
 from legato.client.failover import FailoverEvent
+from legato.client.losses import Loss
 from legato.client.wire import Wire
 from legato.errors import JMSError
 
@@ -13,12 +14,28 @@ from legato.errors import JMSError
 class _Outage:
     """From the loss of a connection until all is as before."""
 
-    def __init__(self, wire: Wire, began: float) -> None:
-        self.host = wire.host
+    def __init__(self, wire: Wire, loss: Loss, began: float) -> None:
+        self.loss = loss
+        self.broker = wire.broker
         self.epoch = wire.epoch
         self.began = began
         self.resent = 0
-        self.aborted = 0
+        self.returned = 0
+        self.kept: dict[Channel, int] = {}
+        self.aborted: dict[str, None] = {}
+
+    def interrupted(self, channel: Channel, interruption: Interruption) -> None:
+        """A session lost its connection, perhaps not for the first time in this outage."""
+        self.resent += interruption.resent_sends
+        self.returned += interruption.returned_deliveries
+        self.kept[channel] = interruption.kept_deliveries
+        if interruption.aborted:
+            self.aborted[channel.name] = None
+
+    def is_back_at(self, wire: Wire) -> bool:
+        """Whether it is the same broker, still in the same reign; where there are no reigns the address tells."""
+        same = (self.broker, self.epoch) == (wire.broker, wire.epoch)
+        return same and (self.epoch > 0 or self.loss.host == wire.host)
 
 
 class Outages:
@@ -65,7 +82,7 @@ class Outages:
 
     # -- an outage ---------------------------------------------------------------------------------------
 
-    def lost(self, wire: Wire, cause: JMSError, began: float) -> None:
+    def lost(self, wire: Wire, loss: Loss, began: float) -> None:
         """The wire is gone.
 
         Args:
@@ -73,15 +90,13 @@ class Outages:
         """
         self._wire = None
         if self._outage is None:
-            self._outage = _Outage(wire, began)
+            self._outage = _Outage(wire, loss, began)
         self._awaited.clear()
         self._held_back.clear()
         if self._base is not None:
-            self._base.connection_lost(cause)
+            self._base.connection_lost(loss.cause)
         for channel in list(self._channels):
-            interruption = channel.connection_lost(cause)
-            self._outage.resent += interruption.resent_sends
-            self._outage.aborted += interruption.aborted
+            self._outage.interrupted(channel, channel.connection_lost(loss.cause))
 
     def begin(self, wire: Wire) -> None:
         """Bring everything onto a wire."""
@@ -113,22 +128,28 @@ class Outages:
         if self._outage is not None and not self._awaited:
             self._on_restored()
 
-    def end(self, wire: Wire, now: float) -> FailoverEvent:
+    def end(self, wire: Wire, now: float, attempts: int) -> FailoverEvent:
         """The outage is over.
 
         Args:
             now: seconds of the monotonic clock.
+            attempts: how many connections were tried.
         """
         outage, self._outage = self._outage, None
         assert outage is not None
         return FailoverEvent(
-            old_host=str(outage.host),
+            old_host=str(outage.loss.host),
             new_host=str(wire.host),
             old_epoch=outage.epoch,
             new_epoch=wire.epoch,
             gap_ms=(now - outage.began) * 1000,
+            detection=outage.loss.detection,
+            attempts=attempts,
+            same_server=outage.is_back_at(wire),
             resent_sends=outage.resent,
-            aborted_transactions=outage.aborted,
+            aborted_transactions=tuple(outage.aborted),
+            kept_deliveries=sum(outage.kept.values()),
+            returned_deliveries=outage.returned,
         )
 
     def abandon(self, error: JMSError) -> None:

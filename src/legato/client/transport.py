@@ -23,6 +23,7 @@ from legato.client.conditions import UNBLOCKED, error_of
 from legato.client.connecting import Connecting
 from legato.client.failover import FailoverEvent
 from legato.client.gate import Gate
+from legato.client.losses import Loss, loss_of, return_window_s_of
 from legato.client.mailbox import Mailbox
 from legato.client.notifier import Notifier
 from legato.client.outages import Outages
@@ -151,7 +152,7 @@ class Transport:
         if wire.ended or wire.engine.closed:
             self._handle(wire.engine.take_events())
             if self.wire is wire:
-                self._lost(JMSError(f"The connection to {wire.host} was lost."))
+                self._closed(Closed("", "", clean=False))
             return
         wire.flush()
         if self.uploading:
@@ -211,15 +212,15 @@ class Transport:
         wire = self.wire
         if wire is None:
             return
+        wire.flush()
         if self._stopping:
-            wire.flush()
             self._finish()
             return
-        wire.flush()
-        error = error_of(event.condition, event.description, f"The connection to {wire.host} was lost")
-        if isinstance(error, JMSSecurityError):
-            raise error
-        self._lost(error)
+        window_s = return_window_s_of(wire.properties) or 0.0
+        loss = loss_of(wire.host, event, silent=wire.silent, return_window_s=window_s)
+        if isinstance(loss.cause, JMSSecurityError):
+            raise loss.cause
+        self._lost(wire, loss)
 
     # -- connecting and failing over ---------------------------------------------------------------------
 
@@ -231,9 +232,10 @@ class Transport:
         """
         while True:
             attempt = self.connecting.next(random.random())
-            self._pause(attempt.wait_ms / 1000)
+            self._pause(attempt.wait_s)
+            login = self._login.within(attempt.timeout_s_max)
             try:
-                return establish(attempt.host, self._login, self.connecting.opening_settings())
+                return establish(attempt.host, login, self.connecting.opening_settings())
             except (OSError, JMSError) as error:
                 self.connecting.failed(attempt.host, error)
 
@@ -280,32 +282,30 @@ class Transport:
         self._watched = selectors.EVENT_READ
         self._mailbox.selector.register(wire, self._watched)
         if not self.connecting.connected_once:
-            self.connecting.connected_once = True
             self.touched.add(self.gate)
+        self.connecting.connected(wire)
         self.outages.begin(wire)
         early, wire.early_events = wire.early_events, []
         self._handle(early)
 
-    def _lost(self, cause: JMSError) -> None:
+    def _lost(self, wire: Wire, loss: Loss) -> None:
         """The wire is gone: fail over, or fail."""
-        wire = self.wire
-        assert wire is not None
         began = time.monotonic()
         self.wire = None
         self._mailbox.selector.unregister(wire)
-        self.outages.lost(wire, cause, began)
+        self.outages.lost(wire, loss, began)
         wire.close()
         self._notify()
         if self._stopping:
             raise _Stopped
-        if not self.connecting.begin_again(wire.host):
-            raise JMSError(str(cause), code=UNBLOCKED, linked=cause)
+        if not self.connecting.begin_again(loss):
+            raise JMSError(str(loss.cause), code=UNBLOCKED, linked=loss.cause)
         self._adopt(self._connect())
 
     def _restored(self) -> None:
         """Everything is on the new wire."""
         assert self.wire is not None
-        self.on_failover(self.outages.end(self.wire, time.monotonic()))
+        self.on_failover(self.outages.end(self.wire, time.monotonic(), self.connecting.take_attempts()))
 
     # -- the end -----------------------------------------------------------------------------------------
 

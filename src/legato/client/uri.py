@@ -10,12 +10,15 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from legato import limits
-from legato.client.contract import CONTRACTS
+from legato.client.contract import CONTRACTS, FailoverContract
 from legato.errors import ConfigError
 
 PORT_DEFAULT = 5672
 TLS_PORT_DEFAULT = 5671
+CHECK_PERIOD_S_MIN = 0.5
+"""A broker that has nothing to say sends a heartbeat in good time before the period ends, but looks at the clock only
+every tenth of a second."""
+CHECK_PERIOD_S_MAX = 86_400
 FAILOVER_CONTRACTS = tuple(CONTRACTS)
 """The personalities that `failover_contract` chooses from."""
 
@@ -33,26 +36,35 @@ class Host(msgspec.Struct, frozen=True):
 class Options(msgspec.Struct, frozen=True):
     """What may follow the `?` of a URI. Units and bounds are part of the names.
 
-    An attempt is one round through all hosts. The first try after a loss is immediate; before the n-th further round
-    the client waits `reconnect_delay_ms * reconnect_backoff ** (n - 1)`, at most `reconnect_delay_max_ms`, less a
-    random part of up to `reconnect_jitter`.
+    An attempt is one round through all hosts. The first try after a loss is immediate, unless the broker asked for a
+    pause because it has many clients (`failover.Schedule`); before the n-th further round the client waits
+    `reconnect_delay_s * reconnect_backoff ** (n - 1)`, at most `reconnect_delay_max_s`, less a random part of up to
+    `reconnect_jitter`.
     """
 
+    client_failure_check_period_s: float = 30.0
+    """A broker that is silent for so long counts as lost (CONTRACT E4); -1: never."""
     reconnect_attempts: int = -1
     """Rounds after a connection was lost; -1 for ever, 0 never: no failover (CONTRACT E6)."""
-    connect_attempts: int = 20
-    """Rounds for the first connection; -1 for ever. Twenty take a good second."""
-    reconnect_delay_ms: float = 5.0
+    reconnect_delay_s: float = 0.005
     reconnect_backoff: float = 1.25
     """A backup that takes over in t is found after at most 1.25 t; doubling would waste up to t."""
-    reconnect_delay_max_ms: float = 1000.0
+    reconnect_delay_max_s: float = 1.0
     reconnect_jitter: float = 0.25
+    connect_attempts: int = 20
+    """Rounds for the first connection; -1 for ever. Twenty take a good second."""
     connect_timeout_s: float = 5.0
     """For TCP, TLS, SASL and AMQP's opening together, for each host."""
+    failover_on_initial_connection: bool | None = None
+    """Whether the first connection tries every host, or only the first of the URI (CONTRACT E8, E9); by default as the
+    `failover_contract` says."""
+    failover_on_server_shutdown: bool | None = None
+    """Whether a broker that was told to stop counts as lost, or ends the connection (CONTRACT E7); by default as the
+    `failover_contract` says."""
+    discover: bool = True
+    """Whether brokers that a broker tells of are tried after those of the URI (CONTRACT E5)."""
     close_timeout_s: float = 60.0
     """How long closing waits for what the broker has not confirmed; then that is given up."""
-    idle_timeout_ms: int = limits.IDLE_TIMEOUT_MS
-    """A broker that is silent for so long counts as lost."""
     prefetch: int = 1000
     """Messages a consumer keeps ready ahead of `receive()`; with 0 each one is asked for when it is wanted."""
     send_window: int = 4000
@@ -70,6 +82,30 @@ class Options(msgspec.Struct, frozen=True):
     tls_cert_file: str | None = None
     tls_key_file: str | None = None
     tls_verify: bool = True
+
+    @property
+    def contract(self) -> FailoverContract:
+        """What `failover_contract` names."""
+        return CONTRACTS[self.failover_contract]
+
+    @property
+    def fails_over_at_first(self) -> bool:
+        """Whether the first connection tries every host."""
+        return _either(self.failover_on_initial_connection, self.contract.failover_on_initial_connection)
+
+    @property
+    def fails_over_on_shutdown(self) -> bool:
+        """Whether a broker that was told to stop counts as lost."""
+        return _either(self.failover_on_server_shutdown, self.contract.failover_on_server_shutdown)
+
+    @property
+    def idle_timeout_ms(self) -> int:
+        """`client_failure_check_period_s` as the engine takes it: 0 for never."""
+        return max(round(self.client_failure_check_period_s * 1000), 0)
+
+
+def _either(option: bool | None, default: bool) -> bool:
+    return default if option is None else option
 
 
 class Uri(msgspec.Struct, frozen=True):
@@ -146,6 +182,7 @@ _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     int: (int, "a whole number"),
     float: (float, "a number"),
     bool: (_boolean, "true or false"),
+    bool | None: (_boolean, "true or false"),
     str: (str, "a text"),
     str | None: (str, "a text"),
 }
@@ -181,13 +218,12 @@ def _check(options: Options) -> None:
     ranges: list[tuple[str, float, float]] = [
         ("reconnect_attempts", -1, float("inf")),
         ("connect_attempts", -1, float("inf")),
-        ("reconnect_delay_ms", 1, 3_600_000),
-        ("reconnect_delay_max_ms", options.reconnect_delay_ms, 3_600_000),
+        ("reconnect_delay_s", 0.001, 3600),
+        ("reconnect_delay_max_s", options.reconnect_delay_s, 3600),
         ("reconnect_backoff", 1, 10),
         ("reconnect_jitter", 0, 1),
         ("connect_timeout_s", 0.001, 3600),
         ("close_timeout_s", 0, 1_000_000),
-        ("idle_timeout_ms", 100, 3_600_000),
         ("prefetch", 0, 1_000_000),
         ("send_window", 1, 1_000_000),
     ]
@@ -196,6 +232,12 @@ def _check(options: Options) -> None:
             raise ConfigError(
                 f"The connection option {name} must be from {low:g} to {high:g}, not {getattr(options, name):g}."
             )
+    period_s = options.client_failure_check_period_s
+    if period_s != -1 and not CHECK_PERIOD_S_MIN <= period_s <= CHECK_PERIOD_S_MAX:
+        raise ConfigError(
+            f"The connection option client_failure_check_period_s must be from {CHECK_PERIOD_S_MIN:g} to "
+            f"{CHECK_PERIOD_S_MAX:g}, or -1 for never, not {period_s:g}."
+        )
     if options.connect_attempts == 0:
         raise ConfigError("The connection option connect_attempts must be -1 or at least 1.")
     if options.listener_error not in ("acknowledge", "redeliver"):

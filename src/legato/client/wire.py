@@ -15,6 +15,7 @@ from legato.amqp.connection import Settings
 from legato.amqp.events import Closed, Event, Opened
 from legato.amqp.sasl import SaslClient
 from legato.client.conditions import error_of
+from legato.client.discovery import REDIRECT, host_of
 from legato.client.uri import Host
 from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
 
@@ -30,13 +31,33 @@ class Login(msgspec.Struct, frozen=True):
     tls: ssl.SSLContext | None
     timeout_s: float
 
+    def within(self, timeout_s_max: float) -> Login:
+        """The same in less time, if that is less."""
+        return self if timeout_s_max >= self.timeout_s else msgspec.structs.replace(self, timeout_s=timeout_s_max)
+
+
+class RedirectedError(JMSError):
+    """A broker that does not serve says who does; `host` is that one, None if it is none for us."""
+
+    host: Host | None = None
+
 
 class Wire:
-    """An established connection. All of it belongs to the I/O thread."""
+    """An established connection. All of it belongs to the I/O thread.
+
+    Attributes:
+        broker: what the broker calls itself.
+        epoch: its reign; 0 if it has none.
+        properties: of its open.
+        silent: whether the connection is over because nothing was heard for too long.
+    """
 
     def __init__(self, host: Host, sock: socket.socket, engine: Engine, opened: Opened, events: list[Event]) -> None:
         self.host = host
         self.engine = engine
+        self.broker = opened.container_id
+        self.properties = opened.properties
+        self.silent = False
         epoch = opened.properties.get(names.EPOCH, 0)
         self.epoch = int(epoch) if isinstance(epoch, int) else 0
         self.early_events = events
@@ -90,7 +111,10 @@ class Wire:
 
     def tick(self, now_ms: int) -> int:
         """Heartbeats and time-outs; returns when to call again, 0 for never."""
-        return self.engine.tick(now_ms)
+        was_open = not self.engine.closed
+        deadline_ms = self.engine.tick(now_ms)
+        self.silent = self.silent or (was_open and self.engine.closed)
+        return deadline_ms
 
     def close(self) -> None:
         """Drop the socket and free the engine."""
@@ -156,7 +180,7 @@ def _open(sock: socket.socket, host: Host, settings: Settings, leftover: bytes, 
             sock.sendall(engine.data_to_send())
             closed = next((event for event in events if isinstance(event, Closed)), None)
             if closed is not None:
-                raise _refused(host, closed)
+                raise refusal(host, closed, tls=isinstance(sock, ssl.SSLSocket))
             opened = next((event for event in events if isinstance(event, Opened)), None)
             # A broker that refuses says so in its Open, and why in the Close that follows (AMQP.md A1.7).
             if opened is not None and not opened.properties.get(ESTABLISHMENT_FAILED):
@@ -168,7 +192,12 @@ def _open(sock: socket.socket, host: Host, settings: Settings, leftover: bytes, 
         raise
 
 
-def _refused(host: Host, closed: Closed) -> JMSError:
+def refusal(host: Host, closed: Closed, *, tls: bool = False) -> JMSError:
+    """Why a broker does not let us in."""
+    if closed.condition == REDIRECT:
+        redirected = RedirectedError(f"{host} does not serve", code=closed.condition)
+        redirected.host = host_of(closed.info, tls=tls)
+        return redirected
     if closed.condition == "amqp:invalid-field" and "container-id" in map(str, closed.info.values()):
         return InvalidClientIDError(
             f"The client id is in use by another connection to {host}; choose another one.", code=closed.condition

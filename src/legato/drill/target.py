@@ -7,7 +7,7 @@ from legato.client.uri import Uri, parse_uri
 from legato.drill.pair import Pair
 from legato.errors import ConfigError
 
-IDLE_TIMEOUT_MS = 1_500
+CHECK_PERIOD_S = 1.5
 """Shorter than the longest freeze: some of them look like a dead broker, and some do not."""
 
 JAVA_IDLE_TIMEOUT_MS = 3_000
@@ -30,8 +30,10 @@ class Target:
     def url(self, ports: list[int]) -> str:
         """The URL of the brokers behind relays on these ports of this machine."""
         query = self.query
-        if "idle_timeout_ms" not in query:
-            query += f"{'&' if query else ''}idle_timeout_ms={IDLE_TIMEOUT_MS}"
+        if "client_failure_check_period_s" not in query:
+            query += f"{'&' if query else ''}client_failure_check_period_s={CHECK_PERIOD_S:g}"
+        # A broker that told where it is would be reached without the relays.
+        query += "&discover=false"
         return f"{self.scheme}://{self.login}{','.join(f'127.0.0.1:{port}' for port in ports)}?{query}"
 
     def java_url(self, ports: list[int]) -> str:

@@ -42,7 +42,7 @@ def test_a_uri_never_shows_its_password() -> None:
         ("amqp://a?prefetch=many", "prefetch"),
         ("amqp://a?prefetch=-1", "prefetch"),
         ("amqp://a?connect_attempts=0", "connect_attempts"),
-        ("amqp://a?reconnect_delay_ms=50&reconnect_delay_max_ms=20", "reconnect_delay_max_ms"),
+        ("amqp://a?reconnect_delay_s=0.05&reconnect_delay_max_s=0.02", "reconnect_delay_max_s"),
         ("amqp://a?failover_contract=mq", "failover_contract"),
         ("amqp://a?listener_error=ignore", "listener_error"),
     ],
@@ -53,4 +53,4 @@ def test_what_cannot_be_used_is_named(text: str, named: str) -> None:
 
 
 def test_options_take_values_as_well_as_their_spelling() -> None:
-    assert parse_options([("tls_verify", "false"), ("reconnect_delay_ms", 5)]).tls_verify is False
+    assert parse_options([("tls_verify", "false"), ("reconnect_delay_s", 1)]).tls_verify is False

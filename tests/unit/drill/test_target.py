@@ -16,7 +16,8 @@ def test_somebody_elses_brokers_keep_their_login_and_options() -> None:
     assert target.hosts == [("one", 5672), ("two", 5672)]
     uri = parse_uri(target.url([1001, 1002]))
     assert [str(host) for host in uri.hosts] == ["127.0.0.1:1001", "127.0.0.1:1002"]
-    assert (uri.user, uri.password, uri.options.prefetch, uri.options.idle_timeout_ms) == ("me", "secret", 10, 1500)
+    assert (uri.user, uri.password, uri.options.prefetch) == ("me", "secret", 10)
+    assert (uri.options.client_failure_check_period_s, uri.options.discover) == (1.5, False)
 
 
 def test_a_drill_cannot_stand_between_clients_and_tls() -> None:
