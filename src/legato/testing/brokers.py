@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from legato.demo.brokers import BrokerProcess, Role
 from legato.demo.options import choose_ports
 from legato.demo.processes import Child, DemoError
 from legato.ha.members import list_members
+from legato.points import VARIABLE, Point, Rig
 
 LOOK_EVERY_S = 0.01
 WAIT_S = 60.0
@@ -42,6 +44,8 @@ class BrokerPair:
         self._lines: queue.SimpleQueue[tuple[Child, bytes | None]] = queue.SimpleQueue()
         # The kernel ends a child together with the thread that started it: this thread lives as long as the pair.
         self._starter = ThreadPoolExecutor(1, "start brokers")
+        self._rig = Rig(directory / "rig")
+        environment = {**(environment or {}), VARIABLE: str(directory / "rig")}
         self._lives = 0
         self._brokers = [
             BrokerProcess(name, port, self.store, directory / f"{name}.log", options=options, environment=environment)
@@ -119,6 +123,37 @@ class BrokerPair:
     def fail_over(self) -> None:
         """Kill the primary and start it again: afterwards the roles are swapped."""
         self.kill_primary()
+        self.restart()
+
+    @contextmanager
+    def failing_over_at(self, point: Point | str) -> Iterator[None]:
+        """While the block runs, `fail_over()` happens exactly when the primary comes to a point for the first time.
+
+        Args:
+            point: such as `between-commit-and-confirm`; `legato drill --list` shows all.
+
+        Raises:
+            DemoError: at the end of the block, if the primary has not come to it.
+        """
+        self._rig.arm(Point(point))
+        over = threading.Event()
+        with ThreadPoolExecutor(1, "fail over") as executor:
+            failing_over = executor.submit(self._fail_over_when_held, point, over)
+            try:
+                yield
+            finally:
+                over.set()
+                failing_over.result()
+
+    def _fail_over_when_held(self, point: str, over: threading.Event) -> None:
+        while not self._rig.reached:
+            if over.wait(LOOK_EVERY_S) and not self._rig.reached:
+                self._rig.disarm()
+                raise DemoError(f"The primary did not come to {point}.")
+        primary, backup = self.primary, self.backup
+        primary.kill()
+        self._rig.disarm()
+        self._wait_until(lambda: backup.role is Role.PRIMARY)
         self.restart()
 
     def end(self) -> None:
