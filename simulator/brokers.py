@@ -123,6 +123,9 @@ class SimulatedReign:
     def __init__(self, host: Host) -> None:
         self._host = host
 
+    def note_connections(self, connections: int) -> None:
+        """See `Reign.note_connections`; there are never many."""
+
     def fail(self, error: StoreError) -> None:
         """See `Reign.fail`."""
         self._host.failed()

@@ -26,6 +26,8 @@ class Holder(msgspec.Struct):
     """`host:port`"""
     token: str = ""
     """Lets a backup in, where peers need a password: only who may write the store should be able to read this file."""
+    connections: int = 0
+    """How many there are, if they are many: they will all come to its successor."""
     left: str = ""
     """Why it let go of the lock; empty if it holds it, or died."""
 
@@ -97,7 +99,7 @@ class StoreLock:
         """False if the file at our path is not the one we locked: it was deleted, and someone may hold another."""
         return self._file is not None and self._file.is_at_path()
 
-    def describe(self, epoch: int, listen: str, token: str = "") -> None:
+    def describe(self, epoch: int, listen: str, token: str = "", connections: int = 0) -> None:
         """Say in the file who holds the lock.
 
         Raises:
@@ -105,7 +107,7 @@ class StoreLock:
         """
         if self._file is None:
             raise StoreLockedError(f"{self.path} is not ours to write")
-        self._file.write(_encode(Holder(os.getpid(), epoch, listen, token)))
+        self._file.write(_encode(Holder(os.getpid(), epoch, listen, token, connections)))
 
     def holder(self) -> Holder | None:
         """What the last holder said of itself, for people to read; it may have died since."""

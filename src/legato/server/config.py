@@ -34,6 +34,8 @@ class ServerSection(msgspec.Struct, forbid_unknown_fields=True):
     idle_timeout_ms: Positive = limits.IDLE_TIMEOUT_MS
     max_message_bytes: Positive = limits.MAX_MESSAGE_BYTES_DEFAULT
     handshake_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = limits.HANDSHAKE_TIMEOUT_S
+    returns_per_s: Positive = 500
+    """So many clients are to come back each second when they have all lost their broker (CONTRACT B23)."""
     log_level: str = "INFO"
 
 

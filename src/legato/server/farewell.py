@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from legato.amqp import names
+from legato.amqp.types import UInt
 
 if TYPE_CHECKING:
     from legato.server.commits import Commits
@@ -62,9 +63,10 @@ class Farewell:
         """
         self._alone.clear()
         peers = self._service.peers
+        info = {names.FAREWELL: why, names.RETURN_WINDOW: UInt(self._service.return_window_ms)}
         for peer in list(peers):
             if not peer.ended:
-                peer.amqp.close("amqp:connection:forced", _REASONS[why], {names.FAREWELL: why})
+                peer.amqp.close("amqp:connection:forced", _REASONS[why], info)
                 peer.part()
         try:
             if peers:

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from legato.amqp import names
 from legato.amqp.events import Opened
-from legato.amqp.types import Symbol
+from legato.amqp.types import Symbol, UInt
 
 if TYPE_CHECKING:
     from legato.server.peer import Peer
@@ -53,6 +54,8 @@ class Opening:
         peer.container = container
         self._by_container.setdefault(container, set()).add(peer)
         peer.established()
+        settings = peer.amqp.settings
+        settings.properties = settings.properties | {names.RETURN_WINDOW: UInt(peer.service.return_window_ms)}
         peer.amqp.open()
         log.info("< %s opened as %s", peer.name, container)
 

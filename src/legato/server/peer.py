@@ -32,6 +32,8 @@ class Peer(asyncio.Protocol):
         self.opened = False
         self.ended = False
         self.paused = False
+        self.due_ms = 0
+        """When its heartbeats and its silence are to be looked at."""
         self._transport: asyncio.Transport | None = None
         self._sasl: SaslServer | None = service.welcome.new_sasl()
         self.amqp = Connection(server=True, settings=service.welcome.settings())

@@ -74,7 +74,8 @@ class Reign:
             meta = store.begin_epoch(config.server.listen, self._clock.now_us())
             term_ms = round(config.ha.activation_interval_s * 1000) if config.ha.self_fencing else None
             lease = Lease(self._lock.still_mine, term_ms, self._clock.monotonic_ms())
-            service = self.service = Service(config, store, meta, self._clock, lease, self, self._read_config)
+            expected = self._lock.predecessor.connections if self._lock.predecessor else 0
+            service = self.service = Service(config, store, meta, self._clock, lease, self, self._read_config, expected)
             self._lock.describe(meta.epoch, config.server.listen, service.welcome.backup_token)
             listener = await self._listen(service, tls)
             takeover.takeover_ms = round((time.monotonic() - won) * 1000, 1)
@@ -124,6 +125,12 @@ class Reign:
     def switch_over(self) -> None:
         """End it cleanly, so that a backup takes over."""
         self._finish(Ending.SWITCHOVER)
+
+    def note_connections(self, connections: int) -> None:
+        """Let a successor know with how many connections to count."""
+        if self.service is not None and self._lock.still_mine():
+            token = self.service.welcome.backup_token
+            self._lock.describe(self.service.broker.epoch, self._config.server.listen, token, connections)
 
     def fail(self, error: StoreError) -> None:
         """The store cannot be used any more."""

@@ -31,6 +31,7 @@ from legato.server.peer import Peer
 from legato.server.ports import Coordinator, ManagementPort, ManagementReplies
 from legato.server.rates import RateMeter
 from legato.server.refused import NO_BACKUP, Refused
+from legato.server.returning import Returning
 from legato.server.status import snapshot
 from legato.server.ticking import Ticking
 from legato.server.translate import Translator
@@ -66,6 +67,7 @@ class Service:
         lease: Lease,
         reign: Reign,
         read_config: Callable[[], Config],
+        expected_connections: int = 0,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -96,6 +98,7 @@ class Service:
         self._commits = Commits(self, self.broker, self._executor, store, loop)
         self._turns = Turns(self, self.broker, self._executor, self._translator.uploads, loop)
         self._farewell = Farewell(self, self._commits)
+        self._returning = Returning(config.server.returns_per_s, expected_connections, clock, reign.note_connections)
         self._askers: set[Peer] = set()
         """Who asked for a switchover and is still here."""
         self._ticking = Ticking(self, self.broker, self._executor, self._translator.links.temporaries, loop)
@@ -122,6 +125,11 @@ class Service:
             self._reign.lose(standing)
             return False
         return True
+
+    @property
+    def return_window_ms(self) -> int:
+        """Over which time its clients are to spread their return, should they lose it now."""
+        return self._returning.window_ms(len(self.peers))
 
     def failover(self) -> Failover:
         """The last takeover, and what to expect of the next."""

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from legato.server.service import Service
 
 TICK_S = 0.1
-KEEPALIVE_EVERY_TICKS = 10
+KEEPALIVE_EVERY_MS = 1000
+"""How often a connection is looked at, if its own deadlines do not come sooner."""
 UPKEEP_EVERY_TICKS = 20
 PRUNE_EVERY_TICKS = 600
 """Forgetting waits for the writer, and the writer for it: seldom, and only if there is something to forget."""
@@ -58,8 +59,7 @@ class Ticking:
             broker.mark_queues()
         if self._ticks % PRODUCERS_EVERY_TICKS == 0:
             broker.refresh_producers()
-        if self._ticks % KEEPALIVE_EVERY_TICKS == 0:
-            self._keep_alive()
+        self._keep_alive()
         if self._ticks % UPKEEP_EVERY_TICKS == 0:
             service.upkeep.run(prune=broker.has_larges or self._ticks % PRUNE_EVERY_TICKS == 0)
             if broker.has_larges and not self._executor.streams.are_running:
@@ -69,8 +69,9 @@ class Ticking:
     def _keep_alive(self) -> None:
         now_ms = self._service.clock.monotonic_ms()
         for peer in list(self._service.peers):
-            if peer.opened and not peer.ended:
-                peer.amqp.tick(now_ms)
+            if now_ms >= peer.due_ms and peer.opened and not peer.ended:
+                latest_ms = now_ms + KEEPALIVE_EVERY_MS
+                peer.due_ms = min(peer.amqp.tick(now_ms) or latest_ms, latest_ms)
                 self._executor.touched.add(peer)
                 if events := peer.amqp.take_events():
                     self._service.handle(peer, events)

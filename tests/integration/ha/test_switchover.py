@@ -60,12 +60,14 @@ def test_a_peer_is_told_that_another_broker_serves(tmp_path: Path) -> None:
         peer = AmqpPeer(first.port)
         request(url_of(first), "switchover", "broker")
         closed = peer.expect(Closed)
-        assert (closed.condition, closed.info) == ("amqp:connection:forced", {names.FAREWELL: "switchover"})
+        farewell = {names.FAREWELL: "switchover", names.RETURN_WINDOW: 0}
+        assert (closed.condition, closed.info) == ("amqp:connection:forced", farewell)
         second.wait_for_role("active")
         peer = AmqpPeer(second.port)
         assert second.stop() == 0
         closed = peer.expect(Closed)
-        assert (closed.condition, closed.info) == ("amqp:connection:forced", {names.FAREWELL: "shutdown"})
+        farewell = {names.FAREWELL: "shutdown", names.RETURN_WINDOW: 0}
+        assert (closed.condition, closed.info) == ("amqp:connection:forced", farewell)
 
 
 def test_nothing_is_lost_or_done_twice_by_switchovers_under_load(tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""How the clients of a broker that is lost are kept from coming back all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from legato.clock import Clock
+from legato.limits import RETURN_TIMEOUT_S, RETURN_WINDOW_MS_MAX, RETURN_WINDOW_MS_MIN
+
+_CHANGE_MIN = 0.25
+"""A number that differs by less from the one told last need not be told."""
+
+
+class Returning:
+    """Over which time clients are asked to spread their return (CONTRACT B23).
+
+    A client hears of it as it opens, and again in a farewell. One that came when there were few does not know of the
+    many that came later, unless it is told goodbye. So a new primary counts with as many as its predecessor had, until
+    they have had the time to come.
+
+    Args:
+        returns_per_s: so many are welcome each second.
+        expected: how many the last primary had.
+        report: is told how many there are, for a successor, once they are many, and when that changes much.
+    """
+
+    def __init__(self, returns_per_s: int, expected: int, clock: Clock, report: Callable[[int], None]) -> None:
+        self._returns_per_s = returns_per_s
+        self._expected = expected
+        self._clock = clock
+        self._expected_until_ms = clock.monotonic_ms() + RETURN_TIMEOUT_S * 1000
+        self._report = report
+        self._reported = 0
+
+    def window_ms(self, connections: int) -> int:
+        """The time for so many; 0 if they are few."""
+        if self._expected and self._clock.monotonic_ms() < self._expected_until_ms:
+            connections = max(connections, self._expected)
+        window_ms = connections * 1000 // self._returns_per_s
+        if window_ms < RETURN_WINDOW_MS_MIN:
+            return 0
+        if abs(connections - self._reported) > _CHANGE_MIN * self._reported:
+            self._reported = connections
+            self._report(connections)
+        return min(window_ms, RETURN_WINDOW_MS_MAX)
