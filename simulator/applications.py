@@ -238,23 +238,27 @@ class Application:
                 self.history.was_rolled_back(sent, received, self.container)
                 received, sent = [], []
                 continue
-            try:
-                yield from session._commit()
-            except TransactionRolledBackError:
-                self.history.was_rolled_back(sent, received, self.container)
-                received = []
-                if sent and self.random.random() < 0.7:
-                    self.history.will_replay(sent)
-                    session.replay()
-                else:
-                    sent = []
+            committed = yield from self._commit(session, sent, received)
+            received = []
+            if committed or not sent or self.random.random() < 0.3:
+                sent = []
             else:
-                self.history.was_committed(sent, received, self.container)
-                received, sent = [], []
+                self.history.will_replay(sent)
+                session.replay()
         if received or sent:
             yield from session._rollback()
             self.history.was_rolled_back(sent, received, self.container)
         yield from session._close()
+
+    def _commit(self, session: Session, sent: list[Any], received: list[tuple[str, int]]) -> Steps[bool]:
+        """Commit; whether it was."""
+        try:
+            yield from session._commit()
+        except TransactionRolledBackError:
+            self.history.was_rolled_back(sent, received, self.container)
+            return False
+        self.history.was_committed(sent, received, self.container)
+        return True
 
     # -- the end -------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, ClassVar
 
+from legato.client.browser_steps import BrowserSteps
 from legato.client.connection_steps import ConnectionSteps, FactorySteps
 from legato.client.consumer_steps import ConsumerSteps
 from legato.client.dispatcher import Dispatching
@@ -222,11 +223,12 @@ class Tasks:
         return steps
 
 
-class Session(SessionSteps[ProducerSteps, ConsumerSteps, Any]):
+class Session(SessionSteps[ProducerSteps, ConsumerSteps, BrowserSteps]):
     """A session whose methods are steps."""
 
     _producer_type = ProducerSteps
     _consumer_type = ConsumerSteps
+    _browser_type = BrowserSteps
 
 
 class Connection(ConnectionSteps[Session]):

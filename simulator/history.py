@@ -69,6 +69,8 @@ class History:
         self.groups: dict[int, str] = {}
         self.epoch = 0
         self.names: dict[int, str] = {}
+        self.temporary: set[str] = set()
+        """Names of queues and subscriptions that do not last."""
         self.topics: dict[int, int] = {}
         """Of each subscription that there is, its topic."""
         self.containers: dict[int, str] = {}
@@ -134,6 +136,8 @@ class History:
         match fact:
             case QueueCreated():
                 self.names[fact.queue] = fact.name
+                if fact.temporary:
+                    self.temporary.add(fact.name)
                 if fact.kind == Kind.SUBSCRIPTION:
                     self.topics[fact.queue] = fact.topic
             case QueueDeleted():
@@ -274,7 +278,7 @@ class History:
         copy = self.copies.get((name, number))
         if copy is None:
             raise ViolationError(f"message {number} of {name} was presented and never stored there")
-        dispatched_us, epoch = self.dispatched[name, number, container]
+        dispatched_us, epoch = self.dispatched.get((name, number, container), (now_us, 0))
         earlier = [at_us for at_us in copy.presented_us if at_us < dispatched_us]
         if earlier and not message.redelivered and epoch:
             raise ViolationError(f"P4: message {number} of {name} came again to {container} and is not flagged")
@@ -302,6 +306,22 @@ class History:
         if number < last:
             raise ViolationError(f"message {number} of {name} came to {container} after {last} of the same sender")
         self.last_seen[name, container, sender] = number
+
+    def volatile(self, prefix: str, message: Any) -> str:
+        """The name of the subscription that begins so and has had a message; brokers make names up."""
+        number = number_of(message.text.encode())
+        return next((name for name in self.temporary if name.startswith(prefix) and (name, number) in self.copies), "")
+
+    def was_browsed(self, name: str, messages: list[Any]) -> None:
+        """An application looked at a queue and saw these, in one look."""
+        numbers = [number_of(message.text.encode()) for message in messages]
+        self.note(f"browsed: {numbers} in {name}")
+        self.counts["browsed"] += len(numbers)
+        for number in numbers:
+            if (name, number) not in self.copies:
+                raise ViolationError(f"message {number} was seen in {name} and never stored there")
+        if len(set(numbers)) < len(numbers):
+            raise ViolationError(f"a message was seen twice in one look at {name}: {numbers}")
 
     def was_acknowledged(self, name: str, numbers: list[int], container: str) -> None:
         """An application was told that its acknowledgements of messages of `name` count."""
@@ -394,6 +414,8 @@ class History:
     def _losses(self, name: str) -> set[str]:
         """Ways to leave an address that none of its messages may go."""
         losses = {"", "delayed", "dropped", "purged", "deleted"}
+        if name in self.temporary:
+            losses.remove("deleted")
         address = self.plan.address(name)
         if address is not None and address.when_full == "drop-oldest":
             losses.remove("dropped")

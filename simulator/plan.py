@@ -10,6 +10,7 @@ import msgspec
 TOPIC = "prices"
 DURABLE = "subscription://trader/all"
 SHARED = "subscription:///reds"
+CROWD = "volatile:///crowd"
 COLORS = ["red", "blue", "green"]
 LENGTHS = (
     (0.6, (250, 600)),
@@ -23,8 +24,20 @@ TROUBLES = (1, 3, 8, 20)
 """How often something bad happens in a run, about."""
 TROUBLE_MOST = 0.02
 TROUBLE_LEAST = 0.0005
-KINDS = ("produce", "consume", "listen", "transact", "subscribe_alone", "subscribe_together")
-"""What applications do; see `applications`."""
+KINDS = {
+    "produce": 4,
+    "consume": 6,
+    "listen": 2,
+    "transact": 4,
+    "subscribe_alone": 2,
+    "subscribe_together": 2,
+    "subscribe_for_now": 1,
+    "join_the_crowd": 1,
+    "ask": 1,
+    "answer": 2,
+    "browse": 1,
+}
+"""What applications do, and how often there is one of them; see `applications` and `conversations`."""
 CLIENTS_PER_STEP = 1 / 120
 CLIENTS_BOUNDS = (3, 11)
 
@@ -127,7 +140,7 @@ def _length(random: Random) -> int:
 def _kinds(random: Random, number: int) -> tuple[str, ...]:
     """Somebody sends and somebody receives, in every run."""
     first = [random.choice(["produce", "transact"]), random.choice(["consume", "consume", "listen", "transact"])]
-    rest = random.choices(KINDS, weights=[2, 3, 1, 2, 1, 1], k=max(number - 2, 0))
+    rest = random.choices(list(KINDS), weights=list(KINDS.values()), k=max(number - 2, 0))
     alone = "subscribe_alone"
     while rest.count(alone) > 1:
         rest.remove(alone)

@@ -11,9 +11,10 @@ import msgspec
 from legato.client.steps import Steps
 from legato.errors import InvalidClientIDError
 from legato.server.config import Config
-from simulator.applications import Application, wants
+from simulator.applications import wants
 from simulator.brokers import Host
 from simulator.clients import Connection, ConnectionFactory, Task, sleep
+from simulator.conversations import Conversation
 from simulator.disk import Disk
 from simulator.history import History, ViolationError
 from simulator.kernel import START_US, Kernel, Process
@@ -101,7 +102,7 @@ class Simulation:
 
     def _application(self, client: Client) -> Steps[None]:
         connection = yield from self._connect(client)
-        application = Application(self, connection)
+        application = Conversation(self, connection)
         work: Callable[[], Steps[None]] = getattr(application, client.kind)
         yield from work()
         yield from connection._close()
@@ -227,7 +228,7 @@ class Simulation:
     def _drain(self, client: Client, names: list[str], done: Callable[[], bool]) -> None:
         def steps() -> Steps[None]:
             connection = yield from self._connect(client)
-            yield from Application(self, connection).drain(names, done)
+            yield from Conversation(self, connection).drain(names, done)
             yield from connection._close()
 
         client.process = Process(f"drain-{client.number}")
