@@ -156,6 +156,8 @@ class Broker(Transactions, Browsing, Capacity, Timing):
             if commits and transaction.sends
         }
         self._undo(tick, retry, rolled_back.keys(), description)
+        if tick.released:
+            retry.released = [seq for seq in tick.released if seq in self._scheduled.releasing]
         retry.marks = tick.marks
         retry.left = tick.left
         retry.ended = tick.ended
@@ -219,7 +221,7 @@ class Broker(Transactions, Browsing, Capacity, Timing):
                     message.queue.consumed -= 1
                     message.queue.bytes += message.size
                     if message.queue.is_schedule:
-                        self._scheduled.releasing = False
+                        self._scheduled.releasing.discard(message.seq)
                     else:
                         retry.give_back(message)
                 case QueueMarked() | MessageReturned(cause="carried"):

@@ -45,8 +45,8 @@ class Schedule:
         self.queue = queue
         self.due_us = 0
         """Nothing is due before, as far as is known; 0: to be looked up."""
-        self.releasing = False
-        """What was due last is not committed as moved yet."""
+        self.releasing: set[int] = set()
+        """What was due last, and is not committed as moved yet."""
         self._archive = archive
         self._given = queue.stored
         self._uncommitted: set[int] = set()
@@ -83,7 +83,7 @@ class Schedule:
         ]
         if not due:
             self.due_us = _due_us(found[0].seq) if found else _NEVER_US
-        self.releasing = bool(due)
+        self.releasing = {message.seq for message, _ in due}
         return due
 
 

@@ -43,6 +43,7 @@ class Tick:
         "marks",
         "moved",
         "published",
+        "released",
         "returned",
         "stored",
     )
@@ -65,6 +66,8 @@ class Tick:
         self.returned: list[Message] = []
         self.moved: list[Message] = []
         """`moved[i]` belongs to the i-th `MessageDeadLettered` or `MessageMoved` of `facts` that goes somewhere."""
+        self.released: list[int] = []
+        """Places in the schedule from which what was due goes."""
         self.gone: list[Message] = []
         """Messages that leave queues with claims."""
         self.deleted: list[int] = []

@@ -57,6 +57,7 @@ class Timing(Administering):
             return
         schedule = self._scheduled
         for message, scheduled in schedule.due(self.now_us, _DUE_AT_ONCE):
+            self._tick.released.append(message.seq)
             self._release(message, scheduled)
 
     def _release(self, message: Message, scheduled: Scheduled) -> None:
@@ -77,8 +78,8 @@ class Timing(Administering):
         for message in tick.stored:
             if message.queue is queue:
                 schedule.committed(message.seq)
-        if any(message.queue is queue for message in tick.moved) or schedule.releasing:
-            schedule.releasing = False
+        if tick.released:
+            schedule.releasing.difference_update(tick.released)
             schedule.due_us = 0
 
     # -- expired -------------------------------------------------------------------------------------------------

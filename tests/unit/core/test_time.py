@@ -136,3 +136,18 @@ def test_copies_of_a_topic_expire_each_for_itself() -> None:
     assert [queue.depth for queue in queues] == [1, 0]
     s.accept(consumer, *s.in_hand(consumer))
     assert s.crash().broker.lookup("t") is not None
+
+
+def test_what_is_due_goes_once_even_if_an_earlier_commit_ends_meanwhile() -> None:
+    s = Scenario()
+    s.publish("q", b"later", deliver_us=s.now_us + SECOND_US)
+    consumer = s.consumer("q", 10)
+    s.broker.publish(s.broker.queue("other"), b"slow", "slow", b"slow")
+    slow = s.broker.take_batch(s.now_us)
+    assert slow is not None
+    s.broker.tick(s.now_us + 2 * SECOND_US)
+    s.store.commit(slow)
+    s.broker.committed(s.now_us + 2 * SECOND_US)
+    s.broker.tick(s.now_us + 2 * SECOND_US)
+    s.run()
+    assert s.received(consumer) == [b"later"]
