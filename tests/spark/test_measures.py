@@ -8,8 +8,8 @@ from legato.core.facts import EpochEnded, MessageConsumed
 from legato.spark.accounts import TEMPORARIES_SHOWN_MAX
 from legato.spark.audit import audit_facts, bucket_for
 from legato.spark.job import print_audit
-from legato.spark.ledger import lifecycle
 from legato.spark.measures import latencies, throughput
+from legato.spark.messages import lifecycle
 from legato.spark.report import report_page
 from legato.spark.result import TopicAudit
 from tests.spark.conftest import MakeFacts

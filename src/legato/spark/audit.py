@@ -15,6 +15,7 @@ from legato.errors import ConfigError
 from legato.spark import ledger, measures
 from legato.spark.accounts import Accounts
 from legato.spark.checks import CHECKS, Check, Frames, lost_by_marks
+from legato.spark.messages import lifecycle
 from legato.spark.result import (
     AuditResult,
     CheckResult,
@@ -61,7 +62,7 @@ def audit_facts(facts: DataFrame, waiting: DataFrame | None = None) -> AuditResu
 def frames_of(facts: DataFrame, waiting: DataFrame | None = None) -> Iterator[Frames]:
     """The frames that checks ask, each computed once while the block lasts."""
     computed = {
-        "lifecycle": ledger.lifecycle(facts).cache(),
+        "lifecycle": lifecycle(facts).cache(),
         "transactions": ledger.transactions(facts).cache(),
         "records": ledger.records(facts).cache(),
         "marks": ledger.marks(facts).cache(),

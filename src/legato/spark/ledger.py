@@ -65,46 +65,6 @@ def records(facts: DataFrame) -> DataFrame:
     )
 
 
-def lifecycle(facts: DataFrame) -> DataFrame:
-    """One row a message: how often it was stored and left its queue, when, at which place of the log, by which try.
-
-    A copy is a message of its subscription. Only numbers are aggregated: with strings among them Spark would have to
-    sort instead of hash.
-    """
-    messages = facts.selectExpr(
-        "queue",
-        "seq",
-        "time_us",
-        "delivered_us",
-        "attempt",
-        f"{PLACE} as place",
-        "kind = 'MessageStored' as is_stored",
-        "kind = 'MessageConsumed' as is_consumed",
-        "kind = 'MessageDeadLettered' as is_dead",
-        "kind = 'MessageMoved' as is_moved",
-        f"{_LEFT} as is_gone",
-        "kind = 'MessageReturned' as is_returned",
-        "kind = 'MessageReturned' and cause <> 'carried' as is_redelivered",
-    ).where("is_stored or is_gone or is_returned")
-    return aggregate(
-        messages,
-        "queue, seq",
-        stored_count="count_if(is_stored)",
-        consumed_count="count_if(is_consumed)",
-        dead_count="count_if(is_dead)",
-        moved_count="count_if(is_moved)",
-        left_count="count_if(is_gone)",
-        returned_count="count_if(is_redelivered)",
-        stored_us="min(time_us) filter (where is_stored)",
-        delivered_us="max(delivered_us) filter (where is_consumed)",
-        left_us="max(time_us) filter (where is_gone)",
-        stored_place="min(place) filter (where is_stored)",
-        left_place="max(place) filter (where is_gone)",
-        attempt="max(attempt) filter (where is_consumed)",
-        returned_attempt="max(attempt) filter (where is_returned)",
-    )
-
-
 def transactions(facts: DataFrame) -> DataFrame:
     """One row a transaction: what it stored and consumed and in which queues, what it said it did, its outcomes."""
     return aggregate(

@@ -1,6 +1,6 @@
 """What a ledger says of speed: takeovers, throughput over time, and how long messages took."""
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from legato.spark.ledger import aggregate
@@ -56,13 +56,29 @@ def latencies(lifecycle: DataFrame) -> DataFrame:
             'processing', left_us - delivered_us,
             'end to end', left_us - stored_us) as (stage, us)""",
     )
-    return aggregate(
-        stages,
-        "queue, stage",
+    counted = aggregate(
+        stages.withColumn("us", F.greatest("us", F.lit(0))).withColumn("rounded", F.expr(THREE_DIGITS)),
+        "queue, stage, rounded",
         messages="count(*)",
-        percentiles="percentile_approx(us, array(0.5D, 0.95D, 0.99D), 10000)",
         longest="max(us)",
     )
+    return percentiles(counted, "queue, stage")
+
+
+THREE_DIGITS = "if(us < 1000, us, us - us % cast(pow(10, floor(log10(us)) - 2) as bigint))"
+"""SQL: a length of time to three digits, so that there are few of them: these can be counted and added up."""
+
+SHARES = (0.5, 0.95, 0.99)
+
+
+def percentiles(counted: DataFrame, by: str) -> DataFrame:
+    """For each value of the columns `by`, the `SHARES` percentiles of `rounded`, each of which so many `messages` took."""
+    upward = Window.partitionBy(*by.split(", ")).orderBy("rounded")
+    ranked = counted.withColumn("rank", F.sum("messages").over(upward)).withColumn(
+        "total", F.sum("messages").over(upward.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing))
+    )
+    shares = ", ".join(f"min(rounded) filter (where rank >= {share}D * total)" for share in SHARES)
+    return aggregate(ranked, by, messages="sum(messages)", percentiles=f"array({shares})", longest="max(longest)")
 
 
 def latency_histogram(lifecycle: DataFrame, start_us: int, bucket_us: int) -> DataFrame:
