@@ -111,7 +111,3 @@ def test_a_first_connection_goes_to_the_first_host_unless_it_is_told_otherwise(
         connection.start()
         pair.fail_over()
         assert drain(connection, queue_name) == ["1"]
-
-
-@pytest.mark.parametrize(("point", "committed"), [("before-commit", False), ("between-commit-and-outcome", True)])
-@pytest.mark.parametrize(("point", "stored"), [("before-commit", False), ("between-commit-and-confirm", True)])
