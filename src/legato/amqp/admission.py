@@ -52,8 +52,8 @@ class Admission:
         places = field_places(data, sections.properties_at)
         special = special_of(sections, places)
         stored = normalise(data, sections)
-        if stored is data and (special is None or special.delivery_ms is None):
-            # A delivery time is another one in every message.
+        if stored is data and (special is None or (special.delivery_ms is None and not special.duplicate_id)):
+            # A delivery time is another one in every message, and so is a duplicate id.
             shape = shape_of(sections, places, special)
             if shape is not None:
                 shapes = self._shapes

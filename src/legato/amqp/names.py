@@ -59,6 +59,24 @@ CONSUMER_PRIORITY = "priority"
 """Link property of a receiver (integer, 0 by default): a consumer of lower priority gets messages only while none of a
 higher one can take them. The name is Apache Artemis'."""
 
+DUPLICATE_ID = "_AMQ_DUPL_ID"
+"""Application property of a message, or message annotation (string or binary): its sender's name for it.
+
+An address stores one message of each name that it remembers, and drops the others (CONTRACT E15). The name is that of
+Apache Artemis.
+"""
+
+DUPLICATE_NOTICE = "legato:duplicate-notice"
+"""Link property of a sender (boolean): it wants to be told of duplicates.
+
+The outcome of one that was dropped is then `modified` with the annotation `DUPLICATE`, else `accepted`. In a
+transaction a message with a duplicate id is accepted at once, and settled when the transaction ends: then it is known.
+"""
+
+DUPLICATE = "x-opt-legato-duplicate"
+"""Message annotation in the broker's outcome `modified` (boolean true): the message was not stored, because one with
+the same duplicate id was. To its sender that is a success."""
+
 EXCEPTION = "x-opt-legato-exception"
 """Message annotation in a receiver's outcome `modified` (string): what its application raised. A dead letter shows it;
 of `rejected` the error's description is shown."""

@@ -29,6 +29,8 @@ class Modified(Outcome, frozen=True, gc=False):
     undeliverable_here: bool = False
     text: str = ""
     """What went wrong, in the words of the receiver's application (`names.EXCEPTION`)."""
+    duplicate: bool = False
+    """A broker's word to a sender: not stored, because it was before (`names.DUPLICATE`)."""
 
 
 class Received(Outcome, frozen=True, gc=False):
@@ -52,3 +54,4 @@ ACCEPTED = Accepted()
 RELEASED = Released()
 RECEIVED = Received()
 DELIVERY_FAILED = Modified(delivery_failed=True)
+IS_DUPLICATE = Modified(duplicate=True)

@@ -6,7 +6,7 @@ import msgspec
 
 from legato.amqp.fields import CORRELATION_ID, CREATION, EXPIRY, GROUP, GROUP_SEQUENCE, MESSAGE_ID, has_field
 from legato.amqp.sections import Sections
-from legato.amqp.special import CLOSING_SEQUENCE, PLAIN, Special
+from legato.amqp.special import CLOSING_SEQUENCE, DUPLICATE_ID_KEY, PLAIN, Special
 
 BODIES = (b"\x00\x53\x75", b"\x00\x53\x77")
 SHORT, LONG = (0xA0, 0xA1), (0xB0, 0xB1)
@@ -54,11 +54,12 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
     group_end: int
 
     def ends_well(self, data: bytes) -> bool:
-        """Whether one body section fills the rest of the message."""
+        """Whether one body section fills the rest of the message, and no application property is for the broker."""
         at, last = self.tail_end, self.last
         if last in (SHORT_MAP, LONG_MAP):
+            begin = at
             at += 1 + data[at] if last == SHORT_MAP else 4 + int.from_bytes(data[at : at + 4], "big")
-            if data[at : at + 3] not in BODIES:
+            if data[at : at + 3] not in BODIES or data.find(DUPLICATE_ID_KEY, begin, at) >= 0:
                 return False
             last = data[at + 3]
             at += 4

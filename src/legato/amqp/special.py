@@ -8,8 +8,10 @@ import msgspec
 
 from legato.amqp.codec import decode_value, malformed, skip_value
 from legato.amqp.fields import EXPIRY, GROUP, GROUP_SEQUENCE, has_field
-from legato.amqp.sections import Sections
+from legato.amqp.names import DUPLICATE_ID
+from legato.amqp.sections import Sections, id_text
 
+DUPLICATE_ID_KEY = DUPLICATE_ID.encode()
 DELIVERY_TIME = "x-opt-delivery-time"
 DELIVERY_DELAY = "x-opt-delivery-delay"
 _NOT_VALID_BEFORE = "x-qpid-not-valid-before"
@@ -35,6 +37,8 @@ class Special(msgspec.Struct, frozen=True, gc=False):
     """How long it is to be kept back from its arrival, if it has no `delivery_ms`."""
     group: str = ""
     closes_group: bool = False
+    duplicate_id: bytes = b""
+    """Its sender's name for it (`names.DUPLICATE_ID`); empty if it has none."""
 
 
 PLAIN = Special()
@@ -58,9 +62,15 @@ def special_of(sections: Sections, places: list[int]) -> Special | None:
         group, closes = group_at(data, places)
     delivery_ms, delay_ms = _delivery(sections)
     priority, ttl_ms = min(header.priority, PRIORITY_MAX), header.ttl_ms or None
-    if priority == _PRIORITY and ttl_ms is expiry_ms is delivery_ms is delay_ms is None and not group:
+    duplicate_id = _duplicate_id(sections)
+    if (
+        priority == _PRIORITY
+        and ttl_ms is expiry_ms is delivery_ms is delay_ms is None
+        and not group
+        and not duplicate_id
+    ):
         return None
-    return Special(priority, ttl_ms, expiry_ms, delivery_ms, delay_ms, group, closes)
+    return Special(priority, ttl_ms, expiry_ms, delivery_ms, delay_ms, group, closes, duplicate_id)
 
 
 def group_at(data: bytes, places: list[int]) -> tuple[str, bool]:
@@ -72,6 +82,19 @@ def group_at(data: bytes, places: list[int]) -> tuple[str, bool]:
         return "", False
     sequence = decode_value(data, places[GROUP_SEQUENCE])[0] if has_field(data, places, GROUP_SEQUENCE) else 0
     return group, isinstance(sequence, int) and sequence in (CLOSING_SEQUENCE, -1)
+
+
+def _duplicate_id(sections: Sections) -> bytes:
+    """What the application properties say, or else the message annotations."""
+    if sections.data.find(DUPLICATE_ID_KEY, 0, sections.body_at) < 0:
+        return b""
+    for items in (sections.application_properties(), sections.message_annotations()):
+        value = items.get(DUPLICATE_ID)
+        if isinstance(value, bytes):
+            return value
+        if value is not None and value != "":
+            return id_text(value).encode()
+    return b""
 
 
 def _delivery(sections: Sections) -> tuple[int | None, int | None]:

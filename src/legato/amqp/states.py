@@ -6,7 +6,7 @@ from typing import Any
 
 from cproton import lib
 
-from legato.amqp.names import EXCEPTION
+from legato.amqp.names import DUPLICATE, EXCEPTION
 from legato.amqp.outcomes import (
     ACCEPTED,
     RECEIVED,
@@ -62,10 +62,12 @@ def read_outcome(delivery: Any, state: int) -> Outcome | None:
             c_text(lib.pn_condition_get_description(condition)) or "",
         )
     if state == MODIFIED_STATE:
+        annotations = read(lib.pn_disposition_annotations(disposition))
         return Modified(
             lib.pn_disposition_is_failed(disposition),
             lib.pn_disposition_is_undeliverable(disposition),
-            _exception(read(lib.pn_disposition_annotations(disposition))),
+            _exception(annotations),
+            _is_duplicate(annotations),
         )
     if state in (TRANSACTIONAL_STATE, DECLARED_STATE):
         fields = read(lib.pn_disposition_data(disposition))
@@ -92,7 +94,8 @@ def _nested_outcome(value: Any) -> Outcome | None:
     if state == RECEIVED_STATE:
         return RECEIVED
     if state == MODIFIED_STATE:
-        return Modified(_flag(fields, 0), _flag(fields, 1), _exception(fields[2] if len(fields) > 2 else None))
+        annotations = fields[2] if len(fields) > 2 else None
+        return Modified(_flag(fields, 0), _flag(fields, 1), _exception(annotations), _is_duplicate(annotations))
     if state == REJECTED_STATE:
         error = fields[0] if fields else None
         parts = error.value if isinstance(error, Described) and isinstance(error.value, list) else []
@@ -103,6 +106,19 @@ def _nested_outcome(value: Any) -> Outcome | None:
 def _exception(annotations: Any) -> str:
     text = annotations.get(EXCEPTION) if isinstance(annotations, dict) else None
     return str(text) if isinstance(text, str) else ""
+
+
+def _is_duplicate(annotations: Any) -> bool:
+    return isinstance(annotations, dict) and annotations.get(DUPLICATE) is True
+
+
+def _annotations_of(outcome: Modified) -> dict[str, Any]:
+    annotations: dict[str, Any] = {}
+    if outcome.text:
+        annotations[EXCEPTION] = outcome.text
+    if outcome.duplicate:
+        annotations[DUPLICATE] = True
+    return annotations
 
 
 def _flag(fields: list[Any], index: int) -> bool:
@@ -133,8 +149,8 @@ def write_outcome(delivery: Any, outcome: Outcome) -> None:
     elif isinstance(outcome, Modified):
         lib.pn_disposition_set_failed(disposition, outcome.delivery_failed)
         lib.pn_disposition_set_undeliverable(disposition, outcome.undeliverable_here)
-        if outcome.text:
-            write_map(lib.pn_disposition_annotations(disposition), {EXCEPTION: outcome.text})
+        if annotations := _annotations_of(outcome):
+            write_map(lib.pn_disposition_annotations(disposition), annotations)
         lib.pn_delivery_update(delivery, MODIFIED_STATE)
     elif isinstance(outcome, Declared):
         _write_fields(disposition, [outcome.txn_id])
@@ -159,8 +175,9 @@ def _described(outcome: Outcome) -> Described:
     if isinstance(outcome, Released):
         return Described(ULong(RELEASED_STATE), [])
     if isinstance(outcome, Modified):
-        annotations = [{Symbol(EXCEPTION): outcome.text}] if outcome.text else []
-        return Described(ULong(MODIFIED_STATE), [outcome.delivery_failed, outcome.undeliverable_here, *annotations])
+        annotations = {Symbol(name): value for name, value in _annotations_of(outcome).items()}
+        fields: list[Any] = [outcome.delivery_failed, outcome.undeliverable_here]
+        return Described(ULong(MODIFIED_STATE), [*fields, annotations] if annotations else fields)
     if isinstance(outcome, Rejected):
         if not outcome.condition:
             return Described(ULong(REJECTED_STATE), [])

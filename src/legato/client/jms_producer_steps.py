@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from legato.client.completion import CompletionCallable, CompletionListener
@@ -21,6 +22,7 @@ class JMSProducerSteps:
     Attributes:
         delivery_mode, priority, time_to_live_ms, delivery_delay_ms: for each message; see `MessageProducer`.
         disable_message_id, disable_message_timestamp: whether messages go without these.
+        duplicate_listener: hears of messages that were dropped as duplicates; see `MessageProducer`.
         async_listener: if there is one, sends do not wait, and it is told what became of them.
         correlation_id, reply_to, type: set in each message, unless None.
         properties: set in each message.
@@ -33,6 +35,7 @@ class JMSProducerSteps:
         self.delivery_delay_ms = 0
         self.disable_message_id = False
         self.disable_message_timestamp = False
+        self.duplicate_listener: Callable[[Message], object] | None = None
         self.async_listener: CompletionListener | CompletionCallable | None = None
         self.correlation_id: str | bytes | None = None
         self.reply_to: Destination | None = None
@@ -40,12 +43,15 @@ class JMSProducerSteps:
         self.properties = Properties()
         self._context = context
 
-    def _send(self, destination: Destination, body: Any = None) -> Steps[Self]:
+    def _send(
+        self, destination: Destination, body: Any = None, *, duplicate_id: str | bytes | None = None
+    ) -> Steps[Self]:
         """Send a message.
 
         Args:
             body: a `Message`, or the body of a new one: a `str`, `bytes`, a `dict`, None for a message without a
                 body, or another object that an `ObjectMessage` can carry.
+            duplicate_id: the application's name for the message; see `MessageProducer.send`.
 
         Raises:
             InvalidDestinationError: the destination cannot be sent to.
@@ -61,6 +67,7 @@ class JMSProducerSteps:
         producer = yield from self._context._sender()
         producer.disable_message_id = self.disable_message_id
         producer.disable_message_timestamp = self.disable_message_timestamp
+        producer.duplicate_listener = self.duplicate_listener
         yield from producer._send(
             message,
             destination=destination,
@@ -69,6 +76,7 @@ class JMSProducerSteps:
             time_to_live_ms=self.time_to_live_ms,
             delivery_delay_ms=self.delivery_delay_ms,
             completion_listener=self.async_listener,
+            duplicate_id=duplicate_id,
         )
         return self
 
@@ -105,6 +113,11 @@ class JMSProducerSteps:
     def set_async(self, listener: CompletionListener | CompletionCallable | None) -> Self:
         """Set `async_listener`."""
         self.async_listener = listener
+        return self
+
+    def set_duplicate_listener(self, listener: Callable[[Message], object] | None) -> Self:
+        """Set `duplicate_listener`."""
+        self.duplicate_listener = listener
         return self
 
     def set_correlation_id(self, correlation_id: str | bytes | None) -> Self:

@@ -100,6 +100,9 @@ class Message(TypedProperties):
     redelivered = _Header[bool](False, "Whether it may have been delivered before (JMSRedelivered).")
     delivery_count = _Header[int](1, "How often it was delivered, this time included (JMSXDeliveryCount).")
 
+    duplicate = False
+    """Whether the broker dropped it when it was sent last, because it remembers its duplicate id."""
+
     _headers_unread = False
     _body_unread = False
     _body_read_only = False

@@ -22,6 +22,7 @@ class MessageProducer(ProducerSteps):
         time_to_live_ms: int | None = None,
         delivery_delay_ms: int | None = None,
         completion_listener: CompletionListener | CompletionCallable | None = None,
+        duplicate_id: str | bytes | None = None,
     ) -> None:
         # `_send` without its steps: most sends wait for nothing, and pay for nothing else.
         session = self._session
@@ -33,12 +34,21 @@ class MessageProducer(ProducerSteps):
             if route is None or destination is not None or len(route.end.outgoing.waiting) >= self._window:
                 route = drive(self._ready_route(destination))
             send = self._submit(
-                route, message, delivery_mode, priority, time_to_live_ms, delivery_delay_ms, completion_listener
+                route,
+                message,
+                delivery_mode,
+                priority,
+                time_to_live_ms,
+                delivery_delay_ms,
+                completion_listener,
+                duplicate_id,
             )
             if send.awaited:
                 drive(self._confirmed(send))
         finally:
             turn.release()
+        if route.end.duplicates:
+            drive(self._tell_duplicates())
 
     send.__doc__ = ProducerSteps._send.__doc__
     flush = blocking(ProducerSteps._flush)

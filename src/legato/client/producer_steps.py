@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from legato.client.completion import Completion, CompletionCallable, CompletionListener
@@ -10,12 +12,14 @@ from legato.client.destinations import Destination, checked
 from legato.client.message import PRIORITY_DEFAULT, DeliveryMode, Message
 from legato.client.sender_end import SenderEnd
 from legato.client.session_state import Send
-from legato.client.steps import Steps
+from legato.client.steps import Await, Steps
 from legato.client.translate import Envelope
 from legato.errors import IllegalStateError, InvalidDestinationError, JMSError, MessageFormatError
 
 if TYPE_CHECKING:
     from legato.client.session_making import Making
+
+log = logging.getLogger("legato.client")
 
 
 class Route:
@@ -38,6 +42,9 @@ class ProducerSteps:
         delivery_mode, priority, time_to_live_ms, delivery_delay_ms: for sends that do not say otherwise; a time to
             live of 0 is for ever.
         disable_message_id, disable_message_timestamp: whether messages go without these (7.2.2).
+        duplicate_listener: is called with each message that the broker dropped because it remembers its duplicate id,
+            before the call returns that heard of it: `send()`, `flush()`, `commit()` or `close()`. In asyncio it may
+            be a coroutine function.
     """
 
     def __init__(self, session: Making[Any, Any, Any], destination: Destination | None, name: str) -> None:
@@ -48,6 +55,7 @@ class ProducerSteps:
         self.delivery_delay_ms = 0
         self.disable_message_id = False
         self.disable_message_timestamp = False
+        self.duplicate_listener: Callable[[Message], object] | None = None
         self._session = session
         self._name = name
         self._window = session._connection._options.send_window
@@ -108,6 +116,7 @@ class ProducerSteps:
         time_to_live_ms: int | None = None,
         delivery_delay_ms: int | None = None,
         completion_listener: CompletionListener | CompletionCallable | None = None,
+        duplicate_id: str | bytes | None = None,
     ) -> Steps[None]:
         """Send a message.
 
@@ -124,6 +133,9 @@ class ProducerSteps:
             delivery_delay_ms: milliseconds before which it is not delivered (Jakarta Messaging 7.9).
             completion_listener: called in another thread, in asyncio by another task, once the broker has stored the
                 message or refused it. It may not use the session while somebody else does (7.3).
+            duplicate_id: the application's name for the message. If the address remembers a message of that name, the
+                broker drops this one; that is a success, and sets `message.duplicate` (CONTRACT E15). The property
+                `_AMQ_DUPL_ID` does the same.
 
         Raises:
             IllegalStateError: the producer is closed, or somebody else uses the session.
@@ -141,12 +153,21 @@ class ProducerSteps:
             if route is None or destination is not None or len(route.end.outgoing.waiting) >= self._window:
                 route = yield from self._ready_route(destination)
             send = self._submit(
-                route, message, delivery_mode, priority, time_to_live_ms, delivery_delay_ms, completion_listener
+                route,
+                message,
+                delivery_mode,
+                priority,
+                time_to_live_ms,
+                delivery_delay_ms,
+                completion_listener,
+                duplicate_id,
             )
             if send.awaited:
                 yield from self._confirmed(send)
         finally:
             turn.release()
+        if route.end.duplicates:
+            yield from self._tell_duplicates()
 
     def _submit(
         self,
@@ -157,6 +178,7 @@ class ProducerSteps:
         time_to_live_ms: int | None,
         delivery_delay_ms: int | None,
         completion_listener: CompletionListener | CompletionCallable | None,
+        duplicate_id: str | bytes | None,
     ) -> Send:
         """Hand a message to the I/O thread; returns the send, `awaited` if the caller is to wait for it."""
         if not isinstance(message, Message):
@@ -175,8 +197,12 @@ class ProducerSteps:
                 "The delivery mode must be one of DeliveryMode, the priority from 0 to 9, the time to live and the "
                 f"delivery delay at least 0; not {mode!r}, {priority!r}, {ttl_ms!r} and {delay_ms!r}."
             )
+        if duplicate_id is not None and not (isinstance(duplicate_id, str | bytes) and duplicate_id):
+            raise JMSError(f"The duplicate id must be text or bytes, and not empty; not {duplicate_id!r}.")
         if message._headers_unread:
             message._read_headers()
+        if message.duplicate:
+            message.duplicate = False
         outgoing = end.outgoing
         number = outgoing.last_number + 1
         timestamp = time.time_ns() // 1_000_000
@@ -188,7 +214,8 @@ class ProducerSteps:
         values["_priority"] = priority
         values["_expiration"] = timestamp + ttl_ms if ttl_ms else 0
         values["_delivery_time"] = timestamp + delay_ms
-        send = Send(number, route.envelope.encode(message, ttl_ms, timestamp + delay_ms if delay_ms else 0), message)
+        data = route.envelope.encode(message, ttl_ms, timestamp + delay_ms if delay_ms else 0, duplicate_id)
+        send = Send(number, data, message)
         if message._source is not None:
             send.stream = message._source.stream
         outgoing.last_number = number
@@ -231,6 +258,7 @@ class ProducerSteps:
         with self._session._used():
             if not (yield from self._session._wait(self._flushed, "flush", timeout_s)):
                 raise JMSError(f"Not all messages were confirmed within {timeout_s:g} s.", code="TIMEOUT")
+        yield from self._tell_duplicates()
 
     def _flushed(self) -> bool:
         if not self._session._completions.all_called:
@@ -239,6 +267,19 @@ class ProducerSteps:
             return True
         ends = [route.end for route in self._routes.values()]
         return not any(end.outgoing.waiting or end.outgoing.unconfirmed for end in ends)
+
+    def _tell_duplicates(self) -> Steps[None]:
+        """Call the listener for messages that turned out to be duplicates."""
+        for route in list(self._routes.values()):
+            duplicates = route.end.duplicates
+            while duplicates:
+                message = duplicates.popleft()
+                try:
+                    result = None if self.duplicate_listener is None else self.duplicate_listener(message)
+                    if result is not None:
+                        yield Await(result)
+                except Exception:
+                    log.exception("a duplicate listener raised")
 
     # -- the end -----------------------------------------------------------------------------------------
 
@@ -256,3 +297,4 @@ class ProducerSteps:
         if self._session._transaction is None:
             yield from self._session._wait_for_completions()
         self._session._forget_producer(self)
+        yield from self._tell_duplicates()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from legato.amqp import names
@@ -18,6 +19,7 @@ from legato.errors import JMSError
 if TYPE_CHECKING:
     from legato.amqp.link import Sender
     from legato.client.channel import Channel
+    from legato.client.message import Message
     from legato.client.wire import Wire
 
 
@@ -43,6 +45,8 @@ class SenderEnd:
         self.closing = False
         self.closed = False
         self.error: JMSError | None = None
+        self.duplicates: deque[Message] = deque()
+        """Messages that the broker dropped as duplicates; the application's thread takes them."""
 
     def attach(self) -> None:
         """Attach on the channel's present session."""
@@ -52,7 +56,7 @@ class SenderEnd:
             self.name,
             source=Terminus(address=self.name),
             target=Terminus(address=self.destination.name, capabilities=[self.destination.capability]),
-            properties={names.PRODUCER_ID: self.name},
+            properties={names.PRODUCER_ID: self.name, names.DUPLICATE_NOTICE: True},
         )
         self.link.context = self
 
@@ -212,6 +216,11 @@ class SenderEnd:
             outcome = outcome.outcome
         if type(outcome) is Accepted:
             error = None
+        elif isinstance(outcome, Modified) and outcome.duplicate:
+            # What the sender wanted is so: the message is stored, since it was before.
+            error = None
+            send.message.duplicate = True
+            self.duplicates.append(send.message)
         else:
             error = self._error_of(outcome)
         self._decide(send, error)

@@ -286,6 +286,10 @@ class Making(SessionWork, Generic[_Producer, _Consumer, _Browser]):
         self._consumers.append(consumer)
         return consumer
 
+    def _tell_duplicates(self) -> Steps[None]:
+        for producer in list(self._producers):
+            yield from producer._tell_duplicates()
+
     def _forget_producer(self, producer: ProducerSteps) -> None:
         if producer in self._producers:
             self._producers.remove(producer)

@@ -13,7 +13,7 @@ from legato.client.message import Message
 from legato.client.received import message_id_of
 from legato.client.sender_end import SenderEnd
 from legato.client.session_state import AcknowledgeMode, Send, Transaction
-from legato.client.steps import Steps, Wait
+from legato.client.steps import NOTHING, Steps, Wait
 from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
 
 if TYPE_CHECKING:
@@ -66,14 +66,18 @@ class SessionWork:
         with self._used():
             self._check_not_completing("commit")
             transaction = yield from self._end(commit=True)
-            if transaction.outcome:
-                self._disposed = []
-                return
-            self._disposed = list(transaction.sends)
-            failure = transaction.failure
-            raise TransactionRolledBackError(
-                str(failure) if failure else "", code=failure.code if failure else None, linked=failure
-            )
+            if not transaction.outcome:
+                self._disposed = list(transaction.sends)
+                failure = transaction.failure
+                raise TransactionRolledBackError(
+                    str(failure) if failure else "", code=failure.code if failure else None, linked=failure
+                )
+            self._disposed = []
+        yield from self._tell_duplicates()
+
+    def _tell_duplicates(self) -> Steps[None]:
+        """Producers' listeners hear of what the commit dropped."""
+        yield from NOTHING
 
     def _rollback(self) -> Steps[None]:
         """Roll back: what was received comes again, in order and counted, what was sent is gone (CONTRACT A4).

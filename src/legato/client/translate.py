@@ -6,6 +6,7 @@ from typing import Any
 
 from legato.amqp.codec import encode_binary, encode_compound, encode_string, encode_symbol, encode_uint, encode_value
 from legato.amqp.header import Header, encode_header
+from legato.amqp.names import DUPLICATE_ID
 from legato.amqp.types import Byte
 from legato.client.destinations import Destination, DestinationKind
 from legato.client.message import DeliveryMode, Message
@@ -55,12 +56,15 @@ class Envelope:
         self._annotation_sections: dict[tuple[type[Message], DestinationKind | None], bytes] = {}
         self._headers: dict[tuple[int, int, int], bytes] = {}
 
-    def encode(self, message: Message, ttl_ms: int, delivery_time_ms: int = 0) -> bytes:
+    def encode(
+        self, message: Message, ttl_ms: int, delivery_time_ms: int = 0, duplicate_id: str | bytes | None = None
+    ) -> bytes:
         """Encode a message whose headers are set; an id of None and a timestamp of 0 are left out.
 
         Args:
             ttl_ms: milliseconds until it expires, 0 for never.
             delivery_time_ms: not to be delivered before, in milliseconds since 1970; 0 for at once.
+            duplicate_id: goes in place of the message's property of that name.
 
         Raises:
             MessageFormatError: a header or property is of a type that cannot be sent.
@@ -70,6 +74,9 @@ class Envelope:
         values = message.__dict__
         reply_to = values.get("_reply_to")
         properties = message._properties
+        items = properties._values if properties else {}
+        if duplicate_id is not None:
+            items = {**items, DUPLICATE_ID: duplicate_id}
         source = message._source
         try:
             return b"".join(
@@ -77,7 +84,7 @@ class Envelope:
                     self._header(values["_delivery_mode"], values["_priority"], ttl_ms),
                     self._annotation(type(message), None if reply_to is None else reply_to.kind, delivery_time_ms),
                     self._properties(values, reply_to),
-                    _encode_application_properties(properties._values) if properties else b"",
+                    _encode_application_properties(items) if items else b"",
                     message._encoded_body() if source is None else source.body_sections(),
                 )
             )

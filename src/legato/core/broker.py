@@ -16,10 +16,21 @@ from legato import limits
 from legato.core.browsing import Browsing
 from legato.core.capacity import Capacity
 from legato.core.dispatch import mark_wanted
-from legato.core.effects import Confirm, ConfirmAcknowledged, Discharged, DischargeRefused, Refuse, Room
+from legato.core.effects import (
+    Confirm,
+    ConfirmAcknowledged,
+    ConfirmDuplicates,
+    Discharged,
+    DischargeRefused,
+    Refuse,
+    Room,
+)
 from legato.core.facts import (
     AnyFact,
     DispatchMarked,
+    DuplicateDropped,
+    DuplicateIdDropped,
+    DuplicateIdKept,
     EpochEnded,
     MessageConsumed,
     MessageDeadLettered,
@@ -78,7 +89,12 @@ class Broker(Transactions, Browsing, Capacity, Timing):
         self.now_us = now_us
         self._in_flight = None
         touched: set[Queue] = set()
-        confirms = tick.confirms
+        confirms: list[Any] = []
+        told: list[Any] = []
+        for duplicate in tick.duplicates:
+            if duplicate.token is not None:
+                (told if duplicate.told else confirms).append(duplicate.token)
+        self._ids_committed(tick.ids)
         for queue, seq in tick.marks:
             lane = queue.lane(seq)
             lane.mark = max(lane.mark, seq)
@@ -106,6 +122,8 @@ class Broker(Transactions, Browsing, Capacity, Timing):
         effects = self._effects
         if confirms:
             effects.append(Confirm(confirms))
+        if told:
+            effects.append(ConfirmDuplicates(told))
         if tick.acknowledged:
             effects.append(ConfirmAcknowledged(tick.acknowledged))
         for producer in tick.left:
@@ -113,8 +131,10 @@ class Broker(Transactions, Browsing, Capacity, Timing):
                 del self._producers[producer.name]
         for number in tick.deleted:
             self._by_number.pop(number, None)
+            self._windows.pop(number, None)
         for token, transaction, _ in tick.discharges:
             self._committing.discard(transaction.id)
+            self._settle_sends(transaction, transaction.told)
             effects.append(Discharged(token))
         if self._schedule is not None:
             self._schedule_committed(self._schedule, tick)
@@ -145,19 +165,25 @@ class Broker(Transactions, Browsing, Capacity, Timing):
         self._in_flight = None
         newer, self._tick = self._tick, Tick()
         retry = self._tick
-        if tick.chunks:
-            # What came meanwhile may need them: it is undone too.
+        self._lose_ids(tick.ids)
+        lost = tick.numbers()
+        if tick.chunks or any(duplicate.is_lost(lost) for duplicate in newer.duplicates):
+            # What came meanwhile may need what is lost: it is undone too.
+            self._lose_ids(newer.ids)
+            lost |= newer.numbers()
             tick.append(newer)
             newer = Tick()
+        if tick.chunks:
             self._spoil(tick, description)
         rolled_back = {
             transaction.id: (token, transaction)
             for token, transaction, commits in tick.discharges
-            if commits and transaction.sends
+            if commits and (transaction.sends or any(duplicate.is_lost(lost) for duplicate in transaction.duplicates))
         }
         self._undo(tick, retry, rolled_back.keys(), description)
         if tick.released:
             retry.released = [seq for seq in tick.released if seq in self._scheduled.releasing]
+        self._undo_duplicates(tick, retry, lost, rolled_back.keys(), description)
         retry.marks = tick.marks
         retry.left = tick.left
         retry.ended = tick.ended
@@ -165,7 +191,6 @@ class Broker(Transactions, Browsing, Capacity, Timing):
         for message in tick.returned:
             retry.returned.append(message)
         retry.acknowledged = tick.acknowledged
-        retry.confirms = tick.confirms
         retry.discharges = [d for d in tick.discharges if d[1].id not in rolled_back]
         kept = {id(message) for message in retry.returned}
         retry.gone = [message for message in tick.gone if id(message) not in kept]
@@ -224,12 +249,33 @@ class Broker(Transactions, Browsing, Capacity, Timing):
                         self._scheduled.releasing.discard(message.seq)
                     else:
                         retry.give_back(message)
-                case QueueMarked() | MessageReturned(cause="carried"):
-                    pass  # Marks are made anew; what would have carried a count is not stored.
+                case QueueMarked() | MessageReturned(cause="carried") | DuplicateIdKept():
+                    pass  # Marks are made anew; what would have carried a count, or had an id, is not stored.
+                case DuplicateDropped() | DuplicateIdDropped():
+                    pass  # `_undo_duplicates` looks at each.
                 case _:
                     retry.facts.append(fact)
 
-    def _refuse(self, token: Any, fact: MessageStored | MessagePublished, description: str) -> None:
+    def _undo_duplicates(
+        self, tick: Tick, retry: Tick, lost: set[tuple[int, int]], rolled_back: Collection[bytes], description: str
+    ) -> None:
+        """Duplicates of what could not be stored are refused with it, the others tried again."""
+        for duplicate in tick.duplicates:
+            fact = duplicate.fact
+            if isinstance(fact, DuplicateIdDropped) and fact.txn in rolled_back:
+                continue
+            if duplicate.is_lost(lost):
+                self._refuse(duplicate.token, fact, description)
+            else:
+                retry.facts.append(fact)
+                retry.duplicates.append(duplicate)
+
+    def _refuse(
+        self,
+        token: Any,
+        fact: MessageStored | MessagePublished | DuplicateDropped | DuplicateIdDropped,
+        description: str,
+    ) -> None:
         if fact.producer:
             producer = next((p for p in self._producers.values() if p.id == fact.producer), None)
             if producer is not None:

@@ -47,6 +47,20 @@ class Confirm(Effect):
     tokens: list[Any]
 
 
+class ConfirmDuplicates(Effect):
+    """These publications were not stored, because a message with the same duplicate id is durable."""
+
+    tokens: list[Any]
+
+
+class SettleSends(Effect):
+    """The transaction ended in which these messages were sent; `duplicates` are those of them that it dropped."""
+
+    txn: bytes
+    tokens: list[Any]
+    duplicates: list[Any]
+
+
 class Refuse(Effect):
     """This publication was not stored."""
 

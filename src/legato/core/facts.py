@@ -236,6 +236,36 @@ class TransactionRolledBack(Fact, tag=21):
     cause: str
 
 
+class DuplicateIdKept(Fact, tag=24):
+    """A message that its sender gave a duplicate id was stored: another one of that id at the same address is dropped.
+
+    The address remembers its `window` last ids. In the same batch as the message, whose `MessageStored` or
+    `MessagePublished` follows.
+    """
+
+    queue: int
+    id: bytes
+    window: int
+    message_id: str = ""
+    producer: int = 0
+    number: int = 0
+
+
+class DuplicateIdDropped(Fact, tag=25):
+    """A message with a duplicate id that its address remembers was confirmed and not stored.
+
+    `first_message_id` is that of the message which was stored; `txn` the transaction that sent this one, or empty.
+    """
+
+    queue: int
+    id: bytes
+    message_id: str
+    first_message_id: str
+    producer: int = 0
+    number: int = 0
+    txn: bytes = b""
+
+
 class QueueMarked(Fact, tag=30):
     """High-water marks of a queue, so that an audit sees a lost tail: what a gap check cannot see."""
 
@@ -265,6 +295,8 @@ AnyFact = (
     | DispatchMarked
     | NumberRefused
     | DuplicateDropped
+    | DuplicateIdKept
+    | DuplicateIdDropped
     | TransactionCommitted
     | TransactionRolledBack
     | QueueMarked

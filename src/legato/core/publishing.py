@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from legato.core.duplicates import Duplicates
 from legato.core.effects import Refuse
-from legato.core.facts import DuplicateDropped, MessageStored, NumberRefused, ProducerForgotten, ProducerRegistered
+from legato.core.facts import MessageStored, NumberRefused, ProducerForgotten, ProducerRegistered
 from legato.core.message import Message
-from legato.core.moving import Moving, Outgoing
+from legato.core.moving import Outgoing
 from legato.core.producers import Producer
 from legato.core.records import ProducerRecord
 from legato.core.refusals import FULL, NOT_FOUND
@@ -16,7 +17,7 @@ from legato.core.topics import Topic
 from legato.core.traits import PLAIN, Traits
 
 
-class Publishing(Moving):
+class Publishing(Duplicates):
     """Storing messages."""
 
     def producer(self, name: str) -> Producer:
@@ -88,8 +89,7 @@ class Publishing(Moving):
     ) -> None:
         """Store a message of a numbered producer, once: a repeated number is confirmed and not stored (promise 1)."""
         if producer.is_duplicate(number):
-            self._tick.facts.append(DuplicateDropped(producer.id, number))
-            self._tick.confirms.append(token)
+            self._drop_resent(node, Outgoing(body, message_id, token, traits, container, producer.id, number), producer)
             return
         if node.special or traits is not PLAIN:
             outgoing = Outgoing(body, message_id, token, traits, container, producer.id, number)
@@ -113,10 +113,16 @@ class Publishing(Moving):
 
     def _publish_closely(self, node: Node, outgoing: Outgoing) -> bool:
         """Publish what is not plain, or to what is not; whether it was accepted."""
+        duplicate_id = b"" if node.deleted else self._duplicate_id(node, outgoing)
+        if duplicate_id and (first := self._first_of(node, duplicate_id)) is not None:
+            self._drop_duplicate(node, duplicate_id, outgoing, first)
+            return True
         refusal = self._refusal(node)
         if refusal is not None:
             self._effects.append(Refuse(outgoing.token, *refusal))
             return False
+        if duplicate_id:
+            self._keep_id(node, duplicate_id, outgoing)
         self._enqueue(node, outgoing)
         return True
 

@@ -84,7 +84,7 @@ class Queue:
         self.settings = settings
         self.deleted = False
         self.special = False
-        """Whether publishing must look closer: it is deleted, or has limits. See `review`."""
+        """Whether publishing must look closer: it is deleted, has limits, or drops repeated message ids."""
         self.topic: Topic | None = None
         """Of a subscription."""
         self.matches: Callable[[bytes], bool] | None = None
@@ -158,7 +158,9 @@ class Queue:
 
     def review(self) -> None:
         """Settings or consumers changed."""
-        self.special = self.deleted or self.limited
+        settings = self.settings
+        by_message_id = settings.duplicate_detection == "message-id" and settings.duplicate_window > 0
+        self.special = self.deleted or self.limited or by_message_id
         self.windowed = bool(self.consumers) and not self.selecting
 
     def lane(self, seq: int) -> Lane:

@@ -95,6 +95,15 @@ class StoredMessage(msgspec.Struct, gc=False):
     """The last failed deliveries, oldest first, at most `limits.HISTORY_ATTEMPTS`."""
 
 
+class KeptId(msgspec.Struct, frozen=True, gc=False):
+    """A duplicate id that an address remembers: the how-manieth of that address it is, and whose message had it."""
+
+    position: int
+    message_id: str = ""
+    producer: int = 0
+    number: int = 0
+
+
 class ExpiryPlace(msgspec.Struct, frozen=True, order=True, gc=False):
     """Where a message waits that expires."""
 
@@ -130,6 +139,13 @@ class Archive(Protocol):
 
     def expired(self, after: ExpiryPlace, now_us: int, limit: int) -> Sequence[ExpiryPlace]:
         """Places of waiting messages that expired at or before `now_us`, in order of expiry, beyond `after`."""
+
+    def duplicate(self, queue: int, duplicate_id: bytes) -> KeptId | None:
+        """What is remembered of a duplicate id that a message to the queue or topic had."""
+
+    def duplicates(self, queue: int) -> tuple[int, int]:
+        """First and last position of the duplicate ids that are remembered of a queue or topic, which has all between
+        them; (1, 0) if none is."""
 
     def chunk(self, large: int, index: int) -> bytes | None:
         """A part of a large message's body; None if there is none, or none any more."""

@@ -10,6 +10,7 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 Blocking = Literal["none", "queue", "consumer", "group"]
+DuplicateDetection = Literal["id", "message-id"]
 WhenFull = Literal["page", "block", "fail", "drop-oldest"]
 
 
@@ -41,6 +42,10 @@ class AddressSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Only the consumer that came first receives, until it leaves."""
     auto_create: bool = True
     """Whether using an address that there is not makes it."""
+    duplicate_window: Count = 20_000
+    """So many duplicate ids are remembered, the last ones; 0: they mean nothing. As many as Artemis' (CONTRACT E19)."""
+    duplicate_detection: DuplicateDetection = "id"
+    """What is a duplicate id: only what its sender says is one, or, failing that, the JMS message id."""
 
 
 DEFAULT_SETTINGS = AddressSettings()

@@ -7,10 +7,18 @@ from typing import Any
 import msgspec
 
 from legato.core.consumers import Consumer
-from legato.core.facts import AnyFact, MessageConsumed, MessageDeadLettered, MessageMoved
+from legato.core.facts import (
+    AnyFact,
+    MessageConsumed,
+    MessageDeadLettered,
+    MessageMoved,
+    MessagePublished,
+    MessageStored,
+)
 from legato.core.message import Message
 from legato.core.producers import Producer
 from legato.core.queues import Queue
+from legato.core.repeats import Duplicate, First, Window
 from legato.core.transaction import Transaction
 
 
@@ -33,12 +41,13 @@ class Tick:
         "bodies",
         "body_bytes",
         "chunks",
-        "confirms",
         "deleted",
         "discharges",
+        "duplicates",
         "ended",
         "facts",
         "gone",
+        "ids",
         "left",
         "marks",
         "moved",
@@ -59,8 +68,10 @@ class Tick:
         """Large messages of which no more parts come."""
         self.stored: list[Message] = []
         self.published: list[Publication] = []
-        self.confirms: list[Any] = []
-        """Tokens to confirm beside those of `stored`: duplicates."""
+        self.duplicates: list[Duplicate] = []
+        """Messages that are confirmed without being stored."""
+        self.ids: list[tuple[Window, bytes, First]] = []
+        """Duplicate ids that are remembered from this tick on."""
         self.acknowledged: list[tuple[Consumer, Message]] = []
         """Acknowledgements whose sender asked to be told."""
         self.returned: list[Message] = []
@@ -79,7 +90,7 @@ class Tick:
         """Token, transaction, whether it commits."""
 
     def __bool__(self) -> bool:
-        return bool(self.facts or self.confirms or self.discharges or self.returned or self.chunks or self.ended)
+        return bool(self.facts or self.discharges or self.returned or self.chunks or self.ended)
 
     def give_back(self, message: Message) -> None:
         """The message returns to its place once this tick is durable."""
@@ -105,6 +116,14 @@ class Tick:
     def leaving(self, queue: Queue) -> set[int]:
         """Sequences that this tick takes from the queue, or gives back to it."""
         return self.taken(queue) | {message.seq for message in self.returned if message.queue is queue}
+
+    def numbers(self) -> set[tuple[int, int]]:
+        """The messages of numbered producers that it stores: producer and number."""
+        return {
+            (fact.producer, fact.number)
+            for fact in self.facts
+            if isinstance(fact, MessageStored | MessagePublished) and fact.producer
+        }
 
     def append(self, newer: Tick) -> None:
         """Add what was gathered after this tick's facts failed."""

@@ -14,6 +14,8 @@ class Traits(msgspec.Struct, frozen=True, gc=False):
     group: str = ""
     closes_group: bool = False
     """It is the last of its group: JMSXGroupSeq is negative."""
+    duplicate_id: bytes = b""
+    """Its sender's name for it; empty if it has none."""
 
 
 PLAIN = Traits()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from legato.core.consumers import Consumer
 from legato.core.message import Message
+from legato.core.repeats import Duplicate
 
 if TYPE_CHECKING:
     from legato.core.moving import Outgoing
@@ -18,7 +19,19 @@ class Transaction:
     `failed` is the reason why it can only roll back, once there is one.
     """
 
-    __slots__ = ("bytes", "consumed", "failed", "id", "larges", "owner", "sends")
+    __slots__ = (
+        "bytes",
+        "consumed",
+        "duplicates",
+        "failed",
+        "has_ids",
+        "id",
+        "larges",
+        "owner",
+        "sends",
+        "told",
+        "unsettled",
+    )
 
     def __init__(self, txn_id: bytes, owner: Any) -> None:
         self.id = txn_id
@@ -28,6 +41,14 @@ class Transaction:
         self.larges: list[int] = []
         """Large messages among them."""
         self.consumed: list[tuple[Consumer, Message]] = []
+        self.unsettled: list[Any] = []
+        """Tokens of sends whose outcome is known, and told, with that of the transaction."""
+        self.duplicates: list[Duplicate] = []
+        """Sends that its commit drops."""
+        self.told: list[Any] = []
+        """Of those, the tokens of the ones whose senders are to be told."""
+        self.has_ids = False
+        """Whether any of the sends has a duplicate id."""
         self.failed: str | None = None
 
     @property

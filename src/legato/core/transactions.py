@@ -7,13 +7,14 @@ from typing import Any
 
 from legato import limits
 from legato.core.consumers import Consumer
-from legato.core.effects import Discharged, DischargeRefused
+from legato.core.effects import Discharged, DischargeRefused, SettleSends
 from legato.core.facts import TransactionCommitted, TransactionRolledBack
 from legato.core.message import Message
 from legato.core.moving import Outgoing
 from legato.core.publishing import Publishing
 from legato.core.queues import Queue
 from legato.core.records import Archive, Meta
+from legato.core.repeats import First
 from legato.core.settling import Settling
 from legato.core.state import Node
 from legato.core.tick import Tick
@@ -25,6 +26,10 @@ from legato.ids import make_txn_id, txn_epoch
 UNKNOWN_TXN = "amqp:transaction:unknown-id"
 # Qpid JMS takes amqp:transaction:rollback for "in doubt"; any other condition is a plain rollback (AMQP.md A7).
 ROLLED_BACK = "failed"
+
+Sending = tuple[Node, Outgoing]
+Repeat = tuple[Node, Outgoing, bytes, First]
+"""A duplicate, its id, and the message that has it."""
 
 
 class Transactions(Settling, Publishing, Uploading):
@@ -56,8 +61,16 @@ class Transactions(Settling, Publishing, Uploading):
         message_id: str,
         traits: Traits = PLAIN,
         container: str = "",
-    ) -> None:
-        """Publish at commit."""
+        token: Any = None,
+    ) -> bool:
+        """Publish at commit.
+
+        Args:
+            token: of a sender that wants to be told if the message is a duplicate, else None.
+
+        Returns:
+            Whether that is known at the end of the transaction only: `SettleSends` will carry `token` then.
+        """
         transaction.bytes += len(body)
         if transaction.bytes > limits.TRANSACTION_BYTES_MAX:
             transaction.failed = f"it sends more than {limits.TRANSACTION_BYTES_MAX >> 20} MiB; commit more often"
@@ -67,6 +80,13 @@ class Transactions(Settling, Publishing, Uploading):
         else:
             outgoing = Outgoing(body, message_id, None, traits, container, txn=transaction.id)
             transaction.sends.append((node, outgoing))
+            if (node.special or traits is not PLAIN) and self._duplicate_id(node, outgoing):
+                transaction.has_ids = True
+                if token is not None:
+                    outgoing.token = token
+                    transaction.unsettled.append(token)
+                    return True
+        return False
 
     def acknowledge_in(self, transaction: Transaction, consumer: Consumer, message: Message) -> bool:
         """Consume at commit; until then the message is the transaction's."""
@@ -92,15 +112,35 @@ class Transactions(Settling, Publishing, Uploading):
             self._effects.append(DischargeRefused(token, ROLLED_BACK, "rolled back when its connection was lost"))
         elif fail:
             self.roll_back(transaction, "client", token)
-        elif reason := transaction.failed or self._hindrance(transaction):
-            self.roll_back(transaction, "failed")
-            self._effects.append(DischargeRefused(token, ROLLED_BACK, reason))
         else:
-            self._commit(transaction, token)
+            sends, repeats = self._sort_out(transaction) if transaction.has_ids else (transaction.sends, [])
+            if reason := transaction.failed or self._hindrance(sends):
+                self.roll_back(transaction, "failed")
+                self._effects.append(DischargeRefused(token, ROLLED_BACK, reason))
+            else:
+                self._commit(transaction, sends, repeats, token)
 
-    def _hindrance(self, transaction: Transaction) -> str | None:
-        """Why what the transaction sends cannot be stored, all of it."""
-        for node, count in Counter(node for node, _ in transaction.sends if node.special).items():
+    def _sort_out(self, transaction: Transaction) -> tuple[list[Sending], list[Repeat]]:
+        """What a transaction sends, apart: what is to be stored, and what is a duplicate of that or of another."""
+        sends: list[Sending] = []
+        repeats: list[Repeat] = []
+        own: dict[tuple[int, bytes], First] = {}
+        for node, outgoing in transaction.sends:
+            duplicate_id = b"" if node.deleted else self._duplicate_id(node, outgoing)
+            first = None
+            if duplicate_id:
+                first = own.get((node.id, duplicate_id)) or self._first_of(node, duplicate_id)
+            if first is not None:
+                repeats.append((node, outgoing, duplicate_id, first))
+                continue
+            if duplicate_id:
+                own[node.id, duplicate_id] = First(outgoing.message_id, 0, 0)
+            sends.append((node, outgoing))
+        return sends, repeats
+
+    def _hindrance(self, sends: list[Sending]) -> str | None:
+        """Why what a transaction sends cannot be stored, all of it."""
+        for node, count in Counter(node for node, _ in sends if node.special).items():
             if node.deleted:
                 return f"{node.address}, to which it sends, was deleted"
             if node.settings.when_full == "fail" and (room := node.room) is not None and room < count:
@@ -121,7 +161,7 @@ class Transactions(Settling, Publishing, Uploading):
                 DischargeRefused(token, ROLLED_BACK, "already committed" if committed else "rolled back")
             )
 
-    def _commit(self, transaction: Transaction, token: Any) -> None:
+    def _commit(self, transaction: Transaction, sends: list[Sending], repeats: list[Repeat], token: Any) -> None:
         del self._transactions[transaction.id]
         tick = self._tick
         txn = transaction.id
@@ -130,8 +170,17 @@ class Transactions(Settling, Publishing, Uploading):
         transaction.consumed = [pair for pair in transaction.consumed if not pair[1].queue.deleted]
         for consumer, message in transaction.consumed:
             self._consume(consumer, message, txn, tick)
-        for node, outgoing in transaction.sends:
+        transaction.sends = sends
+        for node, outgoing in sends:
+            if transaction.has_ids:
+                outgoing.token = None
+                if duplicate_id := self._duplicate_id(node, outgoing):
+                    self._keep_id(node, duplicate_id, outgoing)
             self._enqueue(node, outgoing)
+        for node, outgoing, duplicate_id, first in repeats:
+            transaction.duplicates.append(self._drop_duplicate(node, duplicate_id, outgoing, first))
+            if outgoing.token is not None:
+                transaction.told.append(outgoing.token)
         tick.ended += transaction.larges
         if did_work:
             tick.facts.append(TransactionCommitted(txn, len(transaction.consumed), len(transaction.sends)))
@@ -147,6 +196,7 @@ class Transactions(Settling, Publishing, Uploading):
 
     def _give_up(self, transaction: Transaction, cause: str) -> None:
         self._tick.ended += transaction.larges
+        self._settle_sends(transaction, [])
         for consumer, message in transaction.consumed:
             message.consumer = None
             message.presented = False
@@ -156,6 +206,12 @@ class Transactions(Settling, Publishing, Uploading):
             self._tick.facts.append(
                 TransactionRolledBack(transaction.id, len(transaction.consumed), len(transaction.sends), cause)
             )
+
+    def _settle_sends(self, transaction: Transaction, duplicates: list[Any]) -> None:
+        """Those senders hear of it that waited for the end of the transaction."""
+        if transaction.unsettled:
+            self._effects.append(SettleSends(transaction.id, transaction.unsettled, duplicates))
+            transaction.unsettled = []
 
     def _spoil(self, tick: Tick, description: str) -> None:
         """Parts of large messages could not be stored: who sends them in a transaction can only roll back."""

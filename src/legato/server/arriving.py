@@ -181,9 +181,14 @@ class Arrivals:
         if transaction is None:
             self._refuse(peer, event, port, 0, UNKNOWN_TXN, "the transaction is not known on this connection")
             return
-        self._broker.publish_in(transaction, target, body, message_id, traits, peer.container)
+        token = (event.link, event.delivery) if port.notices and not event.settled else None
+        waits = self._broker.publish_in(transaction, target, body, message_id, traits, peer.container, token)
         if not event.settled:
-            event.link.settle(event.delivery, Transactional(event.txn_id, ACCEPTED))
+            state = Transactional(event.txn_id, ACCEPTED)
+            if waits:
+                event.link.update(event.delivery, state)
+            else:
+                event.link.settle(event.delivery, state)
             self._service.credit.owe(event.link, port)
 
     def _refuse(
@@ -234,4 +239,5 @@ def traits_of(special: Special, now_us: int) -> Traits:
         min(deliver_ms, _TIME_MS_MAX) * 1000,
         special.group,
         special.closes_group,
+        special.duplicate_id,
     )

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from legato.amqp.outcomes import ACCEPTED, Rejected
+from legato.amqp.outcomes import ACCEPTED, IS_DUPLICATE, Rejected, Transactional
 from legato.amqp.sections import with_delivery
 from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.effects import (
     Confirm,
     ConfirmAcknowledged,
+    ConfirmDuplicates,
     Deliver,
     Discharged,
     DischargeRefused,
@@ -24,6 +25,7 @@ from legato.core.effects import (
     Refuse,
     Room,
     ScanAgain,
+    SettleSends,
     Show,
 )
 from legato.core.message import Message
@@ -64,6 +66,8 @@ class Executor:
             Show: self._show,
             Drained: self._drained,
             Confirm: self._confirm,
+            ConfirmDuplicates: self._confirm_duplicates,
+            SettleSends: self._settle_sends,
             Refuse: self._refuse,
             ConfirmAcknowledged: self._confirm_acknowledged,
             Discharged: self._discharged,
@@ -162,6 +166,22 @@ class Executor:
             port = link.context
             if port is not None:
                 self._credit.owe(link, port, len(deliveries))
+
+    def _confirm_duplicates(self, effect: ConfirmDuplicates) -> None:
+        for link, delivery in effect.tokens:
+            port = link.context
+            link.settle(delivery, IS_DUPLICATE if port is not None and port.notices else ACCEPTED)
+            if port is not None:
+                self._credit.owe(link, port)
+
+    def _settle_sends(self, effect: SettleSends) -> None:
+        accepted, duplicate = Transactional(effect.txn, ACCEPTED), Transactional(effect.txn, IS_DUPLICATE)
+        duplicates = set(effect.duplicates)
+        for token in effect.tokens:
+            link, delivery = token
+            link.settle(delivery, duplicate if token in duplicates else accepted)
+            if link.context is not None:
+                self.touched.add(link.context.peer)
 
     def _refuse(self, effect: Refuse) -> None:
         if effect.token is None:

@@ -73,7 +73,9 @@ class Incoming:
         if isinstance(name, str) and name:
             producer = self._broker.producer(name)
             properties[names.LAST_NUMBER] = producer.last
-        port = link.context = Publisher(peer, node, producer)
+        port = link.context = Publisher(
+            peer, node, producer, notices=link.remote_properties.get(names.DUPLICATE_NOTICE) is True
+        )
         link.reads_tags = producer is not None
         link.streams = True
         link.accept(

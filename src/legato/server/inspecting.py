@@ -81,10 +81,11 @@ class Inspector:
         return msgspec.to_builtins(self._broker_status())
 
     def describe(self, node: Node) -> Any:
-        """One node, with its settings."""
+        """One node, with its settings, and how many duplicate ids it remembers and duplicates it dropped."""
         record = self._store.queue_by_number(node.id) or QueueRecord(node.id, node.name, kind=int(node.kind))
         result = msgspec.to_builtins(self.row(record))
         result["settings"] = msgspec.to_builtins(node.settings)
+        result["duplicate_ids"], result["duplicates_dropped"] = self._broker.duplicates_of(node)
         if isinstance(node, Topic):
             result["subscription_names"] = sorted(node.subscriptions)
         return result

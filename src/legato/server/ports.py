@@ -26,10 +26,12 @@ COORDINATOR_REFILL = limits.COORDINATOR_CREDIT // 2
 class Publisher:
     """A link that messages come in on. `target` is None for the anonymous relay (messages name their own)."""
 
-    __slots__ = ("admit", "limited", "owed", "peer", "producer", "target")
+    __slots__ = ("admit", "limited", "notices", "owed", "peer", "producer", "target")
 
-    def __init__(self, peer: Peer, target: Node | None, producer: Producer | None) -> None:
+    def __init__(self, peer: Peer, target: Node | None, producer: Producer | None, *, notices: bool = False) -> None:
         self.peer = peer
+        self.notices = notices
+        """Whether the sender is told of duplicates (`names.DUPLICATE_NOTICE`)."""
         self.target = target
         self.admit = Admission().admit
         self.producer = producer

@@ -47,12 +47,14 @@ COLUMNS: dict[str, pa.DataType] = {
     "selector": pa.string(),
     "no_local": pa.bool_(),
     "container": pa.string(),
+    "duplicate_id": pa.binary(),
 }
 """Every column of the ledger and its type. Columns only get added, at the end; absent values are null.
 
 `position` and `ordinal` say where the fact stands in the log; `time_us`, `delivered_us` and `expires_us` are
 microseconds since 1970. `attempt` is the delivery that was consumed, or the count that a returned message keeps. `name`
-is the name that a queue, producer, consumer's container or broker was given. `stored` and `consumed` are the counters
+is the name that a queue, producer, consumer's container or broker was given, or the message id of the message that was
+stored in place of a duplicate. `stored` and `consumed` are the counters
 of a `QueueMarked`, the numbers of messages sent and received by a transaction, and the copies of a publication.
 
 A `MessagePublished` has one row, whose `queue` is the topic, and for each copy a further one of kind `MessageStored`
@@ -146,6 +148,16 @@ def _returned(rows: list[f.MessageReturned]) -> dict[str, Column]:
     }
 
 
+def _identified(rows: list[f.DuplicateIdKept] | list[f.DuplicateIdDropped]) -> dict[str, Column]:
+    return {
+        "queue": [fact.queue for fact in rows],
+        "message_id": [fact.message_id for fact in rows],
+        "producer": [fact.producer or None for fact in rows],
+        "number": [fact.number if fact.producer else None for fact in rows],
+        "duplicate_id": [fact.id for fact in rows],
+    }
+
+
 def _transaction(rows: list[f.TransactionCommitted | f.TransactionRolledBack]) -> dict[str, Column]:
     return {
         "txn": [fact.txn for fact in rows],
@@ -187,6 +199,12 @@ _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     f.DispatchMarked: _same("queue", "seq"),
     f.NumberRefused: _same("producer", "number"),
     f.DuplicateDropped: _same("producer", "number"),
+    f.DuplicateIdKept: _identified,
+    f.DuplicateIdDropped: lambda rows: {
+        **_identified(rows),
+        "name": [fact.first_message_id for fact in rows],
+        "txn": [fact.txn or None for fact in rows],
+    },
     f.TransactionCommitted: _transaction,
     f.TransactionRolledBack: lambda rows: {**_transaction(rows), "cause": [fact.cause for fact in rows]},
     f.QueueMarked: _marked,

@@ -9,11 +9,12 @@ from legato.core.facts import Kind, QueueCreated
 from legato.core.records import Meta, QueueRecord
 from legato.errors import StoreError
 from legato.store import values
-from legato.store.base import new_queue
+from legato.store.base import NONE_KEPT, new_queue
 from legato.store.blocks import Entry
 from legato.store.changes import Changes, QueueChanges
 from legato.store.copies import Copies
 from legato.store.deliveries import forget_deliveries, note_deliveries
+from legato.store.duplicates import forget_ids, keep_ids, kept_range
 from legato.store.environment import Databases
 from legato.store.expiries import ExpiryChanges
 from legato.store.finding import waiting_among
@@ -54,7 +55,10 @@ def remove_deleted(txn: Any, databases: Databases, time_us: int, limit: int) -> 
     removed = 0
     with QueueWriter(txn, databases, time_us) as writer, txn.cursor(db=databases.deleted) as cursor:
         while removed < limit and cursor.first():
-            removed += writer.remove_blocks(read_number(cursor.key()), limit - removed)
+            queue = read_number(cursor.key())
+            removed += writer.remove_blocks(queue, limit - removed)
+            if removed < limit:
+                removed += forget_ids(txn, databases, queue, limit - removed)
             if removed < limit:
                 cursor.delete()
                 removed += 1
@@ -110,7 +114,7 @@ class QueueWriter:
         txn.delete(name_key(record.name), db=databases.queue_names)
         txn.delete(key, db=databases.temporaries)
         txn.delete(pair_key(record.topic, queue), db=databases.subscriptions)
-        if record.kind != Kind.TOPIC:
+        if record.kind != Kind.TOPIC or self._has_ids(queue):
             txn.put(key, b"", db=databases.deleted)
 
     def remove_blocks(self, queue: int, limit: int) -> int:
@@ -160,6 +164,8 @@ class QueueWriter:
         if change.paused is not None:
             record.paused = change.paused
         record.grouped = record.grouped or change.grouped
+        if change.ids:
+            keep_ids(self._txn, self._databases, queue, change.ids)
 
     def _remove(self, record: QueueRecord, removed: list[int]) -> None:
         record.bytes -= self._blocks.remove(record.queue, removed)
@@ -195,6 +201,10 @@ class QueueWriter:
         deliveries = {seq: change.deliveries[seq] for seq in waiting}
         with self._txn.cursor(db=self._databases.deliveries) as cursor:
             note_deliveries(cursor, queue, deliveries, change.attempts)
+
+    def _has_ids(self, topic: int) -> bool:
+        with self._txn.cursor(db=self._databases.duplicate_places) as cursor:
+            return kept_range(cursor, topic) != NONE_KEPT
 
     def _release(self) -> None:
         """Bodies whose last copies went go too; their topic may be gone already."""

@@ -18,6 +18,7 @@ from legato.core.records import Archive, Batch, Meta, ProducerRecord, QueueRecor
 
 __all__ = [
     "FORMAT_VERSION",
+    "NONE_KEPT",
     "Batch",
     "Meta",
     "ProducerRecord",
@@ -25,10 +26,26 @@ __all__ = [
     "Store",
     "StoredMessage",
     "Usage",
+    "first_after",
     "new_queue",
 ]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+
+FORGOTTEN_FOR_EACH = 4
+"""Ids beyond the window that go for each new one: one is enough while the window keeps its size; when it has become
+smaller no commit has to remove many."""
+NONE_KEPT = (1, 0)
+"""First and last position where there is none."""
+
+
+def first_after(first: int, last: int, window: int) -> int:
+    """Which position is the first one still remembered, once `last` was added, that of a `window` of so many.
+
+    Args:
+        first: the first one before.
+    """
+    return first + min(max(last - window + 1 - first, 0), FORGOTTEN_FOR_EACH)
 
 
 def new_queue(fact: QueueCreated) -> QueueRecord:

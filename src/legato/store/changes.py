@@ -4,6 +4,8 @@ from legato.core.facts import (
     AnyFact,
     ConsumerAttached,
     DispatchMarked,
+    DuplicateIdDropped,
+    DuplicateIdKept,
     MessageConsumed,
     MessageDeadLettered,
     MessageMoved,
@@ -39,6 +41,7 @@ class QueueChanges:
         "deliveries",
         "expiries",
         "grouped",
+        "ids",
         "last_seq",
         "last_seqs",
         "marks",
@@ -67,6 +70,7 @@ class QueueChanges:
         self.marks: list[int] = []
         self.paused: bool | None = None
         self.grouped = False
+        self.ids: list[DuplicateIdKept] = []
 
     def note_last(self, seq: int) -> None:
         """A message got the sequence `seq`."""
@@ -209,6 +213,10 @@ def _gather_rare(changes: Changes, fact: AnyFact) -> None:
             deliveries[seq] = (deliveries.get(seq, (KEEP_COUNT, True))[0], True)
         case DispatchMarked(number, seq):
             changes.queue(number).marks.append(seq)
+        case DuplicateIdKept(number):
+            changes.queue(number).ids.append(fact)
+        case DuplicateIdDropped(producer=producer, number=number) if producer:
+            changes.numbers.setdefault(producer, {})[number] = False
         case NumberRefused(producer, number):
             changes.numbers.setdefault(producer, {})[number] = True
         case TransactionCommitted(txn):

@@ -36,7 +36,8 @@ class Databases(msgspec.Struct, frozen=True):
     place of a block. `deliveries`: count, flag and attempts by place. `outcomes`: nothing, by transaction;
     `outcome_times`: the transactions of a commit, by time. `chunks`: bytes, by large number and index; `larges`: how
     many messages refer to it, by large number; `loose`: why there are chunks that no message refers to, by large
-    number. `log`: log record by position.
+    number. `duplicates`: position by number and digest of a duplicate id; `duplicate_places`: digest, producer, number
+    and message id by number and position. `log`: log record by position.
     """
 
     meta: Any
@@ -56,6 +57,8 @@ class Databases(msgspec.Struct, frozen=True):
     chunks: Any
     larges: Any
     loose: Any
+    duplicates: Any
+    duplicate_places: Any
     log: Any
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from legato import limits
 from legato.core.facts import AnyFact, EpochBegan, Kind, LogRecord, ProducerForgotten, encode_record
-from legato.core.records import ExpiryPlace
+from legato.core.records import ExpiryPlace, KeptId
 from legato.errors import FencedError, StoreCorruptError, StoreFullError
 from legato.store import values
 from legato.store.apply import apply_changes, forget_outcomes, forget_producers
@@ -27,6 +27,7 @@ from legato.store.apply_queues import remove_deleted
 from legato.store.base import Batch, Meta, ProducerRecord, QueueRecord, StoredMessage, Usage
 from legato.store.changes import gather
 from legato.store.deliveries import add_deliveries
+from legato.store.duplicates import find_id, kept_range
 from legato.store.environment import STATE_KEY, Databases, disk_is_full, lmdb_errors, open_environment
 from legato.store.expiries import expired_places
 from legato.store.finding import SharedBodies, read_messages
@@ -176,6 +177,16 @@ class LmdbStore:
                 return txn.get(number_key(queue), db=databases.queues) is not None
 
             return expired_places(index, messages, is_there, after, now_us, limit)
+
+    def duplicate(self, queue: int, duplicate_id: bytes) -> KeptId | None:
+        """See `Store.duplicate`."""
+        with self._reading() as txn:
+            return find_id(txn, self._databases, queue, duplicate_id)
+
+    def duplicates(self, queue: int) -> tuple[int, int]:
+        """See `Store.duplicates`."""
+        with self._reading() as txn, txn.cursor(db=self._databases.duplicate_places) as cursor:
+            return kept_range(cursor, queue)
 
     def chunk(self, large: int, index: int) -> bytes | None:
         """See `Store.chunk`."""

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from legato import limits
 from legato.core.facts import AnyFact, EpochBegan, Kind, LogRecord, ProducerForgotten, encode_record
-from legato.core.records import ExpiryPlace
+from legato.core.records import ExpiryPlace, KeptId
 from legato.errors import FencedError
-from legato.store.base import Batch, Meta, ProducerRecord, QueueRecord, StoredMessage, Usage
+from legato.store.base import NONE_KEPT, Batch, Meta, ProducerRecord, QueueRecord, StoredMessage, Usage
 from legato.store.lanes import lane_of
 from legato.store.model import Model
 
@@ -90,6 +90,19 @@ class MemoryStore:
                 if 0 < message.expires_us <= now_us
             ]
             return sorted(place for place in places if place > after)[:limit]
+
+    def duplicate(self, queue: int, duplicate_id: bytes) -> KeptId | None:
+        """See `Store.duplicate`."""
+        with self._lock:
+            ids = self._state.ids.get(queue)
+            position = None if ids is None else ids.positions.get(duplicate_id)
+            return None if ids is None or position is None else ids.kept[position][1]
+
+    def duplicates(self, queue: int) -> tuple[int, int]:
+        """See `Store.duplicates`."""
+        with self._lock:
+            ids = self._state.ids.get(queue)
+            return NONE_KEPT if ids is None else (ids.first, ids.last)
 
     def chunk(self, large: int, index: int) -> bytes | None:
         """See `Store.chunk`."""

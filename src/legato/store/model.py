@@ -9,6 +9,8 @@ from legato.core.facts import (
     AnyFact,
     ConsumerAttached,
     DispatchMarked,
+    DuplicateIdDropped,
+    DuplicateIdKept,
     MessageConsumed,
     MessageDeadLettered,
     MessageMoved,
@@ -25,9 +27,9 @@ from legato.core.facts import (
     QueuePaused,
     TransactionCommitted,
 )
-from legato.core.records import Attempt, Batch, Meta, ProducerRecord, QueueRecord, StoredMessage
+from legato.core.records import Attempt, Batch, KeptId, Meta, ProducerRecord, QueueRecord, StoredMessage
 from legato.errors import StoreError
-from legato.store.base import new_queue
+from legato.store.base import NONE_KEPT, first_after, new_queue
 from legato.store.lanes import note_last, note_mark
 
 QUEUE_FACTS = (
@@ -41,6 +43,7 @@ QUEUE_FACTS = (
     MessageReturned,
     MessagePresented,
     DispatchMarked,
+    DuplicateIdKept,
 )
 """Facts that change a queue, which must be there."""
 
@@ -50,6 +53,28 @@ class SharedBody(NamedTuple):
 
     body: bytes
     holders: set[int]
+
+
+class Ids:
+    """The duplicate ids that one address remembers."""
+
+    def __init__(self) -> None:
+        self.kept: dict[int, tuple[bytes, KeptId]] = {}
+        """By position."""
+        self.positions: dict[bytes, int] = {}
+        self.first, self.last = NONE_KEPT
+
+    def keep(self, fact: DuplicateIdKept) -> None:
+        """Remember one more, and forget what the window is too small for."""
+        self.last += 1
+        self.kept[self.last] = fact.id, KeptId(self.last, fact.message_id, fact.producer, fact.number)
+        self.positions[fact.id] = self.last
+        end = first_after(self.first, self.last, fact.window)
+        for position in range(self.first, end):
+            duplicate_id, _ = self.kept.pop(position)
+            if self.positions[duplicate_id] == position:
+                del self.positions[duplicate_id]
+        self.first = end
 
 
 class Model:
@@ -62,6 +87,8 @@ class Model:
         self.shared: dict[tuple[int, int], SharedBody] = {}
         """Bodies by topic and sequence."""
         self.producers: dict[int, ProducerRecord] = {}
+        self.ids: dict[int, Ids] = {}
+        """By queue or topic."""
         self.outcomes: dict[bytes, int] = {}
         self.chunks: dict[tuple[int, int], bytes] = {}
         self.uploading: set[int] = set()
@@ -170,6 +197,10 @@ class Model:
                 note_mark(self.queues[queue], seq)
             case NumberRefused(producer, number):
                 self._number(producer, number, time_us, refused=True)
+            case DuplicateIdKept(queue):
+                self.ids.setdefault(queue, Ids()).keep(fact)
+            case DuplicateIdDropped(producer=producer, number=number):
+                self._number(producer, number, time_us, refused=False)
             case TransactionCommitted(txn):
                 self.outcomes[txn] = time_us
 
@@ -203,6 +234,7 @@ class Model:
 
     def _delete(self, queue: int) -> None:
         record = self.queues.pop(queue)
+        self.ids.pop(queue, None)
         for seq in self.messages.pop(queue):
             self._release(record, seq)
 

@@ -76,7 +76,7 @@ def test_a_commit_waits_for_the_disk_unless_told_otherwise(tmp_path: Path) -> No
 @pytest.mark.parametrize("version", [b"0", b"1", b"9.9"])
 def test_an_unknown_format_is_refused_with_its_name(closed_store: Path, version: bytes) -> None:
     put(closed_store, b"meta", b"format", version)
-    with pytest.raises(StoreFormatError, match=f"format {version.decode()}, this version of Legato reads format 2"):
+    with pytest.raises(StoreFormatError, match=f"format {version.decode()}, this version of Legato reads format 3"):
         LmdbStore(closed_store)
 
 

@@ -1,0 +1,117 @@
+"""Duplicate ids: of the messages that their senders gave the same id an address stores the first (CONTRACT E15, E19).
+
+1. An address remembers its last ids, `duplicate_window` of them, in the same commit as their messages. What becomes of
+   the messages does not matter: consumed, expired or purged, their ids stay.
+2. Ids are looked up in the store, one at a time; the heap has those that are on their way there. So nothing is read
+   when an epoch begins, however many there are.
+3. A position counts the ids of an address. What the store still has from before the window does not count.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from legato.core.facts import DuplicateDropped, DuplicateIdDropped, DuplicateIdKept
+from legato.core.moving import Moving, Outgoing
+from legato.core.producers import Producer
+from legato.core.records import Archive, Meta
+from legato.core.repeats import Duplicate, First, Window
+from legato.core.state import Node
+
+
+class Duplicates(Moving):
+    """Remembering duplicate ids, and dropping what comes again."""
+
+    def __init__(self, archive: Archive, meta: Meta, **options: Any) -> None:
+        super().__init__(archive, meta, **options)
+        self._windows: dict[int, Window] = {}
+        """Of the addresses at which ids were used in this epoch, by number."""
+
+    def duplicates_of(self, node: Node) -> tuple[int, int]:
+        """How many ids an address remembers, and how many duplicates it has dropped since the epoch began."""
+        window = self._windows.get(node.id)
+        first, last = self._archive.duplicates(node.id)
+        return min(last - first + 1, node.settings.duplicate_window), window.dropped if window is not None else 0
+
+    def _duplicate_id(self, node: Node, outgoing: Outgoing) -> bytes:
+        """What a message is not to be stored twice under; empty if there is nothing."""
+        settings = node.settings
+        if not settings.duplicate_window:
+            return b""
+        if outgoing.traits.duplicate_id:
+            return outgoing.traits.duplicate_id
+        return outgoing.message_id.encode() if settings.duplicate_detection == "message-id" else b""
+
+    def _first_of(self, node: Node, duplicate_id: bytes) -> First | None:
+        """The message that has the id, if the address remembers it."""
+        window = self._window(node)
+        first = window.pending.get(duplicate_id)
+        if first is not None:
+            return first
+        kept = self._archive.duplicate(node.id, duplicate_id)
+        if kept is None or kept.position <= window.last + len(window.pending) - node.settings.duplicate_window:
+            return None
+        return First(kept.message_id, kept.producer, kept.number)
+
+    def _keep_id(self, node: Node, duplicate_id: bytes, outgoing: Outgoing) -> None:
+        """From now on the message has the id."""
+        window = self._window(node)
+        first = window.pending[duplicate_id] = First(outgoing.message_id, outgoing.producer, outgoing.number)
+        tick = self._tick
+        tick.facts.append(
+            DuplicateIdKept(
+                node.id,
+                duplicate_id,
+                node.settings.duplicate_window,
+                outgoing.message_id,
+                outgoing.producer,
+                outgoing.number,
+            )
+        )
+        tick.ids.append((window, duplicate_id, first))
+
+    def _drop_duplicate(self, node: Node, duplicate_id: bytes, outgoing: Outgoing, first: First) -> Duplicate:
+        """A message whose id another one has is confirmed, once that one is durable, and not stored."""
+        self._window(node).dropped += 1
+        fact = DuplicateIdDropped(
+            node.id,
+            duplicate_id,
+            outgoing.message_id,
+            first.message_id,
+            outgoing.producer,
+            outgoing.number,
+            outgoing.txn,
+        )
+        return self._pass_over(Duplicate(None if outgoing.txn else outgoing.token, fact, first, told=True))
+
+    def _drop_resent(self, node: Node, outgoing: Outgoing, producer: Producer) -> None:
+        """A repeated number of a numbered producer: the same outcome as when it came first."""
+        duplicate_id = self._duplicate_id(node, outgoing)
+        first = self._first_of(node, duplicate_id) if duplicate_id else None
+        if first is not None and (first.producer, first.number) == (outgoing.producer, outgoing.number):
+            first = None
+        fact = DuplicateDropped(producer.id, outgoing.number)
+        self._pass_over(Duplicate(outgoing.token, fact, first, told=first is not None))
+
+    def _pass_over(self, duplicate: Duplicate) -> Duplicate:
+        self._tick.facts.append(duplicate.fact)
+        self._tick.duplicates.append(duplicate)
+        return duplicate
+
+    def _window(self, node: Node) -> Window:
+        window = self._windows.get(node.id)
+        if window is None:
+            window = self._windows[node.id] = Window(self._archive.duplicates(node.id)[1])
+        return window
+
+    def _ids_committed(self, ids: list[tuple[Window, bytes, First]]) -> None:
+        """They are in the store."""
+        for window, duplicate_id, _ in ids:
+            window.last += 1
+            del window.pending[duplicate_id]
+
+    def _lose_ids(self, ids: list[tuple[Window, bytes, First]]) -> None:
+        """Their messages could not be stored."""
+        for window, duplicate_id, first in ids:
+            first.lost = True
+            window.pending.pop(duplicate_id, None)
