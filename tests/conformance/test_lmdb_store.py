@@ -7,6 +7,7 @@ import pytest
 
 from legato.store.lmdb import LmdbStore
 from tests.conformance.store import StoreTests
+from tests.conformance.store_duplicates import StoreDuplicateTests
 from tests.conformance.store_larges import StoreLargeTests
 from tests.conformance.store_places import StorePlaceTests
 from tests.conformance.store_topics import StoreTopicTests
@@ -32,4 +33,8 @@ class TestLmdbStorePlaces(StorePlaceTests):
 
 
 class TestLmdbStoreLarges(StoreLargeTests):
+    pass
+
+
+class TestLmdbStoreDuplicates(StoreDuplicateTests):
     pass

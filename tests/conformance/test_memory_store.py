@@ -4,6 +4,7 @@ import pytest
 
 from legato.store.memory import MemoryStore
 from tests.conformance.store import StoreTests
+from tests.conformance.store_duplicates import StoreDuplicateTests
 from tests.conformance.store_larges import StoreLargeTests
 from tests.conformance.store_places import StorePlaceTests
 from tests.conformance.store_topics import StoreTopicTests
@@ -27,4 +28,8 @@ class TestMemoryStorePlaces(StorePlaceTests):
 
 
 class TestMemoryStoreLarges(StoreLargeTests):
+    pass
+
+
+class TestMemoryStoreDuplicates(StoreDuplicateTests):
     pass

@@ -10,6 +10,7 @@ from legato.core.consumers import Consumer
 from legato.core.effects import (
     Confirm,
     ConfirmAcknowledged,
+    ConfirmDuplicates,
     Deliver,
     Discharged,
     DischargeRefused,
@@ -20,6 +21,7 @@ from legato.core.effects import (
     Refuse,
     Room,
     ScanAgain,
+    SettleSends,
     Show,
 )
 from legato.core.facts import AnyFact
@@ -48,6 +50,10 @@ class Scenario:
         )
         self.broker.now_us = self.now_us
         self.confirmed: list[Any] = []
+        self.duplicates: list[Any] = []
+        """Tokens of messages that were confirmed as duplicates."""
+        self.settled: dict[Any, bool] = {}
+        """Tokens of transactions' sends, and whether they were duplicates."""
         self.refused: dict[Any, str] = {}
         self.discharged: list[Any] = []
         self.discharge_refused: dict[Any, str] = {}
@@ -192,6 +198,10 @@ class Scenario:
                     self.shown += [message.seq for message in messages]
                 case Confirm(tokens=tokens):
                     self.confirmed += tokens
+                case ConfirmDuplicates(tokens=tokens):
+                    self.duplicates += tokens
+                case SettleSends(tokens=tokens, duplicates=duplicates):
+                    self.settled |= {token: token in duplicates for token in tokens}
                 case Refuse(token=token, condition=condition):
                     self.refused[token] = condition
                 case ConfirmAcknowledged(messages=pairs):

@@ -10,6 +10,8 @@ from legato.core.facts import (
     AnyFact,
     ConsumerAttached,
     DispatchMarked,
+    DuplicateIdDropped,
+    DuplicateIdKept,
     MessageConsumed,
     MessageDeadLettered,
     MessageMoved,
@@ -31,6 +33,7 @@ TOPICS = range(4, 6)
 PRODUCERS = 3
 TXNS = range(1, 21)
 LANES = [0, 0, 0, 1, 10]
+IDS = range(40)
 SEQ_MAX = 400
 HOUR_US = 3_600_000_000
 NO_LIMIT = 1 << 40
@@ -108,11 +111,20 @@ def others(draw: st.DrawFn) -> list[AnyFact]:
         QueuePaused(queue, draw(st.booleans())),
         QueueGrouped(queue),
         NumberRefused(producer, draw(numbers)),
+        DuplicateIdDropped(queue, b"1", "", "", producer, draw(numbers)),
         ProducerRegistered(producer, f"producer-{producer}"),
         ProducerForgotten(producer, f"producer-{producer}"),
         TransactionCommitted(make_txn_id(1, draw(st.sampled_from(TXNS))), 1, 1),
     ]
     return [draw(st.sampled_from(facts))]
+
+
+@st.composite
+def ids(draw: st.DrawFn, queues: st.SearchStrategy[int]) -> list[AnyFact]:
+    """Duplicate ids of an address, with a window that is mostly full."""
+    queue, window, first = draw(queues), draw(st.sampled_from([1, 3, 30])), draw(st.sampled_from(IDS))
+    count = draw(st.sampled_from([1, 2, 10, 50]))
+    return [DuplicateIdKept(queue, b"%d" % (n % len(IDS)), window, f"ID:{n}") for n in range(first, first + count)]
 
 
 def has_body(fact: AnyFact) -> bool:

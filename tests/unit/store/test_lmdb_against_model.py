@@ -28,6 +28,7 @@ from legato.store.memory import MemoryStore
 from tests.unit.store.consistency import check_consistent
 from tests.unit.store.steps import (
     HOUR_US,
+    IDS,
     LANES,
     NO_LIMIT,
     PRODUCERS,
@@ -39,6 +40,7 @@ from tests.unit.store.steps import (
     body_of,
     expiries,
     has_body,
+    ids,
     others,
     runs,
     seqs,
@@ -113,7 +115,10 @@ class LmdbAgainstModel(RuleBasedStateMachine):
 
     def commit_a_batch(self, draw: Draw) -> None:
         numbers = st.sampled_from([record.queue for record in self.model.queues() if record.kind != Kind.TOPIC])
-        parts = draw(st.lists(st.one_of(runs(numbers), runs(numbers), others()), min_size=1, max_size=6))
+        addresses = st.sampled_from([*QUEUES, *[record.queue for record in self.model.queues()]])
+        parts = draw(
+            st.lists(st.one_of(runs(numbers), runs(numbers), others(), ids(addresses)), min_size=1, max_size=6)
+        )
         published = self.published(draw) if draw(st.booleans()) else []
         self.commit([*published, *[fact for part in parts for fact in part]])
 
@@ -282,6 +287,10 @@ class LmdbAgainstModel(RuleBasedStateMachine):
                 everything = (record.queue, lane << 56, NO_LIMIT, NO_LIMIT)
                 assert timeless(store, *everything) == timeless(model, *everything)
                 assert all(HOUR_US <= message.stored_us <= self.now_us for message in store.messages(*everything))
+        for queue in self.tracking.numbers() if self.drained else ():
+            assert store.duplicates(queue) == model.duplicates(queue)
+            for number in IDS if model.duplicates(queue)[1] else ():
+                assert store.duplicate(queue, b"%d" % number) == model.duplicate(queue, b"%d" % number)
         assert list(store.temporaries(2)) == list(model.temporaries(2))
         expired = ExpiryPlace(), self.now_us, NO_LIMIT
         assert list(store.expired(*expired)) == list(model.expired(*expired))

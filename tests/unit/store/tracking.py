@@ -2,6 +2,8 @@
 
 from legato.core.facts import (
     AnyFact,
+    DuplicateIdDropped,
+    DuplicateIdKept,
     Kind,
     MessageConsumed,
     MessageDeadLettered,
@@ -31,6 +33,10 @@ class Tracking:
         self._topics: set[int] = set()
         self._txns: set[bytes] = set()
         self._next_number = 10
+
+    def numbers(self) -> range:
+        """All numbers that queues have or had, and some more."""
+        return range(self._next_number + 1)
 
     def next_number(self) -> int:
         """A number for a new queue."""
@@ -77,12 +83,15 @@ class Tracking:
                     if queue not in self._queues:
                         continue
                     mentioned.add((queue, seq))
+                case DuplicateIdKept(queue):
+                    if queue not in self._queues:
+                        continue
                 case ProducerForgotten(producer):
                     forgotten.add(producer)
                 case ProducerRegistered(producer):
                     if producer in forgotten:
                         continue
-                    if any(isinstance(other, MessageStored | NumberRefused) for other in kept):
+                    if any(isinstance(other, MessageStored | NumberRefused | DuplicateIdDropped) for other in kept):
                         continue
                 case TransactionCommitted(txn):
                     if txn in self._txns:
