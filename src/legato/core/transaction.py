@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from legato.core.consumers import Consumer
 from legato.core.message import Message
-from legato.core.repeats import Duplicate
+from legato.core.repeats import Duplicate, First
 
 if TYPE_CHECKING:
     from legato.core.moving import Outgoing
@@ -28,6 +28,7 @@ class Transaction:
         "id",
         "larges",
         "owner",
+        "repeats",
         "sends",
         "told",
         "unsettled",
@@ -43,8 +44,10 @@ class Transaction:
         self.consumed: list[tuple[Consumer, Message]] = []
         self.unsettled: list[Any] = []
         """Tokens of sends whose outcome is known, and told, with that of the transaction."""
+        self.repeats: list[tuple[Node, Outgoing, bytes, First]] = []
+        """Sends that are duplicates, their ids, and the messages that have these."""
         self.duplicates: list[Duplicate] = []
-        """Sends that its commit drops."""
+        """What became of those with its commit."""
         self.told: list[Any] = []
         """Of those, the tokens of the ones whose senders are to be told."""
         self.has_ids = False
@@ -54,4 +57,4 @@ class Transaction:
     @property
     def did_work(self) -> bool:
         """Whether its outcome matters to anybody (CONTRACT B17)."""
-        return bool(self.sends or self.consumed)
+        return bool(self.sends or self.consumed or self.repeats)

@@ -27,10 +27,6 @@ UNKNOWN_TXN = "amqp:transaction:unknown-id"
 # Qpid JMS takes amqp:transaction:rollback for "in doubt"; any other condition is a plain rollback (AMQP.md A7).
 ROLLED_BACK = "failed"
 
-Sending = tuple[Node, Outgoing]
-Repeat = tuple[Node, Outgoing, bytes, First]
-"""A duplicate, its id, and the message that has it."""
-
 
 class Transactions(Settling, Publishing, Uploading):
     """Transactions over publishing and consuming (AMQP 4)."""
@@ -112,18 +108,15 @@ class Transactions(Settling, Publishing, Uploading):
             self._effects.append(DischargeRefused(token, ROLLED_BACK, "rolled back when its connection was lost"))
         elif fail:
             self.roll_back(transaction, "client", token)
+        elif reason := transaction.failed or self._hindrance(transaction):
+            self.roll_back(transaction, "failed")
+            self._effects.append(DischargeRefused(token, ROLLED_BACK, reason))
         else:
-            sends, repeats = self._sort_out(transaction) if transaction.has_ids else (transaction.sends, [])
-            if reason := transaction.failed or self._hindrance(sends):
-                self.roll_back(transaction, "failed")
-                self._effects.append(DischargeRefused(token, ROLLED_BACK, reason))
-            else:
-                self._commit(transaction, sends, repeats, token)
+            self._commit(transaction, token)
 
-    def _sort_out(self, transaction: Transaction) -> tuple[list[Sending], list[Repeat]]:
-        """What a transaction sends, apart: what is to be stored, and what is a duplicate of that or of another."""
-        sends: list[Sending] = []
-        repeats: list[Repeat] = []
+    def _sort_out(self, transaction: Transaction) -> None:
+        """Part duplicates of other messages, or of one another, from what a transaction sends."""
+        sends: list[tuple[Node, Outgoing]] = []
         own: dict[tuple[int, bytes], First] = {}
         for node, outgoing in transaction.sends:
             duplicate_id = b"" if node.deleted else self._duplicate_id(node, outgoing)
@@ -131,16 +124,18 @@ class Transactions(Settling, Publishing, Uploading):
             if duplicate_id:
                 first = own.get((node.id, duplicate_id)) or self._first_of(node, duplicate_id)
             if first is not None:
-                repeats.append((node, outgoing, duplicate_id, first))
+                transaction.repeats.append((node, outgoing, duplicate_id, first))
                 continue
             if duplicate_id:
                 own[node.id, duplicate_id] = First(outgoing.message_id, 0, 0)
             sends.append((node, outgoing))
-        return sends, repeats
+        transaction.sends = sends
 
-    def _hindrance(self, sends: list[Sending]) -> str | None:
-        """Why what a transaction sends cannot be stored, all of it."""
-        for node, count in Counter(node for node, _ in sends if node.special).items():
+    def _hindrance(self, transaction: Transaction) -> str | None:
+        """Why what the transaction sends cannot be stored, all of it but duplicates."""
+        if transaction.has_ids:
+            self._sort_out(transaction)
+        for node, count in Counter(node for node, _ in transaction.sends if node.special).items():
             if node.deleted:
                 return f"{node.address}, to which it sends, was deleted"
             if node.settings.when_full == "fail" and (room := node.room) is not None and room < count:
@@ -161,7 +156,7 @@ class Transactions(Settling, Publishing, Uploading):
                 DischargeRefused(token, ROLLED_BACK, "already committed" if committed else "rolled back")
             )
 
-    def _commit(self, transaction: Transaction, sends: list[Sending], repeats: list[Repeat], token: Any) -> None:
+    def _commit(self, transaction: Transaction, token: Any) -> None:
         del self._transactions[transaction.id]
         tick = self._tick
         txn = transaction.id
@@ -170,14 +165,13 @@ class Transactions(Settling, Publishing, Uploading):
         transaction.consumed = [pair for pair in transaction.consumed if not pair[1].queue.deleted]
         for consumer, message in transaction.consumed:
             self._consume(consumer, message, txn, tick)
-        transaction.sends = sends
-        for node, outgoing in sends:
+        for node, outgoing in transaction.sends:
             if transaction.has_ids:
                 outgoing.token = None
                 if duplicate_id := self._duplicate_id(node, outgoing):
                     self._keep_id(node, duplicate_id, outgoing)
             self._enqueue(node, outgoing)
-        for node, outgoing, duplicate_id, first in repeats:
+        for node, outgoing, duplicate_id, first in transaction.repeats:
             transaction.duplicates.append(self._drop_duplicate(node, duplicate_id, outgoing, first))
             if outgoing.token is not None:
                 transaction.told.append(outgoing.token)
