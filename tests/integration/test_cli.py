@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.pair import Pair, broker_pair
+from legato.testing import BrokerPair, broker_pair
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
     with broker_pair(tmp_path_factory.mktemp("cli")) as running:
         yield running
 
 
-def legato(pair: Pair | None, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def legato(pair: BrokerPair | None, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command; its brokers come from the environment."""
     environment = os.environ | ({"LEGATO_URL": pair.url} if pair else {})
     return subprocess.run(
@@ -32,7 +32,7 @@ def legato(pair: Pair | None, *arguments: str, stdin: str = "") -> subprocess.Co
     )
 
 
-def test_what_is_sent_can_be_browsed_and_then_received_once(pair: Pair) -> None:
+def test_what_is_sent_can_be_browsed_and_then_received_once(pair: BrokerPair) -> None:
     assert legato(pair, "send", "tea", "-", stdin="green\nblack\n").stdout == "sent 2 to tea\n"
     assert legato(pair, "browse", "tea").stdout == "green\nblack\n"
     assert legato(pair, "browse", "tea", "--count", "1").stdout == "green\n"
@@ -41,7 +41,7 @@ def test_what_is_sent_can_be_browsed_and_then_received_once(pair: Pair) -> None:
     assert (again.returncode, again.stdout) == (1, "")
 
 
-def test_properties_and_repetition_show_in_json(pair: Pair) -> None:
+def test_properties_and_repetition_show_in_json(pair: BrokerPair) -> None:
     legato(pair, "send", "coffee", "strong", "--count", "3", "--property", "origin=Kenya")
     lines = legato(pair, "receive", "coffee", "--count", "3", "--json").stdout.splitlines()
     messages = [json.loads(line) for line in lines]
@@ -50,7 +50,7 @@ def test_properties_and_repetition_show_in_json(pair: Pair) -> None:
     assert len({message["message_id"] for message in messages}) == 3
 
 
-def test_a_file_is_sent_as_its_bytes(pair: Pair, tmp_path: Path) -> None:
+def test_a_file_is_sent_as_its_bytes(pair: BrokerPair, tmp_path: Path) -> None:
     file = tmp_path / "leaf.bin"
     file.write_bytes(bytes(range(256)))
     legato(pair, "send", "leaves", "--file", str(file))
@@ -58,7 +58,7 @@ def test_a_file_is_sent_as_its_bytes(pair: Pair, tmp_path: Path) -> None:
     assert message["body_base64"].startswith("AAECAwQF")
 
 
-def test_status_tells_the_epoch_the_queues_and_the_members(pair: Pair) -> None:
+def test_status_tells_the_epoch_the_queues_and_the_members(pair: BrokerPair) -> None:
     legato(pair, "send", "status-queue", "x")
     answer = json.loads(legato(pair, "status", "--json", "--store", str(pair.store)).stdout)
     assert answer["epoch"] == pair.primary.epoch

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from legato.cli.main import app
-from tests.integration.pair import Pair, broker_pair
+from legato.testing import BrokerPair, broker_pair
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -31,13 +31,13 @@ def name(page: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
     with broker_pair(tmp_path_factory.mktemp("docs")) as running:
         yield running
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name)
-def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, pair: Pair) -> None:
+def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, pair: BrokerPair) -> None:
     namespace: dict[str, object] = {"__name__": "__main__"}
     for line, code in blocks(page, "python"):
         assert "amqp://" not in code or SHOWN_URL in code
