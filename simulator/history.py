@@ -1,86 +1,26 @@
-"""What truly happened, as the disk and the applications saw it; contradictions are violations at once."""
+"""What was promised to applications, held against what truly happened; contradictions are violations at once."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from legato.core.consumers import Consumer
 from legato.core.effects import Deliver
-from legato.core.facts import (
-    AnyFact,
-    ConsumerAttached,
-    Kind,
-    MessageConsumed,
-    MessageDeadLettered,
-    MessageMoved,
-    MessagePublished,
-    MessageStored,
-    QueueCreated,
-    QueueDeleted,
-    TransactionCommitted,
-)
-from legato.core.records import Batch
-from legato.core.schedule import SCHEDULE_NAME
+from simulator.durable import Copy, Durable, ViolationError, number_of
 from simulator.plan import DURABLE, Plan
 
-MARK = re.compile(rb"<(\d+)>")
-"""The number of a message, in its body."""
 
-
-class ViolationError(AssertionError):
-    """A promise was broken; the text begins with which."""
-
-
-class Copy:
-    """One message in one queue or subscription, wherever it is moved to be delivered there later."""
-
-    def __init__(self) -> None:
-        self.presented_us: list[int] = []
-        """When applications were given it."""
-        self.holders: set[str] = set()
-        """Containers of those applications."""
-        self.resumed = 0
-        """How often it was sent again to an application that had it already: counted by brokers that cannot know."""
-        self.ended = ""
-        """How it left, once it has: `consumed`, `dead`, or the cause of a move."""
-        self.ended_epoch = 0
-        self.consumer = 0
-        self.acknowledged_us = 0
-        """When an application was told that its acknowledgement counts."""
-
-
-class History:
+class History(Durable):
     """Follows one run.
 
     Attributes:
-        now_us: tells the virtual time.
-        wants: of a subscription's name and a message's number, whether the subscription wants it.
-        plan: how addresses are set.
         groups: of messages that have one, by number.
     """
 
     def __init__(self, now_us: Callable[[], int], wants: Callable[[str, int], bool], plan: Plan) -> None:
-        self.now_us = now_us
-        self.wants = wants
-        self.plan = plan
+        super().__init__(now_us, wants, plan)
         self.groups: dict[int, str] = {}
-        self.epoch = 0
-        self.names: dict[int, str] = {}
-        self.temporary: set[str] = set()
-        """Names of queues and subscriptions that do not last."""
-        self.topics: dict[int, int] = {}
-        """Of each subscription that there is, its topic."""
-        self.containers: dict[int, str] = {}
-        self.originals: Counter[str] = Counter()
-        """How often a message that a client sent was stored, by its id."""
-        self.copies: dict[tuple[str, int], Copy] = {}
-        self.places: dict[tuple[int, int], int] = {}
-        """The number of what waits, by queue and sequence."""
-        self.void: set[str] = set()
-        """Ids of messages whose senders were told that they are not stored."""
         self.dispatched: dict[tuple[str, int, str], tuple[int, int]] = {}
         """By copy and container: when it was last put on a link, in which epoch; 0 if that was over already."""
         self.owners: dict[tuple[str, str], Consumer] = {}
@@ -88,129 +28,6 @@ class History:
         self.last_seen: dict[tuple[str, str, str], int] = {}
         """By queue, consumer, and sender: the number that came last, where order is promised."""
         self.confirmed: set[str] = set()
-        self.trace: Callable[[str], None] | None = None
-        """Is told of everything, if somebody listens."""
-        self.counts: Counter[str] = Counter()
-
-    def note(self, *what: object) -> None:
-        """Something happened."""
-        if self.trace is not None:
-            self.trace(" ".join(map(str, what)))
-
-    # -- the disk ------------------------------------------------------------------------------------------------
-
-    def epoch_began(self, epoch: int) -> None:
-        """A broker became the primary."""
-        if epoch != self.epoch + 1:
-            raise ViolationError(f"P7: epoch {epoch} began after {self.epoch}")
-        self.note("epoch", epoch, "began")
-        self.epoch = epoch
-        self.counts["takeovers" if epoch > 1 else "first epochs"] += 1
-
-    def committed(self, batch: Batch) -> None:
-        """A batch became durable."""
-        self.counts["commits"] += 1
-        if batch.epoch != self.epoch:
-            raise ViolationError(f"P7: epoch {batch.epoch} committed in epoch {self.epoch}")
-        self._check_transactions(batch.facts)
-        bodies = iter(batch.bodies)
-        origins: dict[tuple[int, int], str] = {}
-        for fact in batch.facts:
-            self.note("durable:", fact)
-            self._apply(fact, bodies, origins)
-
-    def _check_transactions(self, facts: list[AnyFact]) -> None:
-        """All of a transaction, or nothing."""
-        work: Counter[bytes] = Counter()
-        said: Counter[bytes] = Counter()
-        for fact in facts:
-            if isinstance(fact, MessageConsumed | MessageStored | MessagePublished) and fact.txn:
-                work[fact.txn] += 1
-            elif isinstance(fact, TransactionCommitted):
-                said[fact.txn] += fact.received + fact.sent
-                self.counts["transactions"] += 1
-        if work != said:
-            raise ViolationError(f"P2: transactions did {work} in a commit that says {said}")
-
-    def _apply(self, fact: AnyFact, bodies: Iterator[bytes], origins: dict[tuple[int, int], str]) -> None:
-        match fact:
-            case QueueCreated():
-                self.names[fact.queue] = fact.name
-                if fact.temporary:
-                    self.temporary.add(fact.name)
-                if fact.kind == Kind.SUBSCRIPTION:
-                    self.topics[fact.queue] = fact.topic
-            case QueueDeleted():
-                self.topics.pop(fact.queue, None)
-                for place in [place for place in self.places if place[0] == fact.queue]:
-                    self._leave(*place, "deleted", 0)
-            case ConsumerAttached():
-                self.containers[fact.consumer] = fact.container
-            case MessageStored():
-                self._stored(fact, [fact.queue], fact.queue, next(bodies))
-            case MessagePublished():
-                self._published(fact, bodies)
-            case MessageConsumed():
-                self._leave(fact.queue, fact.seq, "consumed", fact.consumer)
-            case MessageDeadLettered():
-                self._leave(fact.queue, fact.seq, f"dead: {fact.cause}", fact.consumer)
-            case MessageMoved():
-                self._leave(fact.queue, fact.seq, fact.cause, 0)
-
-    def _published(self, fact: MessagePublished, bodies: Iterator[bytes]) -> None:
-        if not fact.subscriptions:
-            self._original(fact)
-            return
-        body = next(bodies)
-        number = number_of(body)
-        if fact.origin is None:
-            wanted = {
-                q for q, topic in self.topics.items() if topic == fact.topic and self.wants(self.names[q], number)
-            }
-            if wanted != set(fact.subscriptions):
-                raise ViolationError(f"message {number} went to subscriptions {fact.subscriptions}, not to {wanted}")
-        self._stored(fact, fact.subscriptions, fact.topic, body)
-
-    def _original(self, fact: MessageStored | MessagePublished) -> None:
-        if fact.origin is not None:
-            return
-        name = fact.message_id
-        self.originals[name] += 1
-        if self.originals[name] > 1:
-            raise ViolationError(f"P1: {name} is stored {self.originals[name]} times")
-        if name in self.void:
-            raise ViolationError(f"P2: {name} is stored although its sender was told that it is not")
-
-    def _stored(self, fact: MessageStored | MessagePublished, queues: list[int], node: int, body: bytes) -> None:
-        self._original(fact)
-        number = number_of(body)
-        self.counts["stored"] += 1
-        for queue in queues:
-            if (queue, fact.seq) in self.places:
-                raise ViolationError(f"place {fact.seq} of queue {queue} is given twice")
-            self.places[queue, fact.seq] = number
-            name = self.names[queue]
-            if name == SCHEDULE_NAME:
-                continue
-            copy = self.copies.get((name, number))
-            if copy is None:
-                self.copies[name, number] = Copy()
-            elif copy.ended == "delayed":
-                copy.ended = ""
-            else:
-                raise ViolationError(f"P1: message {number} is in {name} twice")
-
-    def _leave(self, queue: int, seq: int, how: str, consumer: int) -> None:
-        number = self.places.pop((queue, seq), None)
-        if number is None:
-            raise ViolationError(f"P5: what is not in {self.names[queue]} at {seq} left it: {how}")
-        if self.names[queue] == SCHEDULE_NAME:
-            return
-        copy = self.copies[self.names[queue], number]
-        copy.ended = how
-        copy.ended_epoch = self.epoch
-        copy.consumer = consumer
-        self.counts[how.partition(":")[0]] += 1
 
     # -- the wire ------------------------------------------------------------------------------------------------
 
@@ -242,7 +59,7 @@ class History:
         for group in sorted(claims):
             owner = self.owners.get((queue.name, group))
             if owner is not None and owner is not consumer and owner in queue.consumers:
-                raise ViolationError(f"{queue.name} {group} is consumer {owner.id}'s and went to {consumer}")
+                raise ViolationError(f"{queue.name} {group} is consumer {owner.id}'s and went to {consumer.id}")
             self.owners[queue.name, group] = consumer
 
     # -- applications --------------------------------------------------------------------------------------------
@@ -420,10 +237,3 @@ class History:
         if address is not None and address.when_full == "drop-oldest":
             losses.remove("dropped")
         return losses
-
-
-def number_of(body: bytes) -> int:
-    """The number of the message with that body."""
-    found = MARK.search(body)
-    assert found is not None, body
-    return int(found[1])

@@ -7,12 +7,16 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
+
 from legato.client.deliveries import Delivery, DeliveryState, Incoming
 from legato.client.session_state import Outgoing
 from legato.core import moving
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
-from legato.core.effects import Confirm, Discharged
+from legato.core.effects import Confirm, Discharged, Refuse
+from legato.core.facts import MessageDeadLettered
+from legato.core.groups import Groups
 from legato.core.lanes import Lane
 from legato.core.message import Message
 from legato.core.moving import Outgoing as Publication
@@ -20,6 +24,7 @@ from legato.core.producers import Producer
 from legato.core.queues import Queue
 from legato.core.records import Archive, Batch, StoredMessage
 from legato.core.schedule import Schedule, Scheduled
+from legato.core.state import Node
 from legato.core.tick import Tick
 from legato.core.topics import Topic
 from legato.core.transaction import Transaction
@@ -35,6 +40,7 @@ _commit = Broker._commit
 _fail = Broker._fail
 _restored = Lane.restored
 _claim = Lane.claim
+_refresh = Broker._refresh
 _connection_lost = Outgoing.connection_lost
 _takers = moving._takers
 
@@ -204,6 +210,55 @@ def all_acknowledged(self: Incoming) -> list[Delivery]:
     return self._close(missing, DeliveryState.ACKNOWLEDGED)
 
 
+def all_may_have_a_group(self: Groups, group: str, consumer: Consumer, now_us: int) -> bool:
+    """Messages of a group go to whoever is next."""
+    return True
+
+
+def groups_for_good(self: Groups, consumer: Consumer) -> bool:
+    """A consumer that leaves keeps its groups."""
+    return False
+
+
+def refresh_all(self: Broker, consumer: Consumer) -> None:
+    """All consumers of an exclusive queue receive."""
+    queue = consumer.queue
+    settings = queue.settings
+    queue.settings = msgspec.structs.replace(settings, exclusive=False)
+    try:
+        _refresh(self, consumer)
+    finally:
+        queue.settings = settings
+
+
+def refuse_and_store(self: Broker, node: Node, outgoing: Publication) -> bool:
+    """A full address refuses a message, and stores it."""
+    refusal = self._refusal(node)
+    if refusal is not None:
+        self._effects.append(Refuse(outgoing.token, *refusal))
+        outgoing.token = None
+        self._enqueue(node, outgoing)
+        return False
+    self._enqueue(node, outgoing)
+    return True
+
+
+def room_and_no_word(self: Broker, node: Node) -> int | None:
+    """Who waits for room in a full address is never told of any."""
+    return node.room if node.settings.when_full == "block" else None
+
+
+def expire_into_nothing(self: Broker, message: Message) -> None:
+    """What expires is dropped, whatever the settings say."""
+    self._drop(message, "expired")
+
+
+def dead_letter_dropped(self: Broker, message: Message, consumer: Consumer, cause: str, text: str) -> None:
+    """Dead letters are dropped."""
+    self._left(message)
+    self._tick.facts.append(MessageDeadLettered(message.queue.id, message.seq, consumer.id, cause, 0, 0))
+
+
 class Fault:
     """One of them: `replacement` in the place of `owner.name`."""
 
@@ -249,4 +304,11 @@ FAULTS = [
     Fault(Outgoing, "connection_lost", resend_as_new),
     Fault(Outgoing, "connection_lost", resend_nothing),
     Fault(Incoming, "claims_came", all_acknowledged),
+    Fault(Groups, "may_have", all_may_have_a_group),
+    Fault(Groups, "release", groups_for_good),
+    Fault(Broker, "_refresh", refresh_all),
+    Fault(Broker, "_publish_closely", refuse_and_store),
+    Fault(Broker, "room", room_and_no_word),
+    Fault(Broker, "_expire", expire_into_nothing),
+    Fault(Broker, "_dead_letter", dead_letter_dropped),
 ]

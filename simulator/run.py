@@ -16,7 +16,8 @@ from simulator.brokers import Host
 from simulator.clients import Connection, ConnectionFactory, Task, sleep
 from simulator.conversations import Conversation
 from simulator.disk import Disk
-from simulator.history import History, ViolationError
+from simulator.durable import ViolationError
+from simulator.history import History
 from simulator.kernel import START_US, Kernel, Process
 from simulator.network import Network
 from simulator.patches import installed

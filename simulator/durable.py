@@ -1,0 +1,236 @@
+"""What truly happened, as the disk saw it; what contradicts itself is a violation at once."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from legato.core.facts import (
+    AnyFact,
+    ConsumerAttached,
+    Kind,
+    MessageConsumed,
+    MessageDeadLettered,
+    MessageMoved,
+    MessagePublished,
+    MessageStored,
+    QueueCreated,
+    QueueDeleted,
+    TransactionCommitted,
+)
+from legato.core.records import Batch
+from legato.core.schedule import SCHEDULE_NAME
+from simulator.plan import Plan
+
+MARK = re.compile(rb"<(\d+)>")
+"""The number of a message, in its body."""
+
+
+class ViolationError(AssertionError):
+    """A promise was broken; the text begins with which."""
+
+
+class Copy:
+    """One message in one queue or subscription, wherever it is moved to be delivered there later."""
+
+    def __init__(self) -> None:
+        self.presented_us: list[int] = []
+        """When applications were given it."""
+        self.holders: set[str] = set()
+        """Containers of those applications."""
+        self.resumed = 0
+        """How often it was sent again to an application that had it already: counted by brokers that cannot know."""
+        self.ended = ""
+        """How it left, once it has: `consumed`, `dead`, or the cause of a move."""
+        self.ended_epoch = 0
+        self.consumer = 0
+        self.acknowledged_us = 0
+        """When an application was told that its acknowledgement counts."""
+
+
+class Durable:
+    """Follows the facts of one run.
+
+    Attributes:
+        now_us: tells the virtual time.
+        wants: of a subscription's name and a message's number, whether the subscription wants it.
+        plan: how addresses are set.
+    """
+
+    def __init__(self, now_us: Callable[[], int], wants: Callable[[str, int], bool], plan: Plan) -> None:
+        self.now_us = now_us
+        self.wants = wants
+        self.plan = plan
+        self.epoch = 0
+        self.names: dict[int, str] = {}
+        self.temporary: set[str] = set()
+        """Names of queues and subscriptions that do not last."""
+        self.topics: dict[int, int] = {}
+        """Of each subscription that there is, its topic."""
+        self.containers: dict[int, str] = {}
+        self.originals: Counter[str] = Counter()
+        """How often a message that a client sent was stored, by its id."""
+        self.copies: dict[tuple[str, int], Copy] = {}
+        self.places: dict[tuple[int, int], int] = {}
+        """The number of what waits, by queue and sequence."""
+        self.void: set[str] = set()
+        """Ids of messages whose senders were told that they are not stored."""
+        self.trace: Callable[[str], None] | None = None
+        """Is told of everything, if somebody listens."""
+        self.counts: Counter[str] = Counter()
+
+    def note(self, *what: object) -> None:
+        """Something happened."""
+        if self.trace is not None:
+            self.trace(" ".join(map(str, what)))
+
+    # -- the disk ------------------------------------------------------------------------------------------------
+
+    def epoch_began(self, epoch: int) -> None:
+        """A broker became the primary."""
+        if epoch != self.epoch + 1:
+            raise ViolationError(f"P7: epoch {epoch} began after {self.epoch}")
+        self.note("epoch", epoch, "began")
+        self.epoch = epoch
+        self.counts["takeovers" if epoch > 1 else "first epochs"] += 1
+
+    def committed(self, batch: Batch) -> None:
+        """A batch became durable."""
+        self.counts["commits"] += 1
+        if batch.epoch != self.epoch:
+            raise ViolationError(f"P7: epoch {batch.epoch} committed in epoch {self.epoch}")
+        self._check_transactions(batch.facts)
+        bodies = iter(batch.bodies)
+        for fact in batch.facts:
+            self.note("durable:", fact)
+            self._apply(fact, bodies)
+        self._check_moves(batch.facts)
+
+    def _check_transactions(self, facts: list[AnyFact]) -> None:
+        """All of a transaction, or nothing."""
+        work: Counter[bytes] = Counter()
+        said: Counter[bytes] = Counter()
+        for fact in facts:
+            if isinstance(fact, MessageConsumed | MessageStored | MessagePublished) and fact.txn:
+                work[fact.txn] += 1
+            elif isinstance(fact, TransactionCommitted):
+                said[fact.txn] += fact.received + fact.sent
+                self.counts["transactions"] += 1
+        if work != said:
+            raise ViolationError(f"P2: transactions did {work} in a commit that says {said}")
+
+    def _check_moves(self, facts: list[AnyFact]) -> None:
+        """What was moved is where it was moved to, in the same commit, or was to go nowhere."""
+        for fact in facts:
+            if isinstance(fact, MessageMoved):
+                queue, seq, cause = fact.to_queue, fact.to_seq, fact.cause
+            elif isinstance(fact, MessageDeadLettered):
+                queue, seq, cause = fact.dead_queue, fact.dead_seq, "dead"
+            else:
+                continue
+            if self.names.get(queue, "").startswith("topic:"):
+                continue
+            if queue and (queue, seq) not in self.places:
+                raise ViolationError(f"{fact} is not where it was moved to")
+            if not queue and not self._may_vanish(fact.queue, cause):
+                raise ViolationError(f"{fact} is nowhere")
+
+    def _may_vanish(self, queue: int, cause: str) -> bool:
+        """Whether settings say that what leaves a queue so goes nowhere."""
+        address = self.plan.address(self.names[queue])
+        if address is None:
+            return cause in ("expired", "dropped")
+        match cause:
+            case "dead":
+                return not address.dead_letters
+            case "expired":
+                return not address.settings.get("expiry_queue")
+        return cause == "dropped"
+
+    def _apply(self, fact: AnyFact, bodies: Iterator[bytes]) -> None:
+        match fact:
+            case QueueCreated():
+                self.names[fact.queue] = fact.name
+                if fact.temporary:
+                    self.temporary.add(fact.name)
+                if fact.kind == Kind.SUBSCRIPTION:
+                    self.topics[fact.queue] = fact.topic
+            case QueueDeleted():
+                self.topics.pop(fact.queue, None)
+                for place in [place for place in self.places if place[0] == fact.queue]:
+                    self._leave(*place, "deleted", 0)
+            case ConsumerAttached():
+                self.containers[fact.consumer] = fact.container
+            case MessageStored():
+                self._stored(fact, [fact.queue], fact.queue, next(bodies))
+            case MessagePublished():
+                self._published(fact, bodies)
+            case MessageConsumed():
+                self._leave(fact.queue, fact.seq, "consumed", fact.consumer)
+            case MessageDeadLettered():
+                self._leave(fact.queue, fact.seq, f"dead: {fact.cause}", fact.consumer)
+            case MessageMoved():
+                self._leave(fact.queue, fact.seq, fact.cause, 0)
+
+    def _published(self, fact: MessagePublished, bodies: Iterator[bytes]) -> None:
+        if not fact.subscriptions:
+            self._original(fact)
+            return
+        body = next(bodies)
+        number = number_of(body)
+        if fact.origin is None:
+            wanted = {
+                q for q, topic in self.topics.items() if topic == fact.topic and self.wants(self.names[q], number)
+            }
+            if wanted != set(fact.subscriptions):
+                raise ViolationError(f"message {number} went to subscriptions {fact.subscriptions}, not to {wanted}")
+        self._stored(fact, fact.subscriptions, fact.topic, body)
+
+    def _original(self, fact: MessageStored | MessagePublished) -> None:
+        if fact.origin is not None:
+            return
+        name = fact.message_id
+        self.originals[name] += 1
+        if self.originals[name] > 1:
+            raise ViolationError(f"P1: {name} is stored {self.originals[name]} times")
+        if name in self.void:
+            raise ViolationError(f"P2: {name} is stored although its sender was told that it is not")
+
+    def _stored(self, fact: MessageStored | MessagePublished, queues: list[int], node: int, body: bytes) -> None:
+        self._original(fact)
+        number = number_of(body)
+        self.counts["stored"] += 1
+        for queue in queues:
+            if (queue, fact.seq) in self.places:
+                raise ViolationError(f"place {fact.seq} of queue {queue} is given twice")
+            self.places[queue, fact.seq] = number
+            name = self.names[queue]
+            if name == SCHEDULE_NAME:
+                continue
+            copy = self.copies.get((name, number))
+            if copy is None:
+                self.copies[name, number] = Copy()
+            elif copy.ended == "delayed":
+                copy.ended = ""
+            else:
+                raise ViolationError(f"P1: message {number} is in {name} twice")
+
+    def _leave(self, queue: int, seq: int, how: str, consumer: int) -> None:
+        number = self.places.pop((queue, seq), None)
+        if number is None:
+            raise ViolationError(f"P5: what is not in {self.names[queue]} at {seq} left it: {how}")
+        if self.names[queue] == SCHEDULE_NAME:
+            return
+        copy = self.copies[self.names[queue], number]
+        copy.ended = how
+        copy.ended_epoch = self.epoch
+        copy.consumer = consumer
+        self.counts[how.partition(":")[0]] += 1
+
+
+def number_of(body: bytes) -> int:
+    """The number of the message with that body."""
+    found = MARK.search(body)
+    assert found is not None, body
+    return int(found[1])
