@@ -43,6 +43,9 @@ def test_a_uri_never_shows_its_password() -> None:
         ("amqp://a?prefetch=-1", "prefetch"),
         ("amqp://a?connect_attempts=0", "connect_attempts"),
         ("amqp://a?reconnect_delay_s=0.05&reconnect_delay_max_s=0.02", "reconnect_delay_max_s"),
+        ("amqp://a?client_failure_check_period_s=0", "client_failure_check_period_s"),
+        ("amqp://a?client_failure_check_period_s=-2", "client_failure_check_period_s"),
+        ("amqp://a?failover_on_server_shutdown=perhaps", "failover_on_server_shutdown"),
         ("amqp://a?failover_contract=mq", "failover_contract"),
         ("amqp://a?listener_error=ignore", "listener_error"),
     ],
@@ -54,3 +57,20 @@ def test_what_cannot_be_used_is_named(text: str, named: str) -> None:
 
 def test_options_take_values_as_well_as_their_spelling() -> None:
     assert parse_options([("tls_verify", "false"), ("reconnect_delay_s", 1)]).tls_verify is False
+
+
+def test_a_silent_broker_is_lost_after_thirty_seconds_or_as_given_or_never() -> None:
+    """CONTRACT E4."""
+    given = [parse_uri(f"amqp://a?{query}").options for query in ("", "client_failure_check_period_s=0.5")]
+    assert [options.idle_timeout_ms for options in given] == [30_000, 500]
+    assert parse_uri("amqp://a?client_failure_check_period_s=-1").options.idle_timeout_ms == 0
+
+
+def test_what_is_not_said_of_a_shutdown_and_the_first_connection_the_contract_decides() -> None:
+    """CONTRACT E7, E9."""
+    found = {
+        query: (options.fails_over_on_shutdown, options.fails_over_at_first)
+        for query in ("failover_contract=ems", "failover_contract=hornetq", "failover_on_initial_connection=false")
+        for options in [parse_uri(f"amqp://a?{query}").options]
+    }
+    assert list(found.values()) == [(True, True), (False, False), (True, False)]

@@ -1,0 +1,60 @@
+"""All clients of a broker lose it at once: how they come back is counted (CONTRACT B22, B23)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from legato.client import Connection, ConnectionFactory, FailoverEvent
+from tests.integration.client.helpers import drain, send
+from tests.support.broker import BrokerPair, broker_pair
+
+CLIENTS = 250
+RETURNS_PER_S = 100
+WINDOW_S = CLIENTS / RETURNS_PER_S
+
+
+@pytest.fixture
+def crowd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[BrokerPair, list[Connection]]]:
+    """A pair that wants few clients at once, and the connections of many."""
+    monkeypatch.setenv("LEGATO_SERVER_RETURNS_PER_S", str(RETURNS_PER_S))
+    with broker_pair(tmp_path) as pair, ThreadPoolExecutor(16) as threads:
+        factory = ConnectionFactory(pair.url)
+        connections = list(threads.map(lambda _: factory.create_connection(), range(CLIENTS)))
+        yield pair, connections
+        list(threads.map(lambda connection: connection.close(), connections))
+
+
+def returned(connections: list[Connection], failovers: int) -> list[FailoverEvent]:
+    """The last failover of each, once all are back."""
+    for connection in connections:
+        # A session's use needs the broker: it returns when the connection is back.
+        with connection.create_session() as session, session.create_browser(session.create_queue("nothing")) as browser:
+            assert list(browser) == []
+    events = [connection.failovers for connection in connections]
+    assert {len(each) for each in events} == {failovers}
+    return [each[-1] for each in events]
+
+
+def test_many_clients_of_a_killed_broker_spread_their_return(crowd: tuple[BrokerPair, list[Connection]]) -> None:
+    """CONTRACT B23: so many in each part of the window, and hardly a try in vain."""
+    pair, connections = crowd
+    pair.fail_over()
+    returned(connections, 1)
+    # Those who came first knew of no others; now all were told of all.
+    pair.fail_over()
+    events = returned(connections, 2)
+    delays_s = [event.gap_ms / 1000 for event in events]
+    for tenth in range(1, 10):
+        later = sum(delay_s > WINDOW_S * tenth / 10 for delay_s in delays_s)
+        expected = CLIENTS * (10 - tenth) / 10
+        # Four standard deviations at most: the draws are independent.
+        assert later > expected - 2 * CLIENTS**0.5
+    # Each is refused by the one that died, and a few come before the other one serves.
+    assert sum(event.attempts for event in events) < 3 * CLIENTS
+    connections[-1].start()
+    send(connections[0], "q", "1")
+    assert drain(connections[-1], "q") == ["1"]

@@ -1,0 +1,237 @@
+"""Which broker comes next: after which loss, of whom brokers told, and when it is of no use to go on."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from legato.amqp.connection import Settings
+from legato.amqp.events import Closed
+from legato.amqp.types import Symbol, UInt
+from legato.client.connecting import Connecting
+from legato.client.failover import SILENT_HOST_TIMEOUT_S
+from legato.client.losses import Detection, Loss, loss_of
+from legato.client.uri import Host, parse_uri
+from legato.client.wire import RedirectedError, refusal
+from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
+
+A, B, C, D = (Host(name, 5672) for name in "abcd")
+GONE = ConnectionRefusedError(111, "Connection refused")
+
+
+def connecting(query: str = "", hosts: str = "a,b", connected: bool = True) -> Connecting:
+    made = Connecting(parse_uri(f"amqp://{hosts}?{query}"), Settings(container_id="test"))
+    if connected:
+        let_in(made)
+    return made
+
+
+def let_in(made: Connecting, **properties: Any) -> None:
+    made.connected(SimpleNamespace(properties={name.replace("_", "-"): value for name, value in properties.items()}))  # type: ignore[arg-type]
+
+
+def lost(host: Host, detection: Detection = Detection.LOST, window_s: float = 0.0) -> Loss:
+    return Loss(host, detection, JMSError("gone"), window_s)
+
+
+def tried(made: Connecting, count: int) -> list[Host]:
+    found = []
+    for _ in range(count):
+        found.append(made.next(0.0).host)
+        made.failed(found[-1], GONE)
+    return found
+
+
+def entry(name: object, port: object = 5672, scheme: str = "amqp") -> dict[object, object]:
+    return {Symbol("network-host"): name, Symbol("port"): port, Symbol("scheme"): scheme}
+
+
+@pytest.mark.parametrize(
+    ("detection", "order"),
+    [
+        (Detection.LOST, [B, C, A, B]),
+        (Detection.SILENT, [B, C, A, B]),
+        (Detection.SHUTDOWN, [C, A, B, C]),
+        (Detection.SWITCHOVER, [C, A, B, C]),
+    ],
+)
+def test_who_may_still_be_there_is_tried_first_and_who_said_farewell_last(
+    detection: Detection, order: list[Host]
+) -> None:
+    """CONTRACT B22, E1: in order, wrapping; at once, for the next one when one is refused."""
+    made = connecting(hosts="a,b,c")
+    assert made.begin_again(lost(B, detection))
+    assert made.next(0.5).wait_s == 0.0
+    made.begin_again(lost(B, detection))
+    assert tried(made, 4) == order
+
+
+def test_a_host_that_fell_silent_does_not_keep_the_others_waiting() -> None:
+    """CONTRACT E4."""
+    made = connecting()
+    made.begin_again(lost(A, Detection.SILENT))
+    assert [made.next(0.0).timeout_s_max for _ in range(3)] == [SILENT_HOST_TIMEOUT_S, float("inf"), float("inf")]
+
+
+def test_the_first_try_is_drawn_from_the_window_that_the_broker_asked_for() -> None:
+    """CONTRACT B23."""
+    made = connecting()
+    for chance in (0.0, 0.25, 1.0):
+        made.begin_again(lost(A, window_s=8.0))
+        assert made.next(chance).wait_s == 8.0 * chance
+        assert made.next(chance).wait_s == 0.0
+
+
+def test_without_attempts_there_is_no_failover() -> None:
+    """CONTRACT E6."""
+    assert not connecting("reconnect_attempts=0").begin_again(lost(A))
+    made = connecting("reconnect_attempts=2")
+    assert made.begin_again(lost(A))
+    assert tried(made, 4) == [A, B, A, B]
+    with pytest.raises(JMSError, match=r"a:5672: Connection refused; b:5672: ") as caught:
+        made.next(0.0)
+    assert caught.value.code == "UNBLOCKED"
+
+
+@pytest.mark.parametrize(
+    ("query", "follows"),
+    [
+        ("", True),
+        ("failover_on_server_shutdown=false", False),
+        ("failover_contract=ems", True),
+        ("failover_contract=gigaspaces", True),
+        ("failover_contract=hornetq", False),
+        ("failover_contract=hornetq&failover_on_server_shutdown=true", True),
+    ],
+)
+def test_a_shutdown_counts_as_a_loss_where_that_is_wanted(query: str, follows: bool) -> None:
+    """CONTRACT E7: a crash always does."""
+    made = connecting(query)
+    assert made.begin_again(lost(A, Detection.SHUTDOWN)) is follows
+    for detection in (Detection.LOST, Detection.SILENT, Detection.SWITCHOVER):
+        assert made.begin_again(lost(A, detection))
+
+
+@pytest.mark.parametrize(
+    ("query", "order"),
+    [
+        ("", [A, B, A, B]),
+        ("failover_on_initial_connection=false", [A, A, A, A]),
+        ("failover_contract=hornetq", [A, A, A, A]),
+        ("failover_contract=hornetq&failover_on_initial_connection=true", [A, B, A, B]),
+    ],
+)
+def test_the_first_connection_tries_the_first_host_or_all(query: str, order: list[Host]) -> None:
+    """CONTRACT E8, E9."""
+    made = connecting(query, connected=False)
+    assert tried(made, 4) == order
+    let_in(made)
+    made.begin_again(lost(A))
+    assert tried(made, 3) == [A, B, A]
+
+
+def test_the_first_connection_fails_after_its_attempts() -> None:
+    """CONTRACT E8."""
+    made = connecting("failover_on_initial_connection=false&connect_attempts=3", connected=False)
+    assert tried(made, 3) == [A, A, A]
+    with pytest.raises(JMSError, match="a:5672") as caught:
+        made.next(0.0)
+    assert caught.value.code is None
+
+
+def test_hosts_that_a_broker_tells_of_come_after_those_of_the_uri_and_are_remembered() -> None:
+    """CONTRACT E5."""
+    made = connecting(hosts="b", connected=False)
+    let_in(made, failover_server_list=[entry("c"), entry("b"), entry("d", UInt(5672))])
+    assert list(made.hosts) == [B, C, D]
+    made.begin_again(lost(B))
+    assert tried(made, 2) == [B, C]
+    let_in(made)
+    made.begin_again(lost(C))
+    assert tried(made, 3) == [C, D, B]
+    let_in(made, failover_server_list=[entry("a")])
+    assert list(made.hosts) == [B, A]
+
+
+def test_who_does_not_want_to_discover_stays_with_the_uri() -> None:
+    """CONTRACT E5: a static list always works."""
+    made = connecting("discover=false", hosts="b", connected=False)
+    let_in(made, failover_server_list=[entry("c")])
+    assert list(made.hosts) == [B]
+
+
+@pytest.mark.parametrize(
+    "offered",
+    [
+        "c",
+        ["c", 7, None],
+        [entry("")],
+        [entry(7)],
+        [entry("c", "5672")],
+        [entry("c", 0)],
+        [entry("c", 70_000)],
+        [entry("c", scheme="amqps")],
+    ],
+)
+def test_a_list_that_makes_no_sense_is_passed_over(offered: object) -> None:
+    made = connecting(hosts="a,b", connected=False)
+    let_in(made, failover_server_list=offered)
+    assert list(made.hosts) == [A, B]
+
+
+def test_a_redirect_is_followed_at_once_and_not_in_circles() -> None:
+    made = connecting(connected=False)
+    assert made.next(0.0).host == A
+    made.failed(A, refusal(A, Closed("amqp:connection:redirect", "", False, {"network-host": "d", "port": 5672})))
+    assert made.next(0.0).host == D
+    made.failed(D, refusal(D, Closed("amqp:connection:redirect", "", False, {"network-host": "a", "port": 5672})))
+    assert made.next(0.0).host == B
+    nowhere = refusal(B, Closed("amqp:connection:redirect", "", False, {}))
+    assert isinstance(nowhere, RedirectedError)
+    made.failed(B, nowhere)
+    assert made.next(0.0).host == A
+
+
+def test_it_is_of_no_use_to_go_on_with_a_wrong_password_or_a_client_id_in_use() -> None:
+    made = connecting(connected=False)
+    with pytest.raises(JMSSecurityError):
+        made.failed(A, JMSSecurityError("no"))
+    with pytest.raises(InvalidClientIDError):
+        made.failed(A, InvalidClientIDError("taken"))
+    # After a loss it is our own old connection that has the id.
+    let_in(made)
+    made.failed(A, InvalidClientIDError("taken"))
+
+
+def test_attempts_are_counted_from_loss_to_return() -> None:
+    made = connecting(connected=False)
+    tried(made, 3)
+    let_in(made)
+    made.begin_again(lost(A))
+    tried(made, 5)
+    # Lost again before everything was back.
+    made.begin_again(lost(B))
+    tried(made, 2)
+    assert made.take_attempts() == 7
+    assert made.take_attempts() == 0
+
+
+@pytest.mark.parametrize(
+    ("info", "detection", "window_s"),
+    [
+        ({}, Detection.LOST, 2.0),
+        ({"legato:farewell": "shutdown"}, Detection.SHUTDOWN, 2.0),
+        ({"legato:farewell": "switchover", "legato:return-window-ms": UInt(500)}, Detection.SWITCHOVER, 0.5),
+        ({"legato:farewell": "good night", "legato:return-window-ms": "long"}, Detection.LOST, 2.0),
+        ({"legato:farewell": "silent", "legato:return-window-ms": 10**9}, Detection.LOST, 2.0),
+    ],
+)
+def test_a_farewell_says_how_the_connection_was_lost(
+    info: dict[str, Any], detection: Detection, window_s: float
+) -> None:
+    """CONTRACT E7, B23."""
+    closed = Closed("amqp:connection:forced", "it is late", False, info)
+    loss = loss_of(A, closed, silent=False, return_window_s=2.0)
+    assert (loss.detection, loss.return_window_s) == (detection, window_s)
+    assert "it is late" in str(loss.cause)
+    assert loss_of(A, closed, silent=True, return_window_s=2.0).detection is Detection.SILENT
