@@ -164,11 +164,16 @@ def failover_lines(failover: dict[str, Any]) -> list[str]:
     ]
     if not failover["backups"]:
         return [*lines, "There is no backup: if this broker dies, nobody serves."]
+    takeover_ms, crash_ms = failover["takeover_ms"] or 0, failover["expected_crash_ms"] or 0
     silence_s = f"{failover['silence_noticed_after_s_min']:g} to {failover['silence_noticed_after_s_max']:g} s"
     ended = "runs again or dies" if failover["self_fencing"] else "dies"
+    window_s = failover["clients_return_within_ms"] / 1000
     return [
         *lines,
-        f"Backups: {', '.join(failover['backups'])}. To expect: {failover['expected_crash_ms'] or 0:.0f} ms after a "
-        f"crash, {failover['expected_switchover_ms'] or 0:.0f} ms at a switchover.",
-        f"A primary that falls silent is noticed after {silence_s}, and replaced as soon as it {ended}.",
+        f"Backups: {', '.join(failover['backups'])}. To expect: {crash_ms:.0f} ms after a crash "
+        f"({crash_ms - takeover_ms:.0f} to notice, {takeover_ms:.0f} to take over), "
+        f"{failover['expected_switchover_ms'] or 0:.0f} ms at a switchover.",
+        f"A primary that falls silent is noticed after {silence_s}, "
+        f"and replaced {takeover_ms:.0f} ms after it {ended}.",
+        f"Clients come back within {window_s:g} s." if window_s else "Clients are few and come back at once.",
     ]

@@ -24,7 +24,7 @@ class Takeover(msgspec.Struct):
 
 class Failover(msgspec.Struct):
     """The last takeover, and what to expect of the next one, from the moment when the primary fails to when clients are
-    served. Their own time to connect again is not counted."""
+    served. When they come is said apart."""
 
     cause: str
     detection_ms: float
@@ -38,11 +38,15 @@ class Failover(msgspec.Struct):
     """A primary that is silent but lives counts as lost when the activation interval has passed since its last
     heartbeat, which it sent at most a heartbeat's interval before. Its lock decides then."""
     silence_noticed_after_s_max: float
+    clients_return_within_ms: int
+    """Over so long they are asked to spread their return; 0 if they are few (CONTRACT B23)."""
     self_fencing: bool
     """Whether a silent primary lets go of its lock by itself when it runs again."""
 
 
-def describe(takeover: Takeover, section: HighAvailabilitySection, backups: list[str]) -> Failover:
+def describe(
+    takeover: Takeover, section: HighAvailabilitySection, backups: list[str], *, return_window_ms: int
+) -> Failover:
     """What is known and what is to be expected."""
     duration_ms = takeover.takeover_ms
     detection_ms = takeover.detection_ms if takeover.cause == CRASHED else 0.0
@@ -55,5 +59,6 @@ def describe(takeover: Takeover, section: HighAvailabilitySection, backups: list
         expected_switchover_ms=duration_ms,
         silence_noticed_after_s_min=section.activation_interval_s - section.heartbeat_interval_s,
         silence_noticed_after_s_max=section.activation_interval_s,
+        clients_return_within_ms=return_window_ms,
         self_fencing=section.self_fencing,
     )

@@ -133,7 +133,8 @@ class Service:
 
     def failover(self) -> Failover:
         """The last takeover, and what to expect of the next."""
-        return describe(self.takeover, self.config.ha, self._reign.backups())
+        backups = self._reign.backups()
+        return describe(self.takeover, self.config.ha, backups, return_window_ms=self.return_window_ms)
 
     def switch_over(self) -> dict[str, Any]:
         """Have a backup take over as soon as those who may have asked for it are gone with their answer.

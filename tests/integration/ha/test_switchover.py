@@ -159,6 +159,9 @@ def test_the_status_tells_of_the_last_takeover_and_of_what_to_expect(tmp_path: P
         assert (failover["cause"], failover["backups"]) == ("start", [f"127.0.0.1:{second.port}"])
         assert (failover["silence_noticed_after_s_min"], failover["silence_noticed_after_s_max"]) == (7, 10)
         assert failover["expected_crash_ms"] == failover["expected_switchover_ms"] == failover["takeover_ms"] > 0
+        told = legato("status", "--url", url_of(first)).stdout
+        assert "noticed after 7 to 10 s" in told
+        assert "Clients are few and come back at once." in told
         request(url_of(first), "switchover", "broker")
         second.wait_for_role("active")
         assert ask(url_of(second))["failover"]["cause"] == "switchover"
