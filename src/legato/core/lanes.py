@@ -104,6 +104,8 @@ class Lane:
                 return False
             for found in stored:
                 if found.seq > self.visible_seq:
+                    # Durable, and not announced yet: nothing that may be had is before it.
+                    self.loaded_seq = self.visible_seq
                     break
                 self.loaded_seq = found.seq
                 if found.seq in self.claimed:

@@ -324,3 +324,21 @@ def test_a_browser_sees_what_was_published_before_it_came() -> None:
     s.run()
     assert s.shown == [1]
     assert s.drained == [browser]
+
+
+def test_what_is_durable_and_not_announced_yet_is_not_waited_for() -> None:
+    """A commit may be in the store before the broker hears so; nothing that was visible waits before it."""
+    s = Scenario()
+    s.publish("q", b"1")
+    consumer = s.consumer("q", 1)
+    s.accept(consumer, *s.in_hand(consumer))
+    s.broker.publish(s.broker.queue("q"), b"2", "2", b"2")
+    batch = s.broker.take_batch(s.now_us)
+    assert batch is not None
+    s.store.commit(batch)
+    s.broker.queue("q").main.restart()
+    s.broker.flow(consumer, 1, False, s.now_us)
+    assert s.received(consumer) == [b"1"]
+    s.broker.committed(s.now_us)
+    s.run()
+    assert s.received(consumer) == [b"2"]
