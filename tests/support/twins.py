@@ -18,7 +18,7 @@ from legato.client import Message
 
 _IN_LISTENER = threading.local()
 _WAIT_S = 60.0
-_LISTENERS = ("message_listener", "exception_listener", "failover_listener")
+_LISTENERS = ("message_listener", "exception_listener", "failover_listener", "duplicate_listener")
 
 
 class Loop:
