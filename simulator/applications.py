@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
@@ -33,6 +34,8 @@ class Run(Protocol):
     history: History
     random: Random
     plan: Plan
+    recent_ids: dict[str, deque[str]]
+    """Duplicate ids that were used, by address."""
     ending: bool
     """It is to come to its end."""
 
@@ -63,6 +66,8 @@ class Application:
             group = message.properties["JMSXGroupID"] = f"g{number % 3}"
             self.history.groups[number] = group
         options: dict[str, Any] = {}
+        if plan.repeated and self.random.random() < 0.8:
+            options["duplicate_id"] = self._duplicate_id(destination.name, message)
         if not plan.ranked:
             return message, options
         if self.random.random() < 0.3:
@@ -72,6 +77,16 @@ class Application:
         if self.random.random() < 0.1:
             options["delivery_delay_ms"] = self.random.choice([1, 300, 2_000])
         return message, options
+
+    def _duplicate_id(self, name: str, message: TextMessage) -> str:
+        """A new one, or one that somebody gave to another message; it stands in the body too."""
+        recent = self.run.recent_ids.setdefault(name, deque(maxlen=6))
+        duplicate_id = f"{name}-{self.run.next_number()}"
+        if recent and self.random.random() < 0.4:
+            duplicate_id = self.random.choice(recent)
+        recent.append(duplicate_id)
+        message.text = f"{message.text}#{duplicate_id}#"
+        return duplicate_id
 
     def _somewhere(self, session: Session, *, may_wait: bool = True) -> Destination:
         """A queue or the topic; `may_wait`: also what makes its producers wait when it is full."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 
 from legato.core.facts import (
     AnyFact,
     ConsumerAttached,
+    DuplicateIdDropped,
+    DuplicateIdKept,
     Kind,
     MessageConsumed,
     MessageDeadLettered,
@@ -21,10 +23,16 @@ from legato.core.facts import (
 )
 from legato.core.records import Batch
 from legato.core.schedule import SCHEDULE_NAME
+from legato.core.settings import DEFAULT_SETTINGS
 from simulator.plan import Plan
 
 MARK = re.compile(rb"<(\d+)>")
 """The number of a message, in its body."""
+REPEATED = re.compile(rb"<\d+>#((q\d)-\d+)#")
+"""Its duplicate id and the address to which it is sent, if it has one."""
+
+FORGOTTEN = 50
+"""An id may be remembered for longer than is promised, as long as it is on its way to the disk."""
 
 
 class ViolationError(AssertionError):
@@ -76,6 +84,10 @@ class Durable:
         """The number of what waits, by queue and sequence."""
         self.void: set[str] = set()
         """Ids of messages whose senders were told that they are not stored."""
+        self.remembered: dict[str, deque[bytes]] = {}
+        """Duplicate ids that addresses remember or have just forgotten, the oldest first."""
+        self._kept: set[tuple[str, bytes]] = set()
+        """Those of the present batch."""
         self.trace: Callable[[str], None] | None = None
         """Is told of everything, if somebody listens."""
         self.counts: Counter[str] = Counter()
@@ -102,6 +114,7 @@ class Durable:
             raise ViolationError(f"P7: epoch {batch.epoch} committed in epoch {self.epoch}")
         self._check_transactions(batch.facts)
         bodies = iter(batch.bodies)
+        self._kept.clear()
         for fact in batch.facts:
             self.note("durable:", fact)
             self._apply(fact, bodies)
@@ -162,6 +175,10 @@ class Durable:
                     self._leave(*place, "deleted", 0)
             case ConsumerAttached():
                 self.containers[fact.consumer] = fact.container
+            case DuplicateIdKept():
+                self._keep_id(self.names[fact.queue], fact.id)
+            case DuplicateIdDropped():
+                self._drop(self.names[fact.queue], fact)
             case MessageStored():
                 self._stored(fact, [fact.queue], fact.queue, next(bodies))
             case MessagePublished():
@@ -197,8 +214,41 @@ class Durable:
         if name in self.void:
             raise ViolationError(f"P2: {name} is stored although its sender was told that it is not")
 
+    def _keep_id(self, name: str, duplicate_id: bytes) -> None:
+        address = self.plan.address(name)
+        window = address.duplicate_window if address is not None else DEFAULT_SETTINGS.duplicate_window
+        remembered = self.remembered.setdefault(name, deque(maxlen=window + FORGOTTEN))
+        if duplicate_id in remembered and list(remembered).index(duplicate_id) >= len(remembered) - window:
+            raise ViolationError(f"E15: {name} stores another message of {duplicate_id!r}, which it remembers")
+        if duplicate_id in remembered:
+            remembered.remove(duplicate_id)
+        remembered.append(duplicate_id)
+        self._kept.add((name, duplicate_id))
+        self.counts["duplicate ids kept"] += 1
+
+    def _drop(self, name: str, fact: DuplicateIdDropped) -> None:
+        if fact.id not in self.remembered.get(name, ()):
+            raise ViolationError(f"E15: {fact.message_id} is dropped, and {name} remembers no {fact.id!r}")
+        if self.originals[fact.message_id]:
+            raise ViolationError(f"E15: {fact.message_id} is dropped as a duplicate and is stored")
+        self.void.add(fact.message_id)
+        self.counts["duplicates dropped"] += 1
+
+    def _check_id(self, body: bytes) -> None:
+        """Whoever stores a message with a duplicate id remembers that in the same commit."""
+        found = REPEATED.search(body)
+        if found is None:
+            return
+        name = found[2].decode()
+        address = self.plan.address(name)
+        assert address is not None
+        if address.duplicate_window and (name, found[1]) not in self._kept:
+            raise ViolationError(f"E15: a message of {found[1]!r} is stored, and {name} does not remember it")
+
     def _stored(self, fact: MessageStored | MessagePublished, queues: list[int], node: int, body: bytes) -> None:
         self._original(fact)
+        if fact.origin is None:
+            self._check_id(body)
         number = number_of(body)
         self.counts["stored"] += 1
         for queue in queues:

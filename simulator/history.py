@@ -67,11 +67,21 @@ class History(Durable):
     def was_confirmed(self, message: Any) -> None:
         """A sender was told that its message is stored."""
         name = message.message_id
-        self.note("confirmed:", name, message.text)
-        if self.originals[name] != 1:
-            raise ViolationError(f"P1: {name} was confirmed and is not stored")
-        self.confirmed.add(name)
+        self.note("confirmed:", name, message.text, "as a duplicate" if message.duplicate else "")
+        self._check_stored("P1: a sender was told", message)
         self.counts["confirmed"] += 1
+
+    def _check_stored(self, what: str, message: Any) -> None:
+        """A message is stored, once, or its sender knows that it is a duplicate."""
+        name = message.message_id
+        if message.duplicate:
+            if self.originals[name]:
+                raise ViolationError(f"{what} and {name} is stored, not a duplicate")
+            self.counts["duplicates told"] += 1
+            return
+        if self.originals[name] != 1:
+            raise ViolationError(f"{what} and {name} is not stored")
+        self.confirmed.add(name)
 
     def was_refused(self, message: Any) -> None:
         """A sender was told that its message is not stored."""
@@ -180,9 +190,7 @@ class History(Durable):
         self.note("commit() returned:", [message.text for message in sent], received, container)
         self.counts["commit() returned"] += 1
         for message in sent:
-            if self.originals[message.message_id] != 1:
-                raise ViolationError(f"P2: commit() returned and {message.message_id} is not stored")
-            self.confirmed.add(message.message_id)
+            self._check_stored("P2: commit() returned", message)
         for name, number in received:
             self.was_acknowledged(name, [number], container)
 

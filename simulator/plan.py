@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from legato.core.settings import DEFAULT_SETTINGS
+
 TOPIC = "prices"
 DURABLE = "subscription://trader/all"
 SHARED = "subscription:///reds"
@@ -53,11 +55,18 @@ class QueuePlan(msgspec.Struct, frozen=True):
     """Some messages are of a group."""
     ranked: bool = True
     """Messages and consumers have priorities, messages are put off."""
+    repeated: bool = False
+    """Messages have duplicate ids, and some are those of others."""
 
     @property
     def maximum_deliveries(self) -> int:
         """Deliveries before a message dies; 0: it never does."""
         return int(self.settings.get("maximum_deliveries", 0))
+
+    @property
+    def duplicate_window(self) -> int:
+        """How many duplicate ids it remembers."""
+        return int(self.settings.get("duplicate_window", DEFAULT_SETTINGS.duplicate_window))
 
     @property
     def dead_letters(self) -> str:
@@ -156,8 +165,13 @@ def _queue(random: Random, name: str) -> QueuePlan:
     if random.random() < 0.25:
         settings["max_messages"] = random.choice([1, 3, 10])
         settings["when_full"] = random.choice(["block", "block", "fail", "fail", "drop-oldest", "page"])
-    grouped = random.random() < 0.25
-    return QueuePlan(name, settings, random.random() < 0.25, grouped, random.random() < 0.6)
+    selected, grouped, ranked = random.random() < 0.25, random.random() < 0.25, random.random() < 0.6
+    repeated = random.random() < 0.4
+    if random.random() < 0.3:
+        settings["duplicate_window"] = random.choice([0, 1, 4])
+    if random.random() < 0.1:
+        settings["duplicate_detection"] = "message-id"
+    return QueuePlan(name, settings, selected, grouped, ranked, repeated)
 
 
 def _topic(random: Random) -> QueuePlan:

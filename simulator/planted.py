@@ -23,6 +23,7 @@ from legato.core.moving import Outgoing as Publication
 from legato.core.producers import Producer
 from legato.core.queues import Queue
 from legato.core.records import Archive, Batch, StoredMessage
+from legato.core.repeats import Duplicate
 from legato.core.schedule import Schedule, Scheduled
 from legato.core.state import Node
 from legato.core.tick import Tick
@@ -41,6 +42,7 @@ _fail = Broker._fail
 _restored = Lane.restored
 _claim = Lane.claim
 _refresh = Broker._refresh
+_pass_over = Broker._pass_over
 _connection_lost = Outgoing.connection_lost
 _takers = moving._takers
 
@@ -259,6 +261,28 @@ def dead_letter_dropped(self: Broker, message: Message, consumer: Consumer, caus
     self._tick.facts.append(MessageDeadLettered(message.queue.id, message.seq, consumer.id, cause, 0, 0))
 
 
+def no_duplicates(self: Broker, node: Node, duplicate_id: bytes) -> None:
+    """Addresses remember no duplicate ids."""
+
+
+def no_duplicates_on_disk(self: MemoryStore, queue: int, duplicate_id: bytes) -> None:
+    """Duplicate ids are forgotten as soon as they are durable."""
+
+
+def duplicates_of_the_lost(self: Broker, ids: list[Any]) -> None:
+    """Ids of messages for which the store had no room are remembered."""
+
+
+def sort_nothing_out(self: Broker, transaction: Transaction) -> None:
+    """What a transaction sends is stored, whatever ids it has."""
+
+
+def duplicates_untold(self: Broker, duplicate: Duplicate) -> Duplicate:
+    """Senders are not told of duplicates."""
+    duplicate.told = False
+    return _pass_over(self, duplicate)
+
+
 class Fault:
     """One of them: `replacement` in the place of `owner.name`."""
 
@@ -311,4 +335,9 @@ FAULTS = [
     Fault(Broker, "room", room_and_no_word),
     Fault(Broker, "_expire", expire_into_nothing),
     Fault(Broker, "_dead_letter", dead_letter_dropped),
+    Fault(Broker, "_first_of", no_duplicates),
+    Fault(MemoryStore, "duplicate", no_duplicates_on_disk),
+    Fault(Broker, "_lose_ids", duplicates_of_the_lost),
+    Fault(Broker, "_sort_out", sort_nothing_out),
+    Fault(Broker, "_pass_over", duplicates_untold),
 ]

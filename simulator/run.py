@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +72,7 @@ class Simulation:
         self.disk = Disk(self.kernel, self.history)
         self.hosts: list[Host] = []
         self.clients: list[Client] = []
+        self.recent_ids: dict[str, deque[str]] = {}
         self.ending = False
         self._number = 0
         self._failure: BaseException | None = None

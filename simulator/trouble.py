@@ -14,7 +14,8 @@ from simulator.plan import Plan
 
 STOPPED_US = (10_000, 10_000_000)
 FULL_US = (10_000, 2_000_000)
-JUMP_US = (-600_000_000, 600_000_000)
+JUMP_US = (-90_000_000, 90_000_000)
+"""Less than a run takes to heal, for what was put off by a wrong clock comes by the true one."""
 
 
 class Victim(Protocol):
