@@ -50,6 +50,7 @@ from legato.core.records import Batch
 from legato.core.refusals import FULL
 from legato.core.tick import Tick
 from legato.core.timing import Timing
+from legato.core.topics import Topic
 from legato.core.transactions import ROLLED_BACK, Transactions
 
 __all__ = ["FULL", "Broker"]
@@ -237,6 +238,9 @@ class Broker(Transactions, Browsing, Capacity, Timing):
                     publication = next(published)
                     for message in publication.copies:
                         _undo_copy(message)
+                    topic = self._by_number.get(fact.topic)
+                    if isinstance(topic, Topic) and fact.subscriptions:
+                        topic.stored -= 1
                     if fact.origin is None and not fact.txn:
                         self._refuse(publication.token, fact, description)
                 case MessageConsumed(txn=txn) | TransactionCommitted(txn=txn) if txn in rolled_back:
@@ -284,12 +288,17 @@ class Broker(Transactions, Browsing, Capacity, Timing):
         self._effects.append(Refuse(token, FULL, description))
 
     def mark_queues(self) -> None:
-        """Record the high-water marks of the queues that moved since the last time."""
+        """Record the high-water marks of the queues and topics that moved since the last time."""
         for queue in self.queues.values():
             marks = (queue.stored, queue.consumed)
             if queue.recorded != marks:
                 queue.recorded = marks
                 self._tick.facts.append(QueueMarked(queue.id, queue.main.last_seq, queue.stored, queue.consumed))
+        for topic in self.topics.values():
+            if topic.recorded != topic.stored:
+                topic.recorded = topic.stored
+                # Which bodies are gone only the store knows: of a topic nothing is said to be consumed.
+                self._tick.facts.append(QueueMarked(topic.id, topic.last_seq, topic.stored, 0))
 
     def end(self, reason: str) -> None:
         """The broker stops cleanly; what follows is refused by the shell."""

@@ -99,6 +99,7 @@ class Moving(State):
         if queues:
             tick.bodies.append(body)
             tick.body_bytes += len(body)
+            topic.stored += 1
         copies = []
         for queue in queues:
             queue.lane_for(outgoing.traits.priority).last_seq = seq

@@ -67,7 +67,7 @@ class Publishing(Duplicates):
         # A topic is always special.
         lane = node.main  # type: ignore[union-attr]
         lane.last_seq = seq = lane.last_seq + 1
-        node.stored += 1  # type: ignore[union-attr]
+        node.stored += 1
         size = len(body)
         node.bytes += size  # type: ignore[union-attr]
         tick = self._tick
@@ -102,7 +102,7 @@ class Publishing(Duplicates):
         # A topic is always special.
         lane = node.main  # type: ignore[union-attr]
         lane.last_seq = seq = lane.last_seq + 1
-        node.stored += 1  # type: ignore[union-attr]
+        node.stored += 1
         size = len(body)
         node.bytes += size  # type: ignore[union-attr]
         tick = self._tick

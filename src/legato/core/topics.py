@@ -24,7 +24,9 @@ class Topic:
         "id",
         "kind",
         "name",
+        "recorded",
         "settings",
+        "stored",
         "subscriptions",
         "temporary",
     )
@@ -41,6 +43,10 @@ class Topic:
         self.container = record.container
         self.deleted = False
         self.subscriptions: dict[str, Queue] = {}
+        self.stored = record.stored
+        """Publications that had copies."""
+        self.recorded = record.stored
+        """`stored` as of the last `QueueMarked`."""
         self._last_seqs = {0: record.last_seq} | {number: last for number, (last, _) in record.lanes.items()}
 
     def next_seq(self, priority: int) -> int:
@@ -49,6 +55,11 @@ class Topic:
         last_seq = self._last_seqs.get(number, number << LANE_SHIFT)
         self._last_seqs[number] = last_seq + 1
         return last_seq + 1
+
+    @property
+    def last_seq(self) -> int:
+        """The last sequence number that it gave to a message of the default priority."""
+        return self._last_seqs[0]
 
     @property
     def room(self) -> int | None:

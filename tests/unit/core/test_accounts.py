@@ -103,3 +103,23 @@ def test_a_mark_does_not_count_messages_that_found_no_room() -> None:
     s.broker.mark_queues()
     s.run()
     assert facts_of(s, QueueMarked) == [QueueMarked(queue.id, 2, 1, 0)]
+
+
+def test_a_mark_of_a_topic_counts_what_had_copies_and_found_room() -> None:
+    """Of a topic, too, an audit must see a lost tail."""
+    s = Scenario()
+    topic = s.broker.topic("t")
+    s.broker.publish(topic, b"0", "0", "unheard")
+    s.run()
+    s.broker.subscribe(topic, "subscription://c/s", container="c", durable=True, shared=True)
+    s.broker.publish(topic, b"1", "1", "stored")
+    s.run()
+    s.broker.publish(topic, b"2", "2", "refused")
+    assert s.broker.take_batch(s.now_us) is not None
+    s.broker.failed("no room")
+    s.run()
+    s.broker.mark_queues()
+    s.run()
+    s.broker.mark_queues()
+    s.run()
+    assert [fact for fact in facts_of(s, QueueMarked) if fact.queue == topic.id] == [QueueMarked(topic.id, 3, 1, 0)]
