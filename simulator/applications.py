@@ -53,6 +53,8 @@ class Application:
         self.connection = connection
         self.container = connection._transport.connecting.settings.container_id
         self._senders = 0
+        self._again: str | None = None
+        """A duplicate id to be used next."""
 
     # -- sending -------------------------------------------------------------------------------------------------
 
@@ -82,9 +84,12 @@ class Application:
         """A new one, or one that somebody gave to another message; it stands in the body too."""
         recent = self.run.recent_ids.setdefault(name, deque(maxlen=6))
         duplicate_id = f"{name}-{self.run.next_number()}"
-        if recent and self.random.random() < 0.4:
+        if self._again is not None and self._again.startswith(f"{name}-"):
+            duplicate_id, self._again = self._again, None
+        elif recent and self.random.random() < 0.4:
             duplicate_id = self.random.choice(recent)
         recent.append(duplicate_id)
+        message.properties["id"] = duplicate_id
         message.text = f"{message.text}#{duplicate_id}#"
         return duplicate_id
 
@@ -115,7 +120,7 @@ class Application:
                 try:
                     yield from producer._send(message, **options)
                 except ResourceAllocationError:
-                    self.history.was_refused(message)
+                    self._refused(message)
                 else:
                     self.history.was_confirmed(message)
             if self.random.random() < 0.3:
@@ -131,7 +136,12 @@ class Application:
         if error is None:
             self.history.was_confirmed(message)
         elif isinstance(error, ResourceAllocationError):
-            self.history.was_refused(message)
+            self._refused(message)
+
+    def _refused(self, message: Any) -> None:
+        """There was no room: another message of the same id is sent soon."""
+        self.history.was_refused(message)
+        self._again = message.properties.get("id")
 
     # -- receiving -----------------------------------------------------------------------------------------------
 

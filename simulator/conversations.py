@@ -31,7 +31,7 @@ class Conversation(Application):
             try:
                 yield from producer._send(request, **options)
             except ResourceAllocationError:
-                self.history.was_refused(request)
+                self._refused(request)
             else:
                 self.history.was_confirmed(request)
                 reply = yield from replies._receive(self.random.random())

@@ -88,9 +88,16 @@ class Durable:
         """Duplicate ids that addresses remember or have just forgotten, the oldest first."""
         self._kept: set[tuple[str, bytes]] = set()
         """Those of the present batch."""
+        self.violation: ViolationError | None = None
+        """The first one."""
         self.trace: Callable[[str], None] | None = None
         """Is told of everything, if somebody listens."""
         self.counts: Counter[str] = Counter()
+
+    def broken(self, promise: str) -> ViolationError:
+        """What to raise where a promise was broken; the run ends with it even if the client swallows it."""
+        self.violation = self.violation or ViolationError(promise)
+        return self.violation
 
     def note(self, *what: object) -> None:
         """Something happened."""
@@ -102,7 +109,7 @@ class Durable:
     def epoch_began(self, epoch: int) -> None:
         """A broker became the primary."""
         if epoch != self.epoch + 1:
-            raise ViolationError(f"P7: epoch {epoch} began after {self.epoch}")
+            raise self.broken(f"P7: epoch {epoch} began after {self.epoch}")
         self.note("epoch", epoch, "began")
         self.epoch = epoch
         self.counts["takeovers" if epoch > 1 else "first epochs"] += 1
@@ -111,7 +118,7 @@ class Durable:
         """A batch became durable."""
         self.counts["commits"] += 1
         if batch.epoch != self.epoch:
-            raise ViolationError(f"P7: epoch {batch.epoch} committed in epoch {self.epoch}")
+            raise self.broken(f"P7: epoch {batch.epoch} committed in epoch {self.epoch}")
         self._check_transactions(batch.facts)
         bodies = iter(batch.bodies)
         self._kept.clear()
@@ -131,7 +138,7 @@ class Durable:
                 said[fact.txn] += fact.received + fact.sent
                 self.counts["transactions"] += 1
         if work != said:
-            raise ViolationError(f"P2: transactions did {work} in a commit that says {said}")
+            raise self.broken(f"P2: transactions did {work} in a commit that says {said}")
 
     def _check_moves(self, facts: list[AnyFact]) -> None:
         """What was moved is where it was moved to, in the same commit, or was to go nowhere."""
@@ -145,9 +152,9 @@ class Durable:
             if self.names.get(queue, "").startswith("topic:"):
                 continue
             if queue and (queue, seq) not in self.places:
-                raise ViolationError(f"{fact} is not where it was moved to")
+                raise self.broken(f"{fact} is not where it was moved to")
             if not queue and not self._may_vanish(fact.queue, cause):
-                raise ViolationError(f"{fact} is nowhere")
+                raise self.broken(f"{fact} is nowhere")
 
     def _may_vanish(self, queue: int, cause: str) -> bool:
         """Whether settings say that what leaves a queue so goes nowhere."""
@@ -201,7 +208,7 @@ class Durable:
                 q for q, topic in self.topics.items() if topic == fact.topic and self.wants(self.names[q], number)
             }
             if wanted != set(fact.subscriptions):
-                raise ViolationError(f"message {number} went to subscriptions {fact.subscriptions}, not to {wanted}")
+                raise self.broken(f"message {number} went to subscriptions {fact.subscriptions}, not to {wanted}")
         self._stored(fact, fact.subscriptions, fact.topic, body)
 
     def _original(self, fact: MessageStored | MessagePublished) -> None:
@@ -210,16 +217,16 @@ class Durable:
         name = fact.message_id
         self.originals[name] += 1
         if self.originals[name] > 1:
-            raise ViolationError(f"P1: {name} is stored {self.originals[name]} times")
+            raise self.broken(f"P1: {name} is stored {self.originals[name]} times")
         if name in self.void:
-            raise ViolationError(f"P2: {name} is stored although its sender was told that it is not")
+            raise self.broken(f"P2: {name} is stored although its sender was told that it is not")
 
     def _keep_id(self, name: str, duplicate_id: bytes) -> None:
         address = self.plan.address(name)
         window = address.duplicate_window if address is not None else DEFAULT_SETTINGS.duplicate_window
         remembered = self.remembered.setdefault(name, deque(maxlen=window + FORGOTTEN))
         if duplicate_id in remembered and list(remembered).index(duplicate_id) >= len(remembered) - window:
-            raise ViolationError(f"E15: {name} stores another message of {duplicate_id!r}, which it remembers")
+            raise self.broken(f"E15: {name} stores another message of {duplicate_id!r}, which it remembers")
         if duplicate_id in remembered:
             remembered.remove(duplicate_id)
         remembered.append(duplicate_id)
@@ -228,9 +235,9 @@ class Durable:
 
     def _drop(self, name: str, fact: DuplicateIdDropped) -> None:
         if fact.id not in self.remembered.get(name, ()):
-            raise ViolationError(f"E15: {fact.message_id} is dropped, and {name} remembers no {fact.id!r}")
+            raise self.broken(f"E15: {fact.message_id} is dropped, and {name} remembers no {fact.id!r}")
         if self.originals[fact.message_id]:
-            raise ViolationError(f"E15: {fact.message_id} is dropped as a duplicate and is stored")
+            raise self.broken(f"E15: {fact.message_id} is dropped as a duplicate and is stored")
         self.void.add(fact.message_id)
         self.counts["duplicates dropped"] += 1
 
@@ -243,7 +250,7 @@ class Durable:
         address = self.plan.address(name)
         assert address is not None
         if address.duplicate_window and (name, found[1]) not in self._kept:
-            raise ViolationError(f"E15: a message of {found[1]!r} is stored, and {name} does not remember it")
+            raise self.broken(f"E15: a message of {found[1]!r} is stored, and {name} does not remember it")
 
     def _stored(self, fact: MessageStored | MessagePublished, queues: list[int], node: int, body: bytes) -> None:
         self._original(fact)
@@ -253,7 +260,7 @@ class Durable:
         self.counts["stored"] += 1
         for queue in queues:
             if (queue, fact.seq) in self.places:
-                raise ViolationError(f"place {fact.seq} of queue {queue} is given twice")
+                raise self.broken(f"place {fact.seq} of queue {queue} is given twice")
             self.places[queue, fact.seq] = number
             name = self.names[queue]
             if name == SCHEDULE_NAME:
@@ -264,12 +271,12 @@ class Durable:
             elif copy.ended == "delayed":
                 copy.ended = ""
             else:
-                raise ViolationError(f"P1: message {number} is in {name} twice")
+                raise self.broken(f"P1: message {number} is in {name} twice")
 
     def _leave(self, queue: int, seq: int, how: str, consumer: int) -> None:
         number = self.places.pop((queue, seq), None)
         if number is None:
-            raise ViolationError(f"P5: what is not in {self.names[queue]} at {seq} left it: {how}")
+            raise self.broken(f"P5: what is not in {self.names[queue]} at {seq} left it: {how}")
         if self.names[queue] == SCHEDULE_NAME:
             return
         copy = self.copies[self.names[queue], number]

@@ -7,7 +7,7 @@ from typing import Any
 
 from legato.core.consumers import Consumer
 from legato.core.effects import Deliver
-from simulator.durable import Copy, Durable, ViolationError, number_of
+from simulator.durable import Copy, Durable, number_of
 from simulator.plan import DURABLE, Plan
 
 
@@ -25,8 +25,8 @@ class History(Durable):
         """By copy and container: when it was last put on a link, in which epoch; 0 if that was over already."""
         self.owners: dict[tuple[str, str], Consumer] = {}
         """Who was given something of an exclusive queue or of a group last."""
-        self.last_seen: dict[tuple[str, str, str], int] = {}
-        """By queue, consumer, and sender: the number that came last, where order is promised."""
+        self.last_seen: dict[tuple[str, str, str, str], int] = {}
+        """By queue, consumer, sender and group: the number that came last, where order is promised."""
         self.confirmed: set[str] = set()
 
     # -- the wire ------------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ class History(Durable):
         for group in sorted(claims):
             owner = self.owners.get((queue.name, group))
             if owner is not None and owner is not consumer and owner in queue.consumers:
-                raise ViolationError(f"{queue.name} {group} is consumer {owner.id}'s and went to {consumer.id}")
+                raise self.broken(f"{queue.name} {group} is consumer {owner.id}'s and went to {consumer.id}")
             self.owners[queue.name, group] = consumer
 
     # -- applications --------------------------------------------------------------------------------------------
@@ -76,11 +76,11 @@ class History(Durable):
         name = message.message_id
         if message.duplicate:
             if self.originals[name]:
-                raise ViolationError(f"{what} and {name} is stored, not a duplicate")
+                raise self.broken(f"{what} and {name} is stored, not a duplicate")
             self.counts["duplicates told"] += 1
             return
         if self.originals[name] != 1:
-            raise ViolationError(f"{what} and {name} is not stored")
+            raise self.broken(f"{what} and {name} is not stored")
         self.confirmed.add(name)
 
     def was_refused(self, message: Any) -> None:
@@ -88,7 +88,7 @@ class History(Durable):
         name = message.message_id
         self.note("refused:", name, message.text)
         if self.originals[name]:
-            raise ViolationError(f"P1: {name} was refused and is stored")
+            raise self.broken(f"P1: {name} was refused and is stored")
         self.void.add(name)
         self.counts["refused"] += 1
 
@@ -104,18 +104,18 @@ class History(Durable):
         self.counts["presented"] += 1
         copy = self.copies.get((name, number))
         if copy is None:
-            raise ViolationError(f"message {number} of {name} was presented and never stored there")
+            raise self.broken(f"message {number} of {name} was presented and never stored there")
         dispatched_us, epoch = self.dispatched.get((name, number, container), (now_us, 0))
         earlier = [at_us for at_us in copy.presented_us if at_us < dispatched_us]
         if earlier and not message.redelivered and epoch:
-            raise ViolationError(f"P4: message {number} of {name} came again to {container} and is not flagged")
+            raise self.broken(f"P4: message {number} of {name} came again to {container} and is not flagged")
         if message.delivery_count - 1 > len(copy.presented_us) + copy.resumed:
-            raise ViolationError(
+            raise self.broken(
                 f"P4: message {number} of {name} says delivery {message.delivery_count} after "
                 f"{len(copy.presented_us)} presentations"
             )
         if copy.acknowledged_us and copy.acknowledged_us < dispatched_us and epoch:
-            raise ViolationError(f"P5: message {number} of {name} came to {container} after it was acknowledged")
+            raise self.broken(f"P5: message {number} of {name} came to {container} after it was acknowledged")
         if in_order and not message.redelivered:
             self._check_order(name, number, container, message.properties.get("sender"))
         copy.presented_us.append(now_us)
@@ -129,10 +129,11 @@ class History(Durable):
             return
         if name != DURABLE and not (address.settings.get("exclusive") and not address.selected):
             return
-        last = self.last_seen.get((name, container, sender), 0)
+        key = (name, container, sender, self.groups.get(number, ""))
+        last = self.last_seen.get(key, 0)
         if number < last:
-            raise ViolationError(f"message {number} of {name} came to {container} after {last} of the same sender")
-        self.last_seen[name, container, sender] = number
+            raise self.broken(f"message {number} of {name} came to {container} after {last} of the same sender")
+        self.last_seen[key] = number
 
     def volatile(self, prefix: str, message: Any) -> str:
         """The name of the subscription that begins so and has had a message; brokers make names up."""
@@ -146,9 +147,9 @@ class History(Durable):
         self.counts["browsed"] += len(numbers)
         for number in numbers:
             if (name, number) not in self.copies:
-                raise ViolationError(f"message {number} was seen in {name} and never stored there")
+                raise self.broken(f"message {number} was seen in {name} and never stored there")
         if len(set(numbers)) < len(numbers):
-            raise ViolationError(f"a message was seen twice in one look at {name}: {numbers}")
+            raise self.broken(f"a message was seen twice in one look at {name}: {numbers}")
 
     def was_acknowledged(self, name: str, numbers: list[int], container: str) -> None:
         """An application was told that its acknowledgements of messages of `name` count."""
@@ -160,10 +161,10 @@ class History(Durable):
                 continue
             if copy.ended != "consumed":
                 state = copy.ended or "still there"
-                raise ViolationError(f"P5: message {number} of {name} was acknowledged by {container} and is {state}")
+                raise self.broken(f"P5: message {number} of {name} was acknowledged by {container} and is {state}")
             holder = self.containers[copy.consumer]
             if holder != container:
-                raise ViolationError(f"P5: {container} acknowledged message {number} of {name}, but {holder} had it")
+                raise self.broken(f"P5: {container} acknowledged message {number} of {name}, but {holder} had it")
             copy.acknowledged_us = self.now_us()
             self.counts["acknowledged"] += 1
 
@@ -183,7 +184,7 @@ class History(Durable):
         if told_once and all(
             copy.ended == "consumed" and self.containers[copy.consumer] == container for copy in copies
         ):
-            raise ViolationError(f"P5: {container} was told that others had {numbers} of {name}: it has consumed them")
+            raise self.broken(f"P5: {container} was told that others had {numbers} of {name}: it has consumed them")
 
     def was_committed(self, sent: list[Any], received: list[tuple[str, int]], container: str) -> None:
         """`commit()` returned."""
@@ -200,12 +201,12 @@ class History(Durable):
         self.counts["rolled back"] += 1
         for message in sent:
             if self.originals[message.message_id]:
-                raise ViolationError(f"P2: {message.message_id} is stored by a transaction that was rolled back")
+                raise self.broken(f"P2: {message.message_id} is stored by a transaction that was rolled back")
             self.void.add(message.message_id)
         for name, number in received:
             copy = self.copies[name, number]
             if copy.ended == "consumed" and self.containers[copy.consumer] == container:
-                raise ViolationError(f"P2: message {number} of {name} is consumed by what was rolled back")
+                raise self.broken(f"P2: message {number} of {name} is consumed by what was rolled back")
 
     def will_replay(self, sent: list[Any]) -> None:
         """Messages of a transaction that was rolled back are sent again."""
@@ -218,23 +219,23 @@ class History(Durable):
     def check_end(self) -> None:
         """Everybody is gone and everything was drained."""
         if self.places:
-            raise ViolationError(f"not drained: {len(self.places)} messages wait, such as {min(self.places)}")
+            raise self.broken(f"not drained: {len(self.places)} messages wait, such as {min(self.places)}")
         for (name, number), copy in self.copies.items():
             if copy.ended == "consumed" and not copy.presented_us:
-                raise ViolationError(f"P5: message {number} of {name} is consumed and nobody had it")
+                raise self.broken(f"P5: message {number} of {name} is consumed and nobody had it")
             if copy.ended == "dead: maximum deliveries":
                 self._check_death(name, number, copy)
             if copy.ended in self._losses(name):
-                raise ViolationError(f"message {number} of {name} is lost: {copy.ended or 'it is nowhere'}")
+                raise self.broken(f"message {number} of {name} is lost: {copy.ended or 'it is nowhere'}")
         for name in self.confirmed:
             if self.originals[name] != 1:
-                raise ViolationError(f"P1: {name} was confirmed and is stored {self.originals[name]} times")
+                raise self.broken(f"P1: {name} was confirmed and is stored {self.originals[name]} times")
 
     def _check_death(self, name: str, number: int, copy: Copy) -> None:
         address = self.plan.address(name)
         allowed = address.maximum_deliveries if address is not None else 0
         if not allowed or len(copy.presented_us) + copy.resumed < allowed:
-            raise ViolationError(f"P4: message {number} of {name} died of {len(copy.presented_us)} presentations")
+            raise self.broken(f"P4: message {number} of {name} died of {len(copy.presented_us)} presentations")
 
     def _losses(self, name: str) -> set[str]:
         """Ways to leave an address that none of its messages may go."""

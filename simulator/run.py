@@ -179,6 +179,9 @@ class Simulation:
 
     def _step(self) -> None:
         self.kernel.step()
+        if self.history.violation is not None:
+            # Listeners' errors are the client's to deal with.
+            raise self.history.violation
         if self._failure is not None:
             raise self._failure
 

@@ -56,7 +56,7 @@ class Trouble:
             (18, self._kill_client),
             (3, self._stop_client),
             (8 if world.plan.clocks_jump else 0, self._jump),
-            (8 if world.plan.disk_fills else 0, self._fill),
+            (25 if world.plan.disk_fills else 0, self._fill),
         ]
         self._kinds = [kind for _, kind in kinds]
         self._weights = [weight for weight, _ in kinds]
