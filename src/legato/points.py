@@ -1,7 +1,8 @@
 """Named points at which a drill lets a fault strike; a process that is not drilled has none of them.
 
 `legato drill` names a directory in `LEGATO_DRILL` and writes into its file `armed` the point that it wants reached.
-Whoever comes there first renames the file to `reached` and waits until the drill has removed that.
+Whoever comes there first takes that file away, writes the number of its process into `reached`, and waits until the
+drill has removed that.
 """
 
 import os
@@ -22,9 +23,16 @@ class Point(StrEnum):
     BEFORE_COMMIT = "before-commit"
     BETWEEN_COMMIT_AND_CONFIRM = "between-commit-and-confirm"
     BETWEEN_ACKNOWLEDGE_AND_COMMIT = "between-acknowledge-and-commit"
+    BETWEEN_ACKNOWLEDGED_AND_CONFIRM = "between-acknowledged-and-confirm"
+    BETWEEN_DISCHARGE_AND_COMMIT = "between-discharge-and-commit"
     BETWEEN_COMMIT_AND_OUTCOME = "between-commit-and-outcome"
+    DURING_LARGE_MESSAGE = "during-large-message"
+    DURING_CLAIM = "during-claim"
+    DURING_LEDGER_EXPORT = "during-ledger-export"
     DURING_TAKEOVER = "during-takeover"
+    BETWEEN_SEND_AND_CONFIRM = "between-send-and-confirm"
     BETWEEN_RECEIVE_AND_ACKNOWLEDGE = "between-receive-and-acknowledge"
+    BETWEEN_DECLARE_AND_DISCHARGE = "between-declare-and-discharge"
     BETWEEN_SEND_AND_COMMIT = "between-send-and-commit"
 
 
@@ -59,7 +67,15 @@ class Rig:
     @property
     def reached(self) -> bool:
         """Whether somebody is held."""
-        return self._reached.exists()
+        return self.holder is not None
+
+    @property
+    def holder(self) -> int | None:
+        """The number of the process that is held; None if none is."""
+        try:
+            return int(self._reached.read_text())
+        except FileNotFoundError:
+            return None
 
     def set_delay(self, milliseconds: float) -> None:
         """How long every commit takes in addition."""
@@ -73,12 +89,16 @@ class Rig:
 
     def reach(self, point: Point) -> None:
         """The process is at `point`: it is held there if the drill wants so."""
+        mine = self._armed.with_suffix(f".{os.getpid()}")
         try:
             if self._armed.read_text() != point:
                 return
-            self._armed.rename(self._reached)
+            # Only one process can take it away.
+            self._armed.rename(mine)
         except FileNotFoundError:
             return
+        mine.write_text(str(os.getpid()))
+        mine.rename(self._reached)
         deadline = time.monotonic() + WAIT_MAX_S
         while self._reached.exists() and time.monotonic() < deadline:
             time.sleep(POLL_S)

@@ -1,5 +1,6 @@
 """Points hold whoever comes there first, and nobody else."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -74,3 +75,16 @@ def test_a_rigged_store_commits_like_the_real_one(tmp_path: Path, monkeypatch: p
     assert type(store) is RiggedStore
     assert store.begin_epoch("here", 1).epoch == 1
     store.close()
+
+
+def test_the_drill_knows_who_is_held(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    assert rig.holder is None
+    rig.arm(Point.BEFORE_COMMIT)
+    held = threading.Thread(target=rig.reach, args=(Point.BEFORE_COMMIT,))
+    held.start()
+    while not rig.reached:
+        pass
+    assert rig.holder == os.getpid()
+    rig.disarm()
+    held.join()

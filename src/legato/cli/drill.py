@@ -16,10 +16,10 @@ def drill(
     ] = "all",
     at: Annotated[
         list[str] | None,
-        typer.Option("--at", help="Strike at this point, not at any instant; may be repeated.", metavar="POINT"),
+        typer.Option("--at", help="Strike at this point; may be repeated; see --list.", metavar="POINT"),
     ] = None,
     every: Annotated[float, typer.Option("--every", help="Seconds between two faults.", metavar="S")] = 4.0,
-    rate: Annotated[float, typer.Option("--rate", help="Messages a second of each producer.", metavar="N")] = 50.0,
+    rate: Annotated[float, typer.Option("--rate", help="Messages a second of each producer.", metavar="N")] = 20.0,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Repeat the plan of an earlier drill.", metavar="S")
     ] = None,
@@ -31,6 +31,9 @@ def drill(
         str | None,
         typer.Option("--url", help="Drill these brokers instead: amqp://primary,backup.", metavar="URL"),
     ] = None,
+    contract: Annotated[
+        str, typer.Option("--contract", help="The failover contract of the Python clients.", metavar="NAME")
+    ] = "legato",
     out: Annotated[
         Path, typer.Option("--out", help="Directory for store, ledger, records and logs.", metavar="DIR")
     ] = Path("drill-out"),
@@ -74,7 +77,7 @@ def drill(
 
     options = DrillOptions(
         faults=tuple(parse_faults(faults, owned=url is None)),
-        points=tuple(parse_points(at or [], owned=url is None)),
+        points=tuple(parse_points(at or [], owned=url is None, ledger=spark)),
         minutes=1.0 if minutes is None and count is None else minutes,
         count=count,
         every_s=every,
@@ -86,6 +89,7 @@ def drill(
         json_file=json_file,
         report_file=report,
         spark=spark,
+        contract=contract,
         java=java,
     )
     outcome = run_drill(options, make_console())
@@ -93,11 +97,13 @@ def drill(
 
 
 def _show_list() -> None:
-    from legato.drill.faults import FAULTS, POINTS
+    from legato.drill.faults import ANY_INSTANT, FAULTS, POINTS, SOME_POINT
 
     typer.echo("Faults (--faults); * also with --url:")
     for fault, text in FAULTS.items():
         typer.echo(f"  {fault:<14}{' ' if text.owned else '*'} {text.does}")
     typer.echo("Points (--at):")
     for point, where in POINTS.items():
-        typer.echo(f"  {point:<32} {where}")
+        typer.echo(f"  {point:<33} {where}")
+    typer.echo(f"  {SOME_POINT:<33} Any of these, at random.")
+    typer.echo(f"  {ANY_INSTANT:<33} No point: whatever happens at the time. Without --at, every other fault.")

@@ -2,6 +2,7 @@
 
 import re
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -28,6 +29,10 @@ class BrokerProcess:
     Args:
         options: of `legato serve`, besides where it listens and its store.
         environment: variables that are added to ours.
+
+    Attributes:
+        host: where it listens, from its next start on.
+        program: what runs a Python module, from its next start on.
     """
 
     def __init__(
@@ -42,6 +47,8 @@ class BrokerProcess:
     ) -> None:
         self.name = name
         self.port = port
+        self.host = "127.0.0.1"
+        self.program: Sequence[str] = (sys.executable, "-m")
         self.role = Role.STARTING
         self.epoch = 0
         self._store = store
@@ -65,9 +72,10 @@ class BrokerProcess:
                 "--store",
                 str(self._store),
                 "--listen",
-                f"127.0.0.1:{self.port}",
+                f"{self.host}:{self.port}",
                 *self._options,
             ],
+            program=self.program,
             environment=self._environment,
             log_file=self._log_file,
             on_line=on_line,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from legato.client import ConnectionFactory, JMSError, TextMessage
-from legato.drill.producers import identity_of, text_of
+from legato.drill.messages import identity_of, text_of
 from legato.drill.records import REFUSED, STORED, UNSURE, Consuming, Identity, Producing, RecordWriter
 from legato.errors import ResourceAllocationError
 

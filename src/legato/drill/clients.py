@@ -1,5 +1,6 @@
-"""A process of clients: each has a connection, a thread and a file of records of its own."""
+"""A process of clients: each has a connection, a thread and files of records of its own."""
 
+import asyncio
 import faulthandler
 import signal
 import sys
@@ -11,113 +12,178 @@ from pathlib import Path
 
 import msgspec
 
-from legato.client import Connection, ConnectionFactory
-from legato.demo.reports import Failed, FailedOver, Finished
+from legato.client import Connection, ConnectionFactory, FailoverEvent, aio
+from legato.demo.reports import Failed, Finished
 from legato.demo.roles import report, stop_requested
-from legato.drill.consumers import TOLD, Getter, subscription_name
+from legato.drill import tasks
+from legato.drill.account import Account, head_of
+from legato.drill.consumers import Getter
 from legato.drill.flows import Counts, Flows
 from legato.drill.load import Client, Work
-from legato.drill.producers import Sender
+from legato.drill.producers import Letters, Sender
 from legato.drill.records import Consuming, Producing, RecordWriter
-from legato.drill.reports import Ready
+from legato.drill.reports import ClientFailedOver, Ready
 from legato.errors import LegatoError
 from legato.points import Rig
 
 REPORT_INTERVAL_S = 0.2
+END_TO_END = "end-to-end"
+"""What the records call the way of a message through a forwarder to who collects its results."""
 
 
 class Orders(msgspec.Struct):
-    """What the drill tells a process on its command line; `rate_per_s` is that of each producer."""
+    """What the drill tells a process on its command line.
+
+    Args:
+        rate_per_s: messages a second of each producer.
+        lenient: whether the failover contract lets calls raise that `legato`'s lets go on.
+    """
 
     url: str
     records: str
     clients: list[Client]
     rate_per_s: float
+    lenient: bool = False
 
 
-def perform(orders: Orders) -> None:
-    """Run all clients until the drill asks to stop; the first that fails ends the process.
+class Process:
+    """The clients of this process, and what they share."""
 
-    Raises:
-        LegatoError: a client cannot go on.
-    """
-    stop = stop_requested()
-    records, counts = Path(orders.records), Counts()
-    flows = Flows(orders.clients, records)
-    with ExitStack() as stack, ThreadPoolExecutor(len(orders.clients)) as threads:
-        connections = [stack.enter_context(_connect(orders.url, client)) for client in orders.clients]
-        runs = [
-            _prepare(client, connection, records, flows, counts, orders.rate_per_s, stack)
-            for client, connection in zip(orders.clients, connections, strict=True)
-        ]
-        report(Ready())
-        ended = threading.Event()
-        telling = threading.Thread(target=_tell, args=(connections, counts, ended), daemon=True)
-        telling.start()
-        running = [threads.submit(run, stop) for run in runs]
+    def __init__(self, orders: Orders, stop: threading.Event, stack: ExitStack) -> None:
+        self._orders = orders
+        self._stop = stop
+        self._stack = stack
+        self._records = Path(orders.records)
+        self._flows = Flows(orders.clients, self._records)
+        self._rig = Rig.of_environment()
+        self._prepared = threading.Barrier(sum(client.asyncio for client in orders.clients) + 1)
+        self._connections: list[tuple[str, Connection | aio.Connection]] = []
+        self.counts = Counts()
+
+    def perform(self) -> None:
+        """Run all clients until the drill asks to stop; the first that fails ends the process.
+
+        Raises:
+            LegatoError: a client cannot go on.
+        """
+        clients = self._orders.clients
+        with ThreadPoolExecutor(len(clients)) as threads:
+            works = [self._prepare(client) for client in clients if not client.asyncio]
+            running = [threads.submit(self._run_task, client) for client in clients if client.asyncio]
+            self._prepared.wait()
+            report(Ready())
+            ended = threading.Event()
+            telling = threading.Thread(target=self._tell, args=(ended,), daemon=True)
+            telling.start()
+            running += [threads.submit(work) for work in works]
+            try:
+                for client in as_completed(running):
+                    client.result()
+            finally:
+                self._stop.set()
+                ended.set()
+                telling.join()
+
+    def _prepare(self, client: Client) -> Callable[[], None]:
+        """Make what the client needs before it runs: consumers exist, and subscriptions, when others begin to send."""
+        connection = ConnectionFactory(self._url_of(client)).create_connection()
+        self._stack.enter_context(connection)
+        self._connections.append((client.name, connection))
+        if client.sends:
+            sender = Sender(client, connection, self._letters_of(client))
+            return lambda: sender.run(self._stop)
+        getter = Getter(
+            client,
+            connection,
+            self._account_of(client),
+            forwarded=self._forwarded_by(client),
+            lenient=self._orders.lenient,
+        )
+
+        def run() -> None:
+            getter.run(self._stop)
+            getter.close()
+            self._ended(client)
+
+        return run
+
+    def _run_task(self, client: Client) -> None:
+        """A client for asyncio, in an event loop and a thread of its own."""
         try:
-            for client in as_completed(running):
-                client.result()
-        finally:
-            stop.set()
-            ended.set()
-            telling.join()
+            asyncio.run(self._task(client))
+        except BaseException:
+            self._prepared.abort()
+            raise
 
+    async def _task(self, client: Client) -> None:
+        loop = asyncio.get_running_loop()
+        async with aio.ConnectionFactory(self._url_of(client)).create_connection() as connection:
+            self._connections.append((client.name, connection))
+            if client.sends:
+                letters = self._letters_of(client)
+                await loop.run_in_executor(None, self._prepared.wait)
+                await tasks.send(client, connection, letters, self._stop)
+                return
+            getter = await tasks.TaskGetter.create(
+                client,
+                connection,
+                self._account_of(client),
+                forwarded=self._forwarded_by(client),
+                lenient=self._orders.lenient,
+            )
+            await loop.run_in_executor(None, self._prepared.wait)
+            await getter.run(self._stop)
+        self._ended(client)
 
-def _connect(url: str, client: Client) -> Connection:
-    if client.subscription and not client.shared:
-        url += f"{'&' if '?' in url else '?'}client_id=drill-{client.flow}-{client.name}"
-    return ConnectionFactory(url).create_connection()
-
-
-def _prepare(
-    client: Client,
-    connection: Connection,
-    records: Path,
-    flows: Flows,
-    counts: Counts,
-    rate_per_s: float,
-    stack: ExitStack,
-) -> Callable[[threading.Event], None]:
-    """Make what the client needs before it runs: consumers exist, and subscriptions, when others begin to send."""
-    if client.sends:
-        record = stack.enter_context(RecordWriter(records, client.name, Producing(client.name, client.flow)))
-        return Sender(client, connection, record, counts, rate_per_s).run
-    head = Consuming(subscription_name(client), client.flow, told=client.work in TOLD)
-    record = stack.enter_context(RecordWriter(records, client.name, head))
-    forwarded = None
-    if client.to:
-        forwarded = stack.enter_context(RecordWriter(records, f"{client.name}-sent", Producing(client.name, client.to)))
-    getter = Getter(client, connection, record, flows, counts, forwarded=forwarded, rig=Rig.of_environment())
-
-    def run(stop: threading.Event) -> None:
-        getter.run(stop)
-        getter.close()
+    def _ended(self, client: Client) -> None:
         if client.work is Work.FORWARD:
-            flows.fed(client.to)
+            self._flows.fed(client.to)
 
-    return run
+    def _url_of(self, client: Client) -> str:
+        url = self._orders.url
+        if client.subscription and not client.shared:
+            url += f"{'&' if '?' in url else '?'}client_id=drill-{client.flow}-{client.name}"
+        return url
 
+    def _record(self, name: str, head: Producing | Consuming) -> RecordWriter:
+        return self._stack.enter_context(RecordWriter(self._records, name, head))
 
-def _tell(connections: list[Connection], counts: Counts, ended: threading.Event) -> None:
-    told = [0] * len(connections)
-    while True:
-        over = ended.wait(REPORT_INTERVAL_S)
-        report(counts.report())
-        for index, connection in enumerate(connections):
-            failovers = connection.failovers[told[index] :]
-            told[index] += len(failovers)
-            for failover in failovers:
-                report(FailedOver(gap_ms=failover.gap_ms, epoch=failover.new_epoch))
-        if over:
-            return
+    def _letters_of(self, client: Client) -> Letters:
+        record = self._record(client.name, Producing(client.name, client.flow))
+        rate, lenient = self._orders.rate_per_s, self._orders.lenient
+        return Letters(client, record, self.counts, rate, rig=self._rig, lenient=lenient)
+
+    def _account_of(self, client: Client) -> Account:
+        record = self._record(client.name, head_of(client))
+        end_to_end = None
+        if client.of:
+            head = Consuming(f"{client.of}/{END_TO_END}", client.of, exactly_once=True)
+            end_to_end = self._record(f"{client.name}-{END_TO_END}", head)
+        return Account(client, record, self._flows, self.counts, end_to_end=end_to_end, rig=self._rig)
+
+    def _forwarded_by(self, client: Client) -> RecordWriter | None:
+        return self._record(f"{client.name}-sent", Producing(client.name, client.to)) if client.to else None
+
+    def _tell(self, ended: threading.Event) -> None:
+        told: dict[str, int] = {}
+        while True:
+            over = ended.wait(REPORT_INTERVAL_S)
+            report(self.counts.report())
+            for name, connection in list(self._connections):
+                failovers: list[FailoverEvent] = connection.failovers[told.get(name, 0) :]
+                told[name] = told.get(name, 0) + len(failovers)
+                for failover in failovers:
+                    report(ClientFailedOver(client=name, gap_ms=failover.gap_ms, epoch=failover.new_epoch))
+            if over:
+                return
 
 
 def main() -> None:
     """Entry point of `python -m legato.drill.clients ORDERS`; SIGUSR1 makes it log where its threads are."""
     faulthandler.register(signal.SIGUSR1)
     try:
-        perform(msgspec.json.decode(sys.argv[1], type=Orders))
+        with ExitStack() as stack:
+            Process(msgspec.json.decode(sys.argv[1], type=Orders), stop_requested(), stack).perform()
     except LegatoError as error:
         report(Failed(reason=str(error)))
         sys.exit(1)

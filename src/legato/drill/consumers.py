@@ -1,80 +1,68 @@
-"""The clients of a drill that receive, in every acknowledgement mode: what they saw, and what they were told."""
+"""The clients of a drill that receive, in every acknowledgement mode, with threads."""
 
 import threading
 import time
 from collections.abc import Callable
 
-from legato.client import AcknowledgeMode, Connection, Message, MessageConsumer, Session, TextMessage
-from legato.drill.flows import Counts, Flows
+from legato.client import Connection, Message, MessageConsumer, Session, TextMessage
+from legato.drill.account import (
+    FIRST_WAIT_S,
+    MESSAGES_AT_ONCE,
+    MODES,
+    NEXT_WAIT_S,
+    ROLLBACK_PAUSE_S,
+    TRANSACTED,
+    Account,
+)
 from legato.drill.load import Client, Work
-from legato.drill.producers import identity_of, text_of
-from legato.drill.records import REFUSED, STORED, Identity, RecordWriter
-from legato.errors import IllegalStateError, TransactionRolledBackError
-from legato.points import Point, Rig
-
-FIRST_WAIT_S = 0.25
-NEXT_WAIT_S = 0.02
-ROLLBACK_PAUSE_S = 0.5
-MESSAGES_AT_ONCE = 20
-
-MODES = {
-    Work.AUTO: AcknowledgeMode.AUTO,
-    Work.LISTENER: AcknowledgeMode.AUTO,
-    Work.DUPS_OK: AcknowledgeMode.DUPS_OK,
-    Work.CLIENT: AcknowledgeMode.CLIENT,
-    Work.INDIVIDUAL: AcknowledgeMode.INDIVIDUAL,
-    Work.FORWARD: AcknowledgeMode.SESSION_TRANSACTED,
-}
-TOLD = (Work.CLIENT, Work.INDIVIDUAL, Work.FORWARD)
-"""Works that hear whether their acknowledgements succeeded."""
+from legato.drill.messages import is_poisoned, stumbles, text_of
+from legato.drill.records import REFUSED, SENDING, STORED, UNSURE, Identity, RecordWriter
+from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
+from legato.points import Point
 
 
 class Getter:
-    """One consuming client."""
+    """One consuming client.
+
+    Args:
+        forwarded: of a forwarder, the record of what it sends.
+        lenient: whether its failover contract lets calls raise that `legato`'s lets go on.
+    """
 
     def __init__(
         self,
         client: Client,
         connection: Connection,
-        record: RecordWriter,
-        flows: Flows,
-        counts: Counts,
+        account: Account,
         *,
         forwarded: RecordWriter | None = None,
-        rig: Rig | None = None,
+        lenient: bool = False,
     ) -> None:
         self._client = client
-        self._record = record
-        self._flows = flows
-        self._counts = counts
+        self._account = account
         self._forwarded = forwarded
-        self._rig = rig
-        self._number = 0
-        self._session = connection.create_session(client.work is Work.FORWARD, MODES[client.work])
+        self._lenient = lenient
+        self._number = forwarded.last_number if forwarded else 0
+        self._session = connection.create_session(client.work in TRANSACTED, MODES[client.work])
         self._consumer = self._create_consumer(self._session)
         self._producer = self._session.create_producer(self._session.create_queue(client.to)) if client.to else None
         connection.start()
-
-    @property
-    def subscription(self) -> str:
-        """What it receives from, as the records name it."""
-        return subscription_name(self._client)
 
     def run(self, stop: threading.Event) -> None:
         """Receive until all producers have ended (`stop`) and nothing more can come."""
         works: dict[Work, Callable[[], None]] = {
             Work.AUTO: self._take,
             Work.DUPS_OK: self._take,
+            Work.LISTENER: self._pause,
             Work.CLIENT: self._acknowledge_all,
             Work.INDIVIDUAL: self._acknowledge_each,
             Work.FORWARD: self._forward,
+            Work.PICKY: self._pick,
         }
+        work = works[self._client.work]
         if self._client.work is Work.LISTENER:
             self._consumer.message_listener = self._heard
-            work = self._pause
-        else:
-            work = works[self._client.work]
-        while not (stop.is_set() and self._flows.complete(self.subscription, self._client.flow)):
+        while not (stop.is_set() and self._account.complete):
             work()
 
     def close(self) -> None:
@@ -84,7 +72,7 @@ class Getter:
     def _create_consumer(self, session: Session) -> MessageConsumer:
         client = self._client
         if not client.topic:
-            return session.create_consumer(session.create_queue(client.flow))
+            return session.create_consumer(session.create_queue(client.flow), client.selector or None)
         topic = session.create_topic(client.flow)
         if client.shared:
             return session.create_shared_durable_consumer(topic, client.subscription)
@@ -93,89 +81,103 @@ class Getter:
     # -- the acknowledgement modes
 
     def _take(self) -> None:
-        self._flows.arrived(self.subscription, [identity for identity, _ in self._receive_some()])
+        self._receive_some(MESSAGES_AT_ONCE)
 
     def _heard(self, message: Message) -> None:
-        self._flows.arrived(self.subscription, [self._see(message)])
+        self._account.see(message)
 
     def _pause(self) -> None:
         time.sleep(FIRST_WAIT_S)
 
     def _acknowledge_all(self) -> None:
         """After a failover some may have gone elsewhere; then recovering the session is right (CONTRACT B15)."""
-        received = self._receive_some()
+        received = self._receive_some(MESSAGES_AT_ONCE)
         if not received:
             return
-        self._reach(Point.BETWEEN_RECEIVE_AND_ACKNOWLEDGE)
+        identities = [identity for identity, _ in received]
+        self._account.reach(Point.BETWEEN_RECEIVE_AND_ACKNOWLEDGE)
+        self._account.trying(identities)
         try:
             received[-1][1].acknowledge()
-        except IllegalStateError:
-            self._settled([identity for identity, _ in received], surely=False)
+        except JMSError as error:
+            self._check(error, IllegalStateError)
+            self._account.done(identities, surely=False)
             self._session.recover()
         else:
-            self._settled([identity for identity, _ in received])
+            self._account.done(identities)
 
     def _acknowledge_each(self) -> None:
-        for identity, message in self._receive_some():
-            self._reach(Point.BETWEEN_RECEIVE_AND_ACKNOWLEDGE)
+        for identity, message in self._receive_some(MESSAGES_AT_ONCE):
+            self._account.reach(Point.BETWEEN_RECEIVE_AND_ACKNOWLEDGE)
+            self._account.trying([identity])
             try:
                 message.acknowledge()
-            except IllegalStateError:
-                self._settled([identity], surely=False)
+            except JMSError as error:
+                self._check(error, IllegalStateError)
+                self._account.done([identity], surely=False)
             else:
-                self._settled([identity])
+                self._account.done([identity])
 
     def _forward(self) -> None:
-        received = self._receive_some()
+        received = self._receive_some(MESSAGES_AT_ONCE)
         if not received:
             return
         assert self._producer is not None
         assert self._forwarded is not None
-        numbers: list[int] = []
-        for _ in received:
+        identities, numbers = [identity for identity, _ in received], list[int]()
+        self._account.reach(Point.BETWEEN_DECLARE_AND_DISCHARGE)
+        for source in identities:
             self._number += 1
             numbers.append(self._number)
-            self._producer.send(TextMessage(text_of(Identity(self._client.name, self._number))))
-        self._reach(Point.BETWEEN_SEND_AND_COMMIT)
+            self._forwarded.sent(SENDING, [self._number])
+            self._producer.send(TextMessage(text_of(Identity(self._client.name, self._number), source=source)))
+        self._account.reach(Point.BETWEEN_SEND_AND_COMMIT)
+        self._commit(identities, self._forwarded, numbers)
+
+    def _commit(self, identities: list[Identity], forwarded: RecordWriter | None, numbers: list[int]) -> None:
+        self._account.trying(identities)
+        outcome = STORED
         try:
             self._session.commit()
-        except TransactionRolledBackError:
-            self._counts.add("rolled_back")
-            self._forwarded.sent(REFUSED, numbers)
+        except JMSError as error:
+            self._check(error, TransactionRolledBackError)
+            # Contracts that do not find out what became of a commit roll back what may have been committed.
+            outcome = UNSURE if self._lenient else REFUSED
+            if self._lenient:
+                self._account.done(identities, surely=False)
+            else:
+                self._account.undone(identities)
             # Without a pause a full disk would use up all deliveries of a message.
             time.sleep(ROLLBACK_PAUSE_S)
         else:
-            self._counts.add("stored", len(numbers))
-            self._forwarded.sent(STORED, numbers)
-            self._settled([identity for identity, _ in received])
+            self._account.done(identities)
+        if forwarded is not None:
+            forwarded.sent(outcome, numbers)
+
+    def _pick(self) -> None:
+        for identity, message in self._receive_some(1):
+            if is_poisoned(identity) or (stumbles(identity) and not message.redelivered):
+                self._session.rollback()
+                self._account.undone([identity])
+            else:
+                self._commit([identity], None, [])
 
     # -- what they share
 
-    def _receive_some(self) -> list[tuple[Identity, Message]]:
+    def _receive_some(self, most: int) -> list[tuple[Identity, Message]]:
         """What is there, waiting a little for the first one only."""
         received: list[tuple[Identity, Message]] = []
-        while len(received) < MESSAGES_AT_ONCE:
-            message = self._consumer.receive(timeout_s=NEXT_WAIT_S if received else FIRST_WAIT_S)
+        while len(received) < most:
+            try:
+                message = self._consumer.receive(timeout_s=NEXT_WAIT_S if received else FIRST_WAIT_S)
+            except JMSError as error:
+                self._check(error)
+                break
             if message is None:
                 break
-            received.append((self._see(message), message))
+            received.append((self._account.see(message), message))
         return received
 
-    def _see(self, message: Message) -> Identity:
-        identity = identity_of(message)
-        self._record.seen(identity, message.redelivered)
-        self._counts.add("seen")
-        return identity
-
-    def _settled(self, messages: list[Identity], *, surely: bool = True) -> None:
-        self._record.done(messages, surely=surely)
-        self._flows.arrived(self.subscription, messages)
-
-    def _reach(self, point: Point) -> None:
-        if self._rig is not None:
-            self._rig.reach(point)
-
-
-def subscription_name(client: Client) -> str:
-    """What a consumer receives from: its queue, or its topic's subscription."""
-    return f"{client.flow}/{client.subscription}" if client.topic else client.flow
+    def _check(self, error: JMSError, *expected: type[JMSError]) -> None:
+        if not self._lenient and not isinstance(error, expected):
+            raise error

@@ -12,12 +12,17 @@ _Kind = TypeVar("_Kind", bound=StrEnum)
 
 
 class Fault(StrEnum):
-    """What can happen to a pair of brokers."""
+    """What can happen to a pair of brokers, to their clients, and to what is between them."""
 
     KILL = "kill"
+    KILL_BOTH = "kill-both"
+    SWITCHOVER = "switchover"
     STOP = "stop"
+    KILL_CLIENT = "kill-client"
+    STOP_CLIENT = "stop-client"
     CUT = "cut"
     FREEZE = "freeze"
+    PARTITION = "partition"
     FULL_DISK = "full-disk"
     SLOW_DISK = "slow-disk"
     CLOCK_JUMP = "clock-jump"
@@ -32,9 +37,14 @@ class FaultText(NamedTuple):
 
 FAULTS: dict[Fault, FaultText] = {
     Fault.KILL: FaultText("SIGKILL to the primary; it is started again as the backup.", True),
+    Fault.KILL_BOTH: FaultText("SIGKILL to primary and backup together; both are started again.", True),
+    Fault.SWITCHOVER: FaultText("The backup takes over as planned, and the primary becomes the backup.", True),
     Fault.STOP: FaultText("SIGSTOP to the primary for a while, then SIGCONT: a long pause of the machine.", True),
+    Fault.KILL_CLIENT: FaultText("SIGKILL to a process of clients; it is started again.", False),
+    Fault.STOP_CLIENT: FaultText("SIGSTOP to a process of clients for a while, then SIGCONT.", False),
     Fault.CUT: FaultText("All connections between clients and brokers break, and none is possible for a while.", False),
     Fault.FREEZE: FaultText("Connections stay, but nothing comes through for a while: a network that drops.", False),
+    Fault.PARTITION: FaultText("The network of the primary drops everything for a while, heartbeats too.", True),
     Fault.FULL_DISK: FaultText("The primary's files cannot grow for a while, and somebody fills them up.", True),
     Fault.SLOW_DISK: FaultText("Every commit takes up to 200 ms longer for a while.", True),
     Fault.CLOCK_JUMP: FaultText("The brokers' wall clocks are wrong for a while, by up to 90 s.", True),
@@ -44,9 +54,16 @@ POINTS: dict[Point, str] = {
     Point.BEFORE_COMMIT: "The broker has been asked for something that is not durable yet.",
     Point.BETWEEN_COMMIT_AND_CONFIRM: "Sends are durable, and their senders have not heard so.",
     Point.BETWEEN_ACKNOWLEDGE_AND_COMMIT: "The broker has acknowledgements that are not durable yet.",
+    Point.BETWEEN_ACKNOWLEDGED_AND_CONFIRM: "Acknowledgements are durable, and their clients have not heard so.",
+    Point.BETWEEN_DISCHARGE_AND_COMMIT: "A client commits a transaction, and that is not durable yet.",
     Point.BETWEEN_COMMIT_AND_OUTCOME: "A transaction is committed, and its client has not heard so.",
+    Point.DURING_LARGE_MESSAGE: "A part of a large message is durable, and others are not.",
+    Point.DURING_CLAIM: "A client has come back with messages that it still holds, and nobody has answered yet.",
+    Point.DURING_LEDGER_EXPORT: "Facts are in the ledger, and in the store's log too.",
     Point.DURING_TAKEOVER: "The new primary's epoch has begun, and it serves nobody yet.",
+    Point.BETWEEN_SEND_AND_CONFIRM: "A client has sent, and has not heard what became of it.",
     Point.BETWEEN_RECEIVE_AND_ACKNOWLEDGE: "A client has received messages that it has not acknowledged.",
+    Point.BETWEEN_DECLARE_AND_DISCHARGE: "A client has received in a transaction, and goes on with it.",
     Point.BETWEEN_SEND_AND_COMMIT: "A client has received and sent in a transaction that it has not committed.",
 }
 
@@ -73,14 +90,32 @@ def parse_faults(text: str, *, owned: bool) -> list[Fault]:
     return faults
 
 
-def parse_points(texts: Sequence[str], *, owned: bool) -> list[Point]:
-    """The points of `--at`, each of which may be a list with commas.
+ANY_INSTANT = "any-instant"
+SOME_POINT = "some-point"
+
+
+def parse_points(texts: Sequence[str], *, owned: bool, ledger: bool = True) -> list[Point | None]:
+    """The points of `--at`, each of which may be a list with commas; None stands for an instant at random.
+
+    Nothing means half of the faults at random instants, the others at some point.
+
+    Args:
+        ledger: whether the brokers write a ledger: otherwise there is no point in its export.
 
     Raises:
         ConfigError: a point is unknown, or the brokers are not the drill's own.
     """
-    points = [_named(Point, name.strip(), "point") for text in texts for name in text.split(",")]
-    if points and not owned:
+    names = [name.strip() for text in texts for name in text.split(",")]
+    every = [point for point in Point if ledger or point is not Point.DURING_LEDGER_EXPORT]
+    if not names:
+        return [*every, *[None] * len(every)] if owned else [None]
+    points: list[Point | None] = []
+    for name in names:
+        if name == SOME_POINT:
+            points += every
+        else:
+            points.append(None if name == ANY_INSTANT else _named(Point, name, "point"))
+    if not owned and any(point is not None for point in points):
         raise ConfigError("Points need brokers that the drill starts itself: give --config, or neither it nor --url.")
     return points
 

@@ -1,15 +1,30 @@
-"""What the clients of one process share: how far each subscription is, and when it has all that it will get."""
+"""What the clients of one process share: what they did together, and when a subscription has all that it will get."""
 
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from legato.drill.load import Client, Work
-from legato.drill.records import STORED, Identity, Producing, SentLine, read_records
+from legato.drill.messages import is_poisoned
+from legato.drill.records import (
+    DONE,
+    MAYBE,
+    STORED,
+    TRYING,
+    Consuming,
+    Identity,
+    Producing,
+    SeenLine,
+    SentLine,
+    SettledLine,
+    read_head,
+    read_lines,
+)
 from legato.drill.reports import Totals
 
-IDLE_S = 1.0
+IDLE_S = 1.5
 """A subscription that has everything is listened to for so long, for what should not come."""
 PATIENCE_S = 20.0
 """What has not come for so long does not come."""
@@ -34,48 +49,76 @@ class Counts:
 
 
 class Flows:
-    """The subscriptions of this process's consumers; each is fed by producers that end before it does."""
+    """The subscriptions of this process's consumers: each is fed by producers that end before it does.
 
-    def __init__(self, clients: list[Client], records: Path) -> None:
-        self._records = records
+    What has arrived is read from the records, so that it counts who else consumes a subscription, in all lives.
+    """
+
+    def __init__(self, clients: Sequence[Client], records: Path) -> None:
         self._lock = threading.Lock()
-        self._arrived: defaultdict[str, set[Identity]] = defaultdict(set)
-        self._arrived_at: dict[str, float] = {}
+        self._heard_at: dict[str, float] = {}
         self._feeding = Counter(client.to for client in clients if client.work is Work.FORWARD)
+        self._picky = {client.flow for client in clients if client.work is Work.PICKY}
+        self._books = _Books(records)
 
-    def arrived(self, subscription: str, messages: list[Identity]) -> None:
-        """These came, and need not come again."""
-        if not messages:
-            return
-        with self._lock:
-            self._arrived[subscription].update(messages)
-            self._arrived_at[subscription] = time.monotonic()
+    def heard(self, subscription: str) -> None:
+        """Something came."""
+        self._heard_at[subscription] = time.monotonic()
 
     def fed(self, flow: str) -> None:
         """One that forwards to `flow` has ended."""
         with self._lock:
             self._feeding[flow] -= 1
-            self._arrived_at.clear()
+            self._heard_at.clear()
 
     def complete(self, subscription: str, flow: str) -> bool:
         """Whether no more will come; to be asked once all producers have ended."""
         with self._lock:
             if self._feeding[flow]:
                 return False
-            idle_s = time.monotonic() - self._arrived_at.setdefault(subscription, time.monotonic())
+            idle_s = time.monotonic() - self._heard_at.setdefault(subscription, time.monotonic())
             if idle_s < IDLE_S:
                 return False
-            arrived = set(self._arrived[subscription])
-        return idle_s > PATIENCE_S or self._stored(flow) <= arrived
+            if idle_s > PATIENCE_S:
+                return True
+            missing = self._books.missing(subscription, flow)
+        return all(flow in self._picky and is_poisoned(message) for message in missing)
 
-    def _stored(self, flow: str) -> set[Identity]:
-        stored: set[Identity] = set()
-        for file in self._records.glob("*.records"):
-            head, lines = read_records(file)
-            if isinstance(head, Producing) and head.flow == flow:
-                stored.update(
-                    Identity(head.producer, line.number)
-                    for line in lines
-                    if isinstance(line, SentLine) and line.outcome == STORED
-                )
-        return stored
+
+class _Books:
+    """What the records of all clients say, read on from where the last reading ended."""
+
+    def __init__(self, records: Path) -> None:
+        self._directory = records
+        self._heads: dict[Path, Producing | Consuming] = {}
+        self._read: defaultdict[Path, int] = defaultdict(int)
+        self._stored: defaultdict[str, set[Identity]] = defaultdict(set)
+        self._arrived: defaultdict[str, set[Identity]] = defaultdict(set)
+
+    def missing(self, subscription: str, flow: str) -> set[Identity]:
+        """What was stored and did not arrive."""
+        for file in self._directory.glob("*.records"):
+            head = self._heads.get(file) or self._heads.setdefault(file, read_head(file))
+            match head:
+                case Producing(flow=its) if its == flow:
+                    self._add_stored(file, head)
+                case Consuming(subscription=its) if its == subscription:
+                    self._add_arrived(file, head)
+        return self._stored[flow] - self._arrived[subscription]
+
+    def _add_stored(self, file: Path, head: Producing) -> None:
+        for line, end in read_lines(file, self._read[file]):
+            self._read[file] = end
+            if isinstance(line, SentLine) and line.outcome == STORED:
+                self._stored[head.flow].add(Identity(head.producer, line.number))
+
+    def _add_arrived(self, file: Path, head: Consuming) -> None:
+        arrived = self._arrived[head.subscription]
+        for line, end in read_lines(file, self._read[file]):
+            self._read[file] = end
+            match line:
+                case SeenLine(message=message) if not head.told:
+                    arrived.add(message)
+                case SettledLine(word=word, message=message):
+                    # What one tried who was killed may not come again; what comes again is tried again.
+                    (arrived.add if word in (DONE, MAYBE, TRYING) else arrived.discard)(message)

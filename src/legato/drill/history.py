@@ -19,7 +19,7 @@ from legato.core.facts import (
     TransactionCommitted,
 )
 from legato.core.redelivering import ORIGINAL_DESTINATION
-from legato.drill.producers import identity_of
+from legato.drill.messages import identity_of
 from legato.drill.records import Identity
 from legato.store.lmdb import LmdbStore
 

@@ -27,7 +27,10 @@ def run_drill(options: DrillOptions, console: Console) -> Outcome:
     prepare_directory(options.out, "drill")
     seed = choose_seed() if options.seed is None else options.seed
     spark = options.spark and options.url is None and spark_is_there()
-    target = named(options.url) if options.url is not None else own(options.out, options.config, ledger=spark)
+    if options.url is not None:
+        target = named(options.url, options.contract)
+    else:
+        target = own(options.out, options.config, ledger=spark, contract=options.contract)
     console.print(f"seed {seed}; all files are in {options.out}", highlight=False)
     run = Run(options, target, seed, console)
     try:
@@ -46,7 +49,7 @@ def run_drill(options: DrillOptions, console: Console) -> Outcome:
         audit = run_audit(target.pair.store / "ledger", store_dir=target.pair.store)
     elif target.pair is not None:
         history = audit_log(target.pair.store)
-    outcome = outcome_of(seed, result, findings, audit, history)
+    outcome = outcome_of(seed, result, findings, audit, history, options.contract)
     console.print(outcome_table(outcome))
     if importlib.util.find_spec("pyspark") is not None:
         # Its pictures are the audit's.

@@ -20,6 +20,21 @@ class Work(StrEnum):
     INDIVIDUAL = "individual"
     FORWARD = "forward"
     """Receives, sends on to another queue, and commits."""
+    PICKY = "picky"
+    """Receives one message in each transaction, and rolls some back: once, or until the broker gives up."""
+
+
+class Trait(StrEnum):
+    """What is particular about the messages of a flow."""
+
+    PLAIN = "plain"
+    PRIORITIES = "priorities"
+    GROUPS = "groups"
+    DELAYED = "delayed"
+    LARGE = "large"
+    """More than a megabyte, sent in parts; one for many others."""
+    COLOURED = "coloured"
+    """With a property that selectors choose by."""
 
 
 class Client(msgspec.Struct, frozen=True):
@@ -28,66 +43,148 @@ class Client(msgspec.Struct, frozen=True):
     Args:
         name: of its records, and of the producer that it is.
         flow: the queue or topic that it sends to or receives from.
+        process: which process it is part of.
         topic: whether that is a topic.
         subscription: of a consumer of a topic, its durable subscription.
         shared: whether others share that.
         to: the queue that a forwarder sends to.
+        of: for who collects what forwarders sent, the flow that they had it from.
+        trait: what its messages are like.
+        selector: which messages a consumer wants.
+        asyncio: whether it is a client for asyncio.
     """
 
     name: str
     work: Work
     flow: str
+    process: str
     topic: bool = False
     subscription: str = ""
     shared: bool = False
     to: str = ""
+    of: str = ""
+    trait: Trait = Trait.PLAIN
+    selector: str = ""
+    asyncio: bool = False
 
     @property
     def sends(self) -> bool:
         """Whether it starts a flow."""
         return self.work in (Work.SEND, Work.SEND_ASYNC, Work.SEND_TRANSACTED)
 
+    @property
+    def receives_from(self) -> str:
+        """What a consumer receives from: its queue, or its topic's subscription."""
+        return f"{self.flow}/{self.subscription}" if self.topic else self.flow
+
+
+PICKY_FLOW = "picky"
+COLOURS = ("red", "blue")
+
 
 def clients_of(prefix: str) -> list[Client]:
-    """One client of each kind, and two where they compete.
+    """One client of each kind, and two where they compete, in two processes then.
 
     Args:
         prefix: what the names of all queues, topics and subscriptions begin with.
     """
+    return [*_modes(prefix), *_topics(prefix), *_traits(prefix), *_asyncio(prefix)]
 
-    def named(name: str, work: Work, flow: str, **more: object) -> Client:
-        values = {"name": name, "work": work, "flow": prefix + flow, **more}
-        return msgspec.convert(values, Client)
 
+def _modes(prefix: str) -> list[Client]:
+    clients = []
+    for mode, sending in (
+        (Work.AUTO, Work.SEND_ASYNC),
+        (Work.LISTENER, Work.SEND_ASYNC),
+        (Work.DUPS_OK, Work.SEND),
+        (Work.INDIVIDUAL, Work.SEND),
+    ):
+        clients += [
+            Client(f"{mode}-producer", sending, f"{prefix}{mode}", "producers-1"),
+            Client(f"{mode}-consumer", mode, f"{prefix}{mode}", "consumers-1"),
+        ]
     return [
-        named("auto-producer", Work.SEND_ASYNC, "auto"),
-        named("auto-consumer", Work.AUTO, "auto"),
-        named("listener-producer", Work.SEND_ASYNC, "listener"),
-        named("listener-consumer", Work.LISTENER, "listener"),
-        named("dups-ok-producer", Work.SEND, "dups-ok"),
-        named("dups-ok-consumer", Work.DUPS_OK, "dups-ok"),
-        named("client-producer", Work.SEND_ASYNC, "client"),
-        named("client-consumer-1", Work.CLIENT, "client"),
-        named("client-consumer-2", Work.CLIENT, "client"),
-        named("individual-producer", Work.SEND, "individual"),
-        named("individual-consumer", Work.INDIVIDUAL, "individual"),
-        named("transacted-producer", Work.SEND_TRANSACTED, "transacted"),
-        named("forwarder-1", Work.FORWARD, "transacted", to=f"{prefix}forwarded"),
-        named("forwarder-2", Work.FORWARD, "transacted", to=f"{prefix}forwarded"),
-        named("forwarded-consumer", Work.CLIENT, "forwarded"),
-        named("topic-producer", Work.SEND_ASYNC, "topic", topic=True),
-        named("subscriber", Work.AUTO, "topic", topic=True, subscription="alone"),
-        named("subscriber-1", Work.CLIENT, "topic", topic=True, subscription="together", shared=True),
-        named("subscriber-2", Work.CLIENT, "topic", topic=True, subscription="together", shared=True),
+        *clients,
+        Client("client-producer", Work.SEND_ASYNC, f"{prefix}client", "producers-1"),
+        Client("client-consumer-1", Work.CLIENT, f"{prefix}client", "consumers-1"),
+        Client("client-consumer-2", Work.CLIENT, f"{prefix}client", "consumers-2"),
+        Client("transacted-producer", Work.SEND_TRANSACTED, f"{prefix}transacted", "producers-1"),
+        *_forwarding(prefix, "transacted", ("forwarder-1", "forwarder-2"), "forwarded", "consumers-1"),
+    ]
+
+
+def _forwarding(
+    prefix: str, flow: str, names: tuple[str, ...], to: str, process: str, *, asyncio: bool = False
+) -> list[Client]:
+    """Forwarders, and who collects what they sent, in the same process."""
+    source, target = f"{prefix}{flow}", f"{prefix}{to}"
+    forwarders = [Client(name, Work.FORWARD, source, process, to=target, asyncio=asyncio) for name in names]
+    return [*forwarders, Client(f"{to}-consumer", Work.CLIENT, target, process, of=source, asyncio=asyncio)]
+
+
+def _topics(prefix: str) -> list[Client]:
+    topic = f"{prefix}topic"
+    return [
+        Client("topic-producer", Work.SEND_ASYNC, topic, "producers-2", topic=True),
+        Client("subscriber", Work.AUTO, topic, "consumers-2", topic=True, subscription="alone"),
+        Client("subscriber-1", Work.CLIENT, topic, "consumers-1", topic=True, subscription="together", shared=True),
+        Client("subscriber-2", Work.CLIENT, topic, "consumers-2", topic=True, subscription="together", shared=True),
+    ]
+
+
+def _traits(prefix: str) -> list[Client]:
+    def pair(trait: Trait, sending: Work, receiving: Work) -> list[Client]:
+        return [
+            Client(f"{trait}-producer", sending, f"{prefix}{trait}", "producers-2", trait=trait),
+            Client(f"{trait}-consumer", receiving, f"{prefix}{trait}", "consumers-2", trait=trait),
+        ]
+
+    picky, coloured = f"{prefix}{PICKY_FLOW}", f"{prefix}{Trait.COLOURED}"
+    return [
+        *pair(Trait.PRIORITIES, Work.SEND_ASYNC, Work.CLIENT),
+        *pair(Trait.DELAYED, Work.SEND, Work.INDIVIDUAL),
+        *pair(Trait.LARGE, Work.SEND, Work.INDIVIDUAL),
+        *pair(Trait.GROUPS, Work.SEND_ASYNC, Work.CLIENT),
+        Client("groups-consumer-1", Work.CLIENT, f"{prefix}{Trait.GROUPS}", "consumers-1", trait=Trait.GROUPS),
+        Client("coloured-producer", Work.SEND_ASYNC, coloured, "producers-2", trait=Trait.COLOURED),
+        *(
+            Client(
+                f"{colour}-consumer",
+                Work.INDIVIDUAL,
+                coloured,
+                "consumers-2",
+                trait=Trait.COLOURED,
+                selector=f"colour = '{colour}'",
+            )
+            for colour in COLOURS
+        ),
+        Client("picky-producer", Work.SEND, picky, "producers-2"),
+        Client("picky-consumer", Work.PICKY, picky, "consumers-2"),
+    ]
+
+
+def _asyncio(prefix: str) -> list[Client]:
+    clients = []
+    for mode, sending in ((Work.AUTO, Work.SEND), (Work.CLIENT, Work.SEND_ASYNC)):
+        flow = f"{prefix}asyncio-{mode}"
+        clients += [
+            Client(f"asyncio-{mode}-producer", sending, flow, "producers-2", asyncio=True),
+            Client(f"asyncio-{mode}-consumer", mode, flow, "consumers-2", asyncio=True),
+        ]
+    flow = "asyncio-transacted"
+    return [
+        *clients,
+        Client(f"{flow}-producer", Work.SEND_TRANSACTED, f"{prefix}{flow}", "producers-2", asyncio=True),
+        *_forwarding(prefix, flow, ("asyncio-forwarder",), "asyncio-forwarded", "consumers-2", asyncio=True),
     ]
 
 
 def java_clients_of(prefix: str) -> tuple[list[Client], list[str]]:
     """Python clients at the other ends of Java's, and the works of `legato.interop.DrillClients`."""
     clients = [
-        Client("to-java-producer", Work.SEND_ASYNC, f"{prefix}to-java"),
-        Client("to-java-transacted-producer", Work.SEND_ASYNC, f"{prefix}to-java-transacted"),
-        Client("from-java-consumer", Work.AUTO, f"{prefix}from-java"),
+        Client("to-java-producer", Work.SEND_ASYNC, f"{prefix}to-java", "producers-1"),
+        Client("to-java-transacted-producer", Work.SEND_ASYNC, f"{prefix}to-java-transacted", "producers-1"),
+        Client("from-java-consumer", Work.AUTO, f"{prefix}from-java", "consumers-1"),
     ]
     works = [
         f"client:java-client:{prefix}to-java",

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from legato.client.uri import FAILOVER_CONTRACTS
 from legato.drill.faults import Fault
 from legato.errors import ConfigError
 from legato.points import Point
@@ -14,7 +15,7 @@ class DrillOptions:
 
     Args:
         faults: which faults there are.
-        points: where they strike; at random instants if there are none.
+        points: where they strike; None stands for instants at random, of which there are only such if it is empty.
         minutes: how long faults go on; None: until there were `count`.
         count: how many faults there are; None: as many as the time allows.
         every_s: seconds between two faults, on average.
@@ -25,15 +26,16 @@ class DrillOptions:
         out: directory for store, ledger, records and logs; emptied first if an earlier drill made it.
         json_file, report_file: where to write the result, None for nowhere and for `report.html` in `out`.
         spark: whether Spark audits the ledger; without, the log of facts is audited here, which says less.
+        contract: the failover contract of the Python clients.
         java: classpath with `legato.interop.DrillClients`, for Java clients beside the Python ones.
     """
 
     faults: tuple[Fault, ...] = tuple(Fault)
-    points: tuple[Point, ...] = ()
+    points: tuple[Point | None, ...] = ()
     minutes: float | None = 1.0
     count: int | None = None
     every_s: float = 4.0
-    rate_per_s: float = 50.0
+    rate_per_s: float = 20.0
     seed: int | None = None
     config: Path | None = None
     url: str | None = None
@@ -41,6 +43,7 @@ class DrillOptions:
     json_file: Path | None = None
     report_file: Path | None = None
     spark: bool = True
+    contract: str = "legato"
     java: str | None = None
 
     def __post_init__(self) -> None:
@@ -48,6 +51,8 @@ class DrillOptions:
             raise ConfigError("--config is for brokers that the drill starts, --url for brokers that run: give one.")
         if self.minutes is None and self.count is None:
             raise ConfigError("Say how long: --minutes, or how many faults: --count.")
+        if self.contract not in FAILOVER_CONTRACTS:
+            raise ConfigError(f"--contract is one of {', '.join(FAILOVER_CONTRACTS)}, not {self.contract!r}.")
         bounds: list[tuple[str, float | None, float, float]] = [
             ("--minutes", self.minutes, 0.01, 10_000),
             ("--count", self.count, 0, 100_000),

@@ -1,5 +1,7 @@
 """The result of a drill: what clients and broker have on record, and whether all of it holds."""
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +12,21 @@ from rich.table import Table
 from rich.text import Text
 
 from legato.drill.history import HistoryFinding
-from legato.drill.run import RunResult
+from legato.drill.run import Gap, RunResult, Struck
 from legato.drill.verdict import Finding
 from legato.spark.result import AuditResult
+
+REPORT_DELAY_S = 0.3
+"""A client reports a gap so much later than it ended."""
+COUNTS = ("sent", "received", "lost", "duplicated", "wrong_flags", "falsely_told")
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of a drill, as they are written as JSON.
 
     `lost`, `duplicated`, `wrong_flags` and `falsely_told` are those of `verdict.Finding`, over all subscriptions, with
-    what the broker's own history says added.
+    what the broker's own history says added. `configurations` has the same of each, by its name; `exactly_once` adds
+    up those in which all producers number their messages and all consumers work in transactions.
     """
 
     passes: bool
@@ -32,7 +39,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     received: int
     again: int
     dead_lettered: int
+    taken_along: int
     rolled_back: int
+    clients: int
+    clients_killed: int
     takeovers: int
     points_reached: int
     seconds: float
@@ -40,9 +50,19 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     longest_gap_ms: float
     audited: str
     """Who audited the broker's history: `spark`, `log`, or `none` where it is somebody else's."""
+    contract: str
+    exactly_once: dict[str, int]
+    configurations: dict[str, dict[str, Any]]
+    faults_by_kind: dict[str, int]
+    points_by_name: dict[str, int]
+    """How many processes were held where."""
+    longest_gaps_ms: dict[str, float]
+    """By kind of fault, the longest time that a client could do nothing."""
+    disk_bytes_max: int
+    memory_bytes_max: int
     complaints: list[str]
+    notes: list[str]
     strikes: list[dict[str, Any]]
-    subscriptions: list[dict[str, Any]]
 
 
 def outcome_of(
@@ -51,6 +71,7 @@ def outcome_of(
     findings: list[Finding],
     audit: AuditResult | None,
     history: HistoryFinding | None,
+    contract: str = "legato",
 ) -> Outcome:
     """Everything in one object."""
     complaints = list(result.complaints)
@@ -73,21 +94,59 @@ def outcome_of(
         duplicated=duplicated,
         wrong_flags=sum(finding.wrong_flags for finding in findings),
         falsely_told=sum(finding.falsely_told for finding in findings),
-        sent=sum(finding.sent for finding in findings),
+        sent=sum({finding.flow or finding.subscription: finding.sent for finding in findings}.values()),
         received=sum(finding.received for finding in findings),
         again=sum(finding.again for finding in findings),
         dead_lettered=sum(finding.dead_lettered for finding in findings),
+        taken_along=sum(finding.taken_along for finding in findings),
         rolled_back=result.rolled_back,
+        clients=result.clients,
+        clients_killed=result.clients_killed,
         takeovers=result.takeovers,
         points_reached=result.points_reached,
         seconds=round(result.seconds, 1),
         seed=seed,
-        longest_gap_ms=round(max(result.gaps_ms.values(), default=0.0), 1),
+        longest_gap_ms=round(max((gap.gap_ms for gap in result.gaps), default=0.0), 1),
         audited="spark" if audit is not None else "log" if history is not None else "none",
+        contract=contract,
+        exactly_once={
+            "configurations": sum(finding.exactly_once for finding in findings),
+            **{name: sum(getattr(finding, name) for finding in findings if finding.exactly_once) for name in COUNTS},
+        },
+        configurations={_configuration(finding.subscription): msgspec.to_builtins(finding) for finding in findings},
+        faults_by_kind=dict(Counter(strike.kind for strike in result.strikes)),
+        points_by_name=dict(Counter(strike.point for strike in result.strikes if strike.reached)),
+        longest_gaps_ms=_longest_gaps(result),
+        disk_bytes_max=result.disk_bytes_max,
+        memory_bytes_max=result.memory_bytes_max,
         complaints=complaints,
+        notes=list(result.notes),
         strikes=[msgspec.to_builtins(strike) for strike in result.strikes],
-        subscriptions=[msgspec.to_builtins(finding) for finding in findings],
     )
+
+
+def _configuration(subscription: str) -> str:
+    """What a subscription is called within its drill: without `drill.SEED.`"""
+    return subscription.split(".", 2)[-1]
+
+
+def fault_of(gap: Gap, strikes: Sequence[Struck]) -> Struck | None:
+    """The fault in which a client's gap began, or the last one before that."""
+    began_s = gap.ended_s - gap.gap_ms / 1000
+    return max((each for each in strikes if each.at_s <= began_s + REPORT_DELAY_S), key=_began_at, default=None)
+
+
+def _began_at(strike: Struck) -> float:
+    return strike.at_s
+
+
+def _longest_gaps(result: RunResult) -> dict[str, float]:
+    longest: dict[str, float] = {}
+    for gap in result.gaps:
+        strike = fault_of(gap, result.strikes)
+        if strike is not None:
+            longest[strike.kind] = max(longest.get(strike.kind, 0.0), round(gap.gap_ms, 1))
+    return longest
 
 
 def write_json(outcome: Outcome, file: Path) -> None:
@@ -101,6 +160,7 @@ COLUMNS = {
     "received": "received",
     "again": "again, flagged",
     "dead_lettered": "dead",
+    "taken_along": "taken along",
     "lost": "lost",
     "duplicated": "twice",
     "wrong_flags": "wrong flags",
@@ -113,14 +173,15 @@ _WRONG = ("lost", "duplicated", "wrong_flags", "falsely_told")
 def outcome_table(outcome: Outcome) -> Group:
     """The outcome for people: what the clients have on record, by subscription, and the verdict."""
     table = Table(title="what the clients were told", title_justify="left", box=SIMPLE_HEAD, padding=0)
-    table.add_column("subscription", no_wrap=True)
+    table.add_column("configuration (* in transactions)", no_wrap=True)
     for title in COLUMNS.values():
         table.add_column(title, justify="right", no_wrap=True)
-    for row in outcome.subscriptions:
-        cells = [Text(f"{row[name]:,}", "bold red" if name in _WRONG and row[name] else "") for name in COLUMNS]
-        table.add_row(str(row["subscription"]), *cells)
+    for name, row in outcome.configurations.items():
+        cells = [Text(f"{row[each]:,}", "bold red" if each in _WRONG and row[each] else "") for each in COLUMNS]
+        table.add_row(name + (" *" if row["exactly_once"] else ""), *cells)
+    notes = [Text(f"- {note}", style="dim") for note in outcome.notes]
     sentences = [Text(f"✗ {sentence}", style="red") for sentence in outcome.complaints]
-    return Group(table, *sentences, Text(verdict_line(outcome), "bold green" if outcome.passes else "bold red"))
+    return Group(table, *notes, *sentences, Text(verdict_line(outcome), "bold green" if outcome.passes else "bold red"))
 
 
 def verdict_line(outcome: Outcome) -> str:
@@ -129,5 +190,6 @@ def verdict_line(outcome: Outcome) -> str:
         f"{'✓' if outcome.passes else '✗'} {outcome.faults:,} faults, {outcome.takeovers:,} takeovers, "
         f"{outcome.sent:,} messages confirmed: {outcome.lost:,} lost, {outcome.duplicated:,} done twice, "
         f"{outcome.wrong_flags:,} wrong flags, {outcome.falsely_told:,} falsely told"
+        f"; in transactions {outcome.exactly_once['duplicated']:,} of {outcome.exactly_once['sent']:,} done twice"
         + ("" if outcome.passes else f"; {len(outcome.complaints)} complaints")
     )

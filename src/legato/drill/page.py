@@ -1,23 +1,36 @@
-"""The page of a drill: the audit's, with what the clients saw and when which fault struck."""
+"""The page of a drill: the audit's, with what the clients saw and were told, and when which fault struck."""
 
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from statistics import median
 
-from legato.drill.outcome import COLUMNS, Outcome, verdict_line
+from legato.drill.faults import POINTS
+from legato.drill.outcome import COLUMNS, Outcome, fault_of, verdict_line
+from legato.drill.pictures import FAMILIES, STEP_S, clients_chart, gaps_chart, takeovers_chart
 from legato.drill.run import RunResult, Struck
-from legato.spark.charts import LEFT, PLOT, duration, horizontal_grid, human, linear, nice_ticks, steps, svg, time_axis
+from legato.spark.charts import duration
 from legato.spark.report import header, page, section, table, write_report
 from legato.spark.result import AuditResult
 
-STEP_S = 1.0
+WRONG = ("lost", "duplicated", "wrong_flags", "falsely_told")
 
 
 def write_page(path: Path, outcome: Outcome, result: RunResult, audit: AuditResult | None) -> None:
     """Write the page; without an audit it has the clients' part only."""
     path.parent.mkdir(parents=True, exist_ok=True)
     title = f"Drill, seed {outcome.seed}"
-    sections = [_clients(result), _told(outcome), _strikes(result.strikes), _complaints(outcome)]
+    sections = [
+        _tiles(outcome),
+        _complaints(outcome),
+        _clients(result),
+        _takeovers(result),
+        _gaps(result),
+        _told(outcome),
+        _kinds(outcome, result),
+        _points(outcome),
+        _strikes(result.strikes),
+    ]
     if audit is not None:
         write_report(
             path,
@@ -33,53 +46,105 @@ def write_page(path: Path, outcome: Outcome, result: RunResult, audit: AuditResu
     path.write_text(page(title, [top, *sections]), encoding="utf-8")
 
 
+def _tiles(outcome: Outcome) -> str:
+    once = outcome.exactly_once
+    tiles = [
+        _tile("faults", f"{outcome.faults:,}"),
+        _tile("takeovers", f"{outcome.takeovers:,}"),
+        _tile("clients", f"{outcome.clients:,}"),
+        _tile("clients' processes killed", f"{outcome.clients_killed:,}"),
+        _tile("confirmed to producers", f"{outcome.sent:,}"),
+        _tile("lost", f"{outcome.lost:,}", good=not outcome.lost),
+        _tile("done twice", f"{outcome.duplicated:,}", good=not outcome.duplicated),
+        _tile(
+            f"of {once['sent']:,} in transactions done twice", f"{once['duplicated']:,}", good=not once["duplicated"]
+        ),
+        _tile("wrong redelivered flags", f"{outcome.wrong_flags:,}", good=not outcome.wrong_flags),
+        _tile("falsely told", f"{outcome.falsely_told:,}", good=not outcome.falsely_told),
+    ]
+    return f'<div class="tiles" style="margin:16px 0">{"".join(tiles)}</div>'
+
+
+def _tile(label: str, value: str, *, good: bool | None = None) -> str:
+    verdict = "" if good is None else " good" if good else " bad"
+    return f'<div class="tile{verdict}"><div class="value">{value}</div><div class="label">{label}</div></div>'
+
+
 def _clients(result: RunResult) -> str:
-    note = f"messages a second, in steps of {duration(STEP_S * 1e6)}, and the faults"
-    legend = [("confirmed to producers", "orange"), ("received", "blue"), ("a fault", "red")]
+    note = f"messages a second, in steps of {duration(STEP_S * 1e6)}; above: what the faults befell"
+    legend = [("confirmed", "orange"), ("received", "blue")]
+    legend += [(f"fault: {name}", colour) for name, (colour, _) in FAMILIES.items()]
     return section("What clients saw", note, f'<div class="scroll">{clients_chart(result)}</div>', legend)
 
 
-def clients_chart(result: RunResult) -> str:
-    """Messages confirmed and received a second by the clients' own clock, with the faults marked."""
-    height, top, bottom = 260, 12, 30
-    stored, seen = rates(result.samples, result.seconds)
-    x = linear(0, len(stored) * STEP_S, LEFT, LEFT + PLOT)
-    ticks = nice_ticks(max([*stored, *seen, 1.0]))
-    y = linear(0, ticks[-1], height - bottom, top)
-    parts = [horizontal_grid(ticks, y, human), time_axis(len(stored) * STEP_S, x, height - bottom)]
-    for strike in result.strikes:
-        left, right = x(strike.at_s), x(strike.at_s + strike.took_s)
-        parts.append(
-            f'<rect class="gap" x="{left:.1f}" y="{top}" width="{max(right - left, 2):.1f}"'
-            f' height="{height - bottom - top}"><title>{escape(strike.fault)}</title></rect>'
-        )
-    parts.append(f'<path class="area consumed" d="{steps(seen, STEP_S, x, y, closed=True)}"/>')
-    parts.append(f'<path class="line consumed" d="{steps(seen, STEP_S, x, y, closed=False)}"/>')
-    parts.append(f'<path class="line stored" d="{steps(stored, STEP_S, x, y, closed=False)}"/>')
-    return svg(height, "Messages a second as clients saw them", f"{len(result.strikes)} faults are marked.", parts)
+def _takeovers(result: RunResult) -> str:
+    if not result.reigns:
+        return ""
+    note = f"{result.takeovers:,} takeovers, as the brokers said; above: what befell them"
+    return section("Who was the primary", note, f'<div class="scroll">{takeovers_chart(result)}</div>')
 
 
-def rates(samples: Sequence[tuple[float, int, int]], seconds: float) -> tuple[list[float], list[float]]:
-    """Messages stored and seen in each second, of samples of the totals: seconds since the start, stored, seen."""
-    length = max(1, int(seconds / STEP_S) + 1)
-    stored, seen = [0.0] * length, [0.0] * length
-    before = (0, 0)
-    for at_s, stored_total, seen_total in samples:
-        step = min(int(at_s / STEP_S), length - 1)
-        stored[step] += (stored_total - before[0]) / STEP_S
-        seen[step] += (seen_total - before[1]) / STEP_S
-        before = (stored_total, seen_total)
-    return stored, seen
+def _gaps(result: RunResult) -> str:
+    if not result.gaps:
+        return ""
+    note = f"{len(result.gaps):,} times a client had no broker, for {_spread([gap.gap_ms for gap in result.gaps])}"
+    legend = [("less than 300 ms", "blue"), ("less than 1.5 s", "orange"), ("longer", "red")]
+    return section("Gaps of clients", note, f'<div class="scroll">{gaps_chart(result)}</div>', legend)
+
+
+def _spread(milliseconds: Sequence[float]) -> str:
+    return f"{duration(median(milliseconds) * 1000)} in the middle, {duration(max(milliseconds) * 1000)} at most"
 
 
 def _told(outcome: Outcome) -> str:
     rows = [
-        [escape(str(row["subscription"])), *(f"{row[name]:,}" for name in COLUMNS)] for row in outcome.subscriptions
+        [
+            escape(name) + (' <span class="badge good">transacted</span>' if row["exactly_once"] else ""),
+            *(_number(each, row[each]) for each in COLUMNS),
+        ]
+        for name, row in outcome.configurations.items()
     ]
     note = "each client's own record: what its producers were told, and what its consumers received"
-    return section(
-        "What clients were told", note, table(["subscription", *(f"#{each}" for each in COLUMNS.values())], rows)
-    )
+    body = table(["configuration", *(f"#{each}" for each in COLUMNS.values())], rows)
+    return section("What clients were told", note, body)
+
+
+def _number(name: str, value: int) -> str:
+    if not value:
+        return '<span class="zero">0</span>'
+    return f'<span class="badge bad">{value:,}</span>' if name in WRONG else f"{value:,}"
+
+
+def _kinds(outcome: Outcome, result: RunResult) -> str:
+    gaps: dict[str, list[float]] = {}
+    for gap in result.gaps:
+        strike = fault_of(gap, result.strikes)
+        if strike is not None:
+            gaps.setdefault(strike.kind, []).append(gap.gap_ms)
+    rows = [
+        [kind, f"{times:,}", f"{len(gaps.get(kind, [])):,}", *_gap_cells(gaps.get(kind, []))]
+        for kind, times in sorted(outcome.faults_by_kind.items())
+    ]
+    note = "what each kind of fault cost clients: times without a broker that began with one"
+    return section("Kinds of faults", note, table(["fault", "#struck", "#gaps", "#in the middle", "#longest"], rows))
+
+
+def _gap_cells(milliseconds: Sequence[float]) -> list[str]:
+    if not milliseconds:
+        return ["", ""]
+    return [duration(median(milliseconds) * 1000), duration(max(milliseconds) * 1000)]
+
+
+def _points(outcome: Outcome) -> str:
+    rows = [
+        [point, f"{times:,}", escape(text)]
+        for point, text in POINTS.items()
+        if (times := outcome.points_by_name.get(point, 0))
+    ]
+    if not rows:
+        return ""
+    note = "where a process was held while the fault happened"
+    return section("Points", note, table(["point", "#held", "which is"], rows))
 
 
 def _strikes(strikes: Sequence[Struck]) -> str:
@@ -87,11 +152,13 @@ def _strikes(strikes: Sequence[Struck]) -> str:
         [f"{number:,}", escape(strike.fault), f"{strike.at_s:.1f} s", f"{strike.took_s:.1f} s"]
         for number, strike in enumerate(strikes, 1)
     ]
-    return section("Faults", "until all was whole again", table(["", "fault", "#after", "#took"], rows))
+    body = f"<details><summary>all {len(rows):,}</summary>{table(['', 'fault', '#after', '#took'], rows)}</details>"
+    return section("Faults", "until all was whole again", body)
 
 
 def _complaints(outcome: Outcome) -> str:
-    if not outcome.complaints:
+    if not outcome.complaints and not outcome.notes:
         return ""
     items = "".join(f"<p><code>{escape(sentence)}</code></p>" for sentence in outcome.complaints)
-    return section("Complaints", "what must not be", items)
+    items += "".join(f"<p>{escape(note)}</p>" for note in outcome.notes)
+    return section("Complaints" if outcome.complaints else "Notes", "", items)

@@ -3,15 +3,27 @@
 import queue
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from legato.demo.brokers import BrokerProcess, Role
 from legato.demo.options import choose_ports
 from legato.demo.processes import Child, DemoError
+from legato.drill.island import Island
 from legato.points import VARIABLE, Rig
 
 WAIT_S = 60.0
 POLL_S = 0.02
+
+
+@dataclass
+class Reign:
+    """Somebody became the primary: when, by the monotonic clock in seconds."""
+
+    broker: str
+    epoch: int
+    began_s: float
+    ended_s: float | None = None
 
 
 class Pair:
@@ -24,6 +36,7 @@ class Pair:
     """
 
     def __init__(self, directory: Path, options: Sequence[str] = (), environment: dict[str, str] | None = None) -> None:
+        self._directory = directory
         self.store = directory / "store"
         self.rig = Rig(directory / "rig")
         self.rig_variable = {VARIABLE: str(directory / "rig")}
@@ -31,6 +44,11 @@ class Pair:
         self.takeovers = 0
         self.surprises: list[str] = []
         """Ends of brokers that nobody asked for, a sentence each."""
+        self.notes: list[str] = []
+        """What was odd, and no fault."""
+        self.reigns: list[Reign] = []
+        self.island: Island | None = None
+        """Where the brokers are, if that is a network of their own."""
         self._lines: queue.SimpleQueue[tuple[Child, bytes | None]] = queue.SimpleQueue()
         (directory / "logs").mkdir(parents=True, exist_ok=True)
         self.brokers = [
@@ -50,6 +68,16 @@ class Pair:
         """The one that serves, as far as is known: the one of the highest epoch."""
         serving = [broker for broker in self.brokers if broker.role is Role.PRIMARY]
         return max(serving, key=lambda broker: broker.epoch, default=None)
+
+    def move_to_island(self) -> None:
+        """Before they start: let the brokers have a network of their own, if that is permitted here."""
+        self.island = Island.create(self._directory, len(self.brokers))
+        if self.island is None:
+            self.notes.append("There are no network namespaces here: a partition cuts off clients, not the backup.")
+            return
+        for place, broker in enumerate(self.brokers):
+            broker.host = self.island.host(place)
+            broker.program = self.island.program(place)
 
     def announce(self, ports: Sequence[int]) -> None:
         """Brokers that start from now on tell clients that all are at these ports of this machine (CONTRACT E5)."""
@@ -110,6 +138,8 @@ class Pair:
         self.rig.disarm()
         for broker in self.brokers:
             broker.end()
+        if self.island is not None:
+            self.island.close()
 
     def _start(self, broker: BrokerProcess) -> None:
         broker.start(lambda child, line: self._lines.put((child, line)), lambda child: self._lines.put((child, None)))
@@ -119,12 +149,23 @@ class Pair:
         if broker is None:
             return
         if line is None:
+            self._end_reigns(broker.name)
             self._ended(broker)
             return
-        served = broker.role is Role.PRIMARY
+        served, epoch = broker.role is Role.PRIMARY, broker.epoch
         broker.read(line)
-        if broker.role is Role.PRIMARY and not served and broker.epoch > 1:
-            self.takeovers += 1
+        serves = broker.role is Role.PRIMARY
+        if serves and (not served or broker.epoch > epoch):
+            self.takeovers += broker.epoch > 1
+            self._end_reigns()
+            self.reigns.append(Reign(broker.name, broker.epoch, time.monotonic()))
+        elif served and not serves:
+            self._end_reigns(broker.name)
+
+    def _end_reigns(self, name: str | None = None) -> None:
+        for reign in self.reigns:
+            if reign.ended_s is None and (name is None or reign.broker == name):
+                reign.ended_s = time.monotonic()
 
     def _ended(self, broker: BrokerProcess) -> None:
         """One that was asleep while the other took over ends by itself, as it should: its epoch is over."""

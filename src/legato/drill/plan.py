@@ -23,6 +23,7 @@ class Strike:
         point: where a process is held meanwhile; None at any instant.
         lasts_s: seconds until it is over, where a fault has an end.
         amount: milliseconds of a slow disk, seconds of a clock's jump, else 0.
+        chance: from 0 to 1: chooses whom it strikes, where there is a choice.
     """
 
     calm_s: float
@@ -30,20 +31,22 @@ class Strike:
     point: Point | None
     lasts_s: float
     amount: float = 0.0
+    chance: float = 0.0
 
     def __str__(self) -> str:
         amount = {Fault.SLOW_DISK: f" by {self.amount:.0f} ms", Fault.CLOCK_JUMP: f" by {self.amount:+.0f} s"}
         return f"{self.fault}{amount.get(self.fault, '')}{f' {self.point}' if self.point else ''}"
 
 
-def plan(faults: Sequence[Fault], points: Sequence[Point], every_s: float, random: Random) -> Iterator[Strike]:
+def plan(faults: Sequence[Fault], points: Sequence[Point | None], every_s: float, random: Random) -> Iterator[Strike]:
     """Faults without end; each of `faults` once in every round, in another order each time.
 
     Args:
-        points: where they strike, in turn; at random instants if there are none.
+        points: where they strike, each once in every round of its own, in another order each time; None stands for an
+            instant at random.
         every_s: seconds between two faults, on average.
     """
-    number = 0
+    places = _rounds(points or [None], random)
     while True:
         for fault in random.sample(list(faults), len(faults)):
             calm_s = every_s * (0.5 + random.random())
@@ -53,5 +56,9 @@ def plan(faults: Sequence[Fault], points: Sequence[Point], every_s: float, rando
                 amount = random.uniform(SLOW_DISK_MAX_MS / 10, SLOW_DISK_MAX_MS)
             elif fault is Fault.CLOCK_JUMP:
                 amount = random.uniform(-CLOCK_JUMP_MAX_S, CLOCK_JUMP_MAX_S)
-            yield Strike(calm_s, fault, points[number % len(points)] if points else None, lasts_s, amount)
-            number += 1
+            yield Strike(calm_s, fault, next(places), lasts_s, amount, random.random())
+
+
+def _rounds(points: Sequence[Point | None], random: Random) -> Iterator[Point | None]:
+    while True:
+        yield from random.sample(list(points), len(points))

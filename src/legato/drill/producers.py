@@ -1,46 +1,95 @@
-"""The clients of a drill that send: each numbers its messages, and puts on record what it is told of them."""
+"""The clients of a drill that send, with threads: each numbers its messages, and puts on record what it is told."""
 
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from legato.client import Connection, JMSError, Message, MessageProducer, Session, TextMessage
 from legato.drill.flows import Counts
-from legato.drill.load import Client, Work
-from legato.drill.records import REFUSED, STORED, UNSURE, Identity, RecordWriter
+from legato.drill.load import Client, Trait, Work
+from legato.drill.messages import make_message
+from legato.drill.records import REFUSED, SENDING, STORED, UNSURE, Identity, RecordWriter
 from legato.errors import ResourceAllocationError, TransactionRolledBackError
+from legato.points import Point, Rig
 
 MESSAGES_PER_COMMIT = 10
-PADDING_BYTES = 200
+LARGE_ONE_IN = 40
+"""Large messages are that much rarer."""
 
 
-def text_of(identity: Identity, padding_bytes: int = PADDING_BYTES) -> str:
-    """The body of a message: who sent it, as which of its messages, and some weight."""
-    return f"{identity.producer} {identity.number} {'.' * padding_bytes}"
-
-
-def identity_of(message: Message) -> Identity:
-    """Which message this is."""
-    producer, number, _ = str(message.body).split(" ", 2)
-    return Identity(producer, int(number))
-
-
-class Sender:
-    """One producing client, until it is asked to stop.
+class Letters:
+    """What one producer sends, and what it puts on record of that.
 
     Args:
         rate_per_s: messages a second, or less if the broker does not take so many.
+        rig: holds the process where the drill wants it.
+        lenient: whether its failover contract lets calls raise that `legato`'s lets go on.
     """
 
     def __init__(
-        self, client: Client, connection: Connection, record: RecordWriter, counts: Counts, rate_per_s: float
+        self,
+        client: Client,
+        record: RecordWriter,
+        counts: Counts,
+        rate_per_s: float,
+        *,
+        rig: Rig | None = None,
+        lenient: bool = False,
     ) -> None:
+        self.interval_s = (LARGE_ONE_IN if client.trait is Trait.LARGE else 1) / rate_per_s
+        self.lenient = lenient
         self._client = client
-        self._connection = connection
         self._record = record
         self._counts = counts
-        self._interval_s = 1.0 / rate_per_s
-        self._number = 0
+        self._rig = rig
+        self._number = record.last_number
+        self._replaying = False
+
+    def next(self) -> tuple[int, TextMessage, dict[str, Any]]:
+        """Its number, the message, and how to send it; it is on record before it is sent."""
+        self._number += 1
+        message, how = make_message(Identity(self._client.name, self._number), self._client.trait)
+        self._record.sent(SENDING, [self._number])
+        return self._number, message, how
+
+    def told(self, numbers: list[int], error: JMSError | None = None) -> None:
+        """The outcome of a send: refused for certain only if the broker says that it has no room."""
+        if error is None:
+            self._counts.add("stored", len(numbers))
+        outcome = STORED if error is None else REFUSED if isinstance(error, ResourceAllocationError) else UNSURE
+        self._record.sent(outcome, numbers)
+
+    def completed(self, number: int, message: Message, error: JMSError | None) -> None:
+        """A completion listener, but for the number."""
+        self.told([number], error)
+
+    def given_up(self, numbers: list[int], error: JMSError) -> bool:
+        """A transaction was rolled back: whether to give it up, as every other time, or to replay it (CONTRACT A16)."""
+        self._counts.add("rolled_back")
+        if self.lenient:
+            self._record.sent(UNSURE, numbers)
+            return True
+        if not isinstance(error, TransactionRolledBackError):
+            raise error
+        self._replaying = not self._replaying
+        if not self._replaying:
+            self._record.sent(REFUSED, numbers)
+        return not self._replaying
+
+    def reach(self, point: Point) -> None:
+        """The client is at a point of the drill's."""
+        if self._rig is not None:
+            self._rig.reach(point)
+
+
+class Sender:
+    """One producing client, until it is asked to stop."""
+
+    def __init__(self, client: Client, connection: Connection, letters: Letters) -> None:
+        self._client = client
+        self._connection = connection
+        self._letters = letters
 
     def run(self, stop: threading.Event) -> None:
         """Send until `stop` is set, then wait for what is not confirmed yet."""
@@ -55,54 +104,36 @@ class Sender:
             producer = session.create_producer(make(self._client.flow))
             works[self._client.work](session, producer, stop)
 
-    def _next(self) -> tuple[int, TextMessage]:
-        self._number += 1
-        return self._number, TextMessage(text_of(Identity(self._client.name, self._number)))
-
-    def _told(self, numbers: list[int], error: JMSError | None) -> None:
-        """The outcome of a send: refused for certain only if the broker says that it has no room."""
-        if error is None:
-            self._counts.add("stored", len(numbers))
-        outcome = STORED if error is None else REFUSED if isinstance(error, ResourceAllocationError) else UNSURE
-        self._record.sent(outcome, numbers)
-
     def _send_and_wait(self, session: Session, producer: MessageProducer, stop: threading.Event) -> None:
-        while not stop.wait(self._interval_s):
-            number, message = self._next()
+        while not stop.wait(self._letters.interval_s):
+            number, message, how = self._letters.next()
             try:
-                producer.send(message)
+                producer.send(message, **how)
             except JMSError as error:
-                self._told([number], error)
+                self._letters.told([number], error)
             else:
-                self._told([number], None)
+                self._letters.told([number])
 
     def _send_async(self, session: Session, producer: MessageProducer, stop: threading.Event) -> None:
-        def completed(number: int, message: Message, error: JMSError | None) -> None:
-            self._told([number], error)
-
-        while not stop.wait(self._interval_s):
-            number, message = self._next()
-            producer.send(message, completion_listener=partial(completed, number))
+        while not stop.wait(self._letters.interval_s):
+            number, message, how = self._letters.next()
+            producer.send(message, completion_listener=partial(self._letters.completed, number), **how)
+            self._letters.reach(Point.BETWEEN_SEND_AND_CONFIRM)
         producer.flush()
 
     def _send_transacted(self, session: Session, producer: MessageProducer, stop: threading.Event) -> None:
-        """What a failover rolled back is replayed, or, every other time, given up (CONTRACT A16)."""
-        replaying = False
-        while not stop.wait(self._interval_s * MESSAGES_PER_COMMIT):
+        while not stop.wait(self._letters.interval_s * MESSAGES_PER_COMMIT):
             numbers: list[int] = []
             for _ in range(MESSAGES_PER_COMMIT):
-                number, message = self._next()
-                producer.send(message)
+                number, message, how = self._letters.next()
                 numbers.append(number)
+                producer.send(message, **how)
             while True:
                 try:
                     session.commit()
-                    self._told(numbers, None)
+                    self._letters.told(numbers)
                     break
-                except TransactionRolledBackError:
-                    self._counts.add("rolled_back")
-                    replaying = not replaying
-                    if not replaying:
-                        self._record.sent(REFUSED, numbers)
+                except JMSError as error:
+                    if self._letters.given_up(numbers, error):
                         break
                     session.replay()

@@ -1,7 +1,8 @@
-"""What clients put on record: a line for each thing that they were told, in a file for each of them.
+"""What clients put on record: a line for each thing that they are about to do or were told, in a file for each of them.
 
-A client that dies leaves what it wrote. `FLOW` is where messages go: a queue or a topic; `SUBSCRIPTION` is where they
-come from: the queue itself, or one of the topic's subscriptions. Producers and numbers say which message it is.
+A client that is killed leaves what it wrote: what it was about to do, it may have done. `FLOW` is where messages go: a
+queue or a topic; `SUBSCRIPTION` is where they come from: the queue itself, or one of the topic's subscriptions.
+Producers and numbers say which message it is.
 """
 
 import os
@@ -29,31 +30,48 @@ class Producing(msgspec.Struct, tag=True):
 
 
 class Consuming(msgspec.Struct, tag=True):
-    """The head of a consumer's file. `told`: it puts on record for which messages its acknowledgement succeeded."""
+    """The head of a consumer's file.
+
+    Args:
+        told: it puts on record for which messages its acknowledgement succeeded.
+        takes_along: a message that `receive()` is about to return is acknowledged already: if the client is killed
+            then, it is gone.
+        exactly_once: whether it consumes in transactions, or collects what was made in transactions.
+    """
 
     subscription: str
     flow: str
     told: bool = True
+    takes_along: bool = False
+    exactly_once: bool = False
 
 
 Head = Producing | Consuming
 
-STORED, REFUSED, UNSURE = "stored", "refused", "unsure"
-"""What became of a send, as the producer was told: with certainty, or not."""
-SEEN, DONE, MAYBE = "seen", "done", "maybe"
-"""A message was presented to the application; its acknowledgement, or its transaction, succeeded, or perhaps not."""
+SENDING, STORED, REFUSED, UNSURE = "sending", "stored", "refused", "unsure"
+"""A message is about to be sent, and what became of that, as the producer was told: with certainty, or not."""
+SEEN, TRYING, DONE, MAYBE, UNDONE = "seen", "trying", "done", "maybe", "undone"
+"""A message was presented; its acknowledgement or its transaction is tried, and succeeded, or perhaps, or did not."""
+AGAIN = "again"
+"""The client was killed, and started again."""
+CUT_OFF = "cut off"
 
 _decode_head = msgspec.json.Decoder(Head).decode
 
 
 class RecordWriter:
-    """Writes one client's file; what a method has written survives the process."""
+    """Writes one client's file; what a method has written survives the process, and the next one goes on from there."""
 
     def __init__(self, directory: Path, name: str, head: Head) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(directory / f"{name}.records", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        if os.fstat(self._file).st_size == 0:
+        self.path = directory / f"{name}.records"
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        size = os.fstat(self._file).st_size
+        if size == 0:
             os.write(self._file, msgspec.json.encode(head) + b"\n")
+        else:
+            cut_off = os.pread(self._file, 1, size - 1) != b"\n"
+            os.write(self._file, (f" {CUT_OFF}\n{AGAIN}\n" if cut_off else f"{AGAIN}\n").encode())
 
     def __enter__(self) -> Self:
         return self
@@ -63,17 +81,32 @@ class RecordWriter:
     ) -> None:
         os.close(self._file)
 
+    @property
+    def last_number(self) -> int:
+        """The highest number that the producer has put on record, in all its lives."""
+        return max((line.number for line in read_records(self.path)[1] if isinstance(line, SentLine)), default=0)
+
     def sent(self, outcome: str, numbers: Sequence[int]) -> None:
-        """What the producer was told of its messages: STORED, REFUSED or UNSURE."""
+        """What the producer is about to send (SENDING), and what it was told of that: STORED, REFUSED or UNSURE."""
         os.write(self._file, "".join(f"{outcome} {number}\n" for number in numbers).encode())
 
     def seen(self, message: Identity, redelivered: bool) -> None:
         """The application got a message."""
         os.write(self._file, f"{SEEN} {message.producer} {message.number} {int(redelivered)}\n".encode())
 
+    def trying(self, messages: Sequence[Identity]) -> None:
+        """The application is about to acknowledge these, or to commit what it did with them."""
+        self._settled(TRYING, messages)
+
     def done(self, messages: Sequence[Identity], *, surely: bool = True) -> None:
         """The application was told that these are acknowledged; not `surely`: that not all of them are."""
-        word = DONE if surely else MAYBE
+        self._settled(DONE if surely else MAYBE, messages)
+
+    def undone(self, messages: Sequence[Identity]) -> None:
+        """The application was told that these are not acknowledged: its transaction was rolled back."""
+        self._settled(UNDONE, messages)
+
+    def _settled(self, word: str, messages: Sequence[Identity]) -> None:
         os.write(self._file, "".join(f"{word} {each.producer} {each.number}\n" for each in messages).encode())
 
 
@@ -91,30 +124,77 @@ class SeenLine(NamedTuple):
     redelivered: bool
 
 
-class DoneLine(NamedTuple):
-    """A message was acknowledged; not `surely`: perhaps."""
+class SettledLine(NamedTuple):
+    """What a consumer tried, or was told of that: TRYING, DONE, MAYBE or UNDONE."""
 
+    word: str
     message: Identity
-    surely: bool
 
 
-def read_records(file: Path) -> tuple[Head, Iterator[SentLine | SeenLine | DoneLine]]:
-    """The head and the lines of one client's file; a last line that was cut off is left out.
+class AgainLine(NamedTuple):
+    """What comes next is of the client's next life."""
+
+
+Line = SentLine | SeenLine | SettledLine | AgainLine
+
+
+def read_head(file: Path) -> Head:
+    """The head of one client's file.
+
+    Raises:
+        msgspec.DecodeError: the file has no head.
+    """
+    with file.open("rb") as lines:
+        head: Head = _decode_head(lines.readline())
+        return head
+
+
+def read_records(file: Path) -> tuple[Head, Iterator[Line]]:
+    """The head and the lines of one client's file; lines that were cut off are left out.
 
     Raises:
         msgspec.DecodeError: the file has no head.
         ValueError: a line is none of those above.
     """
-    head, *lines = file.read_text().split("\n")[:-1] or [""]
-    return _decode_head(head), map(_read_line, lines)
+    head = read_head(file)
+    return head, (line for line, _ in read_lines(file, 0))
 
 
-def _read_line(line: str) -> SentLine | SeenLine | DoneLine:
-    match line.split(" "):
-        case [("stored" | "refused" | "unsure") as outcome, number]:
+def read_lines(file: Path, after: int) -> Iterator[tuple[Line, int]]:
+    """The lines of one client's file from a place on, each with the place behind it.
+
+    Args:
+        after: such a place; 0 for the first line behind the head.
+
+    Raises:
+        ValueError: a line is none of those above.
+    """
+    with file.open("rb") as lines:
+        lines.seek(after)
+        if after == 0:
+            after += len(lines.readline())
+        for text in lines:
+            if not text.endswith(b"\n"):
+                return
+            after += len(text)
+            line = text.decode().rstrip("\n")
+            if not line.endswith(CUT_OFF):
+                yield read_line(line), after
+
+
+def read_line(text: str) -> Line:
+    """One line, without its end.
+
+    Raises:
+        ValueError: it is none of those above.
+    """
+    match text.split(" "):
+        case [("sending" | "stored" | "refused" | "unsure") as outcome, number]:
             return SentLine(outcome, int(number))
         case ["seen", producer, number, redelivered]:
             return SeenLine(Identity(producer, int(number)), redelivered == "1")
-        case [("done" | "maybe") as word, producer, number]:
-            return DoneLine(Identity(producer, int(number)), word == DONE)
-    raise ValueError(f"no line of a client's record: {line!r}")
+        case [("trying" | "done" | "maybe" | "undone") as word, producer, number]:
+            return SettledLine(word, Identity(producer, int(number)))
+        case ["again"]:
+            return AgainLine()
+    raise ValueError(f"no line of a client's record: {text!r}")

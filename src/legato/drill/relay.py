@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 READ_BYTES = 1 << 16
+Dial = Callable[[str, int], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
@@ -18,9 +19,11 @@ class Network:
 
     Args:
         targets: hosts and ports of the brokers.
+        dial: connects to one of them, with plain TCP if None.
     """
 
-    def __init__(self, targets: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, targets: Sequence[tuple[str, int]], dial: Dial | None = None) -> None:
+        self._dial: Dial = dial or asyncio.open_connection
         self.ports: list[int] = []
         self._targets = targets
         self._loop = asyncio.new_event_loop()
@@ -28,7 +31,7 @@ class Network:
         self._links: set[asyncio.StreamWriter] = set()
         self._servers: list[asyncio.Server] = []
         self._open = True
-        self._flows = asyncio.Event()
+        self._flows = [asyncio.Event() for _ in targets]
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -45,53 +48,52 @@ class Network:
 
     def cut(self) -> None:
         """Break all connections, and those that are tried from now on."""
-        self._call(self._set(is_open=False, flows=True))
+        self._call(self._set(is_open=False))
 
-    def freeze(self) -> None:
-        """Let nothing through; connections are accepted all the same."""
-        self._call(self._set(is_open=True, flows=False))
+    def freeze(self, place: int | None = None) -> None:
+        """Let nothing through to one broker, or to all; connections are accepted all the same."""
+        self._call(self._set(is_open=True, frozen=range(len(self._targets)) if place is None else (place,)))
 
     def heal(self) -> None:
         """Everything goes through; what was held back too."""
-        self._call(self._set(is_open=True, flows=True))
+        self._call(self._set(is_open=True))
 
     def _call(self, what: Coroutine[None, None, None]) -> None:
         asyncio.run_coroutine_threadsafe(what, self._loop).result()
 
     async def _listen(self) -> None:
-        self._flows.set()
-        for host, port in self._targets:
-            server = await asyncio.start_server(self._accept_for(host, port), "127.0.0.1", 0)
+        for place, flows in enumerate(self._flows):
+            flows.set()
+            server = await asyncio.start_server(self._accept_for(place), "127.0.0.1", 0)
             self._servers.append(server)
             self.ports.append(server.sockets[0].getsockname()[1])
 
     async def _end(self) -> None:
         for server in self._servers:
             server.close()
-        await self._set(is_open=False, flows=True)
+        await self._set(is_open=False)
         # Whoever relays has ended once it has seen that its connection is gone.
         mine = asyncio.current_task()
         await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not mine), return_exceptions=True)
 
-    async def _set(self, *, is_open: bool, flows: bool) -> None:
+    async def _set(self, *, is_open: bool, frozen: Sequence[int] = ()) -> None:
         self._open = is_open
-        if flows:
-            self._flows.set()
-        else:
-            self._flows.clear()
+        for place, flows in enumerate(self._flows):
+            if place in frozen:
+                flows.clear()
+            else:
+                flows.set()
         if not is_open:
             for writer in list(self._links):
                 _reset(writer)
 
-    def _accept_for(
-        self, host: str, port: int
-    ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    def _accept_for(self, place: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
         async def accept(near_reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
             if not self._open:
                 _reset(near)
                 return
             try:
-                far_reader, far = await asyncio.open_connection(host, port)
+                far_reader, far = await self._dial(*self._targets[place])
             except OSError:
                 _reset(near)
                 return
@@ -99,16 +101,17 @@ class Network:
             if not self._open:
                 _reset(near)
             try:
-                await asyncio.gather(self._relay(near_reader, far), self._relay(far_reader, near))
+                flows = self._flows[place]
+                await asyncio.gather(self._relay(near_reader, far, flows), self._relay(far_reader, near, flows))
             finally:
                 self._links -= {near, far}
 
         return accept
 
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flows: asyncio.Event) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(READ_BYTES):
-                await self._flows.wait()
+                await flows.wait()
                 writer.write(data)
                 await writer.drain()
         writer.close()

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from legato.demo.reports import Failed, FailedOver, Finished, Report
+from legato.demo.reports import Failed, Finished, Report
 
 
 class Ready(Report):
@@ -17,7 +17,15 @@ class Totals(Report):
     rolled_back: int
 
 
-AnyReport = Ready | Totals | FailedOver | Finished | Failed
+class ClientFailedOver(Report):
+    """A client's connection was restored; `gap_ms` is how long it could do nothing, 0 for an epoch that has none."""
+
+    client: str
+    gap_ms: float
+    epoch: int = 0
+
+
+AnyReport = Ready | Totals | ClientFailedOver | Finished | Failed
 
 _decoder = msgspec.json.Decoder(AnyReport)
 

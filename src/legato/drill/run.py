@@ -1,37 +1,39 @@
 """One drill from start to end: brokers, network, clients, faults, and the end of all of them in order."""
 
 import os
-import queue
-import sys
+import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
+from pathlib import Path
 from random import Random
 
-import msgspec
 from rich.console import Console
 
-from legato.demo.processes import Child, DemoError
-from legato.demo.reports import Failed, FailedOver
+from legato.demo.processes import DemoError
+from legato.drill import management
 from legato.drill.ballast import Ballast
-from legato.drill.clients import Orders
+from legato.drill.crew import JAVA_NAME, Crew, resident_bytes
+from legato.drill.faults import Fault
 from legato.drill.injection import Injector
-from legato.drill.load import Client, clients_of, java_clients_of
+from legato.drill.load import clients_of, java_clients_of
 from legato.drill.options import DrillOptions
+from legato.drill.pair import Reign
 from legato.drill.plan import Strike, plan
 from legato.drill.relay import Network
-from legato.drill.reports import Ready, Totals, decode_report
+from legato.drill.reports import ClientFailedOver
 from legato.drill.target import Target
 from legato.errors import LegatoError
 
 LINE_INTERVAL_S = 2.0
+SIZE_INTERVAL_S = 10.0
+SAMPLE_INTERVAL_S = 0.2
 POLL_S = 0.02
 START_WAIT_S = 60.0
 END_WAIT_S = 180.0
-PYTHON = (sys.executable, "-m")
-JAVA = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+FREE_BYTES_MIN = 2 << 30
+"""A drill ends before it fills a disk that others use too."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,19 @@ class Struck:
     fault: str
     at_s: float
     took_s: float
+    kind: str = ""
+    point: str = ""
+    reached: bool = False
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A client could do nothing for a while, which ended so many seconds after the load began."""
+
+    client: str
+    ended_s: float
+    gap_ms: float
+    epoch: int
 
 
 @dataclass
@@ -53,15 +68,31 @@ class RunResult:
     stored: int = 0
     seen: int = 0
     rolled_back: int = 0
-    gaps_ms: dict[int, float] = field(default_factory=dict)
-    """By epoch, the longest time that a client could do nothing."""
-    failovers: int = 0
+    clients: int = 0
+    clients_killed: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+    reigns: list[Reign] = field(default_factory=list)
+    """Of the drill's own brokers, in seconds since the load began."""
     full: int = 0
     """How often somebody was refused because the disk was full."""
     complaints: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What one should know, and is no fault."""
     seconds: float = 0.0
     samples: list[tuple[float, int, int]] = field(default_factory=list)
     """Seconds since the load began, and the totals of `stored` and `seen` by then."""
+    disk_bytes_max: int = 0
+    memory_bytes_max: int = 0
+    """Of all processes together, as seen every so often."""
+
+    @property
+    def gaps_ms(self) -> dict[int, float]:
+        """By epoch, the longest time that a client could do nothing."""
+        longest: dict[int, float] = {}
+        for gap in self.gaps:
+            if gap.epoch:
+                longest[gap.epoch] = max(longest.get(gap.epoch, 0.0), gap.gap_ms)
+        return longest
 
 
 class Run:
@@ -69,19 +100,16 @@ class Run:
 
     def __init__(self, options: DrillOptions, target: Target, seed: int, console: Console) -> None:
         self.options = options
-        self.records = options.out / "records"
         self.result = RunResult()
+        self.records = options.out / "records"
         self._target = target
         self._plan = plan(options.faults, options.points, options.every_s, Random(seed))
         # Brokers that run already may hold what is left of another drill.
         self._prefix = f"drill.{seed}." if target.pair is not None else f"drill.{seed}-{os.getpid()}."
         self._console = console
-        self._lines: queue.SimpleQueue[tuple[Child, bytes | None]] = queue.SimpleQueue()
-        self._children: dict[str, Child] = {}
-        self._ready: set[str] = set()
-        self._ended: set[str] = set()
-        self._totals: dict[str, Totals] = {}
+        self._crew = Crew(options.out, target.pair.rig_variable if target.pair else None, self._failed_over)
         self._next_line_at = 0.0
+        self._next_size_at = 0.0
         self._began_at = 0.0
 
     def perform(self) -> RunResult:
@@ -90,28 +118,61 @@ class Run:
         Raises:
             DemoError: something happened that is no fault of the plan, and the drill cannot go on.
         """
-        self.records.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
-            pair = self._target.pair
-            network = stack.enter_context(Network(self._target.hosts))
-            if pair is not None:
-                stack.callback(pair.end)
-                pair.announce(network.ports)
-                pair.start()
-                self._event(f"{pair.brokers[0].name} and {pair.brokers[1].name} serve from {pair.store}")
-            stack.callback(self._kill_children)
-            url = self._target.url(network.ports)
-            self._start_clients(url, self._target.java_url(network.ports))
-            ballast = Ballast(url, self.records, f"{self._prefix}ballast")
-            self._strike_all(Injector(network, pair, ballast, self._pause))
-            self.result.full = ballast.refused
-            self._stop_clients()
-            if pair is not None:
-                pair.stop()
-                self.result.takeovers = pair.takeovers
-                self.result.complaints += pair.surprises
-        self.result.seconds = time.monotonic() - self._began_at
+        pair, crew = self._target.pair, self._crew
+        try:
+            with ExitStack() as stack:
+                if pair is not None:
+                    stack.callback(pair.end)
+                    if Fault.PARTITION in self.options.faults:
+                        pair.move_to_island()
+                network = stack.enter_context(self._network())
+                if pair is not None:
+                    pair.announce(network.ports)
+                    pair.start()
+                    self._event(f"{pair.brokers[0].name} and {pair.brokers[1].name} serve from {pair.store}")
+                stack.callback(crew.end)
+                url = self._target.url(network.ports)
+                if pair is None:
+                    stack.callback(self._clean_up, url)
+                self._start_clients(url, self._target.java_url(network.ports))
+                ballast = Ballast(url, self.records, f"{self._prefix}ballast")
+                injector = Injector(network, pair, crew, ballast, url, self._pause)
+                self._strike_all(injector)
+                self.result.full = ballast.refused
+                self._stop_clients()
+                if pair is not None:
+                    pair.stop()
+        finally:
+            self._gather()
         return self.result
+
+    def _network(self) -> Network:
+        pair = self._target.pair
+        if pair is None or pair.island is None:
+            return Network(self._target.hosts, self._target.dial)
+        return Network([(broker.host, broker.port) for broker in pair.brokers], pair.island.dial)
+
+    def _gather(self) -> None:
+        result, pair = self.result, self._target.pair
+        result.seconds = time.monotonic() - self._began_at if self._began_at else 0.0
+        result.complaints += self._crew.complaints
+        result.notes += self._target.notes
+        if pair is not None:
+            result.takeovers = pair.takeovers
+            result.complaints += pair.surprises
+            result.notes += pair.notes
+            for reign in pair.reigns:
+                ended_s = result.seconds if reign.ended_s is None else reign.ended_s - self._began_at
+                result.reigns.append(Reign(reign.broker, reign.epoch, reign.began_s - self._began_at, ended_s))
+
+    def _clean_up(self, url: str) -> None:
+        """Somebody else's brokers are left as they were found."""
+        try:
+            gone = management.delete_all(url, self._prefix)
+        except LegatoError as error:
+            self.result.notes.append(f"Queues and topics called {self._prefix}... are still there: {error}")
+        else:
+            self._event(f"{len(gone)} queues and topics of the drill's are deleted")
 
     # -- clients
 
@@ -122,47 +183,38 @@ class Run:
         if self.options.java is not None:
             more, works = java_clients_of(self._prefix)
             clients += more
-        self._start("consumers", url, [client for client in clients if not client.sends])
-        if self.options.java is not None:
-            self._start_java(self.options.java, java_url, works)
-        for name in list(self._children):
-            self._wait_until(partial(self._ready.__contains__, name), f"the {name} clients to connect", START_WAIT_S)
-        self._start("producers", url, [client for client in clients if client.sends])
-        self._wait_until(partial(self._ready.__contains__, "producers"), "the producers to connect", START_WAIT_S)
+            self._crew.start_java(self.options.java, java_url, works, self.options.rate_per_s)
+        processes = sorted({client.process for client in clients})
+        for sending in (False, True):
+            for name in processes:
+                members = [client for client in clients if client.process == name and client.sends == sending]
+                if members:
+                    rate, lenient = self.options.rate_per_s, self.options.contract != "legato"
+                    self._crew.start(name, url, members, rate, lenient=lenient)
+            for member in list(self._crew.members.values()):
+                self._wait_until(member.has_begun, f"the {member.name} to connect", START_WAIT_S)
         self._began_at = time.monotonic()
-        self._event(f"{len(clients) + len(works)} clients are at work")
-
-    def _start(self, name: str, url: str, clients: list[Client]) -> None:
-        orders = Orders(url=url, records=str(self.records), clients=clients, rate_per_s=self.options.rate_per_s)
-        self._start_child(name, ["legato.drill.clients", msgspec.json.encode(orders).decode()], PYTHON)
-
-    def _start_java(self, classpath: str, url: str, works: list[str]) -> None:
-        arguments = [url, str(self.records), str(self.options.rate_per_s), *works]
-        self._start_child("java", arguments, [*JAVA, "-cp", classpath, "legato.interop.DrillClients"])
-
-    def _start_child(self, name: str, arguments: Sequence[str], program: Sequence[str]) -> None:
-        self._children[name] = Child(
-            name,
-            arguments,
-            program=program,
-            log_file=self.options.out / "logs" / f"{name}.log",
-            on_line=lambda child, line: self._lines.put((child, line)),
-            on_end=lambda child: self._lines.put((child, None)),
-            environment=self._target.pair.rig_variable if self._target.pair else None,
-        )
+        self.result.clients = len(clients) + len(works)
+        self._event(f"{self.result.clients} clients are at work in {len(self._crew.members)} processes")
 
     def _stop_clients(self) -> None:
         """Producers first, so that consumers know what there is to wait for."""
         self._event("no more faults: producers finish, consumers drain")
-        for name in ("producers", "java", "consumers"):
-            if name in self._children:
-                self._children[name].ask_to_stop()
-                self._wait_until(partial(self._ended.__contains__, name), f"the {name} to end", END_WAIT_S)
+        names = list(self._crew.members)
+        for group in (
+            [name for name in names if name.startswith("producers")],
+            [name for name in names if name == JAVA_NAME],
+            [name for name in names if name.startswith("consumers")],
+        ):
+            for name in group:
+                self._crew.ask_to_stop(name)
+            for name in group:
+                self._wait_until(self._crew.members[name].has_ended, f"the {name} to end", END_WAIT_S)
 
-    def _kill_children(self) -> None:
-        for child in self._children.values():
-            if child.exit_code is None:
-                child.kill()
+    def _failed_over(self, report: ClientFailedOver) -> None:
+        if self._began_at:
+            ended_s = time.monotonic() - self._began_at
+            self.result.gaps.append(Gap(report.client, ended_s, report.gap_ms, report.epoch))
 
     # -- faults
 
@@ -175,28 +227,44 @@ class Run:
             if end_at is not None and time.monotonic() + strike.calm_s > end_at:
                 break
             self._calm(strike.calm_s)
-            if self._ended:
+            if self._crew.ended or self._no_room():
                 break
             self._strike(injector, strike)
-        if end_at is not None and not self._ended and options.count is None:
+        if end_at is not None and not self._crew.ended and options.count is None:
             self._calm(max(0.0, end_at - time.monotonic()))
         self.result.points_reached = injector.points_reached
+        self.result.clients_killed = injector.clients_killed
+
+    def _no_room(self) -> bool:
+        free = shutil.disk_usage(self.options.out).free
+        if free < FREE_BYTES_MIN:
+            self.result.complaints.append(f"The drill ended early: only {free >> 20:,} MiB are free on its disk.")
+        return free < FREE_BYTES_MIN
 
     def _strike(self, injector: Injector, strike: Strike) -> None:
         began_at = time.monotonic()
-        number = len(self.result.strikes) + 1
+        number, reached = len(self.result.strikes) + 1, injector.points_reached
         self._event(f"fault {number}: {strike}", "red")
         try:
             injector.strike(strike)
         except LegatoError as error:
             raise DemoError(f"Fault {number}, {strike}: {error}") from error
         took_s = time.monotonic() - began_at
-        self.result.strikes.append(Struck(str(strike), began_at - self._began_at, took_s))
+        self.result.strikes.append(
+            Struck(
+                str(strike),
+                began_at - self._began_at,
+                took_s,
+                kind=str(strike.fault),
+                point=str(strike.point or ""),
+                reached=injector.points_reached > reached,
+            )
+        )
         self._event(f"fault {number} is over after {took_s:.1f} s", "green")
 
     def _calm(self, seconds: float) -> None:
         end_at = time.monotonic() + seconds
-        self._pause(seconds, lambda: time.monotonic() > end_at or bool(self._ended))
+        self._pause(seconds, lambda: time.monotonic() > end_at or bool(self._crew.ended))
 
     def _pause(self, timeout_s: float, until: Callable[[], bool]) -> None:
         """Take what everybody says until a condition holds, or for `timeout_s` seconds."""
@@ -204,68 +272,58 @@ class Run:
         while not until() and time.monotonic() < end_at:
             self._poll()
 
-    # -- reports
-
     def _wait_until(self, reached: Callable[[], bool], what: str, timeout_s: float) -> None:
         self._pause(timeout_s, reached)
         if not reached():
             raise DemoError(f"Waited {timeout_s:.0f} s for {what}; see the logs in {self.options.out / 'logs'}.")
 
+    # -- what goes on
+
     def _poll(self) -> None:
         if self._target.pair is not None:
             self._target.pair.poll()
-        try:
-            child, line = self._lines.get(timeout=POLL_S)
-            while True:
-                self._take(child, line)
-                child, line = self._lines.get_nowait()
-        except queue.Empty:
-            pass
-        self._show()
+        self._crew.poll(POLL_S)
+        totals, result = self._crew.totals, self.result
+        result.stored, result.seen, result.rolled_back = totals.stored, totals.seen, totals.rolled_back
+        now = time.monotonic()
+        if self._began_at and now >= self._next_size_at:
+            self._next_size_at = now + SIZE_INTERVAL_S
+            self._measure()
+        self._show(now)
 
-    def _take(self, child: Child, line: bytes | None) -> None:
-        if line is None:
-            self._ended.add(child.name)
-            if child.exit_code != 0:
-                self.result.complaints.append(
-                    f"The {child.name} ended with exit code {child.exit_code}: {child.last_words()}"
-                )
-            return
-        try:
-            report = decode_report(line)
-        except msgspec.DecodeError as error:
-            raise DemoError(f"{child.name} wrote a line that is no report ({error}): {line[:200]!r}") from error
-        match report:
-            case Ready():
-                self._ready.add(child.name)
-            case Totals():
-                self._totals[child.name] = report
-                totals = self._totals.values()
-                self.result.stored = sum(each.stored for each in totals)
-                self.result.seen = sum(each.seen for each in totals)
-                self.result.rolled_back = sum(each.rolled_back for each in totals)
-                if self._began_at:
-                    self.result.samples.append(
-                        (time.monotonic() - self._began_at, self.result.stored, self.result.seen)
-                    )
-            case FailedOver(gap_ms=gap_ms, epoch=epoch):
-                self.result.failovers += 1
-                self.result.gaps_ms[epoch] = max(self.result.gaps_ms.get(epoch, 0.0), gap_ms)
-            case Failed(reason=reason):
-                self.result.complaints.append(f"The {child.name} gave up: {reason}")
+    def _measure(self) -> None:
+        result, pair = self.result, self._target.pair
+        result.disk_bytes_max = max(result.disk_bytes_max, directory_bytes(self.options.out))
+        brokers = sum(resident_bytes(broker.pid) for broker in pair.brokers) if pair is not None else 0
+        result.memory_bytes_max = max(result.memory_bytes_max, brokers + sum(self._crew.memory_bytes().values()))
 
     def _event(self, text: str, style: str = "") -> None:
         self._console.print(f"= {text}", style=style, highlight=False, soft_wrap=True)
 
-    def _show(self) -> None:
-        now = time.monotonic()
-        if now < self._next_line_at or not self._began_at:
+    def _show(self, now: float) -> None:
+        result = self.result
+        if not self._began_at:
+            return
+        if not result.samples or now - self._began_at - result.samples[-1][0] > SAMPLE_INTERVAL_S:
+            result.samples.append((now - self._began_at, result.stored, result.seen))
+        if now < self._next_line_at:
             return
         self._next_line_at = now + LINE_INTERVAL_S
-        result = self.result
         self._console.print(
             f"{now - self._began_at:5.0f} s  stored {result.stored:,}  received {result.seen:,}  rolled back "
-            f"{result.rolled_back:,}  faults {len(result.strikes)}  failovers {result.failovers:,}",
+            f"{result.rolled_back:,}  faults {len(result.strikes)}  failovers {len(result.gaps):,}",
             highlight=False,
             soft_wrap=True,
         )
+
+
+def directory_bytes(directory: Path) -> int:
+    """The room that the files below a directory take up; files that come and go meanwhile count or not."""
+    total = 0
+    for place, _, files in os.walk(directory):
+        for name in files:
+            try:
+                total += os.stat(os.path.join(place, name)).st_blocks * 512
+            except OSError:
+                continue
+    return total

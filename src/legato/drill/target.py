@@ -1,14 +1,30 @@
 """Which brokers are drilled: a pair that the drill starts with the user's settings, or one that runs already."""
 
-from dataclasses import dataclass
+import asyncio
+import functools
+from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import parse_qsl, urlencode
 
-from legato.client.uri import Uri, parse_uri
+from legato.client.uri import Uri, parse_uri, tls_context
+from legato.drill.load import PICKY_FLOW
 from legato.drill.pair import Pair
+from legato.drill.relay import Dial
 from legato.errors import ConfigError
 
 CHECK_PERIOD_S = 1.5
 """Shorter than the longest freeze: some of them look like a dead broker, and some do not."""
+RECONNECT_TIMEOUT_S = 2.0
+"""How long a broker of the drill's keeps what belongs to a client that was killed, and does not come back."""
+GOING_ON = ("failover_on_server_shutdown", "failover_on_initial_connection")
+"""What some contracts do not do unless they are asked to."""
+PICKY_SETTINGS = """
+[[address]]
+match = "drill.*.{flow}"
+maximum_deliveries = 5
+redelivery_delay_s = 0.1
+redelivery_multiplier = 2.0
+"""
 
 JAVA_IDLE_TIMEOUT_MS = 3_000
 JAVA_OPTIONS = (
@@ -19,13 +35,15 @@ JAVA_OPTIONS = (
 
 @dataclass(frozen=True)
 class Target:
-    """Where the brokers are, how to log in, and the pair if it is our own."""
+    """Where the brokers are, how to log in, and the pair if it is our own; `notes` are for the report."""
 
     hosts: list[tuple[str, int]]
     scheme: str
     login: str
     query: str
     pair: Pair | None
+    dial: Dial | None = None
+    notes: list[str] = field(default_factory=list)
 
     def url(self, ports: list[int]) -> str:
         """The URL of the brokers behind relays on these ports of this machine."""
@@ -48,38 +66,65 @@ class Target:
         return f"failover:({hosts})?{login}{JAVA_OPTIONS}"
 
 
-def named(url: str) -> Target:
+def named(url: str, contract: str = "legato") -> Target:
     """Brokers that somebody else runs.
 
+    With TLS it is the drill that speaks TLS to them, with the `tls_` options of the URL; its clients on this machine
+    speak to the drill.
+
     Raises:
-        ConfigError: the URL is none, or asks for TLS.
+        ConfigError: the URL is none, or its files cannot be used.
     """
     uri: Uri = parse_uri(url)
-    if uri.tls:
-        raise ConfigError("A drill puts itself between clients and brokers, which TLS forbids: give an amqp:// URL.")
     place, _, query = url.partition("://")[2].partition("?")
     login, at, _ = place.rpartition("@")
-    return Target([(host.name, host.port) for host in uri.hosts], "amqp", login + at, query, None)
+    options = [(name, value) for name, value in parse_qsl(query, keep_blank_values=True) if not name.startswith("tls_")]
+    dial = None
+    if uri.tls:
+        dial = functools.partial(asyncio.open_connection, ssl=tls_context(uri.options))
+    hosts = [(host.name, host.port) for host in uri.hosts]
+    return Target(hosts, "amqp", login + at, _query(options, contract), None, dial)
 
 
-def own(directory: Path, config: Path | None, *, ledger: bool) -> Target:
+def own(directory: Path, config: Path | None, *, ledger: bool, contract: str = "legato") -> Target:
     """A pair over a scratch store in `directory`, with the settings of a file.
 
     Args:
         ledger: whether it writes ledger segments, into `directory`, for Spark.
+        contract: the failover contract of the Python clients.
 
     Raises:
         ConfigError: the settings cannot be used.
     """
-    from legato.server.config import load
+    from legato.server.config import ServerSection, load
 
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        text = config.read_text() if config else ""
+    except OSError as error:
+        raise ConfigError(f"Cannot read the configuration {config}: {error.strerror}.") from None
     settings = load(config, store=directory / "store")
-    options = ["--ledger" if ledger else "--no-ledger", *(["--config", str(config)] if config else [])]
-    pair = Pair(directory, options, {"LEGATO_LEDGER_DIRECTORY": str(directory / "store" / "ledger")})
+    file = directory / "legato.toml"
+    file.write_text(text + PICKY_SETTINGS.format(flow=PICKY_FLOW))
+    load(file, store=directory / "store")
+    environment = {"LEGATO_LEDGER_DIRECTORY": str(directory / "store" / "ledger")}
+    if "reconnect_timeout_s" in ServerSection.__struct_fields__:
+        environment["LEGATO_SERVER_RECONNECT_TIMEOUT_S"] = str(RECONNECT_TIMEOUT_S)
+    options = ["--ledger" if ledger else "--no-ledger", "--config", str(file)]
+    pair = Pair(directory, options, environment)
     login = ""
     if not settings.auth.anonymous:
         user, password = next(iter(settings.auth.users.items()))
         login = f"{user}:{password}@"
     tls = bool(settings.tls.certificate)
-    hosts = [("127.0.0.1", broker.port) for broker in pair.brokers]
-    return Target(hosts, "amqps" if tls else "amqp", login, "tls_verify=false" if tls else "", pair)
+    query = _query([("tls_verify", "false")] if tls else [], contract)
+    hosts = [(broker.host, broker.port) for broker in pair.brokers]
+    return Target(hosts, "amqps" if tls else "amqp", login, query, pair)
+
+
+def _query(options: list[tuple[str, str]], contract: str) -> str:
+    """The options of a URL: clients look for brokers behind the drill's relays only, and go on by all means."""
+    options = [*options, ("discover", "false")]
+    if contract != "legato":
+        options += [("failover_contract", contract), *((name, "true") for name in GOING_ON)]
+    return urlencode(options)

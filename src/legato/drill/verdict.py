@@ -6,14 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from legato.drill.records import (
+    DONE,
+    MAYBE,
     REFUSED,
     STORED,
+    TRYING,
+    AgainLine,
     Consuming,
-    DoneLine,
     Identity,
+    Line,
     Producing,
     SeenLine,
     SentLine,
+    SettledLine,
     read_records,
 )
 
@@ -37,11 +42,14 @@ class Received:
 
     flow: str
     told: bool
+    exactly_once: bool
     seen: Counter[Identity] = field(default_factory=Counter)
     unflagged: Counter[Identity] = field(default_factory=Counter)
     """Presentations that did not say that the message may have been seen before."""
     done: Counter[Identity] = field(default_factory=Counter)
     maybe: set[Identity] = field(default_factory=set)
+    taken_along_max: int = 0
+    """How many messages may have gone with a client that was killed as `receive()` returned."""
 
     @property
     def arrived(self) -> set[Identity]:
@@ -54,12 +62,15 @@ class Finding:
     """What is wrong with one subscription; all counts are of messages.
 
     Args:
+        flow: the queue or topic that producers sent to.
+        exactly_once: whether its consumers work in transactions.
         lost: the producer was told that they are stored, and nobody received them, or none who did could acknowledge.
         duplicated: acknowledged more than once, each time with success.
         wrong_flags: came again without saying so (promise 4).
         falsely_told: the producer was told that they are not stored, and they came; or nobody had sent them.
         again: came again, and said so, as they may.
         dead_lettered: nobody could acknowledge them, and they wait in a dead-letter queue.
+        taken_along: a client was killed while `receive()` returned them, acknowledged, as it does in AUTO and DUPS_OK.
     """
 
     subscription: str
@@ -71,6 +82,9 @@ class Finding:
     falsely_told: int = 0
     again: int = 0
     dead_lettered: int = 0
+    taken_along: int = 0
+    exactly_once: bool = False
+    flow: str = ""
     examples: list[str] = field(default_factory=list)
 
     @property
@@ -94,34 +108,47 @@ def judge_records(directory: Path, dead: frozenset[tuple[str, Identity]] = froze
         head, lines = read_records(file)
         match head:
             case Producing():
-                _add_sent(sent[head.flow], head, (line for line in lines if isinstance(line, SentLine)))
+                _add_sent(sent[head.flow], head, lines)
             case Consuming():
-                found = received.setdefault(head.subscription, Received(head.flow, head.told))
-                _add_received(found, lines)
+                found = received.setdefault(head.subscription, Received(head.flow, head.told, head.exactly_once))
+                _add_received(found, head, lines)
     return [
         _judge(name, sent[found.flow], found, {message for flow, message in dead if flow == found.flow})
         for name, found in sorted(received.items())
     ]
 
 
-def _add_sent(sent: Sent, head: Producing, lines: Iterable[SentLine]) -> None:
+def _add_sent(sent: Sent, head: Producing, lines: Iterable[Line]) -> None:
+    """What a producer was about to send, and was killed, may have come."""
     sets = {STORED: sent.stored, REFUSED: sent.refused}
     for line in lines:
-        sets.get(line.outcome, sent.unsure).add(Identity(head.producer, line.number))
+        if isinstance(line, SentLine):
+            sets.get(line.outcome, sent.unsure).add(Identity(head.producer, line.number))
     if not head.numbered:
         sent.resending.add(head.producer)
 
 
-def _add_received(received: Received, lines: Iterable[SentLine | SeenLine | DoneLine]) -> None:
+def _add_received(received: Received, head: Consuming, lines: Iterable[Line]) -> None:
+    trying: set[Identity] = set()
     for line in lines:
         match line:
             case SeenLine(message=message, redelivered=redelivered):
                 received.seen[message] += 1
                 received.unflagged[message] += not redelivered
-            case DoneLine(message=message, surely=True):
-                received.done[message] += 1
-            case DoneLine(message=message):
-                received.maybe.add(message)
+            case SettledLine(word=word, message=message):
+                if word == TRYING:
+                    trying.add(message)
+                    continue
+                trying.discard(message)
+                if word == DONE:
+                    received.done[message] += 1
+                elif word == MAYBE:
+                    received.maybe.add(message)
+            case AgainLine():
+                received.maybe |= trying
+                trying.clear()
+                received.taken_along_max += head.takes_along
+    received.maybe |= trying
 
 
 def _judge(subscription: str, sent: Sent, received: Received, dead: set[Identity]) -> Finding:
@@ -134,9 +161,11 @@ def _judge(subscription: str, sent: Sent, received: Received, dead: set[Identity
         "wrong_flags": {message for message in exact if received.unflagged[message] > 1},
         "falsely_told": (seen & sent.refused) | (seen - known),
     }
-    finding = Finding(subscription, sent=len(sent.stored), received=len(seen))
+    finding = Finding(subscription, len(sent.stored), len(seen), exactly_once=received.exactly_once, flow=received.flow)
     finding.dead_lettered = len((sent.stored & dead) - received.arrived)
     finding.again = sum(times > 1 for times in received.seen.values())
+    if len(wrong["lost"]) <= received.taken_along_max:
+        finding.taken_along = len(wrong.pop("lost"))
     for what, messages in wrong.items():
         setattr(finding, what, len(messages))
         for message in sorted(messages)[:EXAMPLES_MAX]:

@@ -12,6 +12,7 @@ from legato.core.queues import Queue
 from legato.server.cutting import STOLEN
 from legato.server.ports import Outlet, peer_of
 from legato.server.registry import Registry
+from legato.server.rigging import pass_claim
 
 if TYPE_CHECKING:
     from legato.server.peer import Peer
@@ -49,6 +50,8 @@ class Consumers:
         """Make a consumer of `queue` hang on the link; returns the properties of the answer to its attach."""
         self.steal(peer, link)
         held = _held_by(link)
+        if held:
+            pass_claim()
         consumer, elsewhere = self._broker.attach(
             queue,
             outlet,

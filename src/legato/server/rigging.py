@@ -4,6 +4,7 @@ Without `LEGATO_DRILL` in the environment of the process, which is looked for on
 the real ones, and none of this runs.
 """
 
+import functools
 import time
 from pathlib import Path
 
@@ -52,12 +53,35 @@ class RiggedStore(LmdbStore):
         reach(Point.BEFORE_COMMIT)
         if _has(facts, MessageConsumed):
             reach(Point.BETWEEN_ACKNOWLEDGE_AND_COMMIT)
+        if _has(facts, TransactionCommitted):
+            reach(Point.BETWEEN_DISCHARGE_AND_COMMIT)
         position = super().commit(batch)
+        if batch.chunks:
+            reach(Point.DURING_LARGE_MESSAGE)
         if _has(facts, MessageStored, MessagePublished):
             reach(Point.BETWEEN_COMMIT_AND_CONFIRM)
+        if _has(facts, MessageConsumed):
+            reach(Point.BETWEEN_ACKNOWLEDGED_AND_CONFIRM)
         if _has(facts, TransactionCommitted):
             reach(Point.BETWEEN_COMMIT_AND_OUTCOME)
         return position
+
+    def trim_log(self, through: int, limit: int) -> int:
+        """See `Store.trim_log`: the ledger has what is to be deleted."""
+        self._rig.reach(Point.DURING_LEDGER_EXPORT)
+        return super().trim_log(through, limit)
+
+
+def pass_claim() -> None:
+    """A client that comes back claims messages that it holds: the drill may want the broker held here."""
+    rig = _rig()
+    if rig is not None:
+        rig.reach(Point.DURING_CLAIM)
+
+
+@functools.cache
+def _rig() -> Rig | None:
+    return Rig.of_environment()
 
 
 def _has(facts: list[AnyFact], *kinds: type[AnyFact]) -> bool:

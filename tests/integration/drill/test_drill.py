@@ -8,11 +8,11 @@ from typer.testing import CliRunner
 
 from legato.cli.main import app
 from legato.drill.history import audit_log
-from legato.drill.records import DoneLine, read_records
+from legato.drill.records import SettledLine, read_records
 from legato.drill.verdict import judge_records
 
-ARGUMENTS = ["drill", "--count", "2", "--faults", "kill,cut", "--at", "between-commit-and-confirm"]
-ARGUMENTS += ["--every", "1", "--rate", "30", "--seed", "1", "--no-spark"]
+ARGUMENTS = ["drill", "--count", "3", "--faults", "kill,cut,kill-client", "--at", "between-commit-and-confirm"]
+ARGUMENTS += ["--every", "0.5", "--rate", "10", "--seed", "1", "--no-spark"]
 
 
 @pytest.mark.timeout(300)
@@ -23,12 +23,16 @@ def test_a_drill_accounts_for_every_message_and_notices_when_one_is_missing(tmp_
     result = json.loads((tmp_path / "result.json").read_text())
     assert done.exit_code == 0, result["complaints"]
     assert result["passes"]
-    assert (result["faults"], result["points_reached"]) == (2, 2)
+    assert (result["faults"], result["points_reached"]) == (3, 3)
     assert result["takeovers"] >= 1
     assert [result[name] for name in ("lost", "duplicated", "wrong_flags", "falsely_told")] == [0, 0, 0, 0]
-    assert len(result["subscriptions"]) == 9
-    assert all(row["received"] > 0 for row in result["subscriptions"])
-    assert "2 faults" in done.output
+    assert len(result["configurations"]) == 21
+    assert all(row["received"] > 0 for row in result["configurations"].values())
+    assert result["exactly_once"]["configurations"] == 5
+    assert result["exactly_once"]["sent"] > 0
+    assert result["exactly_once"]["duplicated"] == 0
+    assert result["clients_killed"] == 1
+    assert "3 faults" in done.output
     assert "<svg" in (out / "report.html").read_text()
     assert audit_log(out / "store").stored >= result["sent"]
 
@@ -39,12 +43,9 @@ def test_a_drill_accounts_for_every_message_and_notices_when_one_is_missing(tmp_
 def forget_one(file: Path) -> None:
     """Take one message out of a consumer's record, as if it had never come."""
     _, lines = read_records(file)
-    victim = next(line.message for line in lines if isinstance(line, DoneLine))
-    named = f" {victim.producer} {victim.number}"
-    kept = [
-        line for line in file.read_text().splitlines() if not f"{line} ".startswith((f"seen{named} ", f"done{named} "))
-    ]
-    file.write_text("\n".join(kept) + "\n")
+    victim = next(line.message for line in lines if isinstance(line, SettledLine))
+    named = f" {victim.producer} {victim.number} "
+    file.write_text("".join(f"{line}\n" for line in file.read_text().splitlines() if named not in f"{line} "))
 
 
 def test_the_list_names_faults_and_points() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from legato.drill.history import HistoryFinding
 from legato.drill.outcome import outcome_of, verdict_line, write_json
-from legato.drill.page import clients_chart, rates, write_page
+from legato.drill.page import write_page
+from legato.drill.pictures import clients_chart, rates
 from legato.drill.run import RunResult, Struck
 from legato.drill.verdict import Finding
 
@@ -63,4 +64,4 @@ def test_rates_are_differences_of_totals_a_second() -> None:
 
 def test_faults_are_marked_in_the_picture() -> None:
     chart = clients_chart(RunResult(strikes=[Struck("full-disk", 1.0, 2.0)], samples=[(0.5, 9, 9)], seconds=5.0))
-    assert "<title>full-disk</title>" in chart
+    assert "<title>full-disk, after 1.0 s, for 2.0 s</title>" in chart

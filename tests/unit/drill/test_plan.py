@@ -1,5 +1,6 @@
 """Which faults there are, and when they come."""
 
+from collections import Counter
 from itertools import islice
 from random import Random
 
@@ -24,10 +25,19 @@ def test_every_round_has_every_fault_once() -> None:
         assert {strike.fault for strike in strikes[start : start + len(Fault)]} == set(Fault)
 
 
-def test_points_come_in_turn() -> None:
-    points = [Point.BEFORE_COMMIT, Point.DURING_TAKEOVER]
-    strikes = islice(plan([Fault.KILL], points, 1.0, Random(1)), 4)
-    assert [strike.point for strike in strikes] == points * 2
+def test_every_round_has_every_point_once() -> None:
+    points = [*Point, None]
+    strikes = list(islice(plan([Fault.KILL], points, 1.0, Random(1)), 2 * len(points)))
+    for start in (0, len(points)):
+        assert {strike.point for strike in strikes[start : start + len(points)]} == set(points)
+
+
+def test_without_a_wish_every_other_fault_strikes_at_a_point() -> None:
+    assert Counter(point is None for point in parse_points([], owned=True)) == {True: len(Point), False: len(Point)}
+    assert parse_points([], owned=False) == [None]
+    assert parse_points(["some-point"], owned=True) == list(Point)
+    assert Point.DURING_LEDGER_EXPORT not in parse_points(["some-point"], owned=True, ledger=False)
+    assert parse_points(["any-instant"], owned=False) == [None]
 
 
 def test_every_fault_and_every_point_is_explained() -> None:
@@ -40,8 +50,8 @@ def test_faults_are_named_in_a_list() -> None:
     assert parse_faults("all", owned=True) == list(Fault)
 
 
-def test_somebody_elses_brokers_have_only_the_network_to_fail() -> None:
-    assert parse_faults("all", owned=False) == [Fault.CUT, Fault.FREEZE]
+def test_with_somebody_elses_brokers_only_clients_and_the_network_can_fail() -> None:
+    assert parse_faults("all", owned=False) == [Fault.KILL_CLIENT, Fault.STOP_CLIENT, Fault.CUT, Fault.FREEZE]
     with pytest.raises(ConfigError, match="kill needs brokers that the drill starts"):
         parse_faults("kill", owned=False)
     with pytest.raises(ConfigError, match="Points need brokers"):
@@ -49,7 +59,7 @@ def test_somebody_elses_brokers_have_only_the_network_to_fail() -> None:
 
 
 def test_what_is_unknown_is_refused_with_what_is_known() -> None:
-    with pytest.raises(ConfigError, match=r"no fault 'flood'.*kill, stop"):
+    with pytest.raises(ConfigError, match=r"no fault 'flood'.*kill, kill-both"):
         parse_faults("flood", owned=True)
     with pytest.raises(ConfigError, match=r"no point 'lunch'.*before-commit"):
         parse_points(["lunch"], owned=True)
@@ -68,3 +78,5 @@ def test_a_drill_has_an_end() -> None:
         DrillOptions(minutes=None)
     with pytest.raises(ConfigError, match="--every is 0"):
         DrillOptions(every_s=0)
+    with pytest.raises(ConfigError, match="--contract is one of"):
+        DrillOptions(contract="hearsay")

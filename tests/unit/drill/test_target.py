@@ -7,6 +7,7 @@ import pytest
 from legato.client.uri import parse_uri
 from legato.drill.target import named, own
 from legato.errors import ConfigError
+from legato.server.addresses import Addresses
 from legato.server.config import load
 
 
@@ -20,9 +21,19 @@ def test_somebody_elses_brokers_keep_their_login_and_options() -> None:
     assert (uri.options.client_failure_check_period_s, uri.options.discover) == (1.5, False)
 
 
-def test_a_drill_cannot_stand_between_clients_and_tls() -> None:
-    with pytest.raises(ConfigError, match="TLS"):
-        named("amqps://one")
+def test_it_is_the_drill_that_speaks_tls_to_somebody_elses_brokers(tmp_path: Path) -> None:
+    target = named("amqps://me:secret@one?tls_verify=false&prefetch=10")
+    assert target.hosts == [("one", 5671)]
+    assert target.dial is not None
+    uri = parse_uri(target.url([1001]))
+    assert (uri.tls, uri.user, uri.password, uri.options.prefetch) == (False, "me", "secret", 10)
+    with pytest.raises(ConfigError, match="TLS files"):
+        named(f"amqps://one?tls_ca_file={tmp_path / 'nowhere'}")
+
+
+def test_clients_can_have_another_failover_contract(tmp_path: Path) -> None:
+    assert parse_uri(named("amqp://one", "ems").url([1])).options.failover_contract == "ems"
+    assert parse_uri(own(tmp_path, None, ledger=False, contract="ems").url([1, 2])).options.failover_contract == "ems"
 
 
 def test_the_drills_own_pair_has_the_users_settings_but_its_own_store(tmp_path: Path) -> None:
@@ -33,6 +44,16 @@ def test_the_drills_own_pair_has_the_users_settings_but_its_own_store(tmp_path: 
     assert target.pair.store == tmp_path / "out" / "store"
     assert parse_uri(target.url([1, 2])).user == "ann"
     assert "jms.username=ann&jms.password=pw" in target.java_url([1, 2])
+
+
+def test_the_queue_of_rejected_messages_has_a_redelivery_policy_of_its_own(tmp_path: Path) -> None:
+    config = tmp_path / "legato.toml"
+    config.write_text('[[address]]\nmatch = "#"\nmaximum_deliveries = 9\nredelivery_blocking = "queue"')
+    own(tmp_path / "out", config, ledger=False)
+    settings = load(tmp_path / "out" / "legato.toml", store=tmp_path)
+    picky = Addresses(settings.address).settings("drill.7.picky")
+    assert (picky.maximum_deliveries, picky.redelivery_blocking) == (5, "queue")
+    assert Addresses(settings.address).settings("drill.7.auto").maximum_deliveries == 9
 
 
 def test_settings_that_no_broker_could_use_are_refused_before_anything_starts(tmp_path: Path) -> None:

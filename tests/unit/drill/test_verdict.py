@@ -5,7 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from legato.drill.records import REFUSED, STORED, UNSURE, Consuming, Identity, Producing, RecordWriter
+from legato.drill.records import (
+    REFUSED,
+    SENDING,
+    STORED,
+    UNSURE,
+    Consuming,
+    Identity,
+    Producing,
+    RecordWriter,
+    SentLine,
+    read_records,
+)
 from legato.drill.verdict import Finding, judge_records
 
 
@@ -119,6 +130,75 @@ def test_what_a_client_was_about_to_write_when_it_died_is_left_out(records: Path
     with (records / "c.records").open("a") as file:
         file.write("seen p 3")
     assert judge(records).holds
+
+
+def test_what_a_client_that_was_killed_tried_is_not_lost(records: Path) -> None:
+    send(records, {STORED: [4]})
+    receive(records, [4], done=False)
+    assert judge(records).lost == 1
+    with RecordWriter(records, "c", Consuming("q", "q")) as record:
+        record.trying([Identity("p", 4)])
+    assert judge(records).holds
+    with RecordWriter(records, "c", Consuming("q", "q")) as record:
+        record.seen(Identity("p", 4), redelivered=True)
+        record.trying([Identity("p", 4)])
+        record.done([Identity("p", 4)])
+    finding = judge(records)
+    assert finding.holds
+    assert finding.again == 1
+
+
+def test_what_was_tried_and_rolled_back_and_does_not_come_again_is_lost(records: Path) -> None:
+    send(records, {STORED: [4]})
+    receive(records, [4], done=False)
+    with RecordWriter(records, "c", Consuming("q", "q")) as record:
+        record.trying([Identity("p", 4)])
+        record.undone([Identity("p", 4)])
+    assert judge(records).lost == 1
+
+
+def test_what_a_producer_that_was_killed_was_about_to_send_may_come_or_not(records: Path) -> None:
+    send(records, {SENDING: [4, 5]})
+    receive(records, [4])
+    assert judge(records).holds
+
+
+def test_a_client_that_is_killed_in_receive_takes_one_message_along_if_that_acknowledges(tmp_path: Path) -> None:
+    send(tmp_path, {STORED: [1, 2, 3]})
+    head = Consuming("q", "q", told=False, takes_along=True)
+    with RecordWriter(tmp_path, "c", head) as record:
+        record.seen(Identity("p", 1), redelivered=False)
+    assert judge(tmp_path).lost == 2
+    with RecordWriter(tmp_path, "c", head) as record:
+        record.seen(Identity("p", 3), redelivered=False)
+    finding = judge(tmp_path)
+    assert (finding.lost, finding.taken_along) == (0, 1)
+
+
+def test_a_client_goes_on_from_the_number_that_it_had(tmp_path: Path) -> None:
+    send(tmp_path, {SENDING: [1, 2, 7], STORED: [1]})
+    with RecordWriter(tmp_path, "p", Producing("p", "q")) as record:
+        assert record.last_number == 7
+
+
+def test_a_line_that_was_cut_off_in_an_earlier_life_is_left_out(tmp_path: Path) -> None:
+    send(tmp_path, {STORED: [1]})
+    with (tmp_path / "p.records").open("a") as file:
+        file.write("stored 12")
+    send(tmp_path, {STORED: [2]})
+    lines = list(read_records(tmp_path / "p.records")[1])
+    assert [line.number for line in lines if isinstance(line, SentLine)] == [1, 2]
+
+
+def test_configurations_in_transactions_are_told_apart(tmp_path: Path) -> None:
+    send(tmp_path, {STORED: [1]})
+    with RecordWriter(tmp_path, "c", Consuming("q", "q", exactly_once=True)) as record:
+        record.seen(Identity("p", 1), redelivered=False)
+        record.done([Identity("p", 1)])
+        record.done([Identity("p", 1)])
+    finding = judge(tmp_path)
+    assert finding.exactly_once
+    assert finding.duplicated == 1
 
 
 def test_a_file_that_is_no_record_is_refused(records: Path) -> None:

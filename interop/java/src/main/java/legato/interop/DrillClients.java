@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -23,7 +24,8 @@ import jakarta.jms.Session;
 import jakarta.jms.TextMessage;
 
 /**
- * Clients of a drill beside the Python ones: each puts on record what it was told, as {@code legato/drill/records.py} says.
+ * Clients of a drill beside the Python ones: each puts on record what it was told, as {@code legato/drill/records.py} says,
+ * and goes on from there if it was killed.
  *
  * <p>Arguments: {@code URL DIRECTORY RATE WORK:NAME:FLOW ...}, where a work is {@code send}, {@code client}, {@code
  * transacted} or {@code subscribe}. They go on until standard input ends; those that receive then wait until nothing
@@ -109,20 +111,28 @@ public final class DrillClients {
         String head = work.equals("send")
                 ? "{\"type\":\"Producing\",\"producer\":\"" + name + "\",\"flow\":\"" + flow + "\",\"numbered\":false}"
                 : "{\"type\":\"Consuming\",\"subscription\":\"" + flow + (work.equals("subscribe") ? "/" + name : "")
-                        + "\",\"flow\":\"" + flow + "\",\"told\":" + transacted + "}";
-        try (BufferedWriter record = Files.newBufferedWriter(directory.resolve(name + ".records"), StandardCharsets.US_ASCII);
-                Connection connection = factory.createConnection()) {
-            write(record, head);
+                        + "\",\"flow\":\"" + flow + "\",\"told\":" + transacted + ",\"exactly_once\":" + transacted + "}";
+        Path file = directory.resolve(name + ".records");
+        boolean again = Files.exists(file);
+        Connecting connect = () -> {
+            Connection connection = factory.createConnection();
             if (work.equals("subscribe")) {
                 connection.setClientID(flow + "-" + name);
             }
+            return connection;
+        };
+        try (BufferedWriter record = Files.newBufferedWriter(
+                file, StandardCharsets.US_ASCII, StandardOpenOption.CREATE, StandardOpenOption.APPEND)) {
+            write(record, again ? "again" : head);
             if (work.equals("send")) {
-                send(connection.createSession(), record, name, flow);
+                try (Connection connection = connect.get()) {
+                    send(connection.createSession(), record, name, flow, again ? lastNumber(file) : 0);
+                }
             } else {
-                Consumption consumption = new Consumption(connection, work, name, flow);
-                connection.start();
+                Consumption consumption = new Consumption(connect, work, name, flow);
                 ready.countDown();
                 receive(consumption, record, transacted);
+                consumption.connection.close();
             }
         } catch (JMSException | IOException | InterruptedException error) {
             failure = name + ": " + error;
@@ -131,17 +141,25 @@ public final class DrillClients {
         }
     }
 
-    /** A session with its consumer. */
+    /** Makes a connection. */
+    private interface Connecting {
+        Connection get() throws JMSException;
+    }
+
+    /** A connection and a session with its consumer. */
     private static final class Consumption {
-        private final Connection connection;
+        private final Connecting connect;
+        private Connection connection;
         private final String work;
         private final String name;
         private final String flow;
         private Session session;
         private MessageConsumer consumer;
 
-        Consumption(Connection connection, String work, String name, String flow) throws JMSException {
-            this.connection = connection;
+        Consumption(Connecting connect, String work, String name, String flow) throws JMSException {
+            this.connect = connect;
+            this.connection = connect.get();
+            this.connection.start();
             this.work = work;
             this.name = name;
             this.flow = flow;
@@ -161,16 +179,35 @@ public final class DrillClients {
          * broker, and receive() hands it out all the same; its acknowledgements then go nowhere.
          */
         void renew() throws JMSException {
-            session.close();
+            try {
+                session.close();
+            } catch (JMSException error) {
+                // Nor can it close a session while it connects again; what it leaves behind ends with the connection.
+                connection.close();
+                connection = connect.get();
+                connection.start();
+            }
             begin();
         }
     }
 
-    private void send(Session session, BufferedWriter record, String name, String flow)
+    /** The highest number that the producer put on record before it was killed. */
+    private static long lastNumber(Path file) throws IOException {
+        long last = 0;
+        for (String line : Files.readAllLines(file, StandardCharsets.US_ASCII)) {
+            if (line.startsWith("sending ")) {
+                last = Math.max(last, Long.parseLong(line.substring("sending ".length())));
+            }
+        }
+        return last;
+    }
+
+    private void send(Session session, BufferedWriter record, String name, String flow, long last)
             throws JMSException, IOException, InterruptedException {
         MessageProducer producer = session.createProducer(session.createQueue(flow));
         ready.countDown();
-        for (long number = 1; !stop.await((long) (1e6 / rate), TimeUnit.MICROSECONDS); number++) {
+        for (long number = last + 1; !stop.await((long) (1e6 / rate), TimeUnit.MICROSECONDS); number++) {
+            write(record, "sending " + number);
             try {
                 producer.send(session.createTextMessage(name + " " + number + " " + PADDING));
                 stored.incrementAndGet();
@@ -211,6 +248,9 @@ public final class DrillClients {
 
     private void commit(Consumption consumption, BufferedWriter record, List<String> received)
             throws JMSException, IOException {
+        for (String identity : received) {
+            write(record, "trying " + identity);
+        }
         String told = "done ";
         try {
             consumption.session.commit();

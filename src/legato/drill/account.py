@@ -1,0 +1,113 @@
+"""What a consuming client puts on record, whichever way it receives."""
+
+from legato.client import AcknowledgeMode, Message
+from legato.drill.flows import Counts, Flows
+from legato.drill.load import Client, Work
+from legato.drill.messages import check, identity_of, source_of
+from legato.drill.records import Consuming, Identity, RecordWriter
+from legato.points import Point, Rig
+
+FIRST_WAIT_S = 0.25
+NEXT_WAIT_S = 0.02
+ROLLBACK_PAUSE_S = 0.5
+MESSAGES_AT_ONCE = 20
+
+MODES = {
+    Work.AUTO: AcknowledgeMode.AUTO,
+    Work.LISTENER: AcknowledgeMode.AUTO,
+    Work.DUPS_OK: AcknowledgeMode.DUPS_OK,
+    Work.CLIENT: AcknowledgeMode.CLIENT,
+    Work.INDIVIDUAL: AcknowledgeMode.INDIVIDUAL,
+    Work.FORWARD: AcknowledgeMode.SESSION_TRANSACTED,
+    Work.PICKY: AcknowledgeMode.SESSION_TRANSACTED,
+}
+TOLD = (Work.CLIENT, Work.INDIVIDUAL, Work.FORWARD, Work.PICKY)
+"""Works that hear whether their acknowledgements succeeded."""
+TRANSACTED = (Work.FORWARD, Work.PICKY)
+TAKE_ALONG = (Work.AUTO, Work.DUPS_OK)
+"""Works whose messages are acknowledged as `receive()` returns them (Jakarta Messaging 6.2.10)."""
+
+
+def head_of(client: Client) -> Consuming:
+    """The head of a consumer's record."""
+    return Consuming(
+        client.receives_from,
+        client.flow,
+        told=client.work in TOLD,
+        takes_along=client.work in TAKE_ALONG,
+        exactly_once=client.work in TRANSACTED,
+    )
+
+
+class Account:
+    """What one consumer saw, and what it was told.
+
+    Args:
+        end_to_end: for who collects what forwarders sent: a second record, of what they had made it from.
+        rig: holds the process where the drill wants it.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        record: RecordWriter,
+        flows: Flows,
+        counts: Counts,
+        *,
+        end_to_end: RecordWriter | None = None,
+        rig: Rig | None = None,
+    ) -> None:
+        self._client = client
+        self._record = record
+        self._flows = flows
+        self._counts = counts
+        self._end_to_end = end_to_end
+        self._rig = rig
+        self._sources: dict[Identity, Identity] = {}
+
+    def see(self, message: Message) -> Identity:
+        """A message was presented."""
+        identity = identity_of(message)
+        self._record.seen(identity, message.redelivered)
+        check(message, self._client.trait, self._client.selector)
+        if self._end_to_end is not None:
+            source = self._sources[identity] = source_of(message)
+            self._end_to_end.seen(source, message.redelivered)
+        self._counts.add("seen")
+        self.heard()
+        return identity
+
+    def heard(self) -> None:
+        """Something came: there may be more."""
+        self._flows.heard(self._client.receives_from)
+
+    def trying(self, messages: list[Identity]) -> None:
+        """They are about to be acknowledged."""
+        self._record.trying(messages)
+        if self._end_to_end is not None:
+            self._end_to_end.trying(self._sources_of(messages))
+
+    def done(self, messages: list[Identity], *, surely: bool = True) -> None:
+        """They are acknowledged; not `surely`: perhaps."""
+        self._record.done(messages, surely=surely)
+        if self._end_to_end is not None:
+            self._end_to_end.done(self._sources_of(messages), surely=surely)
+        self.heard()
+
+    def undone(self, messages: list[Identity]) -> None:
+        """They are not acknowledged, and come again."""
+        self._record.undone(messages)
+        self._counts.add("rolled_back")
+
+    def reach(self, point: Point) -> None:
+        """The client is at a point of the drill's."""
+        if self._rig is not None:
+            self._rig.reach(point)
+
+    @property
+    def complete(self) -> bool:
+        """Whether no more will come, once all producers have ended."""
+        return self._flows.complete(self._client.receives_from, self._client.flow)
+
+    def _sources_of(self, messages: list[Identity]) -> list[Identity]:
+        return [self._sources[identity] for identity in messages]

@@ -1,0 +1,78 @@
+"""What the messages of a drill say: which one it is, and what is particular about it."""
+
+from typing import Any
+
+from legato.client import Message, TextMessage
+from legato.drill.load import COLOURS, Trait
+from legato.drill.records import Identity
+from legato.errors import LegatoError
+
+PADDING_BYTES = 200
+LARGE_BYTES = 2_600_000
+"""More than two frames take: a broker takes it in parts."""
+DELAY_MS = 700
+GROUPS = 5
+POISONED_EVERY = 40
+"""Such messages of a picky consumer's are never processed."""
+STUMBLED_EVERY = 7
+"""Such messages are not processed when they come for the first time."""
+
+
+class MutilatedError(LegatoError):
+    """A message is not as it was sent, or not for whom it came to."""
+
+
+def make_message(identity: Identity, trait: Trait = Trait.PLAIN) -> tuple[TextMessage, dict[str, Any]]:
+    """A message, and how it is to be sent."""
+    how: dict[str, Any] = {}
+    message = TextMessage(text_of(identity, LARGE_BYTES if trait is Trait.LARGE else PADDING_BYTES))
+    match trait:
+        case Trait.PRIORITIES:
+            how["priority"] = identity.number % 10
+        case Trait.DELAYED:
+            how["delivery_delay_ms"] = DELAY_MS
+        case Trait.GROUPS:
+            message.set_property("JMSXGroupID", f"group-{identity.number % GROUPS}")
+        case Trait.COLOURED:
+            message.set_property("colour", COLOURS[identity.number % len(COLOURS)])
+    return message, how
+
+
+def text_of(identity: Identity, padding_bytes: int = PADDING_BYTES, source: Identity | None = None) -> str:
+    """The body of a message: who sent it, as which of its messages, what it was made from, and some weight."""
+    origin = f"{source.producer} {source.number} " if source else ""
+    return f"{identity.producer} {identity.number} {origin}{'.' * padding_bytes}"
+
+
+def identity_of(message: Message) -> Identity:
+    """Which message this is."""
+    producer, number, _ = str(message.body).split(" ", 2)
+    return Identity(producer, int(number))
+
+
+def source_of(message: Message) -> Identity:
+    """Which message a forwarder made this from."""
+    _, _, producer, number, _ = str(message.body).split(" ", 4)
+    return Identity(producer, int(number))
+
+
+def check(message: Message, trait: Trait, selector: str) -> None:
+    """See that the message is whole, and the consumer's.
+
+    Raises:
+        MutilatedError: it is not.
+    """
+    if trait is Trait.LARGE and len(str(message.body)) <= LARGE_BYTES:
+        raise MutilatedError(f"The large message {message.message_id} came with {len(str(message.body))} bytes.")
+    if selector and selector != f"colour = '{message.properties['colour']}'":
+        raise MutilatedError(f"{message.properties['colour']} came to a consumer with the selector {selector}.")
+
+
+def is_poisoned(identity: Identity) -> bool:
+    """Whether a picky consumer never processes a message."""
+    return identity.number % POISONED_EVERY == 0
+
+
+def stumbles(identity: Identity) -> bool:
+    """Whether a picky consumer does not process a message when it comes for the first time."""
+    return identity.number % STUMBLED_EVERY == 0

@@ -1,0 +1,56 @@
+"""The brokers' own network: connected from outside, cut, and healed; nothing of it is left behind."""
+
+import asyncio
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from legato.drill.island import Island
+
+ANSWER = """
+import socket
+server = socket.create_server(("", 7777))
+print("up", flush=True)
+while True:
+    server.accept()[0].sendall(b"tea")
+"""
+NOTHING_COMES_S = 0.5
+
+
+@pytest.fixture
+def island(tmp_path: Path) -> Iterator[Island]:
+    island = Island.create(tmp_path, 2)
+    if island is None:
+        pytest.skip("network namespaces are not permitted here")
+    yield island
+    island.close()
+
+
+async def ask(island: Island) -> bytes:
+    reader, writer = await island.dial(island.host(0), 7777)
+    try:
+        return await reader.read(3)
+    finally:
+        writer.close()
+
+
+def test_a_link_that_is_cut_drops_everything_until_it_is_healed(island: Island) -> None:
+    program = [*island.program(0)[:-1], "-c", ANSWER]
+    with subprocess.Popen(program, stdout=subprocess.PIPE) as broker:
+        assert broker.stdout is not None
+        broker.stdout.readline()
+
+        async def act() -> None:
+            assert await ask(island) == b"tea"
+            island.cut_off(0)
+            waiting = asyncio.create_task(ask(island))
+            assert not (await asyncio.wait([waiting], timeout=NOTHING_COMES_S))[0]
+            island.heal(0)
+            assert await waiting == b"tea"
+            with pytest.raises(ConnectionRefusedError):
+                await island.dial(island.host(1), 7777)
+
+        asyncio.run(act())
+        broker.kill()
