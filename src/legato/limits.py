@@ -52,12 +52,14 @@ LOG_TRIM_RECORDS = 2_000
 """Records of the log forgotten in one go: each is a page or so, and the writer waits meanwhile."""
 HISTORY_ATTEMPTS = 10
 """Failed deliveries of a message that are remembered one by one."""
+TAKEN_MESSAGES = 10_000
+"""Of a queue's messages that left after a redelivery, so many are remembered with who took them (promise 5)."""
 GROUPS_MAX = 65_536
 """Message groups of a queue whose receiver is remembered; beyond, the oldest without anything in flight goes."""
 SCAN_MESSAGES = 500
 """Messages looked at for a selector in one go: the others of the broker must not wait for more."""
-RETURN_TIMEOUT_S = 60
-"""Temporary queues and subscriptions of clients that were connected to a broker that died are kept so long for them."""
+RECONNECT_TIMEOUT_S = 60
+"""What a client has, whose connection or broker was lost, is kept so long for it."""
 RETURN_WINDOW_MS_MIN = 100
 """Clients that fit into so short a time need not be spread."""
 RETURN_WINDOW_MS_MAX = 15_000

@@ -10,6 +10,7 @@ from tests.conformance.store import StoreTests
 from tests.conformance.store_duplicates import StoreDuplicateTests
 from tests.conformance.store_larges import StoreLargeTests
 from tests.conformance.store_places import StorePlaceTests
+from tests.conformance.store_taken import StoreTakenTests
 from tests.conformance.store_topics import StoreTopicTests
 
 
@@ -37,4 +38,8 @@ class TestLmdbStoreLarges(StoreLargeTests):
 
 
 class TestLmdbStoreDuplicates(StoreDuplicateTests):
+    pass
+
+
+class TestLmdbStoreTaken(StoreTakenTests):
     pass

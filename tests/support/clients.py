@@ -23,6 +23,16 @@ def calm_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
         yield pair
 
 
+@pytest.fixture(scope="session")
+def forgetful_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
+    """A pair that nobody kills and that waits for no client that is lost."""
+    directory = tmp_path_factory.mktemp("forgetful")
+    config = directory / "legato.toml"
+    config.write_text("[server]\nreconnect_timeout_s = 0\n")
+    with broker_pair(directory, "--config", str(config)) as pair:
+        yield pair
+
+
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[BrokerPair]:
     """A pair to be killed."""
@@ -61,8 +71,9 @@ def factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Connection
 
 @pytest.fixture
 def brokers(request: pytest.FixtureRequest) -> BrokerPair:
-    """`pair` if the test uses it, else `calm_pair`."""
-    found: BrokerPair = request.getfixturevalue("pair" if "pair" in request.fixturenames else "calm_pair")
+    """`pair` or `forgetful_pair` if the test uses it, else `calm_pair`."""
+    asked_for = [name for name in ("pair", "forgetful_pair") if name in request.fixturenames]
+    found: BrokerPair = request.getfixturevalue(asked_for[0] if asked_for else "calm_pair")
     return found
 
 

@@ -95,6 +95,7 @@ class Scenario:
         name: str = "c",
         wants: bytes | None = None,
         priority: int = 0,
+        link: str = "",
     ) -> Consumer:
         consumer, self.elsewhere = self.broker.attach(
             self.broker.queue(queue) if isinstance(queue, str) else queue,
@@ -104,6 +105,7 @@ class Scenario:
             held=held,
             matches=None if wants is None else lambda body: wants in body,
             priority=priority,
+            name=link,
         )
         self.inbox[consumer] = []
         if credit:
@@ -179,6 +181,17 @@ class Scenario:
     def in_hand(self, consumer: Consumer) -> list[Message]:
         """What the consumer has and did not settle, in order."""
         return [consumer.unsettled[seq] for seq in sorted(consumer.unsettled)]
+
+    def present(self, consumer: Consumer, *seqs: int) -> None:
+        """Its application gets these messages."""
+        for seq in seqs:
+            self.broker.present(consumer, consumer.unsettled[seq])
+
+    def lose(self, consumer: Consumer, *, hold_s: float = 60.0) -> None:
+        """Its connection is lost; what it had is kept for so long."""
+        until_us = self.now_us + int(hold_s * 1_000_000) if hold_s else 0
+        self.broker.detach(consumer, clean=False, hold_until_us=until_us)
+        self.run()
 
     def accept(self, consumer: Consumer, *messages: Message) -> None:
         for message in messages:

@@ -34,6 +34,9 @@ although the header's delivery-count does not say so. Other receivers get delive
 EPOCH = "legato:epoch"
 """Property of the broker's open (ulong)."""
 
+RECONNECT_TIMEOUT = "legato:reconnect-timeout-s"
+"""Property of the broker's open (double): so long it keeps what a client had whose connection was lost, in seconds."""
+
 FAREWELL = "legato:farewell"
 """In the info of a broker's Close with `amqp:connection:forced` (string): `shutdown`, or `switchover` if another one
 serves from now on."""

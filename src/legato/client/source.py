@@ -18,8 +18,9 @@ _SELECTOR = ULong(0x0000468C00000004)
 _NO_LOCAL = ULong(0x0000468C00000003)
 _UNSETTLED_STATE = 2
 _OUTCOMES = ["amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list"]
-COMES_BACK_S = 60
-"""How long a broker is asked to keep, for a client that was cut off, what is not durable."""
+COMES_BACK_S = 3600
+"""How long a broker is asked to keep, for a client that was cut off, what is not durable; it keeps that no longer than
+its own `reconnect_timeout_s`."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):

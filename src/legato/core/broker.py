@@ -38,6 +38,7 @@ from legato.core.facts import (
     MessagePublished,
     MessageReturned,
     MessageStored,
+    MessageTaken,
     NumberRefused,
     QueueDeleted,
     QueueMarked,
@@ -226,6 +227,7 @@ class Broker(Transactions, Browsing, Capacity, Timing):
     def _undo(self, tick: Tick, retry: Tick, rolled_back: Collection[bytes], description: str) -> None:
         """Take back what the facts of a failed tick announced, fact by fact; the rest is to be tried again."""
         stored, published, moved = iter(tick.stored), iter(tick.published), iter(tick.moved)
+        stay = _staying(tick, rolled_back)
         for fact in tick.facts:
             match fact:
                 case MessageStored():
@@ -244,6 +246,8 @@ class Broker(Transactions, Browsing, Capacity, Timing):
                     if fact.origin is None and not fact.txn:
                         self._refuse(publication.token, fact, description)
                 case MessageConsumed(txn=txn) | TransactionCommitted(txn=txn) if txn in rolled_back:
+                    pass
+                case MessageTaken(queue=queue, seq=seq) if (queue, seq) in stay:
                     pass
                 case MessageDeadLettered(dead_queue=to) | MessageMoved(to_queue=to) if to:
                     message = next(moved)
@@ -304,6 +308,7 @@ class Broker(Transactions, Browsing, Capacity, Timing):
         """The broker stops cleanly; what follows is refused by the shell."""
         for transaction in list(self._transactions.values()):
             self.roll_back(transaction, "disconnect")
+        self._record_presented(self._presented_before + self._presented)
         self.mark_queues()
         self._tick.facts.append(EpochEnded(reason))
 
@@ -325,6 +330,18 @@ class Broker(Transactions, Browsing, Capacity, Timing):
                     tick.marks.append((queue, wanted))
         self._unmarked = set()
         self._consumed_from = set()
+
+
+def _staying(tick: Tick, rolled_back: Collection[bytes]) -> set[tuple[int, int]]:
+    """Places that messages do not leave after all, because the tick failed."""
+    stay = set()
+    for fact in tick.facts:
+        match fact:
+            case MessageConsumed(txn=txn) if txn in rolled_back:
+                stay.add((fact.queue, fact.seq))
+            case MessageDeadLettered(dead_queue=to) | MessageMoved(to_queue=to) if to:
+                stay.add((fact.queue, fact.seq))
+    return stay
 
 
 def _undo_copy(message: Message) -> None:

@@ -51,6 +51,8 @@ class Cursor:
 class Consumer:
     """A receiving link on a queue. `port` is the shell's own; the core only hands it back in effects.
 
+    `container` and `name`, its link's, say who it is when it comes back after its connection was lost.
+
     `reports_presented` says that it tells us which messages reached its application (promise 4); of others we
     must assume that any delivered message may have been seen.
     """
@@ -66,6 +68,7 @@ class Consumer:
         "held_until_us",
         "id",
         "matches",
+        "name",
         "port",
         "priority",
         "queue",
@@ -85,11 +88,13 @@ class Consumer:
         reports_presented: bool,
         matches: Matcher | None = None,
         priority: int = 0,
+        name: str = "",
     ) -> None:
         self.id = number
         self.queue = queue
         self.port = port
         self.container = container
+        self.name = name
         self.reports_presented = reports_presented
         self.matches = matches
         self.priority = priority

@@ -9,10 +9,11 @@ from legato.core.consumers import Consumer, Matcher
 from legato.core.facts import ConsumerAttached, Kind
 from legato.core.message import Message
 from legato.core.queues import Queue
-from legato.core.redelivering import Redelivering
+from legato.core.reservations import Reservation
+from legato.core.reserving import Reserving
 
 
-class Consuming(Redelivering):
+class Consuming(Reserving):
     """Receiving messages."""
 
     def attach(
@@ -25,6 +26,7 @@ class Consuming(Redelivering):
         held: Sequence[int] = (),
         matches: Matcher | None = None,
         priority: int = 0,
+        name: str = "",
     ) -> tuple[Consumer, list[int]]:
         """A consumer begins to receive; it gets nothing before it has credit.
 
@@ -32,23 +34,40 @@ class Consuming(Redelivering):
             held: sequence numbers its application still holds (names.HELD): those that are still here come first.
             matches: which messages it wants, if not all.
             priority: as long as one of a higher priority has credit, others get nothing.
+            name: its link's: with `container` it says whose reservation this is.
 
         Returns:
             The consumer, and those of `held` that another receiver has or had.
         """
-        consumer = Consumer(self._next_consumer, queue, port, container, reports_presented, matches, priority)
+        consumer = Consumer(self._next_consumer, queue, port, container, reports_presented, matches, priority, name)
         self._next_consumer += 1
         self._tick.facts.append(ConsumerAttached(consumer.id, queue.id, container))
-        elsewhere = []
-        claimed = self._claim(queue, set(held))
-        for seq in sorted(held):
-            if seq in claimed:
-                consumer.first.append(claimed[seq])
-            elif queue.holder(seq) is not None or queue.taken_again.get(seq, container) != container:
-                elsewhere.append(seq)
-        queue.consumers.append(consumer)
+        reservation = queue.reservations.get((container, name))
+        self._resume(consumer, held)
+        elsewhere = self._claim_held(consumer, set(held) - {message.seq for message in consumer.first})
+        if reservation is not None and reservation.leads:
+            queue.consumers.insert(0, consumer)
+        else:
+            queue.consumers.append(consumer)
         self._review(queue)
         return consumer, elsewhere
+
+    def _claim_held(self, consumer: Consumer, held: set[int]) -> list[int]:
+        """Give the consumer what it holds and nobody else was given; returns what others have or had."""
+        queue = consumer.queue
+        if not held:
+            return []
+        claimed = self._claim(queue, held)
+        for seq in sorted(claimed):
+            self._take_back(consumer, claimed[seq])
+            consumer.first.append(claimed[seq])
+        in_transactions = self._in_transactions(queue)
+        mine = (None, (consumer.container, consumer.name))
+        return [
+            seq
+            for seq in sorted(held - claimed.keys())
+            if queue.has_holder(seq) or seq in in_transactions or queue.taken_by(seq, self._archive) not in mine
+        ]
 
     def _claim(self, queue: Queue, seqs: set[int]) -> dict[int, Message]:
         claimed: dict[int, Message] = {}
@@ -58,39 +77,33 @@ class Consuming(Redelivering):
         seqs = {seq for seq in seqs if seq >> 56 in queue.lanes}
         return claimed | queue.claim(seqs - claimed.keys(), self._archive)
 
-    def detach(self, consumer: Consumer, *, clean: bool, keep: Sequence[int] = (), moving: bool = False) -> None:
+    def detach(self, consumer: Consumer, *, clean: bool, hold_until_us: int = 0, moving: bool = False) -> None:
         """A consumer stops receiving; what it had in flight returns to its place.
 
         A message counts as a failed delivery if it was presented. If the end was not `clean` the others may have
-        been seen too, and are flagged. Those in `keep` are still held by its application: they are not counted.
+        been seen too, and are flagged.
 
         Args:
-            moving: the same client attaches again at once: a subscription that lives with its consumers stays.
+            hold_until_us: until then what it has is kept for its return, if it told us what was presented; 0: nothing.
+            moving: the same client may attach again: a subscription that lives with its consumers stays.
         """
         queue = consumer.queue
         if consumer not in queue.consumers:
             return
+        leads = queue.settings.exclusive and queue.consumers[0] is consumer and not queue.led
         queue.consumers.remove(consumer)
         if consumer in queue.ring:
             queue.ring.remove(consumer)
         consumer.credit = 0
         consumer.cursors.clear()
-        if queue.groups.release(consumer):
+        reservation = None
+        if hold_until_us and consumer.reports_presented:
+            reservation = self._reserve(consumer, hold_until_us, leads=leads)
+        elif queue.groups.release(consumer):
             self._rewind(queue)
-        for message in list(consumer.unsettled.values()):
-            message.consumer = None
-            if message.presented and message.seq not in keep:
-                message.presented = False
-                self._fail(message, consumer, "disconnect")
-            else:
-                message.presented = False
-                message.flagged = message.flagged or not clean
-                queue.put_back(message)
-        for message in consumer.first:
-            message.flagged = True
-            queue.put_back(message)
-        consumer.unsettled.clear()
-        consumer.first.clear()
+        self._return_all(consumer, reservation, clean=clean)
+        if reservation is not None:
+            self._review_reservation(queue, reservation)
         if not queue.consumers:
             queue.unload()
             if queue.temporary and queue.kind == Kind.SUBSCRIPTION and not moving:
@@ -98,6 +111,22 @@ class Consuming(Redelivering):
                 return
         self._review(queue)
         self._returned_to.add(queue)
+
+    def _return_all(self, consumer: Consumer, reservation: Reservation | None, *, clean: bool) -> None:
+        """What the consumer had in flight goes back to its place, or is kept for it."""
+        had = [*consumer.first, *consumer.unsettled.values()]
+        consumer.unsettled.clear()
+        consumer.first.clear()
+        if reservation is not None:
+            self._keep(reservation, [message for message in had if message.presented])
+        for message in had:
+            message.consumer = None
+            if not message.presented:
+                message.flagged = message.flagged or not clean
+                consumer.queue.put_back(message)
+            elif reservation is None:
+                message.presented = False
+                self._fail(message, consumer, "disconnect")
 
     def flow(self, consumer: Consumer, credit: int, draining: bool, now_us: int) -> None:
         """The consumer's credit is now `credit`."""

@@ -81,7 +81,7 @@ class Dispatching(Moving):
     def _refresh(self, consumer: Consumer) -> None:
         """Whether the consumer can be given something now may have changed."""
         queue = consumer.queue
-        may = consumer.ready and (not queue.settings.exclusive or queue.consumers[0] is consumer)
+        may = consumer.ready and (not queue.settings.exclusive or (queue.consumers[0] is consumer and not queue.led))
         if may and consumer not in queue.ring:
             _enter(queue.ring, consumer)
         elif not may and consumer in queue.ring:
@@ -132,6 +132,7 @@ class Dispatching(Moving):
         """Sequences of messages that somebody has, or that were taken and are not gone from disk yet."""
         seqs = {seq for consumer in queue.consumers for seq in consumer.unsettled}
         seqs |= {message.seq for consumer in queue.consumers for message in consumer.first}
+        seqs |= {seq for reservation in queue.reservations.values() for seq in reservation.messages}
         seqs |= self._in_transactions(queue)
         for tick in (self._tick, self._in_flight):
             if tick is not None:

@@ -133,8 +133,9 @@ class MessageReturned(Fact, tag=12):
     """A message went back to its place with a delivery count that must be remembered.
 
     `count` is the number of failed deliveries so far; `flagged` says that it may have been seen although
-    the count does not say so. `cause` is one of `rollback`, `modified`, `disconnect`, or `carried` for a count that
-    a moved message brings along; the others also enter the message's delivery history.
+    the count does not say so. `cause` is one of `rollback`, `modified`, `disconnect`; these also enter the message's
+    delivery history. It is `carried` for a count that a moved message brings along, and `claimed` when an application
+    that still has the message came back for it: the delivery that a disconnect or a takeover had ended goes on.
     """
 
     queue: int
@@ -266,6 +267,19 @@ class DuplicateIdDropped(Fact, tag=25):
     txn: bytes = b""
 
 
+class MessageTaken(Fact, tag=26):
+    """A message that others had had left its queue: `link` of `container` took it; both empty if nobody consumed it.
+
+    It follows or precedes, in the same batch, what made the message leave. A late acknowledgement is told the truth by
+    it (promise 5), also in a later epoch.
+    """
+
+    queue: int
+    seq: int
+    container: str
+    link: str
+
+
 class QueueMarked(Fact, tag=30):
     """High-water marks of a queue, so that an audit sees a lost tail: what a gap check cannot see."""
 
@@ -299,6 +313,7 @@ AnyFact = (
     | DuplicateIdDropped
     | TransactionCommitted
     | TransactionRolledBack
+    | MessageTaken
     | QueueMarked
 )
 

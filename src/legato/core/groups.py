@@ -42,6 +42,16 @@ class Groups:
                 return
         del self._owners[next(iter(self._owners))]
 
+    def has_any(self, consumer: Consumer) -> bool:
+        """Whether the consumer has a group."""
+        return any(owner is consumer for owner in self._owners.values())
+
+    def pass_on(self, consumer: Consumer, to: Consumer) -> None:
+        """What `consumer` has is `to`'s from now on."""
+        for group, owner in self._owners.items():
+            if owner is consumer:
+                self._owners[group] = to
+
     def release(self, consumer: Consumer) -> bool:
         """The consumer leaves: its groups are free. Whether it had any."""
         mine = [group for group, owner in self._owners.items() if owner is consumer]

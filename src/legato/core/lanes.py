@@ -109,7 +109,6 @@ class Lane:
                     break
                 self.loaded_seq = found.seq
                 if found.seq in self.claimed:
-                    self.claimed.discard(found.seq)
                     continue
                 self.ready.append(self.restored(found))
                 self.window_bytes += len(found.body)
@@ -141,6 +140,9 @@ class Lane:
         # Presented and neither settled nor returned before the crash: that delivery counts (promise 4).
         message.count = stored.count + 1 if stored.flagged else stored.count
         message.flagged = stored.seq <= self.flag_upto
+        if message.count:
+            cut_off = sum(attempt.cause == "disconnect" for attempt in stored.history)
+            message.lost = min(message.count, cut_off + stored.flagged)
         message.expires_us = stored.expires_us
         return message
 

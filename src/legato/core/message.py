@@ -34,6 +34,8 @@ class Message(msgspec.Struct, eq=False, gc=False):
     expires_us: int = 0
     waiting: bool = False
     """It came back and nobody has it."""
+    lost: int = 0
+    """Of `count`, how many deliveries ended with their connection or broker: who still has one may take it back."""
 
     def __lt__(self, other: Message) -> bool:
         return self.seq < other.seq

@@ -15,6 +15,7 @@ from legato.core.facts import (
     MessagePublished,
     MessageReturned,
     MessageStored,
+    MessageTaken,
     QueueGrouped,
 )
 from legato.core.message import Message
@@ -185,7 +186,8 @@ class Moving(State):
         message.waiting = False
         if message.count or message.flagged:
             # Who still holds it must not be told that its acknowledgement counted (promise 5).
-            queue.remember_taken(message.seq, "")
+            queue.remember_taken(message.seq, "", "")
+            self._tick.facts.append(MessageTaken(queue.id, message.seq, "", ""))
         if queue.claims:
             self._tick.gone.append(message)
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from legato import limits
 from legato.core.facts import Kind
 from legato.core.groups import Groups
 from legato.core.lanes import LANE_SHIFT, Lane, lane_number
@@ -15,9 +16,8 @@ from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
 
 if TYPE_CHECKING:
     from legato.core.consumers import Consumer
+    from legato.core.reservations import Reservation
     from legato.core.topics import Topic
-
-_ELSEWHERE_MAX = 10_000
 
 
 class Queue:
@@ -51,6 +51,7 @@ class Queue:
         "order",
         "paused",
         "recorded",
+        "reservations",
         "returning",
         "ring",
         "selecting",
@@ -61,6 +62,7 @@ class Queue:
         "starved",
         "stored",
         "taken_again",
+        "taken_before",
         "temporary",
         "topic",
         "windowed",
@@ -117,9 +119,13 @@ class Queue:
         self.starved = False
         """Whether a producer was told that there is no room."""
         self.delivered = 0
-        self.taken_again: dict[int, str] = {}
-        """Redelivered messages that were consumed, and by whose container: bounded, so that a late
-        acknowledgement can be told the truth (promise 5)."""
+        self.reservations: dict[tuple[str, str], Reservation] = {}
+        """What is kept for consumers whose connections were lost, by container and link."""
+        self.taken_again: dict[int, tuple[str, str]] = {}
+        """Messages that others had had when they left, and who took them, by container and link; bounded, so that a
+        late acknowledgement can be told the truth (promise 5)."""
+        self.taken_before = record.taken > 0
+        """Whether the store knows more of them, from earlier epochs, that were not read yet."""
         self.review()
 
     @property
@@ -136,6 +142,16 @@ class Queue:
     def in_flight(self) -> int:
         """Messages that consumers have and did not settle."""
         return sum(len(consumer.unsettled) for consumer in self.consumers)
+
+    @property
+    def held(self) -> int:
+        """Messages kept for consumers whose connections were lost."""
+        return sum(len(reservation.messages) for reservation in self.reservations.values())
+
+    @property
+    def led(self) -> bool:
+        """Whether an exclusive queue is kept for the consumer that it gives to."""
+        return any(reservation.leads for reservation in self.reservations.values())
 
     @property
     def limited(self) -> bool:
@@ -227,15 +243,29 @@ class Queue:
         for lane in self.order:
             lane.unload()
 
-    def holder(self, seq: int) -> Consumer | None:
-        """The consumer that has the message `seq` in flight."""
-        return next((consumer for consumer in self.consumers if seq in consumer.unsettled), None)
+    def has_holder(self, seq: int) -> bool:
+        """Whether a consumer has the message `seq`, or it is kept for one."""
+        return any(
+            seq in consumer.unsettled or any(message.seq == seq for message in consumer.first)
+            for consumer in self.consumers
+        ) or any(seq in reservation.messages for reservation in self.reservations.values())
 
-    def remember_taken(self, seq: int, container: str) -> None:
-        """A redelivered message was consumed by `container`."""
-        if len(self.taken_again) >= _ELSEWHERE_MAX:
+    def taken_by(self, seq: int, archive: Archive) -> tuple[str, str] | None:
+        """Who took the message `seq` that others had had, by container and link; None if that is not known."""
+        if self.taken_before:
+            self.taken_before = False
+            newer, self.taken_again = self.taken_again, {}
+            for taken in archive.taken(self.id):
+                self.taken_again[taken.seq] = (taken.container, taken.link)
+            for number, who in newer.items():
+                self.remember_taken(number, *who)
+        return self.taken_again.get(seq)
+
+    def remember_taken(self, seq: int, container: str, link: str) -> None:
+        """A message that others had had left: by whom, both empty if nobody consumed it."""
+        if len(self.taken_again) >= limits.TAKEN_MESSAGES:
             del self.taken_again[next(iter(self.taken_again))]
-        self.taken_again[seq] = container
+        self.taken_again[seq] = (container, link)
 
     @property
     def is_schedule(self) -> bool:

@@ -59,6 +59,8 @@ class QueueRecord(msgspec.Struct):
     paused: bool = False
     grouped: bool = False
     bytes: int = 0
+    taken: int = 0
+    """How many `MessageTaken` there ever were; the last `limits.TAKEN_MESSAGES` are kept."""
     lanes: dict[int, tuple[int, int]] = {}
 
 
@@ -72,8 +74,12 @@ class ProducerRecord(msgspec.Struct):
     seen_us: int = 0
 
 
+NO_ATTEMPT = ("carried", "claimed")
+"""Causes of a `MessageReturned` that tell of no failed delivery."""
+
+
 class Attempt(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A failed delivery: a `MessageReturned` whose cause is not `carried`."""
+    """A failed delivery: a `MessageReturned` whose cause is none of `NO_ATTEMPT`."""
 
     time_us: int
     consumer: int
@@ -102,6 +108,14 @@ class KeptId(msgspec.Struct, frozen=True, gc=False):
     message_id: str = ""
     producer: int = 0
     number: int = 0
+
+
+class TakenMessage(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A message that left its queue after others had had it: who took it, both empty if nobody consumed it."""
+
+    seq: int
+    container: str
+    link: str
 
 
 class ExpiryPlace(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -136,6 +150,9 @@ class Archive(Protocol):
 
     def temporaries(self, limit: int) -> Sequence[QueueRecord]:
         """Queues, topics and subscriptions that were made to be temporary, by number: at most `limit`."""
+
+    def taken(self, queue: int) -> Sequence[TakenMessage]:
+        """Messages that left the queue after others had had them, oldest first: the last `limits.TAKEN_MESSAGES`."""
 
     def expired(self, after: ExpiryPlace, now_us: int, limit: int) -> Sequence[ExpiryPlace]:
         """Places of waiting messages that expired at or before `now_us`, in order of expiry, beyond `after`."""

@@ -35,6 +35,7 @@ class Redelivering(Dispatching):
         if queue.deleted:
             return
         message.count += 1
+        message.lost += cause == "disconnect"
         self._tick.facts.append(MessageReturned(queue.id, message.seq, message.count, False, consumer.id, cause, txn))
         settings = queue.settings
         if 0 < settings.maximum_deliveries <= message.count and not self._is_dead_letter_queue(queue):

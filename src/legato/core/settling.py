@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from legato.core.consumers import Consumer
 from legato.core.consuming import Consuming
-from legato.core.facts import MessageConsumed
+from legato.core.facts import MessageConsumed, MessageTaken
 from legato.core.message import Message
 from legato.core.tick import Tick
 
@@ -36,7 +36,8 @@ class Settling(Consuming):
             MessageConsumed(queue.id, message.seq, consumer.id, message.delivered_us, message.count + 1, txn)
         )
         if message.flagged or message.count:
-            queue.remember_taken(message.seq, consumer.container)
+            queue.remember_taken(message.seq, consumer.container, consumer.name)
+            tick.facts.append(MessageTaken(queue.id, message.seq, consumer.container, consumer.name))
 
     def release(self, consumer: Consumer, message: Message) -> bool:
         """The consumer gives the message back unseen: to its place, not counted (AMQP 3.4.4)."""

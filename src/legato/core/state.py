@@ -72,6 +72,8 @@ class State:
         """Queues that something went back to since they were dispatched."""
         self._unscanned: set[Queue] = set()
         """Queues that were looked through in part: the rest is for `go_on`."""
+        self._reserved: set[Queue] = set()
+        """Queues that keep something for consumers whose connections were lost."""
         self._holding: set[Queue] = set()
         """Queues in which something waits for its redelivery: the tick looks at them."""
         self._scanning = False
@@ -244,6 +246,8 @@ class State:
             consumer.first.clear()
         queue.consumers.clear()
         queue.ring.clear()
+        queue.reservations.clear()
+        self._reserved.discard(queue)
         if self.queues.get(queue.name) is queue:
             del self.queues[queue.name]
         self._forget(queue, queue.depth)

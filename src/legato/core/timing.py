@@ -19,18 +19,24 @@ from legato.core.traits import Traits
 
 _EXPIRY_PERIOD_US = 500_000
 _DUE_AT_ONCE = 500
-_RETURN_TIMEOUT_US = limits.RETURN_TIMEOUT_S * 1_000_000
 
 
 class Timing(Administering):
-    """The passing of time."""
+    """The passing of time.
 
-    def __init__(self, archive: Archive, meta: Meta, **options: Any) -> None:
+    Args:
+        reconnect_timeout_s: how long temporary things of earlier epochs wait for their clients (CONTRACT B21).
+    """
+
+    def __init__(
+        self, archive: Archive, meta: Meta, *, reconnect_timeout_s: float = limits.RECONNECT_TIMEOUT_S, **options: Any
+    ) -> None:
         super().__init__(archive, meta, **options)
         self._expiry_next_us = 0
         self._expired_upto = ExpiryPlace()
         self._forsaken: Sequence[QueueRecord] = archive.temporaries(1 << 30)
         """What was temporary in earlier epochs: it goes, unless somebody comes back for it in time."""
+        self._reconnect_timeout_us = int(reconnect_timeout_s * 1_000_000)
         self._forsaken_us = 0
         """When it goes; 0: not known yet."""
 
@@ -38,10 +44,10 @@ class Timing(Administering):
         """Time passed: record presentations that outlived a whole period (most messages are settled before), release
         what is due, expire what is over."""
         self.now_us = now_us
-        for message in self._presented_before:
-            if message.presented and message.consumer is not None and not message.queue.deleted:
-                self._tick.facts.append(MessagePresented(message.queue.id, message.seq, message.consumer.id))
+        self._record_presented(self._presented_before)
         self._presented_before, self._presented = self._presented, []
+        if self._reserved:
+            self._release_overdue()
         if self._holding:
             self.let_go()
         self._release_due()
@@ -49,6 +55,12 @@ class Timing(Administering):
             self._expiry_next_us = now_us + _EXPIRY_PERIOD_US
             self._expire_waiting()
         self._clear_away()
+
+    def _record_presented(self, messages: list[Message]) -> None:
+        """What of these is still presented is so after a crash too."""
+        for message in messages:
+            if message.presented and message.consumer is not None and not message.queue.deleted:
+                self._tick.facts.append(MessagePresented(message.queue.id, message.seq, message.consumer.id))
 
     # -- due -----------------------------------------------------------------------------------------------------
 
@@ -124,10 +136,10 @@ class Timing(Administering):
     def _clear_away(self) -> None:
         """Delete temporary things of earlier epochs for which nobody came back in time."""
         if self._forsaken_us == 0:
-            self._forsaken_us = self.now_us + _RETURN_TIMEOUT_US
+            self._forsaken_us = self.now_us + self._reconnect_timeout_us
         if self.now_us < self._forsaken_us or not self._forsaken:
             return
-        self._forsaken_us = self.now_us + _RETURN_TIMEOUT_US
+        self._forsaken_us = self.now_us + self._reconnect_timeout_us
         in_use = []
         for record in self._forsaken:
             node = self._node(record.queue)

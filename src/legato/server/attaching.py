@@ -38,7 +38,7 @@ class Links:
         self.cutter = Cutter(broker, registry, self._cut_off, service.touch)
         self.temporaries = Temporaries(broker, registry, self.cutter, service.lingering)
         self.cutter.deleted = self.temporaries.forget
-        consumers = Consumers(broker, registry, service.touch)
+        self._consumers = consumers = Consumers(broker, registry, service.lingering, service.touch)
         self._incoming = Incoming(service, broker, registry, self.nodes, self.temporaries)
         self._subscribing = Subscribing(service, broker, registry, consumers)
         self._outgoing = Outgoing(broker, registry, self.nodes, self.temporaries, consumers, self._subscribing)
@@ -113,7 +113,7 @@ class Links:
         self._registry.release(peer.container, link)
         if consumer.port.durable is not None:
             return self._subscribing.leave(consumer, link, ending)
-        self._broker.detach(consumer, clean=ending.clean)
+        self._consumers.detach(consumer, ending)
         return False
 
     def review_credit(self) -> None:

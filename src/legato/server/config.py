@@ -36,6 +36,8 @@ class ServerSection(msgspec.Struct, forbid_unknown_fields=True):
     handshake_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = limits.HANDSHAKE_TIMEOUT_S
     returns_per_s: Positive = 500
     """So many clients are to come back each second when they have all lost their broker (CONTRACT B23)."""
+    reconnect_timeout_s: Annotated[float, msgspec.Meta(ge=0)] = limits.RECONNECT_TIMEOUT_S
+    """How long what a client had is kept for it after its connection or its broker was lost; 0: not at all."""
     log_level: str = "INFO"
 
 

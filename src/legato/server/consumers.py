@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 from legato.amqp import names
 from legato.amqp.link import Sender
 from legato.core.broker import Broker
+from legato.core.consumers import Consumer
 from legato.core.queues import Queue
 from legato.server.cutting import STOLEN
+from legato.server.endings import Ending
+from legato.server.lingering import Lingering
 from legato.server.ports import Outlet, peer_of
 from legato.server.registry import Registry
 from legato.server.rigging import pass_claim
@@ -18,12 +21,17 @@ if TYPE_CHECKING:
     from legato.server.peer import Peer
 
 
+_STEAL_US = 1_000_000
+"""What a stolen link had is kept for its thief, who attaches in the same breath."""
+
+
 class Consumers:
     """Attaches consumers of queues and subscriptions."""
 
-    def __init__(self, broker: Broker, registry: Registry, touch: Callable[[Peer], None]) -> None:
+    def __init__(self, broker: Broker, registry: Registry, lingering: Lingering, touch: Callable[[Peer], None]) -> None:
         self._broker = broker
         self._registry = registry
+        self._lingering = lingering
         self._touch = touch
 
     def steal(self, peer: Peer, link: Sender) -> None:
@@ -36,7 +44,7 @@ class Consumers:
             return
         old_peer = peer_of(old)
         consumer, old.context = old.context, None
-        self._broker.detach(consumer, clean=False, keep=_held_by(link), moving=True)
+        self._broker.detach(consumer, clean=False, hold_until_us=self._broker.now_us + _STEAL_US, moving=True)
         old_peer.links.discard(old)
         old_peer.receivers.discard(consumer)
         self._registry.remove(old)
@@ -60,12 +68,18 @@ class Consumers:
             held=held,
             matches=matches,
             priority=_priority_of(link),
+            name=link.name,
         )
         link.context = consumer
         peer.links.add(link)
         peer.receivers.add(consumer)
         self._registry.hold(peer.container, link)
         return {names.HELD_COUNT: len(consumer.first), names.ELSEWHERE: elsewhere} if held else None
+
+    def detach(self, consumer: Consumer, ending: Ending, *, moving: bool = False) -> None:
+        """A consumer's link ended; what it has is kept for it if its connection was lost."""
+        hold_until_us = self._lingering.hold_until_us(ending, self._broker.now_us)
+        self._broker.detach(consumer, clean=ending.clean, hold_until_us=hold_until_us, moving=moving)
 
 
 def _held_by(link: Sender) -> list[int]:

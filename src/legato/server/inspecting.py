@@ -23,7 +23,8 @@ _LANE_SHIFT = 56
 
 
 class QueueStatus(msgspec.Struct):
-    """One queue or subscription: `depth` counts all that wait, `in_flight` those of them that a consumer has."""
+    """One queue or subscription: `depth` counts all that wait, `in_flight` those of them that a consumer has, `held`
+    those that are kept for consumers whose connections were lost."""
 
     name: str
     type: str
@@ -32,6 +33,7 @@ class QueueStatus(msgspec.Struct):
     depth: int
     bytes: int
     in_flight: int
+    held: int
     consumers: int
     stored: int
     consumed: int
@@ -133,6 +135,7 @@ class Inspector:
             depth=queue.depth,
             bytes=queue.bytes,
             in_flight=queue.in_flight,
+            held=queue.held,
             consumers=len(queue.consumers),
             stored=queue.stored,
             consumed=queue.consumed,
@@ -155,6 +158,7 @@ class Inspector:
             depth=depth,
             bytes=record.bytes,
             in_flight=0,
+            held=0,
             consumers=0,
             stored=record.stored,
             consumed=record.consumed,

@@ -59,6 +59,10 @@ class Opening:
         peer.amqp.open()
         log.info("< %s opened as %s", peer.name, container)
 
+    def is_connected(self, container: str) -> bool:
+        """Whether there is a connection of that container."""
+        return container in self._by_container
+
     def closed(self, peer: Peer) -> None:
         """A peer's connection is over."""
         peers = self._by_container.get(peer.container)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from legato.clock import Clock
-from legato.limits import RETURN_TIMEOUT_S, RETURN_WINDOW_MS_MAX, RETURN_WINDOW_MS_MIN
+from legato.limits import RECONNECT_TIMEOUT_S, RETURN_WINDOW_MS_MAX, RETURN_WINDOW_MS_MIN
 
 _CHANGE_MIN = 0.25
 """A number that differs by less from the one told last need not be told."""
@@ -28,7 +28,7 @@ class Returning:
         self._returns_per_s = returns_per_s
         self._expected = expected
         self._clock = clock
-        self._expected_until_ms = clock.monotonic_ms() + RETURN_TIMEOUT_S * 1000
+        self._expected_until_ms = clock.monotonic_ms() + RECONNECT_TIMEOUT_S * 1000
         self._report = report
         self._reported = 0
 

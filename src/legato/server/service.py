@@ -73,7 +73,12 @@ class Service:
         self.clock = clock
         self.addresses = Addresses(config.address)
         self.broker = Broker(
-            store, meta, bodies=MessageBodies(), settings=self.addresses.settings, chance=random.random
+            store,
+            meta,
+            bodies=MessageBodies(),
+            settings=self.addresses.settings,
+            chance=random.random,
+            reconnect_timeout_s=config.server.reconnect_timeout_s,
         )
         self.peers: set[Peer] = set()
         self.ending = False
@@ -85,7 +90,7 @@ class Service:
         self._lease = lease
         self._reign = reign
         self._loop = loop = asyncio.get_running_loop()
-        self.lingering = Lingering(loop, self.advance)
+        self.lingering = Lingering(loop, config.server.reconnect_timeout_s, self.advance)
         self.heartbeats = Heartbeats(loop, config.ha.heartbeat_interval_s, self.broker.epoch, self.advance)
         self.credit = ProducerCredit(self.broker, self.touch)
         self.rates = RateMeter(self.broker.queues)

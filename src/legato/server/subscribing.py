@@ -87,18 +87,19 @@ class Subscribing:
         """The consumer behind `link` goes: its subscription may end too.
 
         A durable one ends when its client says so, one that is not when nobody receives from it any more; one whose
-        client was cut off waits for it as long as that asked for (AMQP 3.5.3, timeout).
+        client was cut off waits for it as long as that asked for (AMQP 3.5.3, timeout) and we allow.
 
         Returns:
             Whether a durable subscription ended.
         """
         subscription, source = consumer.queue, link.remote_source
-        waits = ending is Ending.LOST and source.timeout_s > 0
-        self._broker.detach(consumer, clean=ending.clean, moving=waits)
+        lingering = self._service.lingering
+        seconds = lingering.seconds(ending, source.timeout_s)
+        self._consumers.detach(consumer, ending, moving=seconds > 0)
         if consumer.port.durable:
             return ending.expires(source.expiry_policy) and self.end(subscription)
-        if waits and not subscription.consumers:
-            self._service.lingering.leave(subscription.name, source.timeout_s, lambda: self.end(subscription))
+        if seconds > 0 and not subscription.consumers:
+            lingering.leave(subscription.name, seconds, consumer.container, lambda: self.end(subscription))
         return False
 
     def end(self, subscription: Queue) -> bool:

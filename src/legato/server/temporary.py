@@ -113,8 +113,8 @@ class Temporaries:
         if link is temporary.maker:
             temporary.maker = None
         if self._over(name, temporary) and not self._lingering.waits(name):
-            seconds = temporary.linger_s if ending is Ending.LOST else 0
-            self._lingering.leave(name, seconds, lambda: self._end(name, temporary))
+            seconds = self._lingering.seconds(ending, temporary.linger_s)
+            self._lingering.leave(name, seconds, temporary.node.container, lambda: self._end(name, temporary))
 
     def _over(self, name: str, temporary: TemporaryNode) -> bool:
         """Whether its links do not keep it any more."""

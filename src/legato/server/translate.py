@@ -213,3 +213,6 @@ class Translator:
             self.links.gone(peer, link, ending)
         self._broker.disconnect(peer)
         self._opening.closed(peer)
+        if ending is Ending.CONNECTION_CLOSED and not self._opening.is_connected(peer.container):
+            self._broker.release_container(peer.container)
+            self._service.lingering.release(peer.container)

@@ -27,6 +27,7 @@ class Welcome:
         """What backups log in with; the lock's file tells it to whoever may use the store."""
         self.container_id = config.server.container_id or f"legato@{socket.gethostname()}"
         self._properties: dict[str, Any] = {"product": "legato", "version": __version__, names.EPOCH: epoch}
+        self._properties[names.RECONNECT_TIMEOUT] = float(config.server.reconnect_timeout_s)
         if config.ha.addresses:
             self._properties[FAILOVER_SERVER_LIST] = server_list(
                 config.ha.addresses, secure=bool(config.tls.certificate)

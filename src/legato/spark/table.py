@@ -53,9 +53,9 @@ COLUMNS: dict[str, pa.DataType] = {
 
 `position` and `ordinal` say where the fact stands in the log; `time_us`, `delivered_us` and `expires_us` are
 microseconds since 1970. `attempt` is the delivery that was consumed, or the count that a returned message keeps. `name`
-is the name that a queue, producer, consumer's container or broker was given, or the message id of the message that was
-stored in place of a duplicate. `stored` and `consumed` are the counters
-of a `QueueMarked`, the numbers of messages sent and received by a transaction, and the copies of a publication.
+is the name that a queue, producer, consumer's container, link or broker was given, or the message id of the message
+that was stored in place of a duplicate. `stored` and `consumed` are the counters of a `QueueMarked`, the numbers of
+messages sent and received by a transaction, and the copies of a publication.
 
 A `MessagePublished` has one row, whose `queue` is the topic, and for each copy a further one of kind `MessageStored`
 at the same position and ordinal, whose `queue` is the subscription and whose `topic` is that topic: in the account of
@@ -207,6 +207,7 @@ _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     },
     f.TransactionCommitted: _transaction,
     f.TransactionRolledBack: lambda rows: {**_transaction(rows), "cause": [fact.cause for fact in rows]},
+    f.MessageTaken: _renamed(queue="queue", seq="seq", container="container", name="link"),
     f.QueueMarked: _marked,
 }
 

@@ -23,6 +23,7 @@ from legato.store.lanes import note_last, note_mark, split_by_last
 from legato.store.larges import LargeCounts
 from legato.store.placing import BlockWriter, new_blocks
 from legato.store.publishing import Publication, References
+from legato.store.taken import forget_taken, note_taken
 
 
 def apply_queues(txn: Any, databases: Databases, meta: Meta, changes: Changes) -> None:
@@ -59,6 +60,8 @@ def remove_deleted(txn: Any, databases: Databases, time_us: int, limit: int) -> 
             removed += writer.remove_blocks(queue, limit - removed)
             if removed < limit:
                 removed += forget_ids(txn, databases, queue, limit - removed)
+            if removed < limit:
+                removed += writer.forget_taken(queue, limit - removed)
             if removed < limit:
                 cursor.delete()
                 removed += 1
@@ -125,6 +128,11 @@ class QueueWriter:
                 forget_deliveries(deliveries, queue, seqs)
         return sum(map(len, removed))
 
+    def forget_taken(self, queue: int, limit: int) -> int:
+        """Forget who took messages of a deleted queue, `limit` of them at most; returns how many."""
+        with self._txn.cursor(db=self._databases.taken) as cursor:
+            return forget_taken(cursor, queue, limit)
+
     def publish(self, topic: int, changes: Changes, copies: dict[int, list[References]]) -> None:
         """Count what was published to a topic, leave its bodies in its changes, and add to `copies` who has a copy."""
         record, change = self._record(topic), changes.queues[topic]
@@ -154,6 +162,9 @@ class QueueWriter:
             self._add_messages(record, change)
         if change.deliveries:
             self._note_deliveries(queue, change)
+        if change.taken:
+            with self._txn.cursor(db=self._databases.taken) as cursor:
+                note_taken(cursor, record, change.taken)
         record.stored += change.stored
         record.consumed += change.consumed
         record.last_seq = max(record.last_seq, change.last_seq)

@@ -13,6 +13,7 @@ from legato.core.facts import (
     MessagePublished,
     MessageReturned,
     MessageStored,
+    MessageTaken,
     NumberRefused,
     ProducerForgotten,
     ProducerRegistered,
@@ -22,7 +23,7 @@ from legato.core.facts import (
     QueuePaused,
     TransactionCommitted,
 )
-from legato.core.records import Attempt
+from legato.core.records import NO_ATTEMPT, Attempt, TakenMessage
 from legato.errors import StoreError
 from legato.store.base import Batch
 from legato.store.lanes import LANE_SEQS, lane_of
@@ -49,6 +50,7 @@ class QueueChanges:
         "published",
         "removed",
         "stored",
+        "taken",
     )
 
     def __init__(self) -> None:
@@ -62,6 +64,7 @@ class QueueChanges:
         """Messages of earlier batches that go; of a subscription also copies made by this batch."""
         self.deliveries: dict[int, tuple[int, bool]] = {}
         self.attempts: dict[int, list[Attempt]] = {}
+        self.taken: list[TakenMessage] = []
         self.stored = 0
         self.consumed = 0
         self.last_seq = 0
@@ -206,11 +209,13 @@ def _gather_rare(changes: Changes, fact: AnyFact) -> None:
         case MessageReturned(number, seq, count, flagged, consumer, cause):
             queue = changes.queue(number)
             queue.deliveries[seq] = (count, flagged)
-            if cause != "carried":
+            if cause not in NO_ATTEMPT:
                 queue.attempts.setdefault(seq, []).append(Attempt(changes.time_us, consumer, cause))
         case MessagePresented(number, seq):
             deliveries = changes.queue(number).deliveries
             deliveries[seq] = (deliveries.get(seq, (KEEP_COUNT, True))[0], True)
+        case MessageTaken(number, seq, container, link):
+            changes.queue(number).taken.append(TakenMessage(seq, container, link))
         case DispatchMarked(number, seq):
             changes.queue(number).marks.append(seq)
         case DuplicateIdKept(number):

@@ -37,7 +37,8 @@ class Databases(msgspec.Struct, frozen=True):
     `outcome_times`: the transactions of a commit, by time. `chunks`: bytes, by large number and index; `larges`: how
     many messages refer to it, by large number; `loose`: why there are chunks that no message refers to, by large
     number. `duplicates`: position by number and digest of a duplicate id; `duplicate_places`: digest, producer, number
-    and message id by number and position. `log`: log record by position.
+    and message id by number and position. `taken`: message and who took it, by queue and place in a ring. `log`: log
+    record by position.
     """
 
     meta: Any
@@ -59,6 +60,7 @@ class Databases(msgspec.Struct, frozen=True):
     loose: Any
     duplicates: Any
     duplicate_places: Any
+    taken: Any
     log: Any
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from legato import limits
 from legato.core.facts import AnyFact, EpochBegan, Kind, LogRecord, ProducerForgotten, encode_record
-from legato.core.records import ExpiryPlace, KeptId
+from legato.core.records import ExpiryPlace, KeptId, TakenMessage
 from legato.errors import FencedError, StoreCorruptError, StoreFullError
 from legato.store import values
 from legato.store.apply import apply_changes, forget_outcomes, forget_producers
@@ -42,6 +42,7 @@ from legato.store.keys import (
     read_position,
 )
 from legato.store.larges import has_larges, remove_loose
+from legato.store.taken import read_taken
 
 PRUNE_LIMIT = 1_000
 """Outcomes, and producers, that one call of `prune` looks at."""
@@ -162,6 +163,12 @@ class LmdbStore:
                 with txn.cursor(db=databases.deliveries) as cursor:
                     add_deliveries(cursor, queue, found)
         return found
+
+    def taken(self, queue: int) -> Sequence[TakenMessage]:
+        """See `Store.taken`."""
+        with self._reading() as txn, txn.cursor(db=self._databases.taken) as cursor:
+            record = self._record(txn, queue)
+            return [] if record is None else read_taken(cursor, record)
 
     def expired(self, after: ExpiryPlace, now_us: int, limit: int) -> Sequence[ExpiryPlace]:
         """See `Store.expired`."""

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from legato import limits
 from legato.core.facts import AnyFact, EpochBegan, Kind, LogRecord, ProducerForgotten, encode_record
-from legato.core.records import ExpiryPlace, KeptId
+from legato.core.records import ExpiryPlace, KeptId, TakenMessage
 from legato.errors import FencedError
 from legato.store.base import NONE_KEPT, Batch, Meta, ProducerRecord, QueueRecord, StoredMessage, Usage
 from legato.store.lanes import lane_of
@@ -79,6 +79,11 @@ class MemoryStore:
                 if limit_bytes < 0:
                     break
             return found
+
+    def taken(self, queue: int) -> Sequence[TakenMessage]:
+        """See `Store.taken`."""
+        with self._lock:
+            return list(self._state.taken.get(queue, ()))
 
     def expired(self, after: ExpiryPlace, now_us: int, limit: int) -> Sequence[ExpiryPlace]:
         """See `Store.expired`."""

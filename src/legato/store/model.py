@@ -18,6 +18,7 @@ from legato.core.facts import (
     MessagePublished,
     MessageReturned,
     MessageStored,
+    MessageTaken,
     NumberRefused,
     ProducerForgotten,
     ProducerRegistered,
@@ -27,7 +28,17 @@ from legato.core.facts import (
     QueuePaused,
     TransactionCommitted,
 )
-from legato.core.records import Attempt, Batch, KeptId, Meta, ProducerRecord, QueueRecord, StoredMessage
+from legato.core.records import (
+    NO_ATTEMPT,
+    Attempt,
+    Batch,
+    KeptId,
+    Meta,
+    ProducerRecord,
+    QueueRecord,
+    StoredMessage,
+    TakenMessage,
+)
 from legato.errors import StoreError
 from legato.store.base import NONE_KEPT, first_after, new_queue
 from legato.store.lanes import note_last, note_mark
@@ -42,6 +53,7 @@ QUEUE_FACTS = (
     MessageDeadLettered,
     MessageReturned,
     MessagePresented,
+    MessageTaken,
     DispatchMarked,
     DuplicateIdKept,
 )
@@ -86,6 +98,8 @@ class Model:
         self.messages: dict[int, dict[int, StoredMessage]] = {}
         self.shared: dict[tuple[int, int], SharedBody] = {}
         """Bodies by topic and sequence."""
+        self.taken: dict[int, list[TakenMessage]] = {}
+        """Of each queue, what left it after others had had it, oldest first."""
         self.producers: dict[int, ProducerRecord] = {}
         self.ids: dict[int, Ids] = {}
         """By queue or topic."""
@@ -187,12 +201,16 @@ class Model:
             case MessageReturned(queue, seq):
                 if message := self.messages[queue].get(seq):
                     message.count, message.flagged = fact.count, fact.flagged
-                    if fact.cause != "carried":
+                    if fact.cause not in NO_ATTEMPT:
                         attempts = [*message.history, Attempt(time_us, fact.consumer, fact.cause)]
                         message.history = attempts[-limits.HISTORY_ATTEMPTS :]
             case MessagePresented(queue, seq):
                 if message := self.messages[queue].get(seq):
                     message.flagged = True
+            case MessageTaken(queue, seq):
+                self.queues[queue].taken += 1
+                self.taken.setdefault(queue, []).append(TakenMessage(seq, fact.container, fact.link))
+                del self.taken[queue][: -limits.TAKEN_MESSAGES]
             case DispatchMarked(queue, seq):
                 note_mark(self.queues[queue], seq)
             case NumberRefused(producer, number):
@@ -235,6 +253,7 @@ class Model:
     def _delete(self, queue: int) -> None:
         record = self.queues.pop(queue)
         self.ids.pop(queue, None)
+        self.taken.pop(queue, None)
         for seq in self.messages.pop(queue):
             self._release(record, seq)
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from legato.core.facts import LogRecord, decode_record
-from legato.core.records import Attempt, Meta, ProducerRecord, QueueRecord
+from legato.core.records import Attempt, Meta, ProducerRecord, QueueRecord, TakenMessage
 from legato.errors import StoreCorruptError
 
 T = TypeVar("T")
@@ -15,7 +15,7 @@ _DELIVERY = struct.Struct(">I?")
 _NUMBER = struct.Struct(">I")
 
 encode = msgspec.msgpack.Encoder().encode
-"""The bytes of a `Meta`, `QueueRecord`, `ProducerRecord`, or list of transaction ids."""
+"""The bytes of a `Meta`, `QueueRecord`, `ProducerRecord`, `TakenMessage`, or list of transaction ids."""
 
 pack_number = _NUMBER.pack
 
@@ -23,6 +23,7 @@ _meta = msgspec.msgpack.Decoder(Meta)
 _queue = msgspec.msgpack.Decoder(QueueRecord)
 _producer = msgspec.msgpack.Decoder(ProducerRecord)
 _txns = msgspec.msgpack.Decoder(list[bytes])
+_taken = msgspec.msgpack.Decoder(TakenMessage)
 _attempts = msgspec.msgpack.Decoder(list[Attempt])
 
 COUNT_MAX = (1 << 32) - 1
@@ -42,6 +43,11 @@ def decode_queue(value: bytes | memoryview) -> QueueRecord:
 def decode_producer(value: bytes | memoryview) -> ProducerRecord:
     """A numbered producer's record."""
     return _decode(_producer, value)
+
+
+def decode_taken(value: bytes | memoryview) -> TakenMessage:
+    """A message that left its queue after others had had it."""
+    return _decode(_taken, value)
 
 
 def decode_txns(value: bytes | memoryview) -> list[bytes]:

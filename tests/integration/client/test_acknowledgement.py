@@ -126,6 +126,7 @@ def test_recover_lets_another_consumer_have_the_message(connect: Connect, queue_
     assert (message.body, message.redelivered) == ("1", True)
 
 
+@pytest.mark.usefixtures("forgetful_pair")
 def test_a_crash_of_the_application_counts_only_what_it_was_given(connect: Connect, queue_name: str) -> None:
     """Promise 4, CONTRACT B25: prefetched messages were never delivered; CONTRACT C10: redelivery is visible."""
     connection, survivor = connect(), connect()
@@ -142,6 +143,7 @@ def test_a_crash_of_the_application_counts_only_what_it_was_given(connect: Conne
     assert messages[0].redelivered
 
 
+@pytest.mark.usefixtures("forgetful_pair")
 def test_dups_ok_acknowledges_in_lumps_and_a_crash_brings_a_lump_again(connect: Connect, queue_name: str) -> None:
     """CONTRACT C5, C11(e)."""
     connection, survivor = connect(), connect()

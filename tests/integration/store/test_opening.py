@@ -11,6 +11,7 @@ import pytest
 from legato.core.facts import Kind, MessagePublished, QueueCreated
 from legato.core.records import ExpiryPlace
 from legato.errors import FencedError, StoreCorruptError, StoreError, StoreFormatError
+from legato.store.base import FORMAT_VERSION
 from legato.store.blocks import pack_references
 from legato.store.keys import expiry_key, number_key, pair_key, place_key
 from legato.store.lmdb import LmdbStore
@@ -76,7 +77,9 @@ def test_a_commit_waits_for_the_disk_unless_told_otherwise(tmp_path: Path) -> No
 @pytest.mark.parametrize("version", [b"0", b"1", b"9.9"])
 def test_an_unknown_format_is_refused_with_its_name(closed_store: Path, version: bytes) -> None:
     put(closed_store, b"meta", b"format", version)
-    with pytest.raises(StoreFormatError, match=f"format {version.decode()}, this version of Legato reads format 3"):
+    with pytest.raises(
+        StoreFormatError, match=f"format {version.decode()}, this version of Legato reads format {FORMAT_VERSION}"
+    ):
         LmdbStore(closed_store)
 
 

@@ -1,7 +1,7 @@
 """Over which time the clients of a lost broker come back."""
 
 from legato.clock import Clock
-from legato.limits import RETURN_TIMEOUT_S, RETURN_WINDOW_MS_MAX
+from legato.limits import RECONNECT_TIMEOUT_S, RETURN_WINDOW_MS_MAX
 from legato.server.returning import Returning
 
 
@@ -31,7 +31,7 @@ def test_few_clients_come_back_at_once_and_the_window_grows_with_their_number() 
 
 def test_nobody_is_kept_away_for_long() -> None:
     found, _ = returning()
-    assert found.window_ms(1_000_000) == RETURN_WINDOW_MS_MAX < RETURN_TIMEOUT_S * 1000
+    assert found.window_ms(1_000_000) == RETURN_WINDOW_MS_MAX < RECONNECT_TIMEOUT_S * 1000
 
 
 def test_a_new_primary_counts_with_the_clients_of_its_predecessor_until_they_had_time_to_come() -> None:
@@ -39,7 +39,7 @@ def test_a_new_primary_counts_with_the_clients_of_its_predecessor_until_they_had
     clock = Watch()
     found, _ = returning(expected=500, clock=clock)
     assert found.window_ms(1) == 1000
-    clock.ms = RETURN_TIMEOUT_S * 1000
+    clock.ms = RECONNECT_TIMEOUT_S * 1000
     assert found.window_ms(1) == 0
 
 

@@ -19,6 +19,7 @@ from legato.core.facts import (
     MessagePublished,
     MessageReturned,
     MessageStored,
+    MessageTaken,
     NumberRefused,
     ProducerForgotten,
     ProducerRegistered,
@@ -95,7 +96,8 @@ def runs(draw: st.DrawFn, queues: st.SearchStrategy[int]) -> list[AnyFact]:
         return [MessageMoved(queue, seq, "purged") for seq in run]
     if fate == "returned":
         counts, flags = st.integers(0, 9), st.booleans()
-        return [MessageReturned(queue, seq, draw(counts), draw(flags), seq % 5, "rollback") for seq in run]
+        causes = st.sampled_from(["rollback", "claimed"])
+        return [MessageReturned(queue, seq, draw(counts), draw(flags), seq % 5, draw(causes)) for seq in run]
     if fate == "presented":
         return [MessagePresented(queue, seq, 1) for seq in run]
     return [MessageDeadLettered(queue, seq, 1, "count", queue % len(QUEUES) + 1, seq) for seq in run]
@@ -110,6 +112,7 @@ def others(draw: st.DrawFn) -> list[AnyFact]:
         DispatchMarked(queue, draw(seqs) + (draw(st.sampled_from(LANES)) << 56)),
         QueuePaused(queue, draw(st.booleans())),
         QueueGrouped(queue),
+        MessageTaken(queue, draw(seqs), "container", "link"),
         NumberRefused(producer, draw(numbers)),
         DuplicateIdDropped(queue, b"1", "", "", producer, draw(numbers)),
         ProducerRegistered(producer, f"producer-{producer}"),

@@ -283,6 +283,7 @@ class LmdbAgainstModel(RuleBasedStateMachine):
         for record in model.queues():
             assert store.queue(record.name) == store.queue_by_number(record.queue) is not None
             assert list(store.subscriptions(record.queue)) == list(model.subscriptions(record.queue))
+            assert list(store.taken(record.queue)) == list(model.taken(record.queue))
             for lane in LANES:
                 everything = (record.queue, lane << 56, NO_LIMIT, NO_LIMIT)
                 assert timeless(store, *everything) == timeless(model, *everything)

@@ -1,0 +1,108 @@
+"""What a lost connection's consumer had is kept for its return: messages that its application has, groups, its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from legato.core.consumers import Consumer
+from legato.core.facts import MessagePresented, MessageReturned
+from legato.core.message import Message
+from legato.core.queues import Queue
+from legato.core.redelivering import Redelivering
+from legato.core.reservations import Reservation
+
+CLAIMED = "claimed"
+"""Cause of a `MessageReturned` that takes a delivery back: it goes on, with the application that has it."""
+
+
+class Reserving(Redelivering):
+    """Reservations (CONTRACT B21): made by `detach`, claimed by `attach`, released by time or by a proper close."""
+
+    def _reserve(self, consumer: Consumer, until_us: int, *, leads: bool) -> Reservation:
+        """Keep what the consumer had; messages are added by who takes them from it."""
+        queue = consumer.queue
+        if earlier := queue.reservations.get((consumer.container, consumer.name)):
+            self._release_reservation(queue, earlier)
+        reservation = Reservation(consumer, until_us, leads=leads)
+        queue.reservations[consumer.container, consumer.name] = reservation
+        self._reserved.add(queue)
+        return reservation
+
+    def _keep(self, reservation: Reservation, messages: list[Message]) -> None:
+        """These were presented: they wait for nobody else, and that they were presented is on record from here on."""
+        unrecorded = {id(message) for message in (*self._presented, *self._presented_before)}
+        for message in messages:
+            reservation.messages[message.seq] = message
+            if id(message) in unrecorded:
+                self._tick.facts.append(MessagePresented(message.queue.id, message.seq, reservation.consumer.id))
+
+    def _review_reservation(self, queue: Queue, reservation: Reservation) -> None:
+        """One that keeps nothing is none."""
+        if not (reservation.messages or reservation.leads or queue.groups.has_any(reservation.consumer)):
+            self._dissolve(queue, reservation)
+
+    def _dissolve(self, queue: Queue, reservation: Reservation) -> None:
+        consumer = reservation.consumer
+        queue.reservations.pop((consumer.container, consumer.name), None)
+        if not queue.reservations:
+            self._reserved.discard(queue)
+
+    def _resume(self, consumer: Consumer, held: Collection[int]) -> None:
+        """The consumer came back: what its application still holds is its own again, in order, and the same delivery.
+
+        What it does not hold any more was a delivery that failed.
+        """
+        queue = consumer.queue
+        reservation = queue.reservations.get((consumer.container, consumer.name))
+        if reservation is None:
+            return
+        self._dissolve(queue, reservation)
+        queue.groups.pass_on(reservation.consumer, consumer)
+        for message in reservation.messages.values():
+            if message.seq in held:
+                message.flagged = True
+                consumer.first.append(message)
+            else:
+                message.presented = False
+                self._fail(message, reservation.consumer, "disconnect")
+        self._returned_to.add(queue)
+
+    def _take_back(self, consumer: Consumer, message: Message) -> None:
+        """An application that still has the message claims it: the delivery that was given up goes on.
+
+        It had been counted when its connection or its broker was lost; now it counts when it ends (promise 4).
+        """
+        message.flagged = True
+        message.presented = True
+        if message.lost:
+            message.lost -= 1
+            message.count -= 1
+            self._tick.facts.append(
+                MessageReturned(message.queue.id, message.seq, message.count, True, consumer.id, CLAIMED)
+            )
+        else:
+            self._tick.facts.append(MessagePresented(message.queue.id, message.seq, consumer.id))
+
+    def release_container(self, container: str) -> None:
+        """Its connection was closed properly: nothing is kept for it any more."""
+        for queue in list(self._reserved):
+            for reservation in list(queue.reservations.values()):
+                if reservation.consumer.container == container:
+                    self._release_reservation(queue, reservation)
+
+    def _release_overdue(self) -> None:
+        """Who did not come back in time has lost what was kept."""
+        for queue in list(self._reserved):
+            for reservation in list(queue.reservations.values()):
+                if reservation.until_us <= self.now_us:
+                    self._release_reservation(queue, reservation)
+
+    def _release_reservation(self, queue: Queue, reservation: Reservation) -> None:
+        self._dissolve(queue, reservation)
+        if queue.groups.release(reservation.consumer):
+            self._rewind(queue)
+        for message in reservation.messages.values():
+            message.presented = False
+            self._fail(message, reservation.consumer, "disconnect")
+        self._review(queue)
+        self._dispatch(queue)
