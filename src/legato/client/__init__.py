@@ -20,6 +20,7 @@ from legato.client.context import JMSConsumer, JMSContext, JMSProducer
 from legato.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from legato.client.failover import FailoverEvent
 from legato.client.java_object import JavaObject
+from legato.client.losses import Detection
 from legato.client.messages import (
     BytesMessage,
     DeliveryMode,
@@ -68,6 +69,7 @@ __all__ = [
     "ConnectionMetaData",
     "DeliveryMode",
     "Destination",
+    "Detection",
     "ExceptionListener",
     "FailoverEvent",
     "FailoverListener",

@@ -41,6 +41,8 @@ log = logging.getLogger("legato.client")
 ExceptionListener = Callable[[JMSError], object]
 FailoverListener = Callable[[FailoverEvent], object]
 
+FAILOVERS_KEPT = 1000
+"""A network that fails every second must not fill memory in the end."""
 DESIRED_CAPABILITIES = ["sole-connection-for-container", "DELAYED_DELIVERY", "ANONYMOUS-RELAY", "SHARED-SUBS"]
 """What Qpid JMS desires too (AMQP.md A1.3)."""
 
@@ -123,7 +125,7 @@ class ConnectionSteps(Generic[_Session]):
         exception_listener: called with a `JMSError` when the connection is gone for good, when the broker closes a
             producer or consumer, or when a non-persistent send was refused; not at a failover.
         failover_listener: called with a `FailoverEvent` after each failover.
-        failovers: the failovers so far, oldest first.
+        failovers: the last `FAILOVERS_KEPT` failovers, oldest first.
     """
 
     _session_type: type[_Session]
@@ -366,7 +368,9 @@ class ConnectionSteps(Generic[_Session]):
 
     def _on_failover(self, event: FailoverEvent) -> None:
         self.failovers.append(event)
-        log.info("= failed over from %s to %s in %.0f ms", event.old_host, event.new_host, event.gap_ms)
+        del self.failovers[:-FAILOVERS_KEPT]
+        done = "re-attached" if event.same_server else "failed over"
+        log.info("= %s from %s to %s in %.0f ms", done, event.old_host, event.new_host, event.gap_ms)
         listener = self.failover_listener
         if listener is not None:
             self._transport.notifier.call(calling(listener, event))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 import time
@@ -130,7 +131,8 @@ class Reign:
         """Let a successor know with how many connections to count."""
         if self.service is not None and self._lock.still_mine():
             token = self.service.welcome.backup_token
-            self._lock.describe(self.service.broker.epoch, self._config.server.listen, token, connections)
+            with contextlib.suppress(OSError):
+                self._lock.describe(self.service.broker.epoch, self._config.server.listen, token, connections)
 
     def fail(self, error: StoreError) -> None:
         """The store cannot be used any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import threading
@@ -15,7 +16,7 @@ from legato.amqp.connection import Connection as Engine
 from legato.amqp.connection import Settings
 from legato.amqp.sasl import SaslServer
 from legato.cli.management import request
-from legato.client import AcknowledgeMode, Connection, ConnectionFactory, JMSError, TextMessage
+from legato.client import AcknowledgeMode, Connection, ConnectionFactory, FailoverEvent, JMSError, TextMessage, aio
 from legato.client.uri import Host
 from tests.integration.client.helpers import WAIT_S, drain, receive, send, texts
 from tests.integration.ha.relay import Relay
@@ -221,6 +222,35 @@ def test_a_clean_shutdown_ends_the_connection_where_it_is_not_to_fail_over(
     assert len(connection.failovers) == 2
 
 
+@pytest.mark.parametrize("transacted", [False, True])
+def test_a_loss_without_failover_ends_every_call_with_unblocked(
+    pair: BrokerPair, open_connection: Connect, transacted: bool
+) -> None:
+    """CONTRACT E6, E11: the calls that wait, and those that come later."""
+    connection = open_connection(pair.url, reconnect_attempts=0)
+    told = Told(connection)
+    send(connection, "q", "1")
+    session = connection.create_session(transacted, AcknowledgeMode.CLIENT)
+    queue = session.create_queue("q")
+    producer, consumer = session.create_producer(queue), session.create_consumer(queue)
+    (message,) = receive(consumer, 1)
+    pair.kill_primary()
+    calls: list[Callable[[], object]] = [
+        lambda: consumer.receive(WAIT_S),
+        lambda: producer.send(TextMessage("2")),
+        lambda: session.create_consumer(queue),
+        connection.create_session,
+        session.commit if transacted else message.acknowledge,
+        session.rollback if transacted else session.recover,
+    ]
+    for call in calls:
+        with pytest.raises(JMSError) as caught:
+            call()
+        assert caught.value.code == "UNBLOCKED"
+    assert told.wait_for_error().code == "UNBLOCKED"
+    assert connection.failovers == []
+
+
 def test_when_the_attempts_are_used_up_every_call_ends(pair: BrokerPair, open_connection: Connect) -> None:
     """CONTRACT E6, E11."""
     connection = open_connection(pair.url, reconnect_attempts=3)
@@ -360,3 +390,21 @@ def test_messages_go_on_while_the_network_fails_again_and_again(
             got += texts(receive(consumer, 1))
         assert got == [str(number) for number in range(60)]
         assert [event.same_server for event in connection.failovers] == [True] * 3
+
+
+def test_a_failover_listener_may_be_a_coroutine_function(calm_pair: BrokerPair) -> None:
+    """CONTRACT B5: notice for those who ask, in the asyncio client too."""
+
+    async def story(relay: Relay) -> list[FailoverEvent]:
+        told: asyncio.Queue[FailoverEvent] = asyncio.Queue()
+        url = f"amqp://127.0.0.1:{relay.port}"
+        async with aio.ConnectionFactory(url).create_connection() as connection:
+            connection.failover_listener = told.put
+            relay.cut()
+            event = await asyncio.wait_for(told.get(), WAIT_S)
+            assert connection.failovers == [event]
+            return [event]
+
+    with Relay(calm_pair.primary.port) as relay:
+        (event,) = asyncio.run(story(relay))
+    assert event.same_server

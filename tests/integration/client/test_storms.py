@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from legato.client import Connection, ConnectionFactory, FailoverEvent
-from tests.integration.client.helpers import drain, send
+from tests.integration.client.helpers import WAIT_S, drain, send
 from tests.support.broker import BrokerPair, broker_pair
 
 CLIENTS = 250
@@ -28,25 +29,33 @@ def crowd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Bro
         list(threads.map(lambda connection: connection.close(), connections))
 
 
-def returned(connections: list[Connection], failovers: int) -> list[FailoverEvent]:
-    """The last failover of each, once all are back."""
-    for connection in connections:
-        # A session's use needs the broker: it returns when the connection is back.
-        with connection.create_session() as session, session.create_browser(session.create_queue("nothing")) as browser:
-            assert list(browser) == []
-    events = [connection.failovers for connection in connections]
-    assert {len(each) for each in events} == {failovers}
-    return [each[-1] for each in events]
+class Returns:
+    """Waits for the failovers of many connections."""
+
+    def __init__(self, connections: list[Connection]) -> None:
+        self._connections = connections
+        self._back = threading.Semaphore(0)
+        for connection in connections:
+            connection.failover_listener = lambda event: self._back.release()
+
+    def wait(self, failovers: int) -> list[FailoverEvent]:
+        """The last failover of each, once all are back from so many."""
+        for _ in self._connections:
+            assert self._back.acquire(timeout=WAIT_S)
+        events = [connection.failovers for connection in self._connections]
+        assert {len(each) for each in events} == {failovers}
+        return [each[-1] for each in events]
 
 
 def test_many_clients_of_a_killed_broker_spread_their_return(crowd: tuple[BrokerPair, list[Connection]]) -> None:
     """CONTRACT B23: so many in each part of the window, and hardly a try in vain."""
     pair, connections = crowd
+    returns = Returns(connections)
     pair.fail_over()
-    returned(connections, 1)
+    returns.wait(1)
     # Those who came first knew of no others; now all were told of all.
     pair.fail_over()
-    events = returned(connections, 2)
+    events = returns.wait(2)
     delays_s = [event.gap_ms / 1000 for event in events]
     for tenth in range(1, 10):
         later = sum(delay_s > WINDOW_S * tenth / 10 for delay_s in delays_s)
