@@ -54,8 +54,9 @@ class BrokerPair:
 
     @property
     def url(self) -> str:
-        """Names both brokers, for clients."""
-        return "amqp://" + ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        """Names both brokers, for clients; the present primary first."""
+        primary_first = sorted(self._brokers, key=lambda broker: broker.role is not Role.PRIMARY)
+        return "amqp://" + ",".join(f"127.0.0.1:{broker.port}" for broker in primary_first)
 
     @property
     def primary(self) -> BrokerProcess:
