@@ -43,7 +43,7 @@ class Duplicates(Moving):
         return outgoing.message_id.encode() if settings.duplicate_detection == "message-id" else b""
 
     def _first_of(self, node: Node, duplicate_id: bytes) -> First | None:
-        """The message that has the id, if the address remembers it."""
+        """The message that has the id, if the address remembers it; what is not in the store yet it always does."""
         window = self._window(node)
         first = window.pending.get(duplicate_id)
         if first is not None:
