@@ -82,6 +82,13 @@ class StoreDuplicateTests:
         store.commit(batch_of(epoch, kept("i", window=4)))
         assert self.remembered(store, *"abcdefghi") == ["f", "g", "h", "i"]
 
+    def test_an_id_that_comes_again_before_its_first_place_is_emptied_stays(self, store: Store, epoch: int) -> None:
+        store.commit(batch_of(epoch, *[kept(name, window=8) for name in "abcdefgh"]))
+        store.commit(batch_of(epoch, kept("h", window=1)))
+        store.commit(batch_of(epoch, kept("x", window=1)))
+        assert store.duplicates(QUEUE) == (9, 10)
+        assert store.duplicate(QUEUE, b"h") == KeptId(9, "ID:h", 1, 7)
+
     def test_a_window_that_became_smaller_is_emptied_little_by_little(self, store: Store, epoch: int) -> None:
         store.commit(batch_of(epoch, *[kept(str(number), window=100) for number in range(100)]))
         store.commit(batch_of(epoch, kept("x", window=10)))
