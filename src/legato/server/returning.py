@@ -9,6 +9,8 @@ from legato.limits import RECONNECT_TIMEOUT_S, RETURN_WINDOW_MS_MAX, RETURN_WIND
 
 _CHANGE_MIN = 0.25
 """A number that differs by less from the one told last need not be told."""
+_TIMEOUT_PARTS = 4
+"""In a quarter of the time that they have at most all clients are asked to come back."""
 
 
 class Returning:
@@ -20,12 +22,23 @@ class Returning:
 
     Args:
         returns_per_s: so many are welcome each second.
+        reconnect_timeout_s: so long is kept for them what they had; they are to be back well before. 0: nothing is.
         expected: how many the last primary had.
         report: is told how many there are, for a successor, once they are many, and when that changes much.
     """
 
-    def __init__(self, returns_per_s: int, expected: int, clock: Clock, report: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        returns_per_s: int,
+        reconnect_timeout_s: float,
+        expected: int,
+        clock: Clock,
+        report: Callable[[int], None],
+    ) -> None:
         self._returns_per_s = returns_per_s
+        self._window_ms_max = RETURN_WINDOW_MS_MAX
+        if reconnect_timeout_s:
+            self._window_ms_max = min(RETURN_WINDOW_MS_MAX, int(reconnect_timeout_s * 1000 / _TIMEOUT_PARTS))
         self._expected = expected
         self._clock = clock
         self._expected_until_ms = clock.monotonic_ms() + RECONNECT_TIMEOUT_S * 1000
@@ -42,4 +55,4 @@ class Returning:
         if abs(connections - self._reported) > _CHANGE_MIN * self._reported:
             self._reported = connections
             self._report(connections)
-        return min(window_ms, RETURN_WINDOW_MS_MAX)
+        return min(window_ms, self._window_ms_max)

@@ -103,7 +103,13 @@ class Service:
         self._commits = Commits(self, self.broker, self._executor, store, loop)
         self._turns = Turns(self, self.broker, self._executor, self._translator.uploads, loop)
         self._farewell = Farewell(self, self._commits)
-        self._returning = Returning(config.server.returns_per_s, expected_connections, clock, reign.note_connections)
+        self._returning = Returning(
+            config.server.returns_per_s,
+            config.server.reconnect_timeout_s,
+            expected_connections,
+            clock,
+            reign.note_connections,
+        )
         self._askers: set[Peer] = set()
         """Who asked for a switchover and is still here."""
         self._ticking = Ticking(self, self.broker, self._executor, self._translator.links.temporaries, loop)

@@ -18,9 +18,11 @@ class Watch(Clock):
         return self.ms
 
 
-def returning(expected: int = 0, clock: Clock | None = None) -> tuple[Returning, list[int]]:
+def returning(
+    expected: int = 0, clock: Clock | None = None, reconnect_timeout_s: float = 60.0
+) -> tuple[Returning, list[int]]:
     reported: list[int] = []
-    return Returning(500, expected, clock or Watch(), reported.append), reported
+    return Returning(500, reconnect_timeout_s, expected, clock or Watch(), reported.append), reported
 
 
 def test_few_clients_come_back_at_once_and_the_window_grows_with_their_number() -> None:
@@ -32,6 +34,10 @@ def test_few_clients_come_back_at_once_and_the_window_grows_with_their_number() 
 def test_nobody_is_kept_away_for_long() -> None:
     found, _ = returning()
     assert found.window_ms(1_000_000) == RETURN_WINDOW_MS_MAX < RECONNECT_TIMEOUT_S * 1000
+    hurried, _ = returning(reconnect_timeout_s=8.0)
+    assert hurried.window_ms(1_000_000) == 2000
+    forgetful, _ = returning(reconnect_timeout_s=0)
+    assert forgetful.window_ms(1_000_000) == RETURN_WINDOW_MS_MAX
 
 
 def test_a_new_primary_counts_with_the_clients_of_its_predecessor_until_they_had_time_to_come() -> None:
