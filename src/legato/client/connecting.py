@@ -57,8 +57,9 @@ class Connecting:
             return False
         if loss.detection is Detection.SHUTDOWN and not options.fails_over_on_shutdown:
             return False
-        hosts = self.hosts
-        first = hosts.index(loss.host) if loss.host in hosts else 0
+        # Where a redirect led is in no list.
+        hosts = self.hosts if loss.host in self.hosts else (loss.host, *self.hosts)
+        first = hosts.index(loss.host)
         self._schedule = Schedule(
             hosts,
             options,

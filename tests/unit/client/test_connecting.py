@@ -192,6 +192,13 @@ def test_a_redirect_is_followed_at_once_and_not_in_circles() -> None:
     assert made.next(0.0).host == A
 
 
+def test_where_a_redirect_led_is_tried_first_after_a_loss() -> None:
+    """CONTRACT E1."""
+    made = connecting()
+    made.begin_again(lost(D))
+    assert tried(made, 4) == [D, A, B, D]
+
+
 def test_it_is_of_no_use_to_go_on_with_a_wrong_password_or_a_client_id_in_use() -> None:
     made = connecting(connected=False)
     with pytest.raises(JMSSecurityError):
