@@ -300,9 +300,12 @@ class Application:
             else:
                 consumer = yield from session._create_consumer(session.create_queue(name))
             consumers.append((name, consumer))
+        pause_s = 0.05
         while not done():
+            pause_s = min(pause_s * 1.5, 2.0)
             for name, consumer in consumers:
                 while (message := (yield from consumer._receive(0.01))) is not None:
                     self._presented(session, name, message)
-            yield from sleep(0.05)
+                    pause_s = 0.05
+            yield from sleep(pause_s)
         yield from session._close()

@@ -15,7 +15,9 @@ from legato.core.facts import (
     MessageConsumed,
     MessageDeadLettered,
     MessageMoved,
+    MessagePresented,
     MessagePublished,
+    MessageReturned,
     MessageStored,
     QueueCreated,
     QueueDeleted,
@@ -47,8 +49,6 @@ class Copy:
         """When applications were given it."""
         self.holders: set[str] = set()
         """Containers of those applications."""
-        self.resumed = 0
-        """How often it was sent again to an application that had it already: counted by brokers that cannot know."""
         self.ended = ""
         """How it left, once it has: `consumed`, `dead`, or the cause of a move."""
         self.ended_epoch = 0
@@ -77,6 +77,10 @@ class Durable:
         self.topics: dict[int, int] = {}
         """Of each subscription that there is, its topic."""
         self.containers: dict[int, str] = {}
+        self.seen_by: dict[tuple[int, int], int] = {}
+        """By place: the consumer whose application has the message, as this epoch's broker has put on record."""
+        self.away: dict[int, tuple[int, str]] = {}
+        """Consumers whose connection was lost and for whom something is kept: since when, their containers."""
         self.originals: Counter[str] = Counter()
         """How often a message that a client sent was stored, by its id."""
         self.copies: dict[tuple[str, int], Copy] = {}
@@ -86,6 +90,8 @@ class Durable:
         """Ids of messages whose senders were told that they are not stored."""
         self.remembered: dict[str, deque[bytes]] = {}
         """Duplicate ids that addresses remember or have just forgotten, the oldest first."""
+        self.dropped: set[str] = set()
+        """Ids of messages that were duplicates."""
         self._kept: set[tuple[str, bytes]] = set()
         """Those of the present batch."""
         self.violation: ViolationError | None = None
@@ -112,6 +118,8 @@ class Durable:
             raise self.broken(f"P7: epoch {epoch} began after {self.epoch}")
         self.note("epoch", epoch, "began")
         self.epoch = epoch
+        self.away.clear()
+        self.seen_by.clear()
         self.counts["takeovers" if epoch > 1 else "first epochs"] += 1
 
     def committed(self, batch: Batch) -> None:
@@ -182,6 +190,11 @@ class Durable:
                     self._leave(*place, "deleted", 0)
             case ConsumerAttached():
                 self.containers[fact.consumer] = fact.container
+                self.came_back(fact.container)
+            case MessagePresented():
+                self.seen_by[fact.queue, fact.seq] = fact.consumer
+            case MessageReturned():
+                self._returned(fact)
             case DuplicateIdKept():
                 self._keep_id(self.names[fact.queue], fact.id)
             case DuplicateIdDropped():
@@ -221,6 +234,27 @@ class Durable:
         if name in self.void:
             raise self.broken(f"P2: {name} is stored although its sender was told that it is not")
 
+    def went_away(self, consumer: int, container: str) -> None:
+        """A broker lost a consumer's connection, and keeps what its application has."""
+        self.away[consumer] = (self.now_us(), container)
+        self.counts["reservations"] += 1
+
+    def came_back(self, container: str) -> None:
+        """A container is there again, or has closed its connection: nothing need be kept for it."""
+        for consumer in [consumer for consumer, (_, name) in self.away.items() if name == container]:
+            del self.away[consumer]
+
+    def _returned(self, fact: MessageReturned) -> None:
+        """What is kept for a consumer goes to others when its time is over (CONTRACT B21)."""
+        seen_by = self.seen_by.pop((fact.queue, fact.seq), None)
+        if fact.cause == "claimed":
+            self.seen_by[fact.queue, fact.seq] = fact.consumer
+        since_us, _ = self.away.get(fact.consumer, (None, ""))
+        if fact.cause != "disconnect" or since_us is None or seen_by != fact.consumer or self.plan.clocks_jump:
+            return
+        if self.now_us() - since_us < self.plan.reconnect_timeout_s * 1_000_000:
+            raise self.broken(f"B21: {fact} after {(self.now_us() - since_us) / 1_000_000} s")
+
     def _keep_id(self, name: str, duplicate_id: bytes) -> None:
         address = self.plan.address(name)
         window = address.duplicate_window if address is not None else DEFAULT_SETTINGS.duplicate_window
@@ -239,6 +273,7 @@ class Durable:
         if self.originals[fact.message_id]:
             raise self.broken(f"E15: {fact.message_id} is dropped as a duplicate and is stored")
         self.void.add(fact.message_id)
+        self.dropped.add(fact.message_id)
         self.counts["duplicates dropped"] += 1
 
     def _check_id(self, body: bytes) -> None:
@@ -274,6 +309,7 @@ class Durable:
                 raise self.broken(f"P1: message {number} is in {name} twice")
 
     def _leave(self, queue: int, seq: int, how: str, consumer: int) -> None:
+        self.seen_by.pop((queue, seq), None)
         number = self.places.pop((queue, seq), None)
         if number is None:
             raise self.broken(f"P5: what is not in {self.names[queue]} at {seq} left it: {how}")

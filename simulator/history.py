@@ -41,8 +41,9 @@ class History(Durable):
             assert message.body is not None
             self.note("dispatched:", number_of(message.body), message, "to", consumer.container)
             key = (message.queue.name, number_of(message.body), consumer.container)
-            copy = self.copies[key[0], key[1]]
-            copy.resumed += consumer.container in copy.holders
+            holder = self.seen_by.get((message.queue.id, message.seq))
+            if holder is not None and epoch == self.epoch and self.containers[holder] != consumer.container:
+                raise self.broken(f"B21: message {key[1]} of {key[0]} is consumer {holder}'s and went to {consumer.id}")
             self.dispatched[key] = (self.now_us(), epoch if epoch == self.epoch else 0)
 
     def _check_claims(self, effect: Deliver) -> None:
@@ -71,13 +72,20 @@ class History(Durable):
         self._check_stored("P1: a sender was told", message)
         self.counts["confirmed"] += 1
 
-    def _check_stored(self, what: str, message: Any) -> None:
-        """A message is stored, once, or its sender knows that it is a duplicate."""
+    def _check_stored(self, what: str, message: Any, *, resolved: bool = False) -> None:
+        """A message is stored, once, or its sender knows that it is a duplicate.
+
+        Args:
+            resolved: it may be of a commit that was cut off: that has its true outcome, of which no more is told.
+        """
         name = message.message_id
         if message.duplicate:
             if self.originals[name]:
                 raise self.broken(f"{what} and {name} is stored, not a duplicate")
             self.counts["duplicates told"] += 1
+            return
+        if name in self.dropped and resolved:
+            self.counts["duplicates unheard"] += 1
             return
         if self.originals[name] != 1:
             raise self.broken(f"{what} and {name} is not stored")
@@ -109,7 +117,7 @@ class History(Durable):
         earlier = [at_us for at_us in copy.presented_us if at_us < dispatched_us]
         if earlier and not message.redelivered and epoch:
             raise self.broken(f"P4: message {number} of {name} came again to {container} and is not flagged")
-        if message.delivery_count - 1 > len(copy.presented_us) + copy.resumed:
+        if message.delivery_count - 1 > len(copy.presented_us):
             raise self.broken(
                 f"P4: message {number} of {name} says delivery {message.delivery_count} after "
                 f"{len(copy.presented_us)} presentations"
@@ -156,9 +164,6 @@ class History(Durable):
         self.note(f"acknowledged: {numbers} of {name} by {container}")
         for number in numbers:
             copy = self.copies[name, number]
-            if self._is_in_doubt(copy, name, number, container):
-                self.counts["acknowledged in doubt"] += 1
-                continue
             if copy.ended != "consumed":
                 state = copy.ended or "still there"
                 raise self.broken(f"P5: message {number} of {name} was acknowledged by {container} and is {state}")
@@ -167,14 +172,6 @@ class History(Durable):
                 raise self.broken(f"P5: {container} acknowledged message {number} of {name}, but {holder} had it")
             copy.acknowledged_us = self.now_us()
             self.counts["acknowledged"] += 1
-
-    def _is_in_doubt(self, copy: Copy, name: str, number: int, container: str) -> bool:
-        """Whether nobody can know whose acknowledgement it was: the one limit of promise 5.
-
-        The application acknowledged to a broker that died of it, another application had the message in a later epoch,
-        and in a still later one the first comes back: no broker remembers that long who had what.
-        """
-        return self.dispatched[name, number, container][1] < copy.ended_epoch < self.epoch
 
     def went_elsewhere(self, name: str, numbers: list[int], container: str) -> None:
         """An application was told that another receiver has or had one of these messages."""
@@ -191,7 +188,7 @@ class History(Durable):
         self.note("commit() returned:", [message.text for message in sent], received, container)
         self.counts["commit() returned"] += 1
         for message in sent:
-            self._check_stored("P2: commit() returned", message)
+            self._check_stored("P2: commit() returned", message, resolved=True)
         for name, number in received:
             self.was_acknowledged(name, [number], container)
 
@@ -234,7 +231,7 @@ class History(Durable):
     def _check_death(self, name: str, number: int, copy: Copy) -> None:
         address = self.plan.address(name)
         allowed = address.maximum_deliveries if address is not None else 0
-        if not allowed or len(copy.presented_us) + copy.resumed < allowed:
+        if not allowed or len(copy.presented_us) < allowed:
             raise self.broken(f"P4: message {number} of {name} died of {len(copy.presented_us)} presentations")
 
     def _losses(self, name: str) -> set[str]:

@@ -15,6 +15,7 @@ from uuid import UUID
 from legato import ids
 from legato.amqp.link_base import Link
 from legato.client import channel, connection_steps, consumer_steps, producer_steps, transport
+from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.queues import Queue
 from legato.server import commits, executor, farewell, peer, service, upkeep
@@ -43,6 +44,18 @@ def installed(kernel: Kernel, network: Network, history: History) -> Iterator[No
         history.dispatching(self._broker.epoch, effect)
         deliver(self, effect)
 
+    detach, release_container = Broker.detach, Broker.release_container
+
+    def watched_detach(self: Broker, consumer: Consumer, **options: Any) -> None:
+        if self.epoch == history.epoch and options.get("hold_until_us") and consumer in consumer.queue.consumers:
+            history.went_away(consumer.id, consumer.container)
+        detach(self, consumer, **options)
+
+    def watched_release(self: Broker, container: str) -> None:
+        if self.epoch == history.epoch:
+            history.came_back(container)
+        release_container(self, container)
+
     replaced: list[tuple[Any, str, Any]] = [
         (transport, "time", clock),
         (transport, "random", kernel.random),
@@ -62,6 +75,8 @@ def installed(kernel: Kernel, network: Network, history: History) -> Iterator[No
         (upkeep, "asyncio", SimpleNamespace(**_events())),
         (upkeep, "time", clock),
         (executor.Executor, "_deliver", watched),
+        (Broker, "detach", watched_detach),
+        (Broker, "release_container", watched_release),
         *_hashes(),
     ]
     running = asyncio._get_running_loop()

@@ -88,6 +88,7 @@ class Plan(msgspec.Struct, frozen=True):
     kinds: tuple[str, ...]
     queues: tuple[QueuePlan, ...]
     topic: QueuePlan
+    reconnect_timeout_s: float
     clocks_jump: bool
     disk_fills: bool
 
@@ -132,6 +133,7 @@ def draw(seed: int, steps: int | None = None) -> Plan:
         kinds=_kinds(random, random.randint(low, clients)),
         queues=queues,
         topic=_topic(random),
+        reconnect_timeout_s=random.choice([0, 0, 1, 5, 60]),
         clocks_jump=random.random() < 0.2,
         disk_fills=random.random() < 0.2,
     )

@@ -15,14 +15,14 @@ from legato.core import moving
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
 from legato.core.effects import Confirm, Discharged, Refuse
-from legato.core.facts import MessageDeadLettered
+from legato.core.facts import MessageDeadLettered, MessagePresented
 from legato.core.groups import Groups
 from legato.core.lanes import Lane
 from legato.core.message import Message
 from legato.core.moving import Outgoing as Publication
 from legato.core.producers import Producer
 from legato.core.queues import Queue
-from legato.core.records import Archive, Batch, StoredMessage
+from legato.core.records import Archive, Batch, StoredMessage, TakenMessage
 from legato.core.repeats import Duplicate
 from legato.core.schedule import Schedule, Scheduled
 from legato.core.state import Node
@@ -283,6 +283,26 @@ def duplicates_untold(self: Broker, duplicate: Duplicate) -> Duplicate:
     return _pass_over(self, duplicate)
 
 
+def detach_keeping_nothing(self: Broker, consumer: Consumer, **options: Any) -> None:
+    """Nothing is kept for a client that lost its connection."""
+    _detach(self, consumer, **(options | {"hold_until_us": 0}))
+
+
+def keep_for_ever(self: Broker) -> None:
+    """What is kept for a client is kept although it does not come back."""
+
+
+def nobody_took(self: MemoryStore, queue: int) -> list[TakenMessage]:
+    """Who took a message is forgotten with the broker that gave it."""
+    return []
+
+
+def take_nothing_back(self: Broker, consumer: Consumer, message: Message) -> None:
+    """A delivery that goes on after its connection was lost counts as another one."""
+    message.flagged = message.presented = True
+    self._tick.facts.append(MessagePresented(message.queue.id, message.seq, consumer.id))
+
+
 class Fault:
     """One of them: `replacement` in the place of `owner.name`."""
 
@@ -335,6 +355,10 @@ FAULTS = [
     Fault(Broker, "room", room_and_no_word),
     Fault(Broker, "_expire", expire_into_nothing),
     Fault(Broker, "_dead_letter", dead_letter_dropped),
+    Fault(Broker, "detach", detach_keeping_nothing),
+    Fault(Broker, "_release_overdue", keep_for_ever),
+    Fault(MemoryStore, "taken", nobody_took),
+    Fault(Broker, "_take_back", take_nothing_back),
     Fault(Broker, "_first_of", no_duplicates),
     Fault(MemoryStore, "duplicate", no_duplicates_on_disk),
     Fault(Broker, "_lose_ids", duplicates_of_the_lost),

@@ -188,6 +188,7 @@ class Simulation:
     def _configure(self) -> Config:
         config = Config(address=self.plan.tables)
         config.server.idle_timeout_ms = IDLE_TIMEOUT_MS
+        config.server.reconnect_timeout_s = self.plan.reconnect_timeout_s
         return config
 
     def _live(self) -> None:
