@@ -92,6 +92,8 @@ class Account:
         self._record.done(messages, surely=surely)
         if self._end_to_end is not None:
             self._end_to_end.done(self._sources_of(messages), surely=surely)
+            for identity in messages:
+                del self._sources[identity]
         self.heard()
 
     def undone(self, messages: list[Identity]) -> None:

@@ -165,17 +165,22 @@ class Process:
         return self._record(f"{client.name}-sent", Producing(client.name, client.to)) if client.to else None
 
     def _tell(self, ended: threading.Event) -> None:
-        told: dict[str, int] = {}
+        told: dict[str, FailoverEvent] = {}
         while True:
             over = ended.wait(REPORT_INTERVAL_S)
             report(self.counts.report())
             for name, connection in list(self._connections):
-                failovers: list[FailoverEvent] = connection.failovers[told.get(name, 0) :]
-                told[name] = told.get(name, 0) + len(failovers)
-                for failover in failovers:
+                for failover in _newer(list(connection.failovers), told.get(name)):
+                    told[name] = failover
                     report(ClientFailedOver(client=name, gap_ms=failover.gap_ms, epoch=failover.new_epoch))
             if over:
                 return
+
+
+def _newer(failovers: list[FailoverEvent], told: FailoverEvent | None) -> list[FailoverEvent]:
+    """Those behind the one that was told last; a connection keeps only the last ones."""
+    behind = next((index + 1 for index, each in enumerate(failovers) if each is told), 0)
+    return failovers[behind:]
 
 
 def main() -> None:

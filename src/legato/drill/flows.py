@@ -8,11 +8,13 @@ from pathlib import Path
 
 from legato.drill.load import Client, Work
 from legato.drill.messages import is_poisoned
+from legato.drill.plan import CLOCK_JUMP_MAX_S
 from legato.drill.records import (
     DONE,
     MAYBE,
     STORED,
     TRYING,
+    AgainLine,
     Consuming,
     Identity,
     Producing,
@@ -26,8 +28,8 @@ from legato.drill.reports import Totals
 
 IDLE_S = 1.5
 """A subscription that has everything is listened to for so long, for what should not come."""
-PATIENCE_S = 20.0
-"""What has not come for so long does not come."""
+PATIENCE_S = CLOCK_JUMP_MAX_S + 20.0
+"""What has not come for so long does not come: a delivery that was put off by a wrong clock is late by that much."""
 
 
 class Counts:
@@ -94,6 +96,8 @@ class _Books:
         self._read: defaultdict[Path, int] = defaultdict(int)
         self._stored: defaultdict[str, set[Identity]] = defaultdict(set)
         self._arrived: defaultdict[str, set[Identity]] = defaultdict(set)
+        self._tried: defaultdict[Path, set[Identity]] = defaultdict(set)
+        """What a client has tried, and was not told of yet."""
 
     def missing(self, subscription: str, flow: str) -> set[Identity]:
         """What was stored and did not arrive."""
@@ -119,6 +123,12 @@ class _Books:
             match line:
                 case SeenLine(message=message) if not head.told:
                     arrived.add(message)
+                case SettledLine(word=word, message=message) if word == TRYING:
+                    self._tried[file].add(message)
                 case SettledLine(word=word, message=message):
-                    # What one tried who was killed may not come again; what comes again is tried again.
-                    (arrived.add if word in (DONE, MAYBE, TRYING) else arrived.discard)(message)
+                    self._tried[file].discard(message)
+                    if word in (DONE, MAYBE):
+                        arrived.add(message)
+                case AgainLine():
+                    # What it tried when it was killed may not come again; what does is tried again.
+                    arrived |= self._tried.pop(file, set())

@@ -19,7 +19,9 @@ from legato.core.facts import (
     TransactionCommitted,
 )
 from legato.core.redelivering import ORIGINAL_DESTINATION
-from legato.drill.messages import identity_of
+from legato.core.schedule import unwrap
+from legato.drill.load import PICKY_FLOW
+from legato.drill.messages import identity_of, is_poisoned
 from legato.drill.records import Identity
 from legato.store.lmdb import LmdbStore
 
@@ -147,13 +149,15 @@ def audit_log(store_dir: Path) -> HistoryFinding:
 def dead_letters(store_dir: Path) -> frozenset[tuple[str, Identity]]:
     """What waits in dead-letter queues, with the queue or topic that it comes from.
 
+    What will be a dead letter, and waits for its next delivery, counts.
+
     Raises:
         StoreError: the store cannot be read.
     """
     store = LmdbStore(store_dir, read_only=True)
     found: set[tuple[str, Identity]] = set()
     try:
-        for queue in store.queues():
+        for queue in (queue for queue in store.queues() if queue.kind == Kind.QUEUE):
             after = 0
             while page := store.messages(queue.queue, after, PAGE, PAGE_BYTES):
                 after = page[-1].seq
@@ -163,6 +167,21 @@ def dead_letters(store_dir: Path) -> frozenset[tuple[str, Identity]]:
                     for message in messages
                     if ORIGINAL_DESTINATION in message.properties
                 )
+        found |= _doomed(store)
     finally:
         store.close()
     return frozenset(found)
+
+
+def _doomed(store: LmdbStore) -> set[tuple[str, Identity]]:
+    """What no consumer ever takes, and was put off by a wrong clock."""
+    queues = {queue.queue: queue for queue in store.queues()}
+    doomed: set[tuple[str, Identity]] = set()
+    for schedule in (queue for queue in queues.values() if queue.kind == Kind.SCHEDULE):
+        for stored in store.messages(schedule.queue, 0, PAGE, PAGE_BYTES):
+            scheduled = unwrap(stored.body)
+            flow = queues[scheduled.node].name
+            identity = identity_of(read_message(scheduled.body, Queue(flow), lambda message: None))
+            if flow.endswith(f".{PICKY_FLOW}") and is_poisoned(identity):
+                doomed.add((flow, identity))
+    return doomed

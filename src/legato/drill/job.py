@@ -39,7 +39,7 @@ def run_drill(options: DrillOptions, console: Console) -> Outcome:
         # It could not go on; what the clients have on record is judged all the same.
         result = run.result
         result.complaints.append(str(error))
-    dead = frozenset() if target.pair is None else dead_letters(target.pair.store)
+    dead = result.dead if target.pair is None else dead_letters(target.pair.store)
     findings = judge_records(run.records, dead)
     audit = history = None
     if target.pair is not None and spark:

@@ -5,11 +5,14 @@ from typing import Any
 
 from legato.amqp.names import MANAGEMENT_ADDRESS
 from legato.client import ConnectionFactory, TextMessage
+from legato.drill.messages import identity_of
+from legato.drill.records import Identity
 from legato.errors import JMSError
 
 ANSWER_WAIT_S = 30.0
 PAGE_ROWS = 500
 OK = 200
+DEAD = "DLQ."
 
 
 def request(url: str, operation: str, type: str, name: str = "", **arguments: str | int) -> Any:
@@ -51,6 +54,22 @@ def names(url: str, type: str, match: str) -> list[str]:
             return found
 
 
+def dead_letters(url: str, prefix: str) -> frozenset[tuple[str, Identity]]:
+    """What waits in the drill's dead-letter queues, if they have the names that are usual, with where it comes from.
+
+    Raises:
+        JMSError: the broker does not let us know.
+    """
+    found: set[tuple[str, Identity]] = set()
+    queues = names(url, "queue", f"{DEAD}{prefix}#")
+    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+        connection.start()
+        for name in queues:
+            with session.create_browser(session.create_queue(name)) as browser:
+                found.update((name.removeprefix(DEAD), identity_of(message)) for message in browser)
+    return frozenset(found)
+
+
 def delete_all(url: str, prefix: str) -> list[str]:
     """Delete the queues and topics whose names begin with a drill's prefix, with subscriptions and dead letters.
 
@@ -64,7 +83,7 @@ def delete_all(url: str, prefix: str) -> list[str]:
         JMSError: the broker does not let us.
     """
     gone: list[str] = []
-    for type, match in (("queue", f"{prefix}#"), ("queue", f"DLQ.{prefix}#"), ("topic", f"{prefix}#")):
+    for type, match in (("queue", f"{prefix}#"), ("queue", f"{DEAD}{prefix}#"), ("topic", f"{prefix}#")):
         for name in names(url, type, match):
             request(url, "delete", type, name)
             gone.append(name)

@@ -62,7 +62,8 @@ def _tiles(outcome: Outcome) -> str:
         _tile("wrong redelivered flags", f"{outcome.wrong_flags:,}", good=not outcome.wrong_flags),
         _tile("falsely told", f"{outcome.falsely_told:,}", good=not outcome.falsely_told),
     ]
-    return f'<div class="tiles" style="margin:16px 0">{"".join(tiles)}</div>'
+    note = "what clients have on record, each for itself"
+    return section("What clients say", note, f'<div class="tiles">{"".join(tiles)}</div>')
 
 
 def _tile(label: str, value: str, *, good: bool | None = None) -> str:

@@ -156,7 +156,8 @@ class Pair:
         broker.read(line)
         serves = broker.role is Role.PRIMARY
         if serves and (not served or broker.epoch > epoch):
-            self.takeovers += broker.epoch > 1
+            # Some reigns are too short for their lines to be read.
+            self.takeovers = broker.epoch - 1
             self._end_reigns()
             self.reigns.append(Reign(broker.name, broker.epoch, time.monotonic()))
         elif served and not serves:

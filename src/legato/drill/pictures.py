@@ -22,6 +22,8 @@ from legato.spark.charts import (
 STEP_S = 1.0
 BANDS_MAX = 60
 """More faults than that are marked above the picture only."""
+GAPS_MAX = 3_000
+"""More gaps than that are drawn without saying what they are."""
 STRIP = 14
 LONG_GAP_MS, VERY_LONG_GAP_MS = 300.0, 1500.0
 
@@ -93,15 +95,27 @@ def gaps_chart(result: RunResult) -> str:
         parts.append(
             f'<text class="tick" x="{left - 10}" y="{middle + 4:.1f}" text-anchor="end">{escape(client)}</text>'
         )
-    for gap in result.gaps:
-        right = x(gap.ended_s)
-        begin = x(gap.ended_s - gap.gap_ms / 1000)
-        parts.append(
-            f'<rect x="{begin:.1f}" y="{top + row * clients.index(gap.client) + 2}" rx="2"'
-            f' width="{max(right - begin, 2.5):.1f}" height="{row - 4}" style="fill:var(--{_gap_colour(gap)})">'
-            f"<title>{escape(gap.client)}: {duration(gap.gap_ms * 1000)} until {gap.ended_s:.1f} s</title></rect>"
-        )
+    parts += _gap_bars(result.gaps, {client: top + row * index + 2 for index, client in enumerate(clients)}, row - 4, x)
     return svg(height, "When clients had no broker", f"{len(result.gaps)} gaps of {len(clients)} clients.", parts)
+
+
+def _gap_bars(gaps: Sequence[Gap], tops: dict[str, int], height: int, x: Scale) -> list[str]:
+    """Bars that say what they are; very many of them only in three shapes, as a page must not weigh megabytes."""
+    shapes: dict[str, list[str]] = {}
+    bars = []
+    for gap in gaps:
+        begin, top = x(gap.ended_s - gap.gap_ms / 1000), tops[gap.client]
+        width = max(x(gap.ended_s) - begin, 1.0 if len(gaps) > GAPS_MAX else 2.5)
+        colour = _gap_colour(gap)
+        if len(gaps) > GAPS_MAX:
+            shapes.setdefault(colour, []).append(f"M{begin:.1f} {top}h{width:.1f}v{height}h-{width:.1f}z")
+        else:
+            bars.append(
+                f'<rect x="{begin:.1f}" y="{top}" rx="2" width="{width:.1f}" height="{height}"'
+                f' style="fill:var(--{colour})"><title>{escape(gap.client)}: {duration(gap.gap_ms * 1000)} until'
+                f" {gap.ended_s:.1f} s</title></rect>"
+            )
+    return bars + [f'<path d="{"".join(each)}" style="fill:var(--{colour})"/>' for colour, each in shapes.items()]
 
 
 def _gap_colour(gap: Gap) -> str:
@@ -112,7 +126,8 @@ def _named_axis(seconds: float, x: Scale, left: float, bottom: float) -> str:
     """An axis of time that leaves more room for names than those of the audit."""
     ticks = nice_ticks(max(seconds, 1.0), 8)
     return f'<path class="axis" d="M{left} {bottom}H{LEFT + PLOT}"/>' + "".join(
-        f'<text class="tick" x="{x(tick):.1f}" y="{bottom + 18}" text-anchor="middle">{duration(tick * 1e6)}</text>'
+        f'<text class="tick" x="{x(tick):.1f}" y="{bottom + 18}" text-anchor="middle">'
+        f"{duration(tick * 1e6) if tick else '0'}</text>"
         for tick in ticks
         if tick <= seconds
     )

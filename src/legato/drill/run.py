@@ -16,11 +16,13 @@ from legato.drill import management
 from legato.drill.ballast import Ballast
 from legato.drill.crew import JAVA_NAME, Crew, resident_bytes
 from legato.drill.faults import Fault
+from legato.drill.flows import PATIENCE_S
 from legato.drill.injection import Injector
 from legato.drill.load import clients_of, java_clients_of
 from legato.drill.options import DrillOptions
 from legato.drill.pair import Reign
 from legato.drill.plan import Strike, plan
+from legato.drill.records import Identity
 from legato.drill.relay import Network
 from legato.drill.reports import ClientFailedOver
 from legato.drill.target import Target
@@ -31,7 +33,7 @@ SIZE_INTERVAL_S = 10.0
 SAMPLE_INTERVAL_S = 0.2
 POLL_S = 0.02
 START_WAIT_S = 60.0
-END_WAIT_S = 180.0
+END_WAIT_S = PATIENCE_S + 120.0
 FREE_BYTES_MIN = 2 << 30
 """A drill ends before it fills a disk that others use too."""
 
@@ -81,6 +83,8 @@ class RunResult:
     seconds: float = 0.0
     samples: list[tuple[float, int, int]] = field(default_factory=list)
     """Seconds since the load began, and the totals of `stored` and `seen` by then."""
+    dead: frozenset[tuple[str, Identity]] = frozenset()
+    """With brokers that are not the drill's own, what waited in dead-letter queues at the end."""
     disk_bytes_max: int = 0
     memory_bytes_max: int = 0
     """Of all processes together, as seen every so often."""
@@ -168,6 +172,7 @@ class Run:
     def _clean_up(self, url: str) -> None:
         """Somebody else's brokers are left as they were found."""
         try:
+            self.result.dead = management.dead_letters(url, self._prefix)
             gone = management.delete_all(url, self._prefix)
         except LegatoError as error:
             self.result.notes.append(f"Queues and topics called {self._prefix}... are still there: {error}")

@@ -8,8 +8,9 @@ import pytest
 from legato.drill.history import HistoryFinding
 from legato.drill.outcome import outcome_of, verdict_line, write_json
 from legato.drill.page import write_page
-from legato.drill.pictures import clients_chart, rates
-from legato.drill.run import RunResult, Struck
+from legato.drill.pair import Reign
+from legato.drill.pictures import clients_chart, gaps_chart, rates, takeovers_chart
+from legato.drill.run import Gap, RunResult, Struck
 from legato.drill.verdict import Finding
 
 CLEAN = Finding("orders", sent=10, received=10)
@@ -65,3 +66,25 @@ def test_rates_are_differences_of_totals_a_second() -> None:
 def test_faults_are_marked_in_the_picture() -> None:
     chart = clients_chart(RunResult(strikes=[Struck("full-disk", 1.0, 2.0)], samples=[(0.5, 9, 9)], seconds=5.0))
     assert "<title>full-disk, after 1.0 s, for 2.0 s</title>" in chart
+
+
+def test_a_gap_is_put_down_to_the_fault_that_it_began_with() -> None:
+    result = RunResult(
+        strikes=[Struck("kill", 1.0, 2.0, kind="kill"), Struck("cut", 8.0, 1.0, kind="cut")],
+        gaps=[Gap("a", 3.0, 1500.0, 2), Gap("b", 9.5, 200.0, 2), Gap("a", 0.1, 50.0, 1)],
+    )
+    outcome = outcome_of(7, result, [CLEAN], None, None)
+    assert outcome.longest_gaps_ms == {"kill": 1500.0, "cut": 200.0}
+    assert outcome.longest_gap_ms == 1500.0
+
+
+def test_every_gap_and_every_reign_is_in_its_picture() -> None:
+    result = RunResult(
+        seconds=10.0,
+        gaps=[Gap("a", 3.0, 1500.0, 2), Gap("b", 9.5, 200.0, 2)],
+        reigns=[Reign("broker-a", 1, -1.0, 3.0), Reign("broker-b", 2, 3.0, None)],
+    )
+    assert "<title>a: 1.5 s until 3.0 s</title>" in gaps_chart(result)
+    assert "<title>broker-b, epoch 2: 7.0 s</title>" in takeovers_chart(result)
+    result.gaps *= 2_000
+    assert len(gaps_chart(result)) < 130_000
