@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from legato.core.facts import (
@@ -15,6 +16,7 @@ from legato.core.facts import (
     MessageDeadLettered,
     MessageMoved,
     MessageStored,
+    QueueCreated,
     QueueDeleted,
     QueueMarked,
     TransactionCommitted,
@@ -103,6 +105,12 @@ FAULTS: dict[str, Spoil] = {
     "two outcomes": lambda r: [*r, record(2, 402, TransactionRolledBack(FIRST_TXN, 2, 2, "disconnect"))],
     "epochs mixed": lambda r: [*r, record(1, 402, EpochBegan("a"))],
     "marks missed": lambda r: instead(r, QueueMarked(DEAD, 1, 1, 0), QueueMarked(DEAD, 2, 2, 1)),
+    "attempt invented": lambda r: instead(
+        r,
+        MessageConsumed(ORDERS, 4, 1, ms_us(305), 1, SECOND_TXN),
+        MessageConsumed(ORDERS, 4, 1, ms_us(305), 2, SECOND_TXN),
+    ),
+    "queue unknown": lambda r: without(r, QueueCreated(DEAD, "DLQ")),
     "lost": lambda r: [*r, record(2, 402, order(7), QueueMarked(ORDERS, 7, 7, 5))],
     "resurrected": lambda r: [
         *r,
@@ -118,7 +126,11 @@ def copy_consumed_before_it_was_published(records: list[LogRecord]) -> list[LogR
     return records
 
 
+LATE = msgspec.structs.replace(took(READERS, 2), delivered_us=ms_us(31))
+
 NEWS_FAULTS: list[tuple[str, Spoil]] = [
+    ("expired, consumed", lambda r: instead(r, took(READERS, 2), LATE)),
+    ("used after deletion", lambda r: [*r, record(1, 92, published(9, [REPLIES]), MessageMoved(REPLIES, 9, "purged"))]),
     ("lost", lambda r: without(r, took(READERS, 6))),
     ("lost", lambda r: instead(r, QueueDeleted(REPLIES, "replies", 2), QueueDeleted(REPLIES, "replies", 1))),
     ("resurrected", lambda r: [*r, record(1, 92, MessageMoved(READERS, 8, "purged"))]),

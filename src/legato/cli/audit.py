@@ -1,11 +1,14 @@
 """`legato audit`: the Spark audit of a ledger, as a table and a page."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from legato.cli.options import JsonOption
+
+TIME_FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f"]
 
 
 def audit(
@@ -23,6 +26,30 @@ def audit(
             metavar="DIR",
         ),
     ] = None,
+    begin: Annotated[
+        datetime | None,
+        typer.Option(
+            "--from", help="Only messages stored at this time (UTC) or later.", metavar="TIME", formats=TIME_FORMATS
+        ),
+    ] = None,
+    end: Annotated[
+        datetime | None,
+        typer.Option("--to", help="Only messages stored before this time (UTC).", metavar="TIME", formats=TIME_FORMATS),
+    ] = None,
+    destination: Annotated[
+        str | None,
+        typer.Option("--destination", help="Only this queue, topic or subscription.", metavar="NAME"),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            envvar="SPARK_MASTER",
+            help="Where Spark runs: local[*] (default), spark://host:7077 ...",
+            metavar="URL",
+            show_default=False,
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Account for every message of a ledger: lost, done twice, dead-lettered; takeovers and latencies.
@@ -30,10 +57,16 @@ def audit(
     The exit code is 1 if anything was lost or done twice. Example: legato audit ./store/ledger --report audit.html
     """
     from legato.spark.job import print_audit, run_audit
+    from legato.spark.scope import Scope
 
-    result = run_audit(ledger, store_dir=store, report_path=report)
+    scope = Scope(_us(begin), _us(end), destination)
+    result = run_audit(ledger, store_dir=store, report_path=report, scope=scope, master=master)
     if as_json:
         typer.echo(result.to_json().decode())
     else:
         print_audit(result)
     raise typer.Exit(0 if result.passes else 1)
+
+
+def _us(time: datetime | None) -> int | None:
+    return None if time is None else round(time.replace(tzinfo=UTC).timestamp() * 1_000_000)

@@ -10,6 +10,7 @@ from legato.cli import (
     browse,
     demo,
     drill,
+    ledger,
     queue,
     receive,
     reload,
@@ -39,11 +40,13 @@ app.command("receive")(receive.receive)
 app.command("browse")(browse.browse)
 app.command("status")(status.status)
 app.command("audit")(audit.audit)
+app.command("story")(ledger.story)
 app.command("queues")(queue.queues)
 app.command("topics")(topic.topics)
 app.command("subscriptions")(subscription.subscriptions)
 app.command("reload")(reload.reload)
 app.command("switchover")(switchover.switchover)
+app.add_typer(ledger.app)
 app.add_typer(queue.app)
 app.add_typer(topic.app)
 app.add_typer(subscription.app)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -27,34 +28,40 @@ from legato.spark.result import (
     Timeline,
     TopicAudit,
 )
+from legato.spark.scope import Part, Scope
+from legato.spark.story import short_stories
 from legato.store.segment_names import spans
 
 EXAMPLES_MAX = 5
+EVERYTHING = Scope()
 TIMELINE_BUCKETS_MAX = 240
 _BUCKETS_US = [int(s * 1_000_000) for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 86400)]
 
 
-def audit(ledger_dir: Path, spark: SparkSession, waiting: DataFrame | None = None) -> AuditResult:
+def audit(
+    ledger_dir: Path, spark: SparkSession, waiting: DataFrame | None = None, scope: Scope = EVERYTHING
+) -> AuditResult:
     """Account for every message of a ledger.
 
     Args:
         ledger_dir: directory of the segments.
         waiting: `queue`, `seq` of the messages that wait in the store now, if that is known exactly; without it the
             last high-water marks say how many wait.
+        scope: which messages it is about.
 
     Raises:
-        ConfigError: there is no ledger in the directory.
+        ConfigError: there is no ledger in the directory, or no such destination in it.
     """
     if next(spans(ledger_dir), None) is None:
         raise ConfigError(f"no ledger segments in {ledger_dir}")
-    return audit_facts(ledger.read_facts(spark, ledger_dir), waiting)
+    return audit_facts(ledger.read_facts(spark, ledger_dir), waiting, scope)
 
 
-def audit_facts(facts: DataFrame, waiting: DataFrame | None = None) -> AuditResult:
+def audit_facts(facts: DataFrame, waiting: DataFrame | None = None, scope: Scope = EVERYTHING) -> AuditResult:
     """The same for facts that are a frame already."""
     started = time.monotonic()
     with frames_of(facts, waiting) as frames:
-        result = _audit_frames(frames)
+        result = _audit_frames(frames, scope)
     return msgspec.structs.replace(result, seconds=round(time.monotonic() - started, 2))
 
 
@@ -67,6 +74,7 @@ def frames_of(facts: DataFrame, waiting: DataFrame | None = None) -> Iterator[Fr
         "records": ledger.records(facts).cache(),
         "marks": ledger.marks(facts).cache(),
         "deletions": ledger.deletions(facts).cache(),
+        "queues": ledger.queues(facts).cache(),
     }
     given = {"facts": facts} if waiting is None else {"facts": facts, "waiting": waiting}
     try:
@@ -76,27 +84,29 @@ def frames_of(facts: DataFrame, waiting: DataFrame | None = None) -> Iterator[Fr
             frame.unpersist()
 
 
-def _audit_frames(frames: Frames) -> AuditResult:
-    span = measures.span(frames["facts"]).first()
+def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
+    part = Part(scope, frames)
+    span = measures.span(part.facts() if not scope.is_all else frames["facts"]).first()
     assert span is not None, "an aggregate has one row"
     first_us, last_us = span["first_us"] or 0, span["last_us"] or 0
     bucket_us = bucket_for(last_us - first_us)
-    checks = run_checks(frames)
+    checks = with_stories(run_checks(frames, part), frames["facts"])
+    about = frames if scope.is_all else {**frames, "facts": part.facts(), "lifecycle": part.lifecycle()}
     with closing(Accounts(frames["facts"])) as accounts:
         offences = {check.name: check.count for check in checks}
         twice: dict[int, int] = {}
         if offences["number stored twice"]:
-            twice = _sum(_offenders_by_name("number stored twice", frames), accounts, "times - 1")
+            twice = _sum(_offenders_by_name("number stored twice", frames, part), accounts, "times - 1")
         return AuditResult(
             facts=span["facts"],
             first_us=first_us,
             last_us=last_us,
             last_position=span["last_position"] or 0,
-            queues=_queues(frames, accounts, offences, twice),
-            takeovers=_takeovers(frames["facts"]),
+            queues=_queues(about, accounts, offences, twice, _offenders_by_name("lost", frames, part)),
+            takeovers=_takeovers(about["facts"]),
             checks=checks,
-            timeline=_timeline(frames, accounts, first_us, bucket_us),
-            topics=_topics(frames["facts"], accounts, twice),
+            timeline=_timeline(about, accounts, first_us, bucket_us),
+            topics=_topics(about["facts"], accounts, twice),
         )
 
 
@@ -121,9 +131,10 @@ def find_offenders(check: Check, frames: Frames) -> DataFrame:
     return check.find(*(frames[name] for name in check.frames))
 
 
-def run_checks(frames: Frames) -> list[CheckResult]:
+def run_checks(frames: Frames, part: Part | None = None) -> list[CheckResult]:
     """Every applicable check's answer; all are counted in one job, only offenders are looked at again."""
-    offenders = {check: find_offenders(check, frames) for check in applicable(frames)}
+    part = part or Part(EVERYTHING, frames)
+    offenders = {check: part.of(find_offenders(check, frames)) for check in applicable(frames)}
     counted = [
         found.agg(F.count("*").alias("n")).select(F.lit(check.name).alias("name"), "n")
         for check, found in offenders.items()
@@ -140,8 +151,35 @@ def run_checks(frames: Frames) -> list[CheckResult]:
     ]
 
 
-def _offenders_by_name(name: str, frames: Frames) -> DataFrame:
-    return find_offenders(next(check for check in applicable(frames) if check.name == name), frames)
+def with_stories(checks: list[CheckResult], facts: DataFrame) -> list[CheckResult]:
+    """The same, with what the ledger says of each message and transaction that is among the examples."""
+    places = {place for check in checks for example in check.examples if (place := _place(check, example))}
+    txns = {example["txn"] for check in checks for example in check.examples if example.get("txn")}
+    if not places and not txns:
+        return checks
+    told = short_stories(facts, places, txns)
+    return [
+        msgspec.structs.replace(
+            check,
+            stories={
+                told[key][0]: told[key][1]
+                for example in check.examples
+                if (key := _place(check, example) or example.get("txn")) in told
+            },
+        )
+        for check in checks
+    ]
+
+
+def _place(check: CheckResult, example: dict[str, Any]) -> tuple[int, int] | None:
+    """Which message an example names; the place in a mark is no message's."""
+    if check.name == "marks missed" or not {"queue", "seq"} <= example.keys():
+        return None
+    return example["queue"], example["seq"]
+
+
+def _offenders_by_name(name: str, frames: Frames, part: Part) -> DataFrame:
+    return part.of(find_offenders(next(check for check in applicable(frames) if check.name == name), frames))
 
 
 def _sum(frame: DataFrame, accounts: Accounts, each: str = "1") -> dict[int, int]:
@@ -149,14 +187,15 @@ def _sum(frame: DataFrame, accounts: Accounts, each: str = "1") -> dict[int, int
     return {row["queue"]: row["n"] for row in ledger.aggregate(accounts.of(frame), "queue", n=f"sum({each})").collect()}
 
 
-def _queues(frames: Frames, accounts: Accounts, offences: dict[str, int], twice: dict[int, int]) -> list[QueueAudit]:
+def _queues(
+    frames: Frames, accounts: Accounts, offences: dict[str, int], twice: dict[int, int], offenders: DataFrame
+) -> list[QueueAudit]:
     facts, lifecycle, deletions = frames["facts"], accounts.of(frames["lifecycle"]), frames["deletions"]
     totals = {row["queue"]: row for row in measures.queue_totals(lifecycle).collect()}
     forwarded = _sum(measures.forwarded(facts, frames["transactions"]), accounts, "forwarded")
     deleted = Counter(_sum(measures.in_deleted(measures.unsettled(frames["lifecycle"]), deletions), accounts))
     lost: dict[int, int] = {}
     if offences["lost"]:
-        offenders = _offenders_by_name("lost", frames)
         lost = _sum(offenders, accounts)
         deleted.subtract(_sum(measures.in_deleted(offenders, deletions), accounts))
     dead_letters, moves = _departures(accounts.of(facts))

@@ -121,6 +121,32 @@ def attempt_forgotten(lifecycle: DataFrame) -> DataFrame:
     return lifecycle.where("attempt <= returned_attempt").select("queue", "seq", "attempt", "returned_attempt")
 
 
+def attempt_invented(lifecycle: DataFrame) -> DataFrame:
+    """Messages consumed with a delivery count that more deliveries should have led to than are on record."""
+    # A delivery that was presented when its broker died counts too.
+    invented = lifecycle.where("attempt > coalesce(returned_attempt, 0) + presented_count + 1")
+    return invented.select("queue", "seq", "attempt", "returned_attempt", "presented_count")
+
+
+def expired_consumed(facts: DataFrame, lifecycle: DataFrame) -> DataFrame:
+    """Messages first delivered after they had expired, and consumed (Jakarta Messaging 3.4.9)."""
+    expiring = facts.where("kind = 'MessageStored' and expires_us is not null").select("queue", "seq", "expires_us")
+    consumed = lifecycle.where("consumed_count > 0 and attempt = 1").select("queue", "seq", "delivered_us")
+    return expiring.join(consumed, ["queue", "seq"]).where("delivered_us > expires_us")
+
+
+def used_after_deletion(lifecycle: DataFrame, deletions: DataFrame) -> DataFrame:
+    """Messages that were stored in a queue, or left it, after it had been deleted."""
+    used = lifecycle.join(F.broadcast(deletions), "queue").where("stored_place > mark or left_place > mark")
+    return used.select("queue", "seq", "stored_us", "left_us")
+
+
+def queue_unknown(lifecycle: DataFrame, queues: DataFrame) -> DataFrame:
+    """Messages in queues that were never created."""
+    unknown = lifecycle.join(F.broadcast(queues.select("queue")), "queue", "left_anti")
+    return unknown.select("queue", "seq", "stored_us")
+
+
 def dead_letter_missing(facts: DataFrame) -> DataFrame:
     """Dead-lettered messages that did not arrive in the dead-letter queue."""
     dead = facts.where("kind = 'MessageDeadLettered' and dead_queue <> 0").select(
@@ -229,6 +255,25 @@ CHECKS = (
         ("lifecycle",),
         attempt_forgotten,
     ),
+    Check(
+        "attempt invented",
+        "No message was consumed with a delivery count that nothing on record explains.",
+        ("lifecycle",),
+        attempt_invented,
+    ),
+    Check(
+        "expired, consumed",
+        "No message was delivered for the first time, and consumed, that had expired.",
+        ("facts", "lifecycle"),
+        expired_consumed,
+    ),
+    Check(
+        "used after deletion",
+        "Nothing was stored in a deleted queue, and nothing left it.",
+        ("lifecycle", "deletions"),
+        used_after_deletion,
+    ),
+    Check("queue unknown", "Every message is in a queue that was created.", ("lifecycle", "queues"), queue_unknown),
     Check(
         "dead letter missing",
         "Every dead-lettered message is in its dead-letter queue.",

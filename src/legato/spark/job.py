@@ -10,14 +10,16 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from legato.spark.audit import audit
+from legato.spark.audit import EVERYTHING, audit
 from legato.spark.charts import duration
 from legato.spark.exporter import try_export
 from legato.spark.flights import TotalsComparison
 from legato.spark.report import write_report
 from legato.spark.result import AuditResult
+from legato.spark.scope import Scope
 from legato.spark.session import start_session
 from legato.spark.waiting import read_waiting
+from legato.store.segment_names import spans
 
 
 def run_audit(
@@ -29,6 +31,8 @@ def run_audit(
     totals: TotalsComparison | None = None,
     client_gaps_ms: dict[int, float] | None = None,
     title: str = "Delivery audit",
+    scope: Scope = EVERYTHING,
+    master: str | None = None,
 ) -> AuditResult:
     """Audit a ledger in a Spark session that is started if there is none.
 
@@ -41,19 +45,30 @@ def run_audit(
         totals: a comparison of source and outcome to show in the page.
         client_gaps_ms: by epoch, how long clients were without a broker, to show in the page.
         title: the page's headline.
+        scope: which messages it is about.
+        master: where Spark runs, if it does not run yet.
 
     Raises:
-        ConfigError: there is no ledger, or no Java.
+        ConfigError: there is no ledger, no such destination in it, or no Java.
         StoreError: the store cannot be read.
     """
-    spark = start_session()
+    spark = start_session(master=master, minutes=ledger_bytes(ledger_dir) >= LARGE_BYTES)
     waiting = None if store_dir is None else _settle(store_dir, ledger_dir, spark)
-    result = audit(ledger_dir, spark, waiting)
+    result = audit(ledger_dir, spark, waiting, scope)
     if json_path is not None:
         json_path.write_bytes(result.to_json())
     if report_path is not None:
         write_report(report_path, result, totals=totals, client_gaps_ms=client_gaps_ms or {}, title=title)
     return result
+
+
+LARGE_BYTES = 16 << 20
+"""Ledgers from this size on, of millions of facts, are worth compiling for."""
+
+
+def ledger_bytes(ledger_dir: Path) -> int:
+    """The size of a ledger's segments together."""
+    return sum((ledger_dir / span.file_name).stat().st_size for span in spans(ledger_dir))
 
 
 def _settle(store_dir: Path, ledger_dir: Path, spark: SparkSession) -> DataFrame | None:
@@ -77,6 +92,8 @@ def audit_table(result: AuditResult) -> Group:
     for check in failed:
         parts.append(Text(f"✗ {check.sentence} ({check.count:,} times it did not hold)", style="bold red"))
         parts += [Text(f"    {_story(example)}", style="red") for example in check.examples]
+        for name, lines in check.stories.items():
+            parts += [Text(f"    {name}", style="bold"), *(Text(f"      {line}") for line in lines)]
     held = len(result.checks) - len(failed)
     verdict = "every message is accounted for" if result.passes else "the ledger does not add up"
     style = "bold green" if result.passes else "bold red"

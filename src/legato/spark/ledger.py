@@ -1,5 +1,6 @@
 """The ledger's facts as Spark frames: as they are, and one row for each message, commit and transaction."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -37,7 +38,12 @@ def aggregate(frame: DataFrame, by: str, **columns: str) -> DataFrame:
 
 def read_facts(spark: SparkSession, ledger: Path) -> DataFrame:
     """All facts of a ledger, one row each, in the columns of `legato.spark.table`."""
-    return spark.read.schema(SCHEMA).option("pathGlobFilter", "facts-*.parquet").parquet(str(ledger))
+    return read_segments(spark, [str(ledger)])
+
+
+def read_segments(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """The facts of some segments, or of all in a directory."""
+    return spark.read.schema(SCHEMA).option("pathGlobFilter", "facts-*.parquet").parquet(*paths)
 
 
 def queues(facts: DataFrame) -> DataFrame:

@@ -72,7 +72,7 @@ SHARES = (0.5, 0.95, 0.99)
 
 
 def percentiles(counted: DataFrame, by: str) -> DataFrame:
-    """For each value of the columns `by`, the `SHARES` percentiles of `rounded`, each of which so many `messages` took."""
+    """For each value of the columns `by`, the `SHARES` percentiles of `rounded`, of which each counts `messages`."""
     upward = Window.partitionBy(*by.split(", ")).orderBy("rounded")
     ranked = counted.withColumn("rank", F.sum("messages").over(upward)).withColumn(
         "total", F.sum("messages").over(upward.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing))

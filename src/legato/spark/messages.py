@@ -26,16 +26,20 @@ _MERGED = {
     "left_place": "max(left_place)",
     "attempt": "max(attempt)",
     "returned_attempt": "max(returned_attempt)",
+    "claimed": "sum(claimed)",
     "first_epoch": "min(first_epoch)",
     "last_epoch": "max(last_epoch)",
 }
 """How each column of a tally adds up."""
 
-TALLY_SCHEMA = "queue int, seq bigint, " + ", ".join(
-    f"{name} {'int' if name.endswith(('attempt', 'epoch')) else 'bigint'}" for name in _MERGED
-)
-
 MESSAGE = ("queue", "seq")
+
+MESSAGES_SCHEMA = """
+    queue int, seq bigint, stored_count bigint, consumed_count bigint, dead_count bigint, moved_count bigint,
+    left_count bigint, returned_count bigint, presented_count bigint, stored_us bigint, delivered_us bigint,
+    left_us bigint, stored_place bigint, left_place bigint, attempt int, returned_attempt int, first_epoch int,
+    last_epoch int
+"""
 
 
 def tallies(facts: DataFrame) -> DataFrame:
@@ -51,7 +55,7 @@ def tallies(facts: DataFrame) -> DataFrame:
         "seq",
         f"case kind {weights} else 0L end as left",
         f"""case when kind = 'MessagePresented' then {_PRESENTED}L
-            when kind = 'MessageReturned' and cause <> 'carried' then 1L else 0L end as back""",
+            when kind = 'MessageReturned' and cause not in ('carried', 'claimed') then 1L else 0L end as back""",
         f"{is_stored.format('time_us')} as stored_us",
         "delivered_us",
         f"{is_left.format('time_us')} as left_us",
@@ -59,6 +63,7 @@ def tallies(facts: DataFrame) -> DataFrame:
         f"{is_left.format(PLACE)} as left_place",
         "if(kind = 'MessageConsumed', attempt, null) as attempt",
         "if(kind = 'MessageReturned', attempt, null) as returned_attempt",
+        "if(kind = 'MessageReturned' and cause = 'claimed', 1L, 0L) as claimed",
         "epoch as first_epoch",
         "epoch as last_epoch",
     )
@@ -69,9 +74,8 @@ def added_up(tallies: DataFrame) -> DataFrame:
     return aggregate(tallies, ", ".join(MESSAGE), **_MERGED)
 
 
-def is_open() -> str:
-    """SQL: the message of a tally may still leave its queue, or has left it and was not yet seen to be stored."""
-    return "left & 255 = 0 or left <= 255"
+OPEN = "stored_count = 0 or left_count = 0"
+"""SQL: the message may still leave its queue, or has left it and was not seen to be stored."""
 
 
 def messages(tallies: DataFrame) -> DataFrame:
@@ -91,9 +95,20 @@ def messages(tallies: DataFrame) -> DataFrame:
         "stored_place",
         "left_place",
         "attempt",
-        "returned_attempt",
+        # Each delivery that was taken back counts again when it ends.
+        "cast(returned_attempt - claimed as int) as returned_attempt",
         "first_epoch",
         "last_epoch",
+    )
+
+
+def tallied(messages: DataFrame) -> DataFrame:
+    """The tallies from which these rows were made."""
+    return messages.selectExpr(
+        *MESSAGE,
+        "stored_count + (consumed_count << 8) + (dead_count << 16) + (moved_count << 24) as left",
+        "returned_count + (presented_count << 32) as back",
+        *("0L as claimed" if name == "claimed" else name for name in _MERGED if name not in ("left", "back")),
     )
 
 

@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from legato.spark import charts
+from legato.spark.causes import causes_chart
 from legato.spark.charts import duration, human
 from legato.spark.flights import TotalsComparison
 from legato.spark.result import AuditResult, CheckResult
@@ -249,7 +250,9 @@ def _departures(result: AuditResult) -> str:
     if not rows:
         return ""
     note = "messages that left their queue otherwise, by cause"
-    return section("Not consumed", note, table(["queue", "how", "cause", "#messages"], rows))
+    picture = f'<div class="scroll">{causes_chart(result)}</div>'
+    legend = [("dead-lettered", "red"), ("moved", "blue")]
+    return section("Not consumed", note, picture + table(["queue", "how", "cause", "#messages"], rows), legend)
 
 
 def _topics(result: AuditResult) -> str:
@@ -322,6 +325,9 @@ def _checks(checks: Iterable[CheckResult]) -> str:
         found = ""
         if check.count:
             stories = "".join(f"<code>{escape(_story(example))}</code>" for example in check.examples)
+            for name, lines in check.stories.items():
+                told = "\n".join(escape(line) for line in lines)
+                stories += f"<details><summary>{escape(name)}</summary><pre>{told}</pre></details>"
             found = f' <span class="badge bad">{check.count:,} found</span>{stories}'
         items.append(
             f"<li{' class=fails' if check.count else ''}>{mark}<div>{escape(check.sentence)}{found}</div></li>"

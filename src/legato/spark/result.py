@@ -74,6 +74,8 @@ class CheckResult(msgspec.Struct, frozen=True):
     sentence: str
     count: int
     examples: list[dict[str, Any]] = []
+    stories: dict[str, list[str]] = {}
+    """What the ledger says of the messages and transactions that the examples name."""
 
 
 class ThroughputPoint(msgspec.Struct, frozen=True):

@@ -69,7 +69,11 @@ def start_session(
         # Segments are many and small: let a task read several.
         "spark.sql.files.openCostInBytes": str(256 << 10),
     }
-    builder = SparkSession.builder.appName(name).master(master or os.environ.get("SPARK_MASTER", "local[*]"))
+    builder = SparkSession.builder.appName(name)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # Started by `spark-submit`, which was told where to run and with what.
+        return builder.getOrCreate()
+    builder = builder.master(master or os.environ.get("SPARK_MASTER", "local[*]"))
     for key, value in settings.items():
         builder = builder.config(key, value)
     with _stderr_to(scratch / f"spark-{os.getpid()}.log"):

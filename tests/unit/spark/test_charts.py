@@ -4,7 +4,9 @@ import itertools
 
 import pytest
 
+from legato.spark.causes import causes_chart
 from legato.spark.charts import duration, human, nice_ticks
+from legato.spark.result import AuditResult, QueueAudit, Timeline
 
 
 @pytest.mark.parametrize("highest", [0.3, 1, 7, 40, 99.9, 100, 12_345, 3e6])
@@ -33,3 +35,15 @@ def test_a_duration_is_told_in_the_unit_that_suits_it(us: float, text: str) -> N
 )
 def test_a_count_is_short_enough_for_a_tile(value: float, text: str) -> None:
     assert human(value) == text
+
+
+def test_a_bar_for_each_queue_and_cause_the_longest_first() -> None:
+    """Dead letters by cause are a picture too."""
+    queues = [
+        QueueAudit(1, "orders", 9, 0, 0, 5, 0, 0, 0, 0, dead_letters={"rejected": 5}),
+        QueueAudit(2, "<b>", 9, 0, 0, 0, 0, 0, 0, 0, moves={"expired": 7}),
+    ]
+    page = causes_chart(AuditResult(0, 0, 0, 0, queues, [], [], Timeline(0, 1)))
+    assert page.index("&lt;b&gt; · expired: 7") < page.index("orders · rejected: 5")
+    assert page.count("<rect") == 2
+    assert causes_chart(AuditResult(0, 0, 0, 0, [], [], [], Timeline(0, 1))) == ""

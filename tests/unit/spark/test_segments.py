@@ -311,3 +311,12 @@ def test_exporters_killed_at_any_moment_leave_a_ledger_without_holes_or_repetiti
     assert export_all(tmp_path / "store", tmp_path / "ledger") == last
     seqs = seqs_in(tmp_path / "ledger")
     assert seqs == list(range(1, len(seqs) + 1))
+
+
+def test_a_large_segment_keeps_each_kind_of_fact_apart(tmp_path: Path) -> None:
+    stored: list[AnyFact] = [MessageStored(1, seq, 4, f"ID:{seq}") for seq in range(1, 20_001)]
+    span = write_segment(tmp_path, [(1, LogRecord(1, 5, [EpochBegan("a"), *stored])), (2, LogRecord(1, 6, []))])
+    file = pq.ParquetFile(tmp_path / span.file_name)
+    kinds = [set(file.read_row_group(number, ["kind"])["kind"].to_pylist()) for number in range(file.num_row_groups)]
+    assert kinds == [{"EpochBegan"}, {"MessageStored"}, {None}]
+    assert file.metadata.num_rows == 20_002

@@ -1,0 +1,119 @@
+"""`legato ledger` and `legato story`: the ledger's tables brought up to date, shown, explained; one message's life."""
+
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from legato.cli.options import JsonOption
+from legato.errors import ConfigError
+
+app = typer.Typer(name="ledger", help="Tables of what became of every message, for Spark and others.")
+
+LedgerArgument = Annotated[
+    str, typer.Argument(metavar="LEDGER", help="Directory of the ledger segments.", show_default=False)
+]
+TablesArgument = Annotated[Path, typer.Argument(metavar="TABLES", help="Directory of the tables.", show_default=False)]
+MasterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        envvar="SPARK_MASTER",
+        help="Where Spark runs: local[*] (default), spark://host:7077 ...",
+        metavar="URL",
+        show_default=False,
+    ),
+]
+
+
+@app.command("run")
+def run(
+    ledger: LedgerArgument,
+    tables: TablesArgument,
+    once: Annotated[bool, typer.Option("--once", help="Take over what is there now, and end.")] = False,
+    every_s: Annotated[float, typer.Option("--every", help="Else: look for more every so many seconds.")] = 10.0,
+    segments: Annotated[int, typer.Option("--segments", help="Most segments in one portion.")] = 500,
+    bronze: Annotated[bool, typer.Option("--bronze", help="Copy the facts too, so that segments may go.")] = False,
+    master: MasterOption = None,
+) -> None:
+    """Bring the tables up to date with a ledger: each segment exactly once, whatever is killed meanwhile.
+
+    Example: legato ledger run ./store/ledger ./tables --once
+    """
+    from legato.spark.session import start_session
+    from legato.spark.tables import LedgerTables
+
+    spark = start_session("legato-ledger", master=master, minutes=True)
+    made = LedgerTables(spark, ledger, tables, segments_per_batch=segments, keep_bronze=bronze)
+    if once:
+        made.run_once()
+    else:
+        stop = threading.Event()
+
+        def ask(_signal: int, _frame: FrameType | None) -> None:
+            stop.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, ask)
+        made.run(every_s, stop.wait)
+    typer.echo(f"{made.last_batch() + 1} portions in {tables}")
+
+
+@app.command("show")
+def show(
+    tables: TablesArgument,
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="Which table of gold.")] = "audit",
+    rows: Annotated[int, typer.Option("--rows", help="Show at most so many.")] = 50,
+    master: MasterOption = None,
+) -> None:
+    """Show a table of gold: audit, latencies, failovers, causes, duplicates, transactions."""
+    from legato.spark.gold import VIEWS
+    from legato.spark.session import start_session
+
+    if name not in {step.name for step in VIEWS}:
+        raise ConfigError(f"no table {name}: there are {', '.join(step.name for step in VIEWS)}")
+    path = tables / "gold" / name
+    if not path.is_dir():
+        raise ConfigError(f"no tables in {tables}: `legato ledger run` makes them")
+    start_session("legato-ledger", master=master).read.parquet(str(path)).show(rows, truncate=False)
+
+
+@app.command("sql")
+def sql() -> None:
+    """Print the query of each step, with what it is for; `{facts}` and the like are the tables that it asks."""
+    from textwrap import dedent
+
+    from legato.spark.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS
+
+    for step in (BRONZE, *OF_FACTS, *OF_MESSAGES, *VIEWS):
+        typer.echo(f"-- {step.name}: {step.sentence}\n{dedent(step.sql).strip()};\n")
+
+
+def story(
+    message: Annotated[
+        str,
+        typer.Argument(metavar="MESSAGE", help="Its message id, or QUEUE/SEQ as an audit says.", show_default=False),
+    ],
+    ledger: Annotated[
+        Path, typer.Argument(metavar="LEDGER", help="Directory of the ledger segments.", show_default=False)
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Tell one message's whole life: where it was stored, who had it, why it came back, where it went.
+
+    Example: legato story ID:1f0c-7 ./store/ledger
+    """
+    import msgspec
+
+    from legato.spark.ledger import read_facts
+    from legato.spark.session import start_session
+    from legato.spark.story import tell
+    from legato.store.segment_names import spans
+
+    if next(spans(ledger), None) is None:
+        raise ConfigError(f"no ledger segments in {ledger}")
+    told = tell(read_facts(start_session("legato-story"), ledger), message)
+    typer.echo(msgspec.json.encode(told).decode() if as_json else "\n".join([told.message_id, *told.lines()]))

@@ -1,0 +1,228 @@
+"""One message's whole life from the ledger: where it was stored, who had it, why it came back, where it went."""
+
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Any
+
+import msgspec
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from legato.errors import ConfigError
+from legato.spark.charts import duration
+
+Place = tuple[int, int]
+"""The number of a queue, and the place in it."""
+
+_LIVES = (
+    "MessageStored",
+    "MessagePublished",
+    "MessageConsumed",
+    "MessageReturned",
+    "MessagePresented",
+    "MessageDeadLettered",
+    "MessageMoved",
+)
+_HOPS_MAX = 20
+"""A message that is moved in a circle has a long story; its beginning is enough."""
+
+
+class Chapter(msgspec.Struct, frozen=True):
+    """One thing that happened to a message."""
+
+    time_us: int
+    epoch: int
+    position: int
+    queue: str
+    seq: int
+    event: str
+
+
+class Story(msgspec.Struct, frozen=True):
+    """All that happened to a message, and to what became of it elsewhere, in the order of the log."""
+
+    message_id: str
+    chapters: list[Chapter]
+
+    def lines(self) -> list[str]:
+        """The story as text, a line for each chapter."""
+        begin = self.chapters[0].time_us if self.chapters else 0
+        return [
+            f"{datetime.fromtimestamp(each.time_us / 1e6, UTC):%Y-%m-%d %H:%M:%S.%f}"
+            f"  {'+' + duration(each.time_us - begin):>9}  epoch {each.epoch}  {each.queue} {each.seq}: {each.event}"
+            for each in self.chapters
+        ]
+
+
+def tell(facts: DataFrame, message: str) -> Story:
+    """The story of a message.
+
+    Args:
+        facts: a ledger.
+        message: its message id, or `QUEUE/SEQ`, the numbers by which an audit names it.
+
+    Raises:
+        ConfigError: the ledger does not know it.
+    """
+    places = _named_by_numbers(message) or {
+        (row["queue"], row["seq"]) for row in facts.where(F.col("message_id") == message).collect()
+    }
+    rows: dict[tuple[Any, ...], Row] = {}
+    known: set[Place] = set()
+    for _ in range(_HOPS_MAX):
+        if places <= known:
+            break
+        known |= places
+        rows |= {_key(row): row for row in about(facts, known).collect()}
+        places = {place for row in rows.values() for place in _places(row)}
+    if not rows:
+        raise ConfigError(f"the ledger knows no message {message}")
+    ids = [row["message_id"] for row in rows.values() if row["message_id"]]
+    return Story(ids[0] if ids else message, chapters(rows.values(), Names(facts, rows.values())))
+
+
+def short_stories(
+    facts: DataFrame, places: Collection[Place], txns: Collection[str]
+) -> dict[Place | str, tuple[str, list[str]]]:
+    """For some messages, and transactions by their id in hexadecimal, a name and the lines of what happened to them.
+
+    Unlike `tell` it does not follow them to where they went, and so takes one look at the ledger.
+    """
+    of_txns = F.hex("txn").isin(sorted(txns))
+    rows = facts.where(_at(places) | of_txns if places else of_txns).collect()
+    names = Names(facts, rows)
+    told: dict[Place | str, tuple[str, list[str]]] = {}
+    for queue, seq in sorted(places):
+        own = [row for row in rows if (row["queue"], row["seq"]) == (queue, seq) and row["kind"] in _LIVES]
+        message = next((row["message_id"] for row in own if row["message_id"]), "")
+        name = f"{names.queue(queue)} {seq} ({queue}/{seq}){' ' + message if message else ''}"
+        told[queue, seq] = (name, Story(message, chapters(own, names)).lines()[:_LINES_MAX])
+    for txn in sorted(txns):
+        own = [row for row in rows if row["txn"] and bytes(row["txn"]).hex().upper() == txn]
+        told[txn] = (f"transaction {txn}", Story(txn, chapters(own, names)).lines()[:_LINES_MAX])
+    return told
+
+
+_LINES_MAX = 30
+
+
+def about(facts: DataFrame, places: Collection[Place]) -> DataFrame:
+    """The facts about the messages at these places, about copies of them, and about where they came from and went."""
+
+    here = F.col("kind").isin(*_LIVES) & (_at(places) | _at(places, "topic"))
+    return facts.where(here | _at(places, "origin_queue", "origin_seq"))
+
+
+def _at(places: Collection[Place], queue: str = "queue", seq: str = "seq") -> Column:
+    return reduce(Column.__or__, (((F.col(queue) == q) & (F.col(seq) == s)) for q, s in sorted(places)))
+
+
+class Names:
+    """What the numbers in some facts stand for."""
+
+    def __init__(self, facts: DataFrame, rows: Iterable[Row]) -> None:
+        rows = list(rows)
+
+        def numbers(*columns: str) -> list[int]:
+            return sorted({row[column] for row in rows for column in columns if row[column]})
+
+        queues = numbers("queue", "dead_queue", "to_queue", "origin_queue", "topic")
+        found = facts.where(
+            (F.col("kind").isin("QueueCreated") & F.col("queue").isin(queues))
+            | (F.col("kind").isin("ConsumerAttached") & F.col("consumer").isin(numbers("consumer")))
+            | (F.col("kind").isin("ProducerRegistered") & F.col("producer").isin(numbers("producer")))
+        ).select("kind", "queue", "consumer", "producer", "name")
+        self._names = {
+            (kind, number): row["name"]
+            for row in found.collect()
+            for kind, number in ((row["kind"], row[_NUMBERED[row["kind"]]]),)
+        }
+
+    def queue(self, number: int | None) -> str:
+        """A queue's name."""
+        return self._names.get(("QueueCreated", number)) or f"queue {number}"
+
+    def consumer(self, number: int | None) -> str:
+        """A consumer, and whose it is."""
+        name = self._names.get(("ConsumerAttached", number))
+        return f"consumer {number}" + (f" of {name}" if name else "")
+
+    def producer(self, number: int | None) -> str:
+        """A numbered producer."""
+        return self._names.get(("ProducerRegistered", number)) or f"producer {number}"
+
+
+_NUMBERED = {"QueueCreated": "queue", "ConsumerAttached": "consumer", "ProducerRegistered": "producer"}
+
+
+def chapters(rows: Iterable[Row], names: Names) -> list[Chapter]:
+    """Facts as chapters, in the order of the log."""
+    ordered = sorted(rows, key=lambda row: (row["position"], row["ordinal"], row["topic"] or 0, row["queue"] or 0))
+    return [
+        Chapter(
+            row["time_us"],
+            row["epoch"],
+            row["position"],
+            names.queue(row["queue"]) if row["queue"] else "",
+            row["seq"] or 0,
+            event(row, names),
+        )
+        for row in ordered
+    ]
+
+
+def event(row: Row, names: Names) -> str:
+    """What a fact says of its message, in words."""
+    txn = f" in transaction {bytes(row['txn']).hex()}" if row["txn"] else ""
+    by = f" by {names.consumer(row['consumer'])}" if row["consumer"] else ""
+    match row["kind"]:
+        case "MessageStored" | "MessagePublished":
+            return _arrival(row, names) + txn
+        case "MessageConsumed":
+            return f"consumed{by}, delivery {row['attempt']} of {_clock(row['delivered_us'])}{txn}"
+        case "MessageReturned":
+            flagged = ", flagged as redelivered" if row["flagged"] else ""
+            return f"came back{by}: {row['cause']}, {row['attempt']} failed so far{flagged}{txn}"
+        case "MessagePresented":
+            return f"presented{by}"
+        case "MessageDeadLettered":
+            target = _target(row["dead_queue"], row["dead_seq"], names)
+            return f"dead-lettered{by}: {row['cause']}{target}"
+        case "TransactionCommitted" | "TransactionRolledBack":
+            ended = "committed" if row["kind"] == "TransactionCommitted" else f"rolled back: {row['cause']}"
+            return f"{ended}, {row['consumed']} received and {row['stored']} sent{txn}"
+        case _:
+            return f"moved: {row['cause']}{_target(row['to_queue'], row['to_seq'], names)}"
+
+
+def _arrival(row: Row, names: Names) -> str:
+    origin = f" from {names.queue(row['origin_queue'])} {row['origin_seq']}" if row["origin_seq"] is not None else ""
+    if row["topic"]:
+        return f"stored, a copy from {names.queue(row['topic'])}"
+    sender = f" by {names.producer(row['producer'])} as its {row['number']}" if row["producer"] else ""
+    what = f"published, {row['stored']} copies" if row["kind"] == "MessagePublished" else "stored"
+    return f"{what}, {row['size']} bytes{sender}{origin}"
+
+
+def _target(queue: int | None, seq: int | None, names: Names) -> str:
+    return f", to {names.queue(queue)} {seq}" if queue else ", to nowhere"
+
+
+def _clock(time_us: int | None) -> str:
+    return "unknown time" if time_us is None else f"{datetime.fromtimestamp(time_us / 1e6, UTC):%H:%M:%S.%f}"
+
+
+def _named_by_numbers(message: str) -> set[Place]:
+    queue, slash, seq = message.partition("/")
+    return {(int(queue), int(seq))} if slash and queue.isdigit() and seq.isdigit() else set()
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    return (row["position"], row["ordinal"], row["kind"], row["queue"])
+
+
+def _places(row: Row) -> set[Place]:
+    """The places that a fact speaks of. Those of a topic's copies are found by the topic's."""
+    pairs = [("queue", "seq"), ("dead_queue", "dead_seq"), ("to_queue", "to_seq"), ("origin_queue", "origin_seq")]
+    return {(row[queue], row[seq]) for queue, seq in pairs if row[queue] and row[seq] is not None}

@@ -1,0 +1,115 @@
+"""The ledger's tables, made portion by portion, say what one look at the whole ledger says."""
+
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from legato.core.facts import LogRecord
+from legato.errors import ConfigError
+from legato.spark.gold import VIEWS
+from legato.spark.ledger import read_facts
+from legato.spark.messages import lifecycle
+from legato.spark.segments import write_segment
+from legato.spark.tables import LedgerTables
+from tests.spark.history import DEAD, INVOICES, ORDERS, history
+
+NUMBERED = list(enumerate(history(), 1))
+CUTS = (0, 5, 8, len(NUMBERED))
+"""Portions that part stored messages from what became of them."""
+
+
+class Killed(LedgerTables):
+    """It dies when all of a portion is written and Spark does not know it yet."""
+
+    def _forget_open(self, batch: int) -> None:
+        raise RuntimeError("killed")
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    directory = tmp_path_factory.mktemp("ledger")
+    return directory / "ledger", directory / "tables"
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, places: tuple[Path, Path]) -> LedgerTables:
+    """Tables of the history in three runs, of which the second is killed before Spark knows of it, and done again."""
+    ledger, tables = places
+    ledger.mkdir()
+    for begin, end in pairwise(CUTS):
+        write_segment(ledger, NUMBERED[begin:end])
+        if begin == CUTS[1]:
+            with pytest.raises(StreamingQueryException, match="killed"):
+                Killed(spark, str(ledger), tables).run_once()
+        LedgerTables(spark, str(ledger), tables).run_once()
+    return LedgerTables(spark, str(ledger), tables)
+
+
+def rows(frame: DataFrame) -> list[tuple[object, ...]]:
+    return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+
+def test_silver_made_in_portions_is_silver_made_at_once(
+    spark: SparkSession, made: LedgerTables, places: tuple[Path, Path]
+) -> None:
+    at_once = lifecycle(read_facts(spark, places[0]))
+    assert rows(made.silver().select(*at_once.columns)) == rows(at_once)
+    open_now = made.silver().where("open").select("queue", "seq")
+    assert rows(open_now) == [(ORDERS, 6), (DEAD, 1)]
+
+
+def test_gold_counts_every_fact_once(made: LedgerTables) -> None:
+    audit = {step.name: made.view(step) for step in VIEWS}
+    columns = ("destination", "stored", "consumed", "dead_lettered", "returned", "left_twice")
+    assert rows(audit["audit"].select(*columns)) == [
+        ("DLQ", 1, 0, 0, 0, 0),
+        ("invoices", 4, 4, 0, 0, 0),
+        ("orders", 6, 4, 1, 1, 0),
+    ]
+    second = audit["failovers"].where("epoch = 2").collect()[0]
+    assert (second["former_broker"], second["broker"], second["clean"]) == ("a", "b", False)
+    assert (second["gap_ms"], second["serving_after_ms"], second["waiting_before"]) == (200.0, 260.0, 3)
+    assert rows(audit["causes"].select("destination", "what", "cause", "messages")) == [
+        ("orders", "dead-lettered", "poison", 1),
+        ("orders", "redelivered", "rollback", 1),
+    ]
+    outcomes = audit["transactions"].select("outcome", "cause", "transactions", "received", "sent", "longest_ms")
+    assert rows(outcomes) == [("committed", None, 2, 4, 4, 5.0), ("rolled back", "client", 1, 1, 0, None)]
+    latencies = audit["latencies"].where("destination = 'orders' and stage = 'end to end'").collect()[0]
+    assert (latencies["messages"], latencies["p50_ms"], latencies["longest_ms"]) == (4, 10.0, 300.0)
+
+
+def test_a_run_without_news_changes_nothing(made: LedgerTables) -> None:
+    before = made.last_batch()
+    made.run_once()
+    assert made.last_batch() == before
+    assert made.silver().count() == 11
+
+
+def test_a_continuous_run_takes_over_what_comes_until_it_is_stopped(
+    spark: SparkSession, made: LedgerTables, places: tuple[Path, Path]
+) -> None:
+    ledger, tables = places
+    before = made.last_batch()
+    write_segment(ledger, [(len(NUMBERED) + 1, LogRecord(2, 1, []))])
+
+    def stopped(wait_s: float) -> bool:
+        time.sleep(wait_s)
+        return made.last_batch() > before and (tables / "gold" / "audit" / "_SUCCESS").exists()
+
+    made.run(0.1, stopped)
+    assert made.last_batch() == before + 1
+    assert made.silver().where("open").count() == 2, "what was open is carried along"
+
+
+def test_a_ledger_that_is_not_there_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no ledger"):
+        LedgerTables(spark, str(tmp_path / "none"), tmp_path)
+
+
+def test_the_queues_of_the_history_are_those_of_the_test() -> None:
+    assert {ORDERS, INVOICES, DEAD} == {1, 2, 3}
