@@ -39,12 +39,22 @@ class JMSError(LegatoError):
         message: a sentence a user can act on.
         code: a short machine-readable reason (`UNBLOCKED`, an AMQP condition ...), Jakarta's `errorCode`.
         linked: the error that caused this one, Jakarta's `linkedException`.
+        transaction_id: the transaction that failed or is in doubt, for `Session.commit_outcome()`; None if there is
+            none, or if no broker ever knew it.
     """
 
-    def __init__(self, message: str = "", *, code: str | None = None, linked: BaseException | None = None) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: str | None = None,
+        linked: BaseException | None = None,
+        transaction_id: bytes | None = None,
+    ) -> None:
         super().__init__(message or (self.__doc__ or "").split("\n")[0])
         self.code = code
         self.linked = linked
+        self.transaction_id = transaction_id
 
 
 class IllegalStateError(JMSError):
@@ -96,7 +106,22 @@ class ResourceAllocationError(JMSError):
 
 
 class SpaceLostError(JMSError):
-    """A failover aborted a transaction (GigaSpaces' notice to exception listeners)."""
+    """A failover aborted a transaction (GigaSpaces' notice to exception listeners, CONTRACT A12, A21).
+
+    Args:
+        session: the session whose transaction that was.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: str | None = None,
+        linked: BaseException | None = None,
+        session: object = None,
+    ) -> None:
+        super().__init__(message, code=code, linked=linked)
+        self.session = session
 
 
 class ConfigError(LegatoError):

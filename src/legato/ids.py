@@ -15,7 +15,11 @@ TXN_ID_BYTES = _TXN.size
 
 
 def make_txn_id(epoch: int, counter: int) -> TxnId:
-    """The id of the `counter`-th transaction declared in `epoch`; unique for the life of a store."""
+    """The id of a transaction declared in `epoch`, unique for the life of a store.
+
+    Args:
+        counter: grows from one transaction of an epoch to the next, and is at least the time in microseconds.
+    """
     return TxnId(_TXN.pack(epoch, counter))
 
 
@@ -25,6 +29,12 @@ def txn_epoch(txn_id: bytes) -> int | None:
         return None
     epoch: int = _TXN.unpack(txn_id)[0]
     return epoch
+
+
+def txn_counter(txn_id: bytes) -> int:
+    """The counter in an id that a Legato broker made."""
+    counter: int = _TXN.unpack(txn_id)[1]
+    return counter
 
 
 def new_unique_name(prefix: str) -> str:

@@ -205,7 +205,7 @@ def _completion(loop: Loop, listener: Any) -> Any:
 
 def _make_acknowledge_wait(loop: Loop, message: Any) -> None:
     acknowledge = message._acknowledge
-    message._acknowledge = lambda received: loop.run(lambda: acknowledge(received))
+    message._acknowledge = lambda received, **options: loop.run(lambda: acknowledge(received, **options))
 
 
 def twin_of(something: Any, blocking: Any, asynchronous: Any) -> Any:

@@ -34,7 +34,7 @@ from legato.client.metadata import ConnectionMetaData
 from legato.client.producer import MessageProducer
 from legato.client.requestor import QueueRequestor, TopicRequestor
 from legato.client.session import Session
-from legato.client.session_state import AcknowledgeMode
+from legato.client.session_state import AcknowledgementOutcome, AcknowledgeMode
 from legato.client.values import Long
 from legato.errors import (
     ConfigError,
@@ -59,6 +59,7 @@ AckMode = AcknowledgeMode
 __all__ = [
     "AckMode",
     "AcknowledgeMode",
+    "AcknowledgementOutcome",
     "Byte",
     "BytesMessage",
     "Char",

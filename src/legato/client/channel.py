@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from legato.client.channel_ends import ChannelEnds, End
+from legato.client.contract import FailoverContract
 from legato.client.coordinator_end import CoordinatorEnd
-from legato.client.deliveries import AckBatch, Delivery
+from legato.client.deliveries import AckBatch, Delivery, DeliveryState
 from legato.client.gate import Gate
 from legato.client.receiver_end import ReceiverEnd
 from legato.client.sender_end import SenderEnd
 from legato.client.session_state import AcknowledgeMode, Send, Transaction
-from legato.client.temporaries import TemporaryEnd
-from legato.client.unsubscribe_end import UnsubscribeEnd
-from legato.errors import JMSError
+from legato.errors import JMSError, SpaceLostError, TransactionRolledBackError
 
 if TYPE_CHECKING:
-    from legato.amqp.link import Session as EngineSession
-    from legato.client.browser_end import BrowserEnd
     from legato.client.transport import Transport
-
-Other = TemporaryEnd | UnsubscribeEnd
 
 
 class Interruption(msgspec.Struct, frozen=True):
@@ -38,23 +33,47 @@ class Interruption(msgspec.Struct, frozen=True):
     returned_deliveries: int
 
 
-End = SenderEnd | ReceiverEnd | CoordinatorEnd | Other
+def _stays(delivery: Delivery) -> bool:
+    return not delivery.again and delivery.state in (DeliveryState.HERE, DeliveryState.ACCEPTING)
 
 
-class Channel:
+def _aborted(cause: JMSError) -> TransactionRolledBackError:
+    return TransactionRolledBackError(
+        "The connection to the broker was lost while messages were unacknowledged. They come again, the first one "
+        "first, flagged as redelivered.",
+        linked=cause,
+    )
+
+
+class Channel(ChannelEnds):
     """What a session has on the wire. Only where marked is it called by the application's thread."""
 
-    def __init__(self, transport: Transport, name: str, mode: AcknowledgeMode, first: Transaction | None) -> None:
-        self.transport = transport
+    def __init__(
+        self,
+        transport: Transport,
+        name: str,
+        mode: AcknowledgeMode,
+        first: Transaction | None,
+        contract: FailoverContract,
+        owner: object = None,
+    ) -> None:
+        super().__init__(transport)
         self.name = name
         self.mode = mode
+        self.contract = contract
+        self.owner = owner
+        """The application's session."""
+        self.interruptions = 0
+        """How often the connection was lost; a blocked call may look whether it changes."""
+        self.aborted: JMSError | None = None
+        """What a failover aborted, if the application is to hear so and has not yet."""
+        self.listening = False
+        """Whether messages go to listeners."""
+        self.resolving = False
+        """Whether the application waits for the truth about what it has: that has to come again for it."""
         self.gate = Gate()
-        self.session: EngineSession | None = None
-        self.senders: list[SenderEnd] = []
-        self.receivers: list[ReceiverEnd] = []
-        self.browsers: list[BrowserEnd] = []
-        self.others: list[Other] = []
-        self.coordinator = None if first is None else CoordinatorEnd(self, f"{name}:coordinator", first)
+        if first is not None:
+            self.coordinator = CoordinatorEnd(self, f"{name}:coordinator", first)
         self.closing = False
         self.closed = False
         self.error: JMSError | None = None
@@ -73,12 +92,24 @@ class Channel:
             receiver.scheduled = True
             self.transport.post(receiver.flush)
 
+    def hear_abort(self) -> JMSError | None:
+        """The application hears of what was aborted, if it has not: messages may come again."""
+        aborted, self.aborted = self.aborted, None
+        if aborted is not None:
+            self.transport.post(self.grant)
+        return aborted
+
     # -- its life ----------------------------------------------------------------------------------------
 
     @property
     def flowing(self) -> bool:
         """Whether messages may come: the connection is started (Jakarta Messaging 6.1.4)."""
         return self.transport.started and not self.closing
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether `receive()` is to raise before a message comes (CONTRACT A11); listeners are not kept waiting."""
+        return self.aborted is not None and not self.listening and not self.resolving
 
     def begin(self) -> None:
         """Begin on the transport's present wire, and attach every link."""
@@ -89,36 +120,6 @@ class Channel:
         self.session.context = self
         for end in self._ends():
             self.attach(end)
-
-    def _ends(self) -> list[End]:
-        ends: list[End] = [] if self.coordinator is None else [self.coordinator]
-        return [*ends, *self.others, *self.senders, *self.receivers]
-
-    def attach(self, end: End) -> None:
-        """Attach a link, if there is a wire; if not, that happens with the next one."""
-        if self.session is not None:
-            self.transport.awaits(end)
-            end.attach()
-
-    def add_sender(self, sender: SenderEnd) -> None:
-        """A producer was created."""
-        self.senders.append(sender)
-        self.attach(sender)
-
-    def add_receiver(self, receiver: ReceiverEnd) -> None:
-        """A consumer was created."""
-        self.receivers.append(receiver)
-        self.attach(receiver)
-
-    def add(self, end: Other) -> None:
-        """Something else was created."""
-        self.others.append(end)
-        self.attach(end)
-
-    def forget(self, end: Other) -> None:
-        """Its link is closed."""
-        if end in self.others:
-            self.others.remove(end)
 
     def forget_sender(self, sender: SenderEnd) -> None:
         """A producer's link is closed."""
@@ -131,16 +132,6 @@ class Channel:
         if receiver in self.receivers:
             self.receivers.remove(receiver)
         self._end_when_done()
-
-    def add_browser(self, browser: BrowserEnd) -> None:
-        """A browser was created."""
-        self.browsers.append(browser)
-        browser.attach()
-
-    def forget_browser(self, browser: BrowserEnd) -> None:
-        """A browser's link is closed."""
-        if browser in self.browsers:
-            self.browsers.remove(browser)
 
     def connection_lost(self, cause: JMSError) -> Interruption:
         """The wire is gone; returns what that did."""
@@ -158,14 +149,26 @@ class Channel:
         for other in list(self.others):
             other.connection_lost()
         resent = sum(sender.connection_lost() for sender in list(self.senders))
-        aborted = False
+        unacknowledged = self.contract.abort_raises and any(delivery.again for delivery in kept)
+        failure: JMSError | None = _aborted(cause) if unacknowledged else None
         if self.coordinator is not None:
-            aborted = self.coordinator.connection_lost(cause, application_has_messages=bool(kept))
-            returned += len(kept)
-            kept.clear()
+            failure = self.coordinator.connection_lost(cause, kept)
+        if failure is not None and not self.closing:
+            self._report_abort(failure, cause)
         self._end_when_done()
+        # Last: whoever is blocked looks first whether what it waits for has come.
+        self.interruptions += 1
         self.touch()
-        return Interruption(resent, aborted, len(kept), returned)
+        stays = 0 if self.coordinator is not None else sum(_stays(delivery) for delivery in kept)
+        return Interruption(resent, failure is not None, stays, returned + len(kept) - stays)
+
+    def _report_abort(self, failure: JMSError, cause: JMSError) -> None:
+        # A commit that was under way tells of its own transaction.
+        if self.contract.abort_raises and (self.coordinator is None or self.coordinator.current.failure is failure):
+            self.aborted = self.aborted or failure
+        if self.contract.space_lost_error:
+            what = "The connection to the broker was lost, and the session's transaction was aborted with it."
+            self.report(SpaceLostError(what, linked=cause, session=self.owner))
 
     def restored(self, end: End) -> None:
         """A link is attached again, or never will be."""
@@ -198,11 +201,6 @@ class Channel:
                 sender.close()
         if self.coordinator is not None:
             self.coordinator.pump()
-
-    def drop_sends(self, transaction: Transaction, error: JMSError) -> None:
-        """A transaction is rolled back: what is not on the wire yet need not go there."""
-        for sender in self.senders:
-            sender.drop_sends(transaction, error)
 
     def abandon(self, error: JMSError) -> None:
         """The connection is gone for good: whatever waits hears so."""
@@ -240,53 +238,6 @@ class Channel:
     def complete(self, send: Send) -> None:
         """Call a send's completion listener, in the thread for that."""
         self.transport.completed.append(send)
-
-    def grant(self) -> None:
-        """Let messages come."""
-        for receiver in self.receivers:
-            receiver.grant()
-
-    def flush_receivers(self) -> None:
-        """State all that the application's thread asked for so far."""
-        for receiver in list(self.receivers):
-            receiver.flush()
-
-    def close_receivers_that_wait(self) -> None:
-        """Close those that waited for the transaction to take what they received."""
-        for receiver in list(self.receivers):
-            receiver.close_if_asked()
-
-    def pump_senders(self) -> None:
-        """Send what can be sent."""
-        for sender in list(self.senders):
-            sender.pump()
-
-    def has_waiting_sends(self, transaction: Transaction) -> bool:
-        """Whether sends of a transaction are not on the wire yet; those of the next one come after them."""
-        return any(
-            sender.outgoing.waiting and sender.outgoing.waiting[0].transaction is transaction for sender in self.senders
-        )
-
-    def quiesce(self, then: Callable[[], None]) -> None:
-        """Stop the flow of messages, then call `then`; `grant` lets it flow again."""
-        waiting = len(self.receivers)
-        if not waiting:
-            then()
-            return
-
-        def one_drained() -> None:
-            nonlocal waiting
-            waiting -= 1
-            if not waiting:
-                then()
-
-        for receiver in list(self.receivers):
-            receiver.drain(one_drained)
-
-    def give_back(self, failed: list[Delivery], why: str = "") -> None:
-        """Return messages in order: those that the application has had, and why, and those it has not."""
-        for receiver in self.receivers:
-            receiver.give_back([delivery for delivery in failed if delivery.consumer is receiver], why)
 
     # -- what the application asks for -------------------------------------------------------------------
 

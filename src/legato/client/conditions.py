@@ -14,7 +14,10 @@ from legato.errors import (
 )
 
 UNBLOCKED = "UNBLOCKED"
-"""`JMSError.code` of a call that was released because the connection is gone for good (CONTRACT E11)."""
+"""`JMSError.code` of a call that was released because the connection was lost (CONTRACT E11)."""
+
+FAILOVER = "FAILOVER"
+"""`JMSError.code` of what the exception listener is told at a failover, if it is to be told (CONTRACT B5, E18)."""
 
 _CLASSES: dict[str, type[JMSError]] = {
     "amqp:unauthorized-access": JMSSecurityError,

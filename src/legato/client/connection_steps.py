@@ -14,6 +14,7 @@ import msgspec
 
 from legato.amqp.connection import Settings
 from legato.client.channel import Channel
+from legato.client.conditions import FAILOVER
 from legato.client.destinations import Destination, Temporary, TemporaryQueue, TemporaryTopic
 from legato.client.failover import FailoverEvent
 from legato.client.metadata import ConnectionMetaData, connection_metadata, provider_version
@@ -123,7 +124,7 @@ class ConnectionSteps(Generic[_Session]):
 
     Attributes:
         exception_listener: called with a `JMSError` when the connection is gone for good, when the broker closes a
-            producer or consumer, or when a non-persistent send was refused; not at a failover.
+            producer or consumer, or when a non-persistent send was refused; of failovers, see `failover_contract`.
         failover_listener: called with a `FailoverEvent` after each failover.
         failovers: the last `FAILOVERS_KEPT` failovers, oldest first.
     """
@@ -270,7 +271,13 @@ class ConnectionSteps(Generic[_Session]):
     def _new_temporary(self, kind: type[_Temporary]) -> Steps[_Temporary]:
         with self._lock:
             if self._base is None:
-                self._base = Channel(self._transport, f"{self._name}:t", AcknowledgeMode.AUTO, None)
+                self._base = Channel(
+                    self._transport,
+                    f"{self._name}:t",
+                    AcknowledgeMode.AUTO,
+                    None,
+                    self._options.contract,
+                )
                 self._transport.add_base(self._base)
             base = self._base
             number = next(self._temporaries_made)
@@ -300,6 +307,10 @@ class ConnectionSteps(Generic[_Session]):
         for session in list(self._sessions):
             yield from session._sweep()
         return self._subscriptions
+
+    def _open_transactions(self) -> set[bytes]:
+        open_ones = [session._transaction for session in list(self._sessions)]
+        return {each.id for each in open_ones if each is not None and each.id is not None}
 
     def _consumes(self, destination: Destination) -> bool:
         return any(
@@ -371,6 +382,9 @@ class ConnectionSteps(Generic[_Session]):
         del self.failovers[:-FAILOVERS_KEPT]
         done = "re-attached" if event.same_server else "failed over"
         log.info("= %s from %s to %s in %.0f ms", done, event.old_host, event.new_host, event.gap_ms)
+        if self._options.reports_failovers:
+            how = "is restored to" if event.same_server else f"was lost to {event.old_host} and has switched to"
+            self._transport.report(JMSError(f"The connection {how} {event.new_host}.", code=FAILOVER))
         listener = self.failover_listener
         if listener is not None:
             self._transport.notifier.call(calling(listener, event))

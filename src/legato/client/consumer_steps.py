@@ -44,12 +44,13 @@ class ConsumerSteps:
         """Its name, if it has one that is this connection's to count."""
         self._pulls = end.prefetch == 0
         self._inbox = end.incoming.inbox
-        self._transport = session._channel.transport
+        self._channel = session._channel
+        self._transport = self._channel.transport
         self._mode = session.acknowledge_mode
         # Looked up once: what follows is asked for each message.
         self._automatic = self._mode is AcknowledgeMode.AUTO
         self._lazy = self._mode is AcknowledgeMode.DUPS_OK
-        self._individual = self._mode is AcknowledgeMode.INDIVIDUAL
+        self._by_application = self._mode in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL)
         self._acknowledge = session._acknowledge
         self._listener: MessageListener | None = None
         self._closed = False
@@ -77,7 +78,7 @@ class ConsumerSteps:
                 message = read_message(
                     delivery.data,
                     self.destination,
-                    self._acknowledge_one(delivery) if self._individual else self._acknowledge,
+                    self._session._acknowledger(delivery) if self._by_application else self._acknowledge,
                 )
             except ProtocolError as error:
                 self._refuse(delivery, error)
@@ -90,7 +91,7 @@ class ConsumerSteps:
                 if len(end.accepted) < LAZY_MAX and self._inbox:
                     return message
             else:
-                self._presented(delivery)
+                self._presented(delivery, message)
                 return message
             if not end.scheduled:
                 end.channel.wake_receiver(end)
@@ -107,7 +108,10 @@ class ConsumerSteps:
 
         Raises:
             IllegalStateError: the consumer has a listener, the session is closed, or somebody else uses it.
-            JMSError: the connection is gone for good.
+            TransactionRolledBackError: with the failover contract `gigaspaces`, once, if a failover aborted the
+                session's transaction or found unacknowledged messages (CONTRACT A11).
+            JMSError: the connection is gone for good; or, with the failover contract `hornetq`, it was lost during the
+                call (code `UNBLOCKED`, CONTRACT E11).
         """
         turn = self._session._turn
         if not turn.acquire(False):
@@ -122,6 +126,8 @@ class ConsumerSteps:
         self._check_no_listener()
         deadline: float | None = None
         while True:
+            if self._channel.aborted is not None and not self._closed:
+                yield from self._session._raise_abort()
             if kind is not None:
                 self._check_next(kind)
             message = self._take()
@@ -155,6 +161,8 @@ class ConsumerSteps:
 
     def _arrival(self) -> Steps[None]:
         """Have what the broker has now."""
+        if self._channel.aborted is not None and not self._closed:
+            yield from self._session._raise_abort()
         if not self._inbox and self._transport.started and not self._closed:
             answered: list[bool] = []
             self._transport.post(self._end.probe, lambda: answered.append(True))
@@ -200,8 +208,9 @@ class ConsumerSteps:
 
     def _await_message(self, deadline: float | None) -> Steps[None]:
         end = self._end
+        channel = self._channel
         if end.accepted and not end.scheduled:
-            end.channel.wake_receiver(end)
+            channel.wake_receiver(end)
         if end.error is not None:
             raise end.error
         if self._pulls and self._transport.started:
@@ -209,7 +218,9 @@ class ConsumerSteps:
         remaining_s = None if deadline is None else deadline - time.monotonic()
         try:
             yield from self._session._wait(
-                lambda: self._closed or end.closed or (self._inbox and self._transport.started), "receive", remaining_s
+                lambda: self._closed or end.closed or channel.aborted or (self._inbox and self._transport.started),
+                "receive",
+                remaining_s,
             )
         except BaseException:
             if self._pulls:
@@ -217,7 +228,7 @@ class ConsumerSteps:
             raise
 
     def _read(self, delivery: Delivery) -> Message | None:
-        acknowledge = self._acknowledge_one(delivery) if self._individual else self._acknowledge
+        acknowledge = self._session._acknowledger(delivery) if self._by_application else self._acknowledge
         try:
             return read_message(delivery.data, self.destination, acknowledge)
         except ProtocolError as error:
@@ -227,13 +238,11 @@ class ConsumerSteps:
     def _refuse(self, delivery: Delivery, error: ProtocolError) -> None:
         self._transport.post(self._end.settle, delivery, Rejected(error.condition, str(error)), DeliveryState.RETURNED)
 
-    def _acknowledge_one(self, delivery: Delivery) -> Callable[[Message], Any]:
-        session = self._session
-        return lambda message: session._world.run(session._acknowledging(delivery))
-
-    def _presented(self, delivery: Delivery) -> None:
+    def _presented(self, delivery: Delivery, message: Message) -> None:
         end = self._end
-        if self._individual or self._mode is AcknowledgeMode.CLIENT:
+        if self._by_application:
+            if delivery.again and delivery.link == end.incoming.link:
+                self._session._presented_again(delivery, message)
             self._session._unacknowledged[delivery] = None
         end.presented.append(delivery)
         if not end.scheduled:
@@ -268,7 +277,7 @@ class ConsumerSteps:
                 return None
             message = self._read(delivery)
             if message is not None:
-                self._presented(delivery)
+                self._presented(delivery, message)
                 return delivery, message
         return None
 

@@ -54,9 +54,11 @@ class JMSContext(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]):
     set_client_id = blocking(ContextSteps._set_client_id)
     stop = blocking(ContextSteps._stop)
     commit = blocking(ContextSteps._commit)
+    commit_outcome = blocking(ContextSteps._commit_outcome)
     rollback = blocking(ContextSteps._rollback)
     recover = blocking(ContextSteps._recover)
     acknowledge = blocking(ContextSteps._acknowledge)
+    acknowledge_all = blocking(ContextSteps._acknowledge_all)
     close = blocking(ContextSteps._close)
 
     def __enter__(self) -> JMSContext:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, BinaryIO, Generic, Self, TypeVar
 
 from legato.client.browser_steps import BrowserSteps
@@ -12,7 +13,7 @@ from legato.client.jms_producer_steps import JMSProducerSteps
 from legato.client.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from legato.client.metadata import ConnectionMetaData
 from legato.client.producer_steps import ProducerSteps
-from legato.client.session_state import AcknowledgeMode, checked_mode
+from legato.client.session_state import AcknowledgementOutcome, AcknowledgeMode, checked_mode
 from legato.client.session_steps import SessionSteps
 from legato.client.steps import Steps
 from legato.errors import IllegalStateError
@@ -131,6 +132,10 @@ class ContextSteps(Generic[_Producer, _Consumer, _Browser]):
         """Commit; see `Session.commit`."""
         yield from self._session._commit()
 
+    def _commit_outcome(self, transaction_id: bytes) -> Steps[bool | None]:
+        """What became of a transaction; see `Session.commit_outcome`."""
+        return (yield from self._session._commit_outcome(transaction_id))
+
     def _rollback(self) -> Steps[None]:
         """Roll back; see `Session.rollback`."""
         yield from self._session._rollback()
@@ -146,6 +151,10 @@ class ContextSteps(Generic[_Producer, _Consumer, _Browser]):
     def _acknowledge(self) -> Steps[None]:
         """In CLIENT_ACKNOWLEDGE: acknowledge all messages the context has received; else harmless (10.2.8)."""
         yield from self._session._acknowledging(None)
+
+    def _acknowledge_all(self) -> Steps[Mapping[str, AcknowledgementOutcome]]:
+        """Acknowledge all, and say what became of each message; see `Session.acknowledge_all`."""
+        return (yield from self._session._acknowledge_all())
 
     def _unsubscribe(self, name: str) -> Steps[None]:
         """End a durable subscription; see `Session.unsubscribe`."""

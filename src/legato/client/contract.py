@@ -25,9 +25,9 @@ class FailoverContract(msgspec.Struct, frozen=True):
     `receive()` or `acknowledge()` of a session whose transaction was aborted raises (A6, A10, A11)."""
     late_acknowledgement: type[JMSError] | None = IllegalStateError
     """What `acknowledge()` raises if another receiver got a message (B12); None for nothing (E17)."""
-    resolves_commit: bool = True
-    """Whether a `commit()` that was in flight returns its true outcome; otherwise it raises, and the outcome can be
-    asked for (E12, E14, A10)."""
+    resolves_calls: bool = True
+    """Whether a `commit()` or `acknowledge()` that was in flight tells its true outcome; otherwise it raises, and that
+    of a commit can be asked for (E12, E14, A10)."""
     resends: bool = True
     """Whether a `send()` that was in flight goes on and is stored once; otherwise it raises `UNBLOCKED` (E11, E17)."""
     exception_on_failover: bool = False
@@ -47,7 +47,7 @@ CONTRACTS: dict[str, FailoverContract] = {
         releases_blocked_calls=True,
         keeps_unacknowledged=False,
         late_acknowledgement=None,
-        resolves_commit=False,
+        resolves_calls=False,
         resends=False,
         exception_on_failover=True,
         failover_on_server_shutdown=False,
@@ -57,7 +57,7 @@ CONTRACTS: dict[str, FailoverContract] = {
         keeps_unacknowledged=False,
         abort_raises=True,
         late_acknowledgement=TransactionRolledBackError,
-        resolves_commit=False,
+        resolves_calls=False,
         space_lost_error=True,
     ),
 }

@@ -4,6 +4,8 @@
 2. A discharge and the declare of the next transaction go out together (AMQP.md A7).
 3. A loss of the connection dooms a current transaction that did work. If its discharge was under way, the same
    discharge goes out again on the new connection, and the answer is the truth: accepted, it had committed (promise 2).
+4. Where the failover contract does not wait for that, the application hears at once that it is rolled back; what
+   became of it is asked for first thing on the new connection (`Query`), before anything can be replayed.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from legato.amqp.events import Attached, Detached, Disposition, Flow
-from legato.amqp.outcomes import ACCEPTED, Accepted, Declared, Rejected, Transactional
+from legato.amqp.outcomes import ACCEPTED, Accepted, Declared, Outcome, Transactional
 from legato.amqp.sections import encode_declare, encode_discharge
 from legato.amqp.terminus import Terminus
 from legato.client.conditions import error_of
 from legato.client.deliveries import Delivery, DeliveryState, finish
+from legato.client.endings import ROLLED_BACK, Ending, Query, lost_during_commit, lost_while_open, refused
 from legato.client.session_state import Transaction
-from legato.errors import JMSError, TransactionRolledBackError
+from legato.errors import JMSError
 
 if TYPE_CHECKING:
     from legato.amqp.link import Sender
@@ -25,21 +28,6 @@ if TYPE_CHECKING:
     from legato.client.receiver_end import ReceiverEnd
 
 LOCAL_TRANSACTIONS = "amqp:local-transactions"
-
-
-class Ending:
-    """A `commit()` or `rollback()` that the application waits for."""
-
-    __slots__ = ("commit", "discharged", "quiet", "refused", "transaction")
-
-    def __init__(self, transaction: Transaction, commit: bool) -> None:
-        self.transaction = transaction
-        self.commit = commit
-        self.quiet = commit
-        """A rollback first stops the flow of messages, so that what it received can come again in order."""
-        self.discharged = False
-        self.refused = False
-        """A send of the transaction was refused: it is rolled back instead of committed."""
 
 
 class CoordinatorEnd:
@@ -52,6 +40,7 @@ class CoordinatorEnd:
         self.link: Sender | None = None
         self.attached = False
         self._ending: Ending | None = None
+        self._queries: list[Query] = []
         self._tags = 0
 
     # -- its life ----------------------------------------------------------------------------------------
@@ -67,33 +56,49 @@ class CoordinatorEnd:
         )
         self.link.context = self
 
-    def connection_lost(self, cause: JMSError, *, application_has_messages: bool) -> bool:
-        """The wire is gone; returns whether that aborts a transaction."""
+    def connection_lost(self, cause: JMSError, with_application: list[Delivery]) -> JMSError | None:
+        """The wire is gone; returns the failure of the transaction that this aborts, if any."""
         self.link = None
         self.attached = False
         self.current.id = None
         ending = self._ending
-        if ending is not None and ending.discharged and ending.commit:
-            return False
-        transaction = self.current if ending is None else ending.transaction
-        aborted = not transaction.doomed and (application_has_messages or transaction.did_work)
-        if aborted:
-            self._doom(transaction, cause)
+        aborted: JMSError | None = None
+        if ending is not None:
+            if not (ending.discharged and ending.commit):
+                failure = self._abort(ending.transaction, cause)
+                # A rollback is what the application asked for.
+                aborted = failure if ending.commit else None
+                self._resolve(ending, committed=False)
+                self._return(ending.transaction)
+            elif not self.channel.contract.resolves_calls:
+                self._leave_in_doubt(ending, cause)
+        # The application has more than the one that ends only if it did not wait for its end.
+        taken: frozenset[Delivery] = frozenset() if ending is None else ending.taken
+        if self.current.did_work or any(delivery not in taken for delivery in with_application):
+            aborted = self._abort(self.current, cause) or aborted
+        self._return(self.current)
+        return aborted
+
+    def _return(self, transaction: Transaction) -> None:
         for delivery in transaction.received:
             finish(delivery, DeliveryState.RETURNED)
         transaction.received.clear()
-        if ending is not None:
-            self._resolve(ending, committed=False)
-        return aborted
 
-    def _doom(self, transaction: Transaction, cause: JMSError) -> None:
-        failure = TransactionRolledBackError(
-            "The connection to the broker was lost while the transaction was open, and the broker rolled it back. "
-            "What it received comes again; session.replay() sends again what it sent.",
-            linked=cause,
-        )
+    def _abort(self, transaction: Transaction, cause: JMSError) -> JMSError | None:
+        if transaction.doomed:
+            return None
+        failure = lost_while_open(transaction, cause)
         transaction.doom(failure)
         self._finish_sends(transaction, failure)
+        return failure
+
+    def _leave_in_doubt(self, ending: Ending, cause: JMSError) -> None:
+        """The contract has the application hear at once of a commit that was cut off (CONTRACT E12, A10)."""
+        transaction = ending.transaction
+        assert transaction.name is not None
+        transaction.failure = lost_during_commit(transaction, cause)
+        self._queries.append(Query(transaction.name, transaction))
+        self._resolve(ending, committed=False)
 
     def _finish_sends(self, transaction: Transaction, error: JMSError | None) -> None:
         for sender, send in transaction.sends:
@@ -105,6 +110,17 @@ class CoordinatorEnd:
             return
         self.attached = True
         self.channel.restored(self)
+        for query in self._queries:
+            self._ask(query)
+        if not self._doubts:
+            self._begin()
+
+    @property
+    def _doubts(self) -> bool:
+        """Whether it is not known yet what the next transaction has to replay."""
+        return any(query.doubtful is not None for query in self._queries)
+
+    def _begin(self) -> None:
         ending = self._ending
         if ending is not None and not ending.discharged:
             self._declare(ending.transaction)
@@ -162,7 +178,7 @@ class CoordinatorEnd:
             self.channel.quiesce(lambda: self._end_doomed(transaction))
         elif not transaction.did_work:
             # CONTRACT B17: nothing to commit, nothing to ask. The broker's transaction serves on.
-            following.id = transaction.id
+            following.id = following.name = transaction.id
             transaction.following = following
             transaction.outcome = commit
             self.channel.touch()
@@ -171,14 +187,14 @@ class CoordinatorEnd:
             if commit:
                 self.pump()
             else:
-                self.channel.drop_sends(transaction, _ROLLED_BACK)
+                self.channel.drop_sends(transaction, ROLLED_BACK)
                 self.channel.quiesce(lambda: self._quiet(ending))
 
     def _end_doomed(self, transaction: Transaction) -> None:
         failed, transaction.received = transaction.received, []
         self.channel.give_back(failed)
         self.channel.grant()
-        if self.attached:
+        if self.attached and not self._doubts:
             self._declare(self.current)
         transaction.outcome = False
         self.channel.touch()
@@ -200,6 +216,12 @@ class CoordinatorEnd:
         self._discharge(ending)
         self._declare(self.current)
 
+    def query(self, query: Query) -> None:
+        """Find out what became of a transaction."""
+        self._queries.append(query)
+        if self.attached:
+            self._ask(query)
+
     # -- on the wire -------------------------------------------------------------------------------------
 
     def _discharge(self, ending: Ending) -> None:
@@ -209,7 +231,20 @@ class CoordinatorEnd:
     def _declare(self, transaction: Transaction) -> None:
         self._send(encode_declare(), transaction)
 
-    def _send(self, data: bytes, context: Ending | Transaction) -> None:
+    def _ask(self, query: Query) -> None:
+        self._send(encode_discharge(query.name, fail=False), query)
+
+    def _answered(self, query: Query, outcome: Outcome | None) -> None:
+        if query not in self._queries:
+            return
+        doubted = self._doubts
+        self._queries.remove(query)
+        query.answer(outcome)
+        self.channel.touch()
+        if doubted and not self._doubts and self.attached:
+            self._begin()
+
+    def _send(self, data: bytes, context: Ending | Transaction | Query) -> None:
         assert self.link is not None
         self._tags += 1
         self.link.send(data, self._tags.to_bytes(8, "big"), context)
@@ -223,6 +258,9 @@ class CoordinatorEnd:
             else:
                 self.channel.fail(JMSError("The broker did not begin a transaction; close the session and try later."))
             return
+        if isinstance(event.context, Query):
+            self._answered(event.context, outcome)
+            return
         ending: Ending = event.context
         if ending is not self._ending:
             return
@@ -233,18 +271,7 @@ class CoordinatorEnd:
                 self.channel.grant()
             self._resolve(ending, committed)
             return
-        transaction = ending.transaction
-        refusal = transaction.failure
-        code = refusal.code if refusal is not None else None
-        reason = str(refusal)
-        if isinstance(outcome, Rejected):
-            reason, code = outcome.description or outcome.condition, outcome.condition
-        transaction.failure = TransactionRolledBackError(
-            f"The transaction was rolled back: {reason}. What it received comes again; session.replay() sends again "
-            "what it sent.",
-            code=code,
-            linked=refusal,
-        )
+        ending.transaction.failure = refused(ending.transaction, outcome)
         self.channel.quiesce(lambda: self._refused(ending))
 
     def _refused(self, ending: Ending) -> None:
@@ -256,7 +283,7 @@ class CoordinatorEnd:
         while transaction.following is not None:
             # It ended empty before it was declared; its successor takes the declaration over.
             transaction = transaction.following
-        transaction.id = txn_id
+        transaction.id = transaction.name = txn_id
         self.channel.close_receivers_that_wait()
         self.channel.pump_senders()
         self.pump()
@@ -265,9 +292,6 @@ class CoordinatorEnd:
         if self._ending is ending:
             self._ending = None
         transaction = ending.transaction
-        self._finish_sends(transaction, None if committed else transaction.failure or _ROLLED_BACK)
+        self._finish_sends(transaction, None if committed else transaction.failure or ROLLED_BACK)
         transaction.outcome = committed
         self.channel.touch()
-
-
-_ROLLED_BACK = TransactionRolledBackError("The transaction was rolled back.")

@@ -41,7 +41,7 @@ class Credited:
     def grant(self) -> None:
         """Give credit in lumps, so that no more than `prefetch` messages wait here."""
         link = self.link
-        if link is None or not self.attached or self._drained:
+        if link is None or not self.attached or self._drained or self.channel.holds_back:
             return
         if not self.channel.flowing:
             # What is held comes again all the same: not before is its acknowledgement confirmed.

@@ -6,10 +6,13 @@ comes again (promise 5).
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum
 from typing import Any
+
+from legato.client.session_state import AcknowledgementOutcome
 
 
 class DeliveryState(Enum):
@@ -28,7 +31,7 @@ class DeliveryState(Enum):
 class Delivery:
     """One message that a broker handed to a consumer; `handle` names it on the link numbered `link`."""
 
-    __slots__ = ("batch", "consumer", "data", "handle", "link", "state", "stated", "tag")
+    __slots__ = ("again", "batch", "consumer", "data", "handle", "link", "state", "stated", "tag")
 
     def __init__(self, consumer: Any, link: int, handle: int, tag: bytes, data: bytes) -> None:
         self.consumer = consumer
@@ -40,6 +43,8 @@ class Delivery:
         self.stated = False
         """Whether a broker was told that it is accepted."""
         self.batch: AckBatch | None = None
+        self.again = False
+        """Whether the application had it before a failover, and is to get it again."""
 
     @property
     def seq(self) -> int:
@@ -48,19 +53,32 @@ class Delivery:
 
 
 class AckBatch:
-    """One `acknowledge()`: how many confirmations it waits for."""
+    """One `acknowledge()`: how many confirmations it waits for.
 
-    __slots__ = ("deliveries", "open", "why")
+    Args:
+        resolved: whether it waits for the truth, whatever the failover contract says.
+    """
 
-    def __init__(self, deliveries: list[Delivery], why: str = "") -> None:
+    __slots__ = ("deliveries", "open", "resolved", "why")
+
+    def __init__(self, deliveries: list[Delivery], why: str = "", *, resolved: bool = False) -> None:
         self.deliveries = deliveries
+        self.resolved = resolved
         self.why = why
         """What the application raised when it had them, if they are given back for that."""
         self.open = len(deliveries)
 
+    def outcome(self, delivery: Delivery) -> AcknowledgementOutcome:
+        """What became of one of its deliveries, once none is open."""
+        if delivery.state is not DeliveryState.ACKNOWLEDGED:
+            return AcknowledgementOutcome.WENT_ELSEWHERE
+        if delivery.batch is not self:
+            return AcknowledgementOutcome.ALREADY_ACKNOWLEDGED
+        return AcknowledgementOutcome.ACCEPTED
+
     def elsewhere(self) -> list[Delivery]:
-        """Those that another receiver has or had."""
-        return [delivery for delivery in self.deliveries if delivery.state is DeliveryState.ELSEWHERE]
+        """Those that are not the session's any more."""
+        return [each for each in self.deliveries if self.outcome(each) is AcknowledgementOutcome.WENT_ELSEWHERE]
 
 
 def finish(delivery: Delivery, state: DeliveryState) -> None:
@@ -95,9 +113,15 @@ class Incoming:
         if known is not None and known.link != self.link:
             known.link = self.link
             known.handle = handle
+            known.stated = False
             if self._awaited:
                 self._awaited -= 1
-            return known
+            if not (known.again and known.state is DeliveryState.HERE):
+                return known
+            known.data = data
+            self.inbox.append(known)
+            self.claims_came()
+            return None
         delivery = Delivery(consumer, self.link, handle, tag, data)
         if settled:
             delivery.state = DeliveryState.ACKNOWLEDGED
@@ -106,11 +130,13 @@ class Incoming:
         self.inbox.append(delivery)
         return None
 
-    def connection_lost(self, *, keep: bool) -> list[Delivery]:
+    def connection_lost(self, *, keep: bool, again: bool = False, resolve: bool = True) -> list[Delivery]:
         """Forget what was not presented: it comes again. Returns what the application has.
 
         Args:
             keep: whether the application may still acknowledge what it has (AUTO and CLIENT).
+            again: whether it is to get that again all the same.
+            resolve: whether an acknowledgement in flight is waited for; otherwise it is as if it had not been made.
         """
         inbox = self.inbox
         while inbox:
@@ -118,16 +144,36 @@ class Incoming:
                 delivery = inbox.popleft()
             except IndexError:  # the application took the last one
                 break
-            self.outstanding.pop(delivery.tag, None)
-            delivery.state = DeliveryState.RETURNED
+            if not delivery.again:
+                self.outstanding.pop(delivery.tag, None)
+                delivery.state = DeliveryState.RETURNED
         with_application = list(self.outstanding.values())
+        # First: who looks whether a delivery came again compares its link with this one.
+        self.link += 1
         if not keep:
             self.outstanding.clear()
             for delivery in with_application:
                 finish(delivery, DeliveryState.RETURNED)
-        self.link += 1
+        elif again:
+            for delivery in with_application:
+                self._present_again(delivery, resolve)
         self._awaited = None
         return with_application
+
+    def _present_again(self, delivery: Delivery, resolve: bool) -> None:
+        if delivery.state is DeliveryState.ACCEPTING:
+            if resolve or (delivery.batch is not None and delivery.batch.resolved):
+                return
+            delivery.state = DeliveryState.HERE
+            delivery.batch = None
+        delivery.again = True
+
+    def taken_back(self, delivery: Delivery) -> None:
+        """The application acknowledges after all what it was to get again."""
+        if delivery.again:
+            delivery.again = False
+            with contextlib.suppress(ValueError):
+                self.inbox.remove(delivery)
 
     def forget_beyond(self, limit: int) -> None:
         """Keep only the oldest `limit` of those that the application has; the others come again."""

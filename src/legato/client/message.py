@@ -110,10 +110,11 @@ class Message(TypedProperties):
     _properties: Properties | None = None
     _source: Source | None = None
     """Where a received message's body comes from, until it is cleared."""
-    _acknowledge: Callable[[Message], Any] | None = None
+    _acknowledge: Callable[..., Any] | None = None
+    """Takes the message, and `typed=True` if the outcome is to be returned."""
 
     @classmethod
-    def received(cls, source: Source, acknowledge: Callable[[Message], Any]) -> Any:
+    def received(cls, source: Source, acknowledge: Callable[..., Any]) -> Any:
         """A message that came from a broker."""
         message = cls.__new__(cls)
         # One update of the instance's dict: this runs for each message received.
@@ -181,10 +182,29 @@ class Message(TypedProperties):
         Raises:
             IllegalStateError: a message went to another receiver after a failover (CONTRACT B12; `recover()` goes on),
                 or the session is closed, or the message was not received.
+            TransactionRolledBackError: with the failover contract `gigaspaces`, if a failover came before or during it
+                (CONTRACT A10): all messages come again.
+            JMSError: with the failover contract `hornetq`, if a failover came during it (`UNBLOCKED`, CONTRACT E11).
         """
         if self._acknowledge is None:
             raise IllegalStateError("This message was not received from a consumer; there is nothing to acknowledge.")
         return self._acknowledge(self)
+
+    def try_acknowledge(self) -> Any:
+        """As `acknowledge()`, but a late acknowledgement is no error: says what became of this message (promise 5).
+
+        Under every failover contract it waits for the truth, over failovers too.
+
+        Returns:
+            An `AcknowledgementOutcome`; with `legato.client.aio` it has to be awaited.
+
+        Raises:
+            IllegalStateError: the session is transacted or closed, or the message was not received.
+            JMSError: the connection is gone for good.
+        """
+        if self._acknowledge is None:
+            raise IllegalStateError("This message was not received from a consumer; there is nothing to acknowledge.")
+        return self._acknowledge(self, typed=True)
 
     def _read_headers(self) -> None:
         source = self._source

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from legato.client.channel import Channel, End, Interruption
+from legato.client.channel import Channel, Interruption
+from legato.client.channel_ends import End
 from legato.client.failover import FailoverEvent
 from legato.client.losses import Loss
 from legato.client.wire import Wire

@@ -58,7 +58,7 @@ _LEGACY = {DESTINATION_KIND: "x-opt-to-type", REPLY_TO_KIND: "x-opt-reply-type"}
 """Annotations of older clients: `queue` or `topic`, perhaps with `temporary`."""
 
 
-def read_message(data: bytes, queue: Destination, acknowledge: Callable[[Message], None]) -> Message:
+def read_message(data: bytes, queue: Destination, acknowledge: Callable[..., Any]) -> Message:
     """The message that a broker sent; its parts are decoded when they are asked for.
 
     Args:
@@ -73,10 +73,10 @@ def read_message(data: bytes, queue: Destination, acknowledge: Callable[[Message
     return message
 
 
-def message_id_of(data: bytes) -> str:
-    """A message's id, for an error's sentence."""
+def message_id_of(data: bytes) -> str | None:
+    """A message's id."""
     message_id: str | None = Received(data, destination_of("")).headers()["message_id"]
-    return message_id or "a message without id"
+    return message_id
 
 
 class Received:

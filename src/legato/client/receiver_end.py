@@ -6,15 +6,16 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from legato.amqp import names
-from legato.amqp.events import Attached, Detached, Disposition, Transfer, TransferAborted, TransferPart
-from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Modified, Outcome, Rejected
+from legato.amqp.events import Attached, Detached, Transfer, TransferAborted, TransferPart
+from legato.amqp.outcomes import ACCEPTED, Modified
 from legato.amqp.types import Array, ULong
 from legato.client.conditions import error_of
-from legato.client.credit import FIRST_CREDIT, LARGE_CREDIT, RAMP_FACTOR, Credited
-from legato.client.deliveries import AckBatch, Delivery, DeliveryState, finish
+from legato.client.credit import FIRST_CREDIT, LARGE_CREDIT, RAMP_FACTOR
+from legato.client.deliveries import Delivery, DeliveryState, finish
 from legato.client.session_state import AcknowledgeMode
 from legato.client.source import Source
 from legato.client.spooling import Spooling
+from legato.client.stating import Stating
 from legato.errors import InvalidSelectorError, JMSError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _KEEPING = (AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVI
 """After a loss of the connection the application may still acknowledge what it has."""
 
 
-class ReceiverEnd(Credited):
+class ReceiverEnd(Stating):
     """One link from a queue or subscription, re-attached by its name after a failover.
 
     The application's thread takes from `incoming.inbox`, appends to `presented` and `accepted`, and calls
@@ -52,7 +53,6 @@ class ReceiverEnd(Credited):
         self.closing = False
         self.closed = False
         self.error: JMSError | None = None
-        self._accepting: dict[int, Delivery] = {}
         self._spooling = Spooling()
 
     # -- its life ----------------------------------------------------------------------------------------
@@ -83,7 +83,12 @@ class ReceiverEnd(Credited):
         self._spooling.forget()
         self._run_drained()
         unseen = len(self.incoming.inbox)
-        with_application = self.incoming.connection_lost(keep=self.channel.mode in _KEEPING)
+        mode, contract = self.channel.mode, self.channel.contract
+        with_application = self.incoming.connection_lost(
+            keep=mode in _KEEPING,
+            again=mode in _ACKNOWLEDGED_LATER and not contract.keeps_unacknowledged,
+            resolve=contract.resolves_calls,
+        )
         self.incoming.forget_beyond(HELD_MAX)
         self.close_if_asked()
         return with_application, unseen
@@ -263,73 +268,3 @@ class ReceiverEnd(Credited):
             while accepted:
                 self.accept(accepted.popleft())
         self.grant()
-
-    def present(self, delivery: Delivery) -> None:
-        """Say that the application has a message now (promise 4)."""
-        if delivery.link == self.incoming.link and self.link is not None:
-            self.link.update(delivery.handle, RECEIVED)
-
-    def accept(self, delivery: Delivery) -> None:
-        """Acknowledge a message and ask to be told when that is durable."""
-        if delivery.state is DeliveryState.HERE:
-            delivery.state = DeliveryState.ACCEPTING
-            if delivery.link == self.incoming.link and self.link is not None:
-                self._state_accepted(delivery)
-
-    def accept_for(self, delivery: Delivery, batch: AckBatch) -> None:
-        """Acknowledge a message on behalf of `Message.acknowledge()`."""
-        if delivery.state is DeliveryState.HERE:
-            delivery.batch = batch
-            self.accept(delivery)
-        else:
-            batch.open -= 1
-
-    def _state_accepted(self, delivery: Delivery) -> None:
-        assert self.link is not None
-        self._accepting[delivery.handle] = delivery
-        delivery.stated = True
-        self.link.update(delivery.handle, ACCEPTED)
-
-    def settle(self, delivery: Delivery, outcome: Outcome, state: DeliveryState) -> None:
-        """State an outcome that needs no confirmation; afterwards we know nothing of the delivery."""
-        if delivery.state is not DeliveryState.HERE:
-            return
-        self.incoming.outstanding.pop(delivery.tag, None)
-        if delivery.link == self.incoming.link and self.link is not None:
-            self.link.settle(delivery.handle, outcome)
-        finish(delivery, state)
-
-    def on_disposition(self, event: Disposition) -> None:
-        """The broker settled a delivery that we accepted."""
-        delivery = self._accepting.pop(event.context, None)
-        if delivery is None:
-            return
-        outcome = event.outcome
-        state = DeliveryState.ACKNOWLEDGED
-        if isinstance(outcome, Rejected) and outcome.condition != names.ALREADY_ACKNOWLEDGED:
-            state = DeliveryState.ELSEWHERE
-        self.incoming.outstanding.pop(delivery.tag, None)
-        # Before the application hears of it: what it does next may need the link to be gone.
-        self.close_if_asked()
-        finish(delivery, state)
-        if delivery.batch is not None:
-            self.channel.touch()
-
-    # -- giving back -------------------------------------------------------------------------------------
-
-    def give_back(self, failed: list[Delivery], why: str = "") -> None:
-        """Return `failed`, which the application has had, and all that it has not had yet, in their order."""
-        outcome = Modified(delivery_failed=True, text=why) if why else DELIVERY_FAILED
-        for delivery in failed:
-            self.settle(delivery, outcome, DeliveryState.RETURNED)
-        self._return_unseen()
-        self.close_if_asked()
-
-    def _return_unseen(self) -> None:
-        inbox = self.incoming.inbox
-        while inbox:
-            try:
-                delivery = inbox.popleft()
-            except IndexError:  # the application took the last one
-                break
-            self.settle(delivery, RELEASED, DeliveryState.RETURNED)

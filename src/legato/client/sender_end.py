@@ -9,10 +9,10 @@ from legato.amqp import names
 from legato.amqp.events import Attached, Detached, Disposition, Flow
 from legato.amqp.outcomes import Accepted, Modified, Outcome, Rejected, Released, Transactional
 from legato.amqp.terminus import Terminus
-from legato.client.conditions import error_of
+from legato.client.conditions import UNBLOCKED, error_of
 from legato.client.destinations import Destination
 from legato.client.large import Region, unreadable
-from legato.client.session_state import Outgoing, Send, Transaction
+from legato.client.session_state import Outgoing, Send, Transaction, is_stored_already
 from legato.client.uploading import Uploading
 from legato.errors import JMSError
 
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from legato.client.channel import Channel
     from legato.client.message import Message
     from legato.client.wire import Wire
+
+
+def _released(destination: Destination) -> JMSError:
+    return JMSError(
+        f"The connection was lost before the broker confirmed the message for {destination}; whether it is stored is "
+        "not known. To send it again is safe with a duplicate id.",
+        code=UNBLOCKED,
+    )
 
 
 class SenderEnd:
@@ -67,6 +75,9 @@ class SenderEnd:
         self._uploading = None
         if self.closing and not self.outgoing.waiting and not self.outgoing.unconfirmed:
             self._close_done()
+        if not self.channel.contract.resends:
+            for send in self.outgoing.blocked():
+                self.finish(send, _released(self.destination))
         return self.outgoing.connection_lost()
 
     def on_attached(self, event: Attached) -> None:
@@ -130,7 +141,7 @@ class SenderEnd:
             transaction = send.transaction
             txn_id: bytes | None = None
             if transaction is not None:
-                if transaction.doomed or transaction.outcome is not None:
+                if transaction.doomed or transaction.outcome is not None or is_stored_already(send):
                     waiting.popleft()
                     self.finish(send, transaction.failure)
                     continue

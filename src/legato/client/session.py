@@ -26,8 +26,10 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
     create_temporary_queue = blocking(SessionSteps._create_temporary_queue)
     create_temporary_topic = blocking(SessionSteps._create_temporary_topic)
     commit = blocking(SessionSteps._commit)
+    commit_outcome = blocking(SessionSteps._commit_outcome)
     rollback = blocking(SessionSteps._rollback)
     recover = blocking(SessionSteps._recover)
+    acknowledge_all = blocking(SessionSteps._acknowledge_all)
     close = blocking(SessionSteps._close)
 
     def __enter__(self) -> Session:

@@ -20,8 +20,8 @@ from legato.client.destinations import (
 from legato.client.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from legato.client.producer_steps import ProducerSteps
 from legato.client.receiver_end import ReceiverEnd
+from legato.client.session_acknowledging import SessionAcknowledging
 from legato.client.session_state import AcknowledgeMode
-from legato.client.session_work import SessionWork
 from legato.client.source import Source, checked_name
 from legato.client.steps import Steps
 from legato.client.unsubscribe_end import UnsubscribeEnd
@@ -35,7 +35,7 @@ _Consumer = TypeVar("_Consumer", bound=ConsumerSteps)
 _Browser = TypeVar("_Browser", bound=BrowserSteps)
 
 
-class Making(SessionWork, Generic[_Producer, _Consumer, _Browser]):
+class Making(SessionAcknowledging, Generic[_Producer, _Consumer, _Browser]):
     """The factory in a session (Jakarta Messaging 6.2)."""
 
     _producer_type: type[_Producer]

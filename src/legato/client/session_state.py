@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections import deque
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any
 
 from legato.errors import JMSError
@@ -38,6 +38,17 @@ class AcknowledgeMode(IntEnum):
     DUPS_OK_ACKNOWLEDGE = 3
 
 
+class AcknowledgementOutcome(Enum):
+    """What became of one message that was acknowledged (promise 5)."""
+
+    ACCEPTED = "accepted"
+    """It is consumed, by this acknowledgement."""
+    ALREADY_ACKNOWLEDGED = "already acknowledged"
+    """It is consumed, by an earlier one of this session."""
+    WENT_ELSEWHERE = "went elsewhere"
+    """It is not this session's any more: another receiver got it, or it comes again."""
+
+
 def checked_mode(mode: int) -> AcknowledgeMode:
     """`mode` as one of the acknowledge modes.
 
@@ -62,6 +73,7 @@ class Send:
         "error",
         "message",
         "number",
+        "repeats",
         "stream",
         "transaction",
         "watched",
@@ -92,6 +104,8 @@ class Send:
         """Whether the broker has said what became of it; `done` follows in the order of the sends."""
         self.done = False
         self.error: JMSError | None = None
+        self.repeats: Transaction | None = None
+        """The transaction that had sent the same before, if `replay()` sends it again."""
 
 
 class Outgoing:
@@ -118,6 +132,19 @@ class Outgoing:
             done.append(unconfirmed.popleft())
         return done
 
+    def blocked(self) -> list[Send]:
+        """Take out what somebody waits for and no transaction holds: it is not to be sent again (CONTRACT E11)."""
+        found: list[Send] = []
+        kept: deque[Send] = deque()
+        for send in self.unconfirmed:
+            waited_for = send.transaction is None and (send.awaited or send.completion is not None)
+            (found if waited_for else kept).append(send)
+        self.unconfirmed = kept
+        # Whoever waits for a send sends nothing else meanwhile: it is the last one.
+        if self.waiting and self.waiting[-1].awaited:
+            found.append(self.waiting.pop())
+        return found
+
     def connection_lost(self) -> int:
         """Put what is unconfirmed back in front of what waits, except transactions' sends; returns how many."""
         again = [send for send in self.unconfirmed if send.transaction is None]
@@ -128,14 +155,23 @@ class Outgoing:
         return len(again)
 
 
+def is_stored_already(send: Send) -> bool:
+    """Whether a replayed send turned out to be needless: the transaction that it repeats had committed."""
+    return send.repeats is not None and send.repeats.committed is True
+
+
 class Transaction:
     """One transaction of a session, from the end of the one before."""
 
-    __slots__ = ("doomed", "failure", "following", "id", "outcome", "received", "sends", "took")
+    __slots__ = ("committed", "doomed", "failure", "following", "id", "name", "outcome", "received", "sends", "took")
 
     def __init__(self) -> None:
         self.id: bytes | None = None
-        """The broker's name for it; None until it was declared."""
+        """The broker's name for it; None until it was declared, and from when the connection to that broker is lost."""
+        self.name: bytes | None = None
+        """As `id`, but it stays."""
+        self.committed: bool | None = None
+        """What became of it in truth, once that was asked; it was told that it is rolled back."""
         self.sends: list[tuple[Any, Send]] = []
         """(the producer's I/O half, send), in order."""
         self.received: list[Delivery] = []

@@ -1,4 +1,4 @@
-"""What a session does with messages: acknowledgement, transactions, recovery; as steps for both worlds."""
+"""What everything that a session does rests on: one user at a time, and waiting for the I/O thread; as steps."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from legato.client.channel import Channel
 from legato.client.completion import Completions
+from legato.client.conditions import UNBLOCKED
 from legato.client.deliveries import AckBatch, Delivery
-from legato.client.message import Message
-from legato.client.received import message_id_of
 from legato.client.sender_end import SenderEnd
 from legato.client.session_state import AcknowledgeMode, Send, Transaction
-from legato.client.steps import NOTHING, Steps, Wait
-from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
+from legato.client.steps import Steps, Wait
+from legato.errors import IllegalStateError, JMSError
 
 if TYPE_CHECKING:
     from legato.client.connection_steps import ConnectionSteps
@@ -39,10 +38,15 @@ class SessionWork:
         """What the transaction had sent that was rolled back last."""
         self._unacknowledged: dict[Delivery, None] = {}
         """Received and to be acknowledged by the application, in order."""
+        self._started_over = 0
+        """After so many losses of the connection the application got again what it had."""
         self._consumers: list[ConsumerSteps] = []
         self._dispatcher: Dispatcher | None = None
         self._closed = False
-        self._channel = Channel(connection._transport, name, acknowledge_mode, self._transaction)
+        self._contract = connection._options.contract
+        self._channel = Channel(
+            connection._transport, name, acknowledge_mode, self._transaction, self._contract, owner=self
+        )
         self._completions = Completions(self._channel.gate)
 
     @property
@@ -50,127 +54,7 @@ class SessionWork:
         """Whether the session is transacted."""
         return self._transaction is not None
 
-    # -- transactions ------------------------------------------------------------------------------------
-
-    def _commit(self) -> Steps[None]:
-        """Commit: what was received is consumed, what was sent becomes visible, both or neither.
-
-        A commit that is cut off by a failover returns its true outcome (promise 2). One without work succeeds
-        (CONTRACT B17). If the call is interrupted the commit goes on; the next call waits for its outcome first.
-
-        Raises:
-            TransactionRolledBackError: the transaction was rolled back. What it received comes again; `replay()`
-                sends again what it sent. The session can be used on (CONTRACT E13).
-            IllegalStateError: the session is not transacted, or closed.
-        """
-        with self._used():
-            self._check_not_completing("commit")
-            transaction = yield from self._end(commit=True)
-            if not transaction.outcome:
-                self._disposed = list(transaction.sends)
-                failure = transaction.failure
-                raise TransactionRolledBackError(
-                    str(failure) if failure else "", code=failure.code if failure else None, linked=failure
-                )
-            self._disposed = []
-        yield from self._tell_duplicates()
-
-    def _tell_duplicates(self) -> Steps[None]:
-        """Producers' listeners hear of what the commit dropped."""
-        yield from NOTHING
-
-    def _rollback(self) -> Steps[None]:
-        """Roll back: what was received comes again, in order and counted, what was sent is gone (CONTRACT A4).
-
-        Raises:
-            IllegalStateError: the session is not transacted, or closed.
-        """
-        with self._used():
-            self._check_not_completing("roll back")
-            yield from self._end(commit=False)
-            self._disposed = []
-
-    def replay(self) -> int:
-        """Send again, in the current transaction, what the last one had sent whose `commit()` raised (promise 3).
-
-        For applications that do not compute their sends anew from what they receive again.
-
-        Returns:
-            How many messages that were.
-
-        Raises:
-            IllegalStateError: the session is not transacted, or one of the producers is closed.
-        """
-        with self._used():
-            current = self._require_transaction()
-            disposed, self._disposed = self._disposed, []
-            for end, _ in disposed:
-                if end.closed or end.closing:
-                    self._disposed = disposed
-                    raise IllegalStateError(
-                        "A producer of the rolled back transaction is closed; nothing was replayed."
-                    )
-            for end, send in disposed:
-                outgoing = end.outgoing
-                outgoing.last_number += 1
-                again = Send(outgoing.last_number, send.data, send.message, current, stream=send.stream)
-                current.sends.append((end, again))
-                outgoing.waiting.append(again)
-                self._channel.wake_sender(end)
-            return len(disposed)
-
-    def _require_transaction(self) -> Transaction:
-        if self._transaction is None:
-            raise IllegalStateError("The session is not transacted; create it with create_session(transacted=True).")
-        return self._transaction
-
-    def _end(self, *, commit: bool) -> Steps[Transaction]:
-        transaction = self._require_transaction()
-        coordinator = self._channel.coordinator
-        assert coordinator is not None
-        yield from self._hear_of_the_last_one()
-        self._transaction = following = Transaction()
-        self._unheard = transaction
-        self._channel.transport.post(coordinator.end, commit, following)
-        try:
-            yield from self._wait(lambda: transaction.outcome is not None, "commit" if commit else "roll back")
-        except JMSError as error:
-            if commit and transaction.did_work:
-                raise JMSError(
-                    "The connection is gone for good, and whether the transaction was committed is not known.",
-                    code="IN_DOUBT",
-                    linked=error,
-                ) from error
-            raise
-        self._unheard = None
-        yield from self._wait_for_completions()
-        return transaction
-
-    def _hear_of_the_last_one(self) -> Steps[None]:
-        """The outcome of a commit that was interrupted: if it was rolled back, `replay()` sends its sends again."""
-        last = self._unheard
-        if last is not None:
-            yield from self._wait(lambda: last.outcome is not None, "end a transaction")
-            self._unheard = None
-            if not last.outcome:
-                self._disposed = list(last.sends)
-
-    # -- acknowledgement ---------------------------------------------------------------------------------
-
-    def _recover(self) -> Steps[None]:
-        """Give back what was received and not acknowledged; it comes again, flagged and counted (CONTRACT C8).
-
-        Raises:
-            IllegalStateError: the session is transacted, or closed.
-        """
-        with self._used():
-            if self._transaction is not None:
-                raise IllegalStateError("A transacted session has no recover(); call rollback().")
-            deliveries, self._unacknowledged = self._unacknowledged, {}
-            current = None if self._dispatcher is None else self._dispatcher.current
-            if current is not None:
-                deliveries[current] = None
-            yield from self._give_back(list(deliveries))
+    # -- messages and listeners --------------------------------------------------------------------------
 
     def _give_back(self, deliveries: list[Delivery], why: str = "") -> Steps[None]:
         """Return messages, and have them come again.
@@ -183,36 +67,6 @@ class SessionWork:
         self._channel.transport.post(self._channel.recover, batch)
         yield from self._wait(lambda: batch.open == 0, "recover")
 
-    def _acknowledge(self, message: Message) -> Any:
-        """What `Message.acknowledge()` calls; in asyncio the result has to be awaited."""
-        return self._world.run(self._acknowledging(None))
-
-    def _acknowledging(self, only: Delivery | None) -> Steps[None]:
-        """Acknowledge one message, or all that the session has received."""
-        if self.acknowledge_mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
-            self._check_open()
-            return
-        with self._used():
-            if only is None:
-                deliveries, self._unacknowledged = list(self._unacknowledged), {}
-            else:
-                deliveries = [only] if only in self._unacknowledged else []
-                self._unacknowledged.pop(only, None)
-            if not deliveries:
-                return
-            batch = AckBatch(deliveries)
-            self._channel.transport.post(self._channel.acknowledge, batch)
-            yield from self._wait(lambda: batch.open == 0, "acknowledge")
-            gone = batch.elsewhere()
-            if gone:
-                names = ", ".join(message_id_of(delivery.data) for delivery in gone[:5])
-                more = f" and {len(gone) - 5} more" if len(gone) > 5 else ""
-                raise IllegalStateError(
-                    f"After a failover another receiver got {names}{more}; all else is acknowledged. Call recover(), "
-                    "and expect redelivery.",
-                    code="WENT_ELSEWHERE",
-                )
-
     def _listeners_changed(self) -> None:
         if self._dispatcher is None:
             self._dispatcher = self._world.dispatcher(
@@ -220,6 +74,7 @@ class SessionWork:
                 f"legato session {self._name}",
                 redeliver_on_error=self._connection._options.listener_error == "redeliver",
             )
+        self._channel.listening = any(consumer._listener is not None for consumer in self._consumers)
         self._channel.gate.open()
 
     # -- completions -------------------------------------------------------------------------------------
@@ -261,19 +116,30 @@ class SessionWork:
             "one for each (Jakarta Messaging 6.2)."
         )
 
-    def _wait(self, ready: Callable[[], object], what: str, timeout_s: float | None = None) -> Steps[bool]:
-        """Wait for the I/O thread; raises what ended the session or connection meanwhile."""
+    def _wait(
+        self, ready: Callable[[], object], what: str, timeout_s: float | None = None, *, resolved: bool = False
+    ) -> Steps[bool]:
+        """Wait for the I/O thread; raises what ended the session or connection meanwhile.
+
+        Args:
+            resolved: whether to wait for the truth, even if the failover contract releases blocked calls.
+        """
         channel = self._channel
+        releases = self._contract.releases_blocked_calls and not resolved
+        interruptions = channel.interruptions
         transport = channel.transport
         if transport.is_current_thread:
             raise IllegalStateError(f"A failover listener cannot {what}: it runs in the thread that would do it.")
         transport.hurry()
-        if not (yield Wait(channel.gate, lambda: ready() or channel.error or transport.error, timeout_s)):
+
+        def over() -> object:
+            released = releases and channel.interruptions != interruptions
+            return ready() or channel.error or transport.error or released
+
+        if not (yield Wait(channel.gate, over, timeout_s)):
             return False
         if not ready():
-            error = channel.error or transport.error
-            assert error is not None
-            raise error
+            raise channel.error or transport.error or _released(what)
         return True
 
     def _wait_closed(self, closed: Callable[[], bool]) -> Steps[None]:
@@ -283,3 +149,12 @@ class SessionWork:
         if not transport.is_current_thread:
             transport.hurry()
             yield Wait(channel.gate, lambda: closed() or channel.error or transport.error)
+
+
+def _released(what: str) -> JMSError:
+    """What a blocked call raises under a contract that does not have it wait for the next connection."""
+    return JMSError(
+        f"The connection to the broker was lost during a call that was to {what}; what came of it is not known. The "
+        "session goes on with the next connection: call again.",
+        code=UNBLOCKED,
+    )

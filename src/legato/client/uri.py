@@ -61,6 +61,9 @@ class Options(msgspec.Struct, frozen=True):
     failover_on_server_shutdown: bool | None = None
     """Whether a broker that was told to stop counts as lost, or ends the connection (CONTRACT E7); by default as the
     `failover_contract` says."""
+    exception_on_failover: bool | None = None
+    """Whether the exception listener is told of every failover: a `JMSError` with code `FAILOVER` (CONTRACT B5, E18);
+    by default as the `failover_contract` says."""
     discover: bool = True
     """Whether brokers that a broker tells of are tried after those of the URI (CONTRACT E5)."""
     close_timeout_s: float = 60.0
@@ -87,6 +90,11 @@ class Options(msgspec.Struct, frozen=True):
     def contract(self) -> FailoverContract:
         """What `failover_contract` names."""
         return CONTRACTS[self.failover_contract]
+
+    @property
+    def reports_failovers(self) -> bool:
+        """Whether the exception listener is told of failovers."""
+        return _either(self.exception_on_failover, self.contract.exception_on_failover)
 
     @property
     def fails_over_at_first(self) -> bool:

@@ -21,8 +21,9 @@ from legato.core.tick import Tick
 from legato.core.traits import PLAIN, Traits
 from legato.core.transaction import Transaction
 from legato.core.uploading import Uploading
-from legato.ids import make_txn_id, txn_epoch
+from legato.ids import make_txn_id, txn_counter, txn_epoch
 
+_US_PER_S = 1_000_000
 UNKNOWN_TXN = "amqp:transaction:unknown-id"
 # Qpid JMS takes amqp:transaction:rollback for "in doubt"; any other condition is a plain rollback (AMQP.md A7).
 ROLLED_BACK = "failed"
@@ -33,14 +34,15 @@ class Transactions(Settling, Publishing, Uploading):
 
     def __init__(self, archive: Archive, meta: Meta, **options: Any) -> None:
         super().__init__(archive, meta, **options)
-        self._next_txn = 1
+        self._next_txn = 0
         self._transactions: dict[bytes, Transaction] = {}
         self._committing: set[bytes] = set()
 
     def declare(self, owner: Any) -> bytes:
         """A new transaction of the connection `owner` (AMQP 4.2)."""
+        # A counter that is a time tells for how long the outcome is known.
+        self._next_txn = max(self._next_txn + 1, self.now_us)
         txn_id = make_txn_id(self.epoch, self._next_txn)
-        self._next_txn += 1
         self._transactions[txn_id] = Transaction(txn_id, owner)
         return txn_id
 
@@ -147,14 +149,16 @@ class Transactions(Settling, Publishing, Uploading):
         if committed and not fail:
             # If its batch is still on its way, this answer must not overtake it: it rides on the next one.
             self._tick.discharges.append((token, Transaction(txn_id, None), True))
+        elif committed:
+            self._effects.append(DischargeRefused(token, ROLLED_BACK, "already committed"))
         elif txn_epoch(txn_id) is None:
             self._effects.append(DischargeRefused(token, UNKNOWN_TXN, "no broker of this store made this id"))
-        elif fail and not committed:
+        elif txn_counter(txn_id) < self.now_us - limits.OUTCOME_RETENTION_S * _US_PER_S:
+            self._effects.append(DischargeRefused(token, UNKNOWN_TXN, "it is too old for its outcome to be known"))
+        elif fail:
             self._effects.append(Discharged(token))
         else:
-            self._effects.append(
-                DischargeRefused(token, ROLLED_BACK, "already committed" if committed else "rolled back")
-            )
+            self._effects.append(DischargeRefused(token, ROLLED_BACK, "rolled back"))
 
     def _commit(self, transaction: Transaction, token: Any) -> None:
         del self._transactions[transaction.id]

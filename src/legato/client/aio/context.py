@@ -54,9 +54,11 @@ class JMSContext(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]):
     set_client_id = awaiting(ContextSteps._set_client_id)
     stop = awaiting(ContextSteps._stop)
     commit = awaiting(ContextSteps._commit)
+    commit_outcome = awaiting(ContextSteps._commit_outcome)
     rollback = awaiting(ContextSteps._rollback)
     recover = awaiting(ContextSteps._recover)
     acknowledge = awaiting(ContextSteps._acknowledge)
+    acknowledge_all = awaiting(ContextSteps._acknowledge_all)
     close = awaiting(ContextSteps._close)
 
     async def __aenter__(self) -> JMSContext:

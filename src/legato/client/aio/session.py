@@ -26,8 +26,10 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
     create_temporary_queue = awaiting(SessionSteps._create_temporary_queue)
     create_temporary_topic = awaiting(SessionSteps._create_temporary_topic)
     commit = awaiting(SessionSteps._commit)
+    commit_outcome = awaiting(SessionSteps._commit_outcome)
     rollback = awaiting(SessionSteps._rollback)
     recover = awaiting(SessionSteps._recover)
+    acknowledge_all = awaiting(SessionSteps._acknowledge_all)
     close = awaiting(SessionSteps._close)
 
     async def __aenter__(self) -> Session:

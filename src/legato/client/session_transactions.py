@@ -1,0 +1,175 @@
+"""What a session does with transactions, as steps for both worlds."""
+
+from __future__ import annotations
+
+from legato.client.endings import Query
+from legato.client.session_state import AcknowledgeMode, Send, Transaction, is_stored_already
+from legato.client.session_work import SessionWork
+from legato.client.steps import NOTHING, Steps
+from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
+
+
+class SessionTransactions(SessionWork):
+    """Commit, rollback, and what a failover makes of a transaction."""
+
+    def _commit(self) -> Steps[None]:
+        """Commit: what was received is consumed, what was sent becomes visible, both or neither.
+
+        A commit that is cut off by a failover returns its true outcome (promise 2); under the contracts `hornetq` and
+        `gigaspaces` it raises, and `commit_outcome()` tells (CONTRACT E12, A10). One without work succeeds
+        (CONTRACT B17). If the call is interrupted the commit goes on; the next call waits for its outcome first.
+
+        Raises:
+            TransactionRolledBackError: the transaction was rolled back. What it received comes again; `replay()`
+                sends again what it sent. The session can be used on (CONTRACT E13).
+            IllegalStateError: the session is not transacted, or closed.
+        """
+        with self._used():
+            self._check_not_completing("commit")
+            transaction = yield from self._end(commit=True)
+            self._channel.hear_abort()
+            if not transaction.outcome:
+                self._disposed = list(transaction.sends)
+                failure = transaction.failure
+                raise TransactionRolledBackError(
+                    str(failure) if failure else "",
+                    code=failure.code if failure else None,
+                    linked=_cause_of(failure),
+                    transaction_id=transaction.name,
+                )
+            self._disposed = []
+        yield from self._tell_duplicates()
+
+    def _tell_duplicates(self) -> Steps[None]:
+        """Producers' listeners hear of what the commit dropped."""
+        yield from NOTHING
+
+    def _rollback(self) -> Steps[None]:
+        """Roll back: what was received comes again, in order and counted, what was sent is gone (CONTRACT A4).
+
+        Raises:
+            IllegalStateError: the session is not transacted, or closed.
+        """
+        with self._used():
+            self._check_not_completing("roll back")
+            yield from self._end(commit=False)
+            self._channel.hear_abort()
+            self._disposed = []
+
+    def replay(self) -> int:
+        """Send again, in the current transaction, what the last one had sent that a failover aborted (promise 3).
+
+        What turns out to have been committed after all is not sent again (see `commit_outcome()`). For applications
+        that do not compute their sends anew from what they receive again.
+
+        Returns:
+            How many messages that were.
+
+        Raises:
+            IllegalStateError: the session is not transacted, or one of the producers is closed.
+        """
+        with self._used():
+            current = self._require_transaction()
+            disposed, self._disposed = self._disposed, []
+            disposed = [(end, send) for end, send in disposed if not _is_stored(send)]
+            for end, _ in disposed:
+                if end.closed or end.closing:
+                    self._disposed = disposed
+                    raise IllegalStateError(
+                        "A producer of the rolled back transaction is closed; nothing was replayed."
+                    )
+            for end, send in disposed:
+                outgoing = end.outgoing
+                outgoing.last_number += 1
+                again = Send(outgoing.last_number, send.data, send.message, current, stream=send.stream)
+                again.repeats = send.transaction
+                current.sends.append((end, again))
+                outgoing.waiting.append(again)
+                self._channel.wake_sender(end)
+            return len(disposed)
+
+    def _commit_outcome(self, transaction_id: bytes) -> Steps[bool | None]:
+        """What became of a transaction, of this client or another one (CONTRACT E14).
+
+        One that another connection has open is rolled back thereby, so that the answer stays true.
+
+        Args:
+            transaction_id: that of the `TransactionRolledBackError`, or of the `JMSError` with code `IN_DOUBT`.
+
+        Returns:
+            True if it was committed, False if it was rolled back, None if the broker does not know: it is of another
+            store, or of more than a day ago.
+
+        Raises:
+            IllegalStateError: the session is not transacted, or closed; or the transaction is one that is open here.
+            JMSError: the connection is gone for good.
+        """
+        with self._used():
+            self._require_transaction()
+            if transaction_id in self._connection._open_transactions():
+                raise IllegalStateError("The transaction is still open: its session can commit it, or roll it back.")
+            coordinator = self._channel.coordinator
+            assert coordinator is not None
+            query = Query(transaction_id)
+            self._channel.transport.post(coordinator.query, query)
+            yield from self._wait(lambda: query.answered, "ask for an outcome")
+            return query.committed
+
+    def _raise_abort(self) -> Steps[None]:
+        """Tell the application of what a failover aborted, once, as if it had rolled back (CONTRACT A11, A15, A16)."""
+        if self._transaction is not None:
+            transaction = yield from self._end(commit=False)
+            self._disposed = list(transaction.sends)
+        elif self.acknowledge_mode is AcknowledgeMode.CLIENT:
+            self._unacknowledged.clear()
+        failure = self._channel.hear_abort()
+        if failure is not None:
+            raise failure
+
+    def _require_transaction(self) -> Transaction:
+        if self._transaction is None:
+            raise IllegalStateError("The session is not transacted; create it with create_session(transacted=True).")
+        return self._transaction
+
+    def _end(self, *, commit: bool) -> Steps[Transaction]:
+        transaction = self._require_transaction()
+        coordinator = self._channel.coordinator
+        assert coordinator is not None
+        yield from self._hear_of_the_last_one()
+        self._transaction = following = Transaction()
+        self._unheard = transaction
+        self._channel.transport.post(coordinator.end, commit, following)
+        try:
+            what = "commit" if commit else "roll back"
+            # A loss of the connection decides it, or its truth is to be had.
+            yield from self._wait(lambda: transaction.outcome is not None, what, resolved=True)
+        except JMSError as error:
+            if commit and transaction.did_work:
+                raise JMSError(
+                    "The connection is gone for good, and whether the transaction was committed is not known.",
+                    code="IN_DOUBT",
+                    linked=error,
+                    transaction_id=transaction.name,
+                ) from error
+            raise
+        self._unheard = None
+        yield from self._wait_for_completions()
+        return transaction
+
+    def _hear_of_the_last_one(self) -> Steps[None]:
+        """The outcome of a commit that was interrupted: if it was rolled back, `replay()` sends its sends again."""
+        last = self._unheard
+        if last is not None:
+            yield from self._wait(lambda: last.outcome is not None, "end a transaction")
+            self._unheard = None
+            if not last.outcome:
+                self._disposed = list(last.sends)
+
+
+def _is_stored(send: Send) -> bool:
+    return is_stored_already(send) or (send.transaction is not None and send.transaction.committed is True)
+
+
+def _cause_of(failure: JMSError | None) -> BaseException | None:
+    """What the application is to see as the cause: what the I/O thread's error was made from, if anything was."""
+    return failure if failure is None or failure.linked is None else failure.linked
