@@ -194,7 +194,8 @@ class Broker(Transactions, Browsing, Capacity, Timing):
             retry.returned.append(message)
         retry.acknowledged = tick.acknowledged
         retry.discharges = [d for d in tick.discharges if d[1].id not in rolled_back]
-        kept = {id(message) for message in retry.returned}
+        stay = [message for _, transaction in rolled_back.values() for _, message in transaction.consumed]
+        kept = {id(message) for message in (*retry.returned, *stay)}
         retry.gone = [message for message in tick.gone if id(message) not in kept]
         for token, transaction in rolled_back.values():
             self._committing.discard(transaction.id)

@@ -220,3 +220,26 @@ def test_what_was_never_presented_returns_uncounted_when_a_consumer_closes() -> 
     again = s.consumer("q", 3)
     assert s.received(again) == [b"1", b"2", b"3"]
     assert [message.count for message in s.in_hand(again)] == [1, 0, 0]
+
+
+def test_what_a_commit_without_room_gives_back_is_delivered_again_once() -> None:
+    """Its consumer's own already, it is not on disk for others, nor for the same one a second time."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(redelivery_delay_s=1, redelivery_blocking="consumer")
+    s.publish("q", b"1")
+    consumer = s.consumer("q", 5)
+    other = s.consumer("q", 0, priority=5, name="other")
+    assert s.received(consumer) == [b"1"]
+    txn = s.broker.declare("me")
+    transaction = s.broker.transaction(txn, "me")
+    assert transaction is not None
+    s.broker.acknowledge_in(transaction, consumer, s.in_hand(consumer)[0])
+    s.broker.publish_in(transaction, s.broker.queue("r"), b"2", "2")
+    s.broker.discharge(txn, "me", fail=False, token="end")
+    s.full = True
+    s.run()
+    assert list(s.discharge_refused) == ["end"]
+    s.broker.detach(other, clean=True)  # the queue reads from disk what nobody has
+    s.run()
+    s.wait(1.1)
+    assert s.received(consumer) == [b"1"]
