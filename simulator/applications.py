@@ -7,15 +7,18 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
+from legato.client.conditions import UNBLOCKED
 from legato.client.consumer_steps import ConsumerSteps
 from legato.client.destinations import Destination
 from legato.client.messages import TextMessage
-from legato.client.session_state import AcknowledgeMode
+from legato.client.session_state import AcknowledgementOutcome, AcknowledgeMode
 from legato.client.steps import Steps
 from legato.errors import IllegalStateError, JMSError, ResourceAllocationError, TransactionRolledBackError
 from simulator.clients import Connection, Session, sleep
 from simulator.history import History
 from simulator.plan import COLORS, DURABLE, SHARED, TOPIC, Plan
+
+WENT_ELSEWHERE = "WENT_ELSEWHERE"
 
 
 def color_of(number: int) -> str:
@@ -47,6 +50,7 @@ class Application:
     """A client's process: one connection, one thing that it does until it is killed or told to end."""
 
     def __init__(self, run: Run, connection: Connection) -> None:
+        self.contract = connection._options.contract
         self.run = run
         self.random = run.random
         self.history = run.history
@@ -119,8 +123,8 @@ class Application:
             else:
                 try:
                     yield from producer._send(message, **options)
-                except ResourceAllocationError:
-                    self._refused(message)
+                except JMSError as error:
+                    self._completed(message, error)
                 else:
                     self.history.was_confirmed(message)
             if self.random.random() < 0.3:
@@ -137,6 +141,11 @@ class Application:
             self.history.was_confirmed(message)
         elif isinstance(error, ResourceAllocationError):
             self._refused(message)
+        else:
+            # Nobody knows whether it is stored: another message of the same duplicate id settles that (CONTRACT E17).
+            self._expect(not self.contract.resends and error.code == UNBLOCKED, f"send() raised {error}")
+            self.history.counts["sends cut off"] += 1
+            self._again = message.properties.get("id")
 
     def _refused(self, message: Any) -> None:
         """There was no room: another message of the same id is sent soon."""
@@ -185,13 +194,45 @@ class Application:
         name, consumer = yield from self._consumer(session)
         yield from self._receive(session, name, consumer)
 
+    def _take(self, consumer: ConsumerSteps, timeout_s: float) -> Steps[Any]:
+        """The next message; None if none comes, also if the failover contract ends the call.
+
+        Raises:
+            TransactionRolledBackError: the failover contract says so, of what the session had not acknowledged.
+        """
+        try:
+            return (yield from consumer._receive(timeout_s))
+        except TransactionRolledBackError:
+            self._expect(self.contract.abort_raises, "P3: receive() raised although the contract knows of no abort")
+            raise
+        except JMSError as error:
+            self._expect(self._is_released(error), f"receive() raised {error}")
+            return None
+
+    def _expect(self, allowed: bool, otherwise: str) -> None:
+        """What a failover contract allows, and no other."""
+        if not allowed:
+            raise self.history.broken(otherwise)
+
+    def _is_released(self, error: JMSError) -> bool:
+        """Whether a call ended because the connection was lost, as the failover contract says (CONTRACT E11)."""
+        return self.contract.releases_blocked_calls and error.code == UNBLOCKED
+
     def _receive(self, session: Session, name: str, consumer: ConsumerSteps) -> Steps[None]:
         mode = session.acknowledge_mode
         held: list[tuple[int, Any]] = []
         while not self.run.ending:
-            message = yield from consumer._receive(0.2)
+            try:
+                message = yield from self._take(consumer, 0.2)
+            except TransactionRolledBackError:
+                held.clear()
+                continue
             if message is not None:
-                held.append((self._presented(session, name, message), message))
+                number = self._presented(session, name, message)
+                if any(number == earlier for earlier, _ in held):
+                    # What the application had is given to it again: it starts over.
+                    held.clear()
+                held.append((number, message))
             if mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
                 held.clear()
             elif held and self.random.random() < 0.4:
@@ -203,10 +244,17 @@ class Application:
         yield from session._close()
 
     def _settle(self, session: Session, name: str, held: list[tuple[int, Any]]) -> Steps[None]:
-        if self.random.random() < 0.2:
+        chance = self.random.random()
+        if chance < 0.2:
             held.clear()
             yield from session._recover()
-            return
+        elif chance < 0.5:
+            yield from self._settle_all(session, name, held)
+        else:
+            yield from self._settle_some(session, name, held)
+
+    def _settle_some(self, session: Session, name: str, held: list[tuple[int, Any]]) -> Steps[None]:
+        """Acknowledge as Jakarta Messaging has it: all or one, by mode, without outcomes but by error."""
         numbers, messages = [number for number, _ in held], [message for _, message in held]
         if session.acknowledge_mode is AcknowledgeMode.INDIVIDUAL:
             at = self.random.randrange(len(held))
@@ -214,14 +262,36 @@ class Application:
             numbers, messages = [numbers[at]], [messages[at]]
         else:
             held.clear()
+        late = self.contract.late_acknowledgement
         try:
             yield from messages[0].acknowledge()
-        except IllegalStateError:
-            self.history.went_elsewhere(name, numbers, self.container)
+        except (IllegalStateError, TransactionRolledBackError) as error:
+            aborted = self.contract.abort_raises and error.code != WENT_ELSEWHERE
+            self._expect(aborted or (late is not None and isinstance(error, late)), f"acknowledge() raised {error}")
+            if not aborted:
+                self.history.went_elsewhere(name, numbers, self.container)
             held.clear()
             yield from session._recover()
+        except JMSError as error:
+            self._expect(self._is_released(error), f"acknowledge() raised {error}")
+            held.clear()
         else:
-            self.history.was_acknowledged(name, numbers, self.container)
+            if late is not None:
+                self.history.was_acknowledged(name, numbers, self.container)
+
+    def _settle_all(self, session: Session, name: str, held: list[tuple[int, Any]]) -> Steps[None]:
+        """Acknowledge all, and hear what became of each: the truth under every contract (promise 5)."""
+        numbers = {message.message_id: number for number, message in held}
+        held.clear()
+        outcomes = yield from session._acknowledge_all()
+        for message_id, outcome in outcomes.items():
+            if message_id not in numbers:
+                continue
+            number = [numbers[message_id]]
+            if outcome is AcknowledgementOutcome.WENT_ELSEWHERE:
+                self.history.went_elsewhere(name, number, self.container)
+            else:
+                self.history.was_acknowledged(name, number, self.container)
 
     def listen(self) -> Steps[None]:
         """Receive with a listener, which raises now and then."""
@@ -250,10 +320,12 @@ class Application:
         received: list[tuple[str, int]] = []
         sent: list[Any] = []
         while not self.run.ending:
-            for _ in range(self.random.randint(0, 3)):
-                message = yield from consumer._receive(0.1)
-                if message is not None:
-                    received.append((name, self._presented(session, name, message)))
+            try:
+                yield from self._receive_some(session, name, consumer, received)
+            except TransactionRolledBackError:
+                self.history.was_rolled_back(sent, received, self.container)
+                received, sent = [], self._replay(session, sent)
+                continue
             for _ in range(self.random.randint(0, 3)):
                 new, options = self._new_message(producer.destination, sender)
                 yield from producer._send(new, **options)
@@ -265,25 +337,51 @@ class Application:
                 continue
             committed = yield from self._commit(session, sent, received)
             received = []
-            if committed or not sent or self.random.random() < 0.3:
-                sent = []
-            else:
-                self.history.will_replay(sent)
-                session.replay()
+            sent = [] if committed else self._replay(session, sent)
         if received or sent:
             yield from session._rollback()
             self.history.was_rolled_back(sent, received, self.container)
         yield from session._close()
 
+    def _receive_some(
+        self, session: Session, name: str, consumer: ConsumerSteps, received: list[tuple[str, int]]
+    ) -> Steps[None]:
+        for _ in range(self.random.randint(0, 3)):
+            message = yield from self._take(consumer, 0.1)
+            if message is not None:
+                received.append((name, self._presented(session, name, message)))
+
+    def _replay(self, session: Session, sent: list[Any]) -> list[Any]:
+        """Send again what was rolled back, or leave it; what is in the next transaction therefore."""
+        if not sent or self.random.random() < 0.3:
+            return []
+        self.history.will_replay(sent)
+        session.replay()
+        return sent
+
     def _commit(self, session: Session, sent: list[Any], received: list[tuple[str, int]]) -> Steps[bool]:
-        """Commit; whether it was."""
+        """Commit; whether it was. Where the failover contract leaves the outcome open, one asks for it (E14)."""
+        committed: bool | None = True
         try:
             yield from session._commit()
-        except TransactionRolledBackError:
+        except TransactionRolledBackError as error:
+            committed = False
+            if not self.contract.resolves_calls and error.transaction_id:
+                committed = yield from self._outcome(session, error.transaction_id)
+        if committed:
+            self.history.was_committed(sent, received, self.container)
+        else:
             self.history.was_rolled_back(sent, received, self.container)
-            return False
-        self.history.was_committed(sent, received, self.container)
-        return True
+        return bool(committed)
+
+    def _outcome(self, session: Session, transaction_id: bytes) -> Steps[bool | None]:
+        """What the broker says became of a transaction."""
+        self.history.counts["outcomes asked for"] += 1
+        while True:
+            try:
+                return (yield from session._commit_outcome(transaction_id))
+            except JMSError as error:
+                self._expect(self._is_released(error), f"commit_outcome() raised {error}")
 
     # -- the end -------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from legato.client.destinations import Destination
 from legato.client.session_state import AcknowledgeMode
 from legato.client.steps import Steps
-from legato.errors import JMSError, ResourceAllocationError
+from legato.errors import JMSError, TransactionRolledBackError
 from simulator.applications import Application
 from simulator.clients import Session, sleep
 from simulator.plan import CROWD, TOPIC
@@ -30,11 +30,11 @@ class Conversation(Application):
             request.reply_to = mailbox
             try:
                 yield from producer._send(request, **options)
-            except ResourceAllocationError:
-                self._refused(request)
+            except JMSError as error:
+                self._completed(request, error)
             else:
                 self.history.was_confirmed(request)
-                reply = yield from replies._receive(self.random.random())
+                reply = yield from self._take(replies, self.random.random())
                 if reply is not None:
                     self._presented(session, mailbox.name, reply)
             if self.random.random() < 0.05:
@@ -48,7 +48,10 @@ class Conversation(Application):
         name, consumer = yield from self._consumer(session)
         producer = yield from session._create_producer(None)
         while not self.run.ending:
-            request = yield from consumer._receive(0.2)
+            try:
+                request = yield from self._take(consumer, 0.2)
+            except TransactionRolledBackError:
+                continue
             if request is None:
                 continue
             number = self._presented(session, name, request)
@@ -77,7 +80,7 @@ class Conversation(Application):
         consumer = yield from session._create_consumer(session.create_topic(TOPIC))
         prefix = f"volatile://{quote(self.container, safe='')}//"
         while not self.run.ending:
-            message = yield from consumer._receive(0.2)
+            message = yield from self._take(consumer, 0.2)
             if message is not None:
                 self._presented(session, self.history.volatile(prefix, message), message)
             if self.random.random() < 0.02:
@@ -89,7 +92,7 @@ class Conversation(Application):
         session = self.connection.create_session(acknowledge_mode=AcknowledgeMode.DUPS_OK)
         consumer = yield from session._create_shared_consumer(session.create_topic(TOPIC), "crowd")
         while not self.run.ending:
-            message = yield from consumer._receive(0.2)
+            message = yield from self._take(consumer, 0.2)
             if message is not None:
                 self._presented(session, CROWD, message)
             if self.random.random() < 0.02:

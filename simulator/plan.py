@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from legato.client.contract import CONTRACTS
 from legato.core.settings import DEFAULT_SETTINGS
 
 TOPIC = "prices"
@@ -40,6 +41,7 @@ KINDS = {
     "browse": 1,
 }
 """What applications do, and how often there is one of them; see `applications` and `conversations`."""
+CONTRACT_NAMES = tuple(CONTRACTS)
 CLIENTS_PER_STEP = 1 / 120
 CLIENTS_BOUNDS = (3, 11)
 
@@ -86,6 +88,8 @@ class Plan(msgspec.Struct, frozen=True):
     trouble: float
     """How likely something bad happens at a step."""
     kinds: tuple[str, ...]
+    contracts: tuple[str, ...]
+    """Of the clients, in the same order: their failover contracts."""
     queues: tuple[QueuePlan, ...]
     topic: QueuePlan
     reconnect_timeout_s: float
@@ -127,10 +131,14 @@ def draw(seed: int, steps: int | None = None) -> Plan:
     length = steps or drawn
     low, high = CLIENTS_BOUNDS
     clients = min(max(int(length * CLIENTS_PER_STEP), low), high)
+    kinds = _kinds(random, random.randint(low, clients))
+    mixed = random.random() < 0.45
+    contracts = tuple(random.choice(CONTRACT_NAMES) if mixed else CONTRACT_NAMES[0] for _ in kinds)
     return Plan(
         steps=length,
         trouble=min(max(random.choice(TROUBLES) / length, TROUBLE_LEAST), TROUBLE_MOST),
-        kinds=_kinds(random, random.randint(low, clients)),
+        kinds=kinds,
+        contracts=contracts,
         queues=queues,
         topic=_topic(random),
         reconnect_timeout_s=random.choice([0, 0, 1, 5, 60]),

@@ -9,8 +9,10 @@ from typing import Any
 
 import msgspec
 
+from legato.client.conditions import UNBLOCKED
+from legato.client.contract import CONTRACTS
 from legato.client.steps import Steps
-from legato.errors import InvalidClientIDError
+from legato.errors import InvalidClientIDError, JMSError
 from legato.server.config import Config
 from simulator.applications import wants
 from simulator.brokers import Host
@@ -29,6 +31,7 @@ HOSTS = ("alpha:5672", "beta:5672")
 URI = (
     f"amqp://{','.join(HOSTS)}?client_failure_check_period_s=3&connect_attempts=-1"
     "&reconnect_delay_max_s=0.3&connect_timeout_s=2"
+    "&failover_on_initial_connection=true&failover_on_server_shutdown=true"
 )
 IDLE_TIMEOUT_MS = 4_000
 HEALING_US = 120_000_000
@@ -50,8 +53,9 @@ class Outcome(msgspec.Struct):
 class Client:
     """A client's process, begun again when it ends."""
 
-    def __init__(self, kind: str, number: int, *, has_id: bool) -> None:
+    def __init__(self, kind: str, number: int, *, has_id: bool, contract: str = "legato") -> None:
         self.kind = kind
+        self.contract = contract
         self.has_id = has_id
         self.number = number
         self.process = Process("")
@@ -92,12 +96,19 @@ class Simulation:
     def _launch(self, client: Client, steps: Steps[None]) -> None:
         def ended(error: BaseException | None) -> None:
             client.running = False
-            if error is not None:
+            if self._gave_up(client, error):
+                self.kill(client, quietly=False)
+            elif error is not None:
                 self._failure = self._failure or error
             elif not self.ending:
                 self.kernel.after_for(None, self.kernel.between_us(1_000, 500_000), self._begin_again, client)
 
         Task(steps, ended)
+
+    def _gave_up(self, client: Client, error: BaseException | None) -> bool:
+        """Whether a call was cut off as its failover contract has it, and the application chose to end of it."""
+        released = CONTRACTS[client.contract].releases_blocked_calls
+        return released and isinstance(error, JMSError) and error.code == UNBLOCKED
 
     def _begin_again(self, client: Client) -> None:
         if not self.ending and not client.running:
@@ -112,6 +123,7 @@ class Simulation:
 
     def _connect(self, client: Client) -> Steps[Connection]:
         options: dict[str, Any] = {"client_id": "trader"} if client.has_id else {}
+        options["failover_contract"] = client.contract
         while True:
             try:
                 connection = client.connection = yield from ConnectionFactory(URI, **options)._create_connection()
@@ -195,7 +207,8 @@ class Simulation:
         trouble = Trouble(self)
         self.hosts = [Host(self.kernel, self.network, self.disk, name, self._configure) for name in HOSTS]
         self.clients = [
-            Client(kind, number, has_id=kind == "subscribe_alone") for number, kind in enumerate(self.plan.kinds)
+            Client(kind, number, has_id=kind == "subscribe_alone", contract=contract)
+            for number, (kind, contract) in enumerate(zip(self.plan.kinds, self.plan.contracts, strict=True))
         ]
         for client in self.clients:
             self._begin(client)
