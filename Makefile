@@ -51,7 +51,8 @@ chaos: $(INSTALLED) ## Twenty demo runs with random kill instants
 	@$(BIN)/python -m legato.demo.chaos --runs 20 $(ARGS)
 
 drill-chaos: $(INSTALLED) ## A drill of 30 minutes, Java clients beside Python ones; options in ARGS="--minutes 5"
-	@$(BIN)/python -m interop.run_drill --minutes 30 --every 3 $(ARGS)
+	@$(BIN)/python -m interop.run_drill --minutes 30 --every 1.5 \
+		--faults all,kill,kill,kill,kill-both,kill-client --json drill-out/result.json $(ARGS)
 
 bench: $(addprefix bench-,$(BENCHMARKS)) ## All benchmarks
 

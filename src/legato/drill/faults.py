@@ -50,6 +50,8 @@ FAULTS: dict[Fault, FaultText] = {
     Fault.CLOCK_JUMP: FaultText("The brokers' wall clocks are wrong for a while, by up to 90 s.", True),
 }
 
+ALL = "all"
+
 POINTS: dict[Point, str] = {
     Point.BEFORE_COMMIT: "The broker has been asked for something that is not durable yet.",
     Point.BETWEEN_COMMIT_AND_CONFIRM: "Sends are durable, and their senders have not heard so.",
@@ -69,7 +71,9 @@ POINTS: dict[Point, str] = {
 
 
 def parse_faults(text: str, *, owned: bool) -> list[Fault]:
-    """The faults of a list with commas; `all` or nothing means all that are possible.
+    """The faults of a list with commas, in which some may be more often than others.
+
+    `all`, or nothing, means all that are possible.
 
     Args:
         owned: whether the drill started the brokers itself.
@@ -80,9 +84,9 @@ def parse_faults(text: str, *, owned: bool) -> list[Fault]:
     possible = [fault for fault, description in FAULTS.items() if owned or not description.owned]
     if not hasattr(resource, "prlimit") and Fault.FULL_DISK in possible:
         possible.remove(Fault.FULL_DISK)
-    if text in ("", "all"):
-        return possible
-    faults = [_named(Fault, name.strip(), "fault") for name in text.split(",")]
+    faults: list[Fault] = []
+    for name in (text or ALL).split(","):
+        faults += possible if name.strip() == ALL else [_named(Fault, name.strip(), "fault")]
     for fault in faults:
         if fault not in possible:
             why = "brokers that the drill starts itself (--config)" if FAULTS[fault].owned and not owned else "Linux"

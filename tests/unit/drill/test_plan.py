@@ -48,6 +48,7 @@ def test_every_fault_and_every_point_is_explained() -> None:
 def test_faults_are_named_in_a_list() -> None:
     assert parse_faults("kill, cut", owned=True) == [Fault.KILL, Fault.CUT]
     assert parse_faults("all", owned=True) == list(Fault)
+    assert parse_faults("all,kill,kill", owned=True) == [*Fault, Fault.KILL, Fault.KILL]
 
 
 def test_with_somebody_elses_brokers_only_clients_and_the_network_can_fail() -> None:
