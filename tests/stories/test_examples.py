@@ -21,3 +21,8 @@ def test_an_example_keeps_its_promise(example: Path, tmp_path: Path) -> None:
     assert "Exception ignored" not in done.stderr
     assert "Warning" not in done.stderr
     assert list(tmp_path.iterdir()) == [], "an example leaves nothing behind"
+
+
+def test_the_list_of_examples_has_them_all() -> None:
+    listed = (EXAMPLES[0].parent / "README.md").read_text()
+    assert [example.name for example in EXAMPLES if f"({example.name})" not in listed] == []

@@ -3,111 +3,121 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 
 import pytest
 
 from legato.client import (
     AcknowledgeMode,
     Connection,
-    ConnectionFactory,
-    FailoverEvent,
     JMSError,
+    TextMessage,
+    TransactionRolledBackError,
 )
-from legato.testing import BrokerPair, Network
+from legato.testing import BrokerPair
 from tests.integration.client.helpers import WAIT_S, drain, receive, send, texts
-from tests.support.broker import free_port
 
 Connect = Callable[..., Connection]
 HORNETQ = {"failover_contract": "hornetq"}
 
 
-@pytest.fixture
-def network(pair: BrokerPair) -> Iterator[Network]:
-    """Between clients and brokers."""
-    with Network(pair) as network:
-        yield network
+def released(call: Callable[[], object]) -> queue.SimpleQueue[JMSError | None]:
+    """Calls it in a thread; gives the error with which it ends."""
+    ended: queue.SimpleQueue[JMSError | None] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            call()
+        except JMSError as error:
+            ended.put(error)
+        else:
+            ended.put(None)
+
+    threading.Thread(target=run).start()
+    return ended
 
 
-def test_after_a_network_fault_the_client_is_back_at_the_same_broker_and_nothing_happened(
-    pair: BrokerPair, network: Network, factory: Callable[..., ConnectionFactory], queue_name: str
+def assert_unblocked(ended: queue.SimpleQueue[JMSError | None]) -> None:
+    error = ended.get(timeout=WAIT_S)
+    assert error is not None
+    assert error.code == "UNBLOCKED"
+
+
+def test_the_session_made_again_does_not_know_what_was_received_in_it(
+    pair: BrokerPair, connect: Connect, queue_name: str
 ) -> None:
-    """CONTRACT E1: receipts, sends and acknowledgements go on; whoever asks is told that it is the same broker."""
-    events: queue.SimpleQueue[FailoverEvent] = queue.SimpleQueue()
-    with factory(network.url).create_connection() as connection:
-        connection.failover_listener = events.put
-        connection.start()
-        send(connection, queue_name, *"123")
-        session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
-        consumer = session.create_consumer(session.create_queue(queue_name))
-        messages = receive(consumer, 2)
-        network.cut()
-        network.heal()
-        event = events.get(timeout=WAIT_S)
-        assert event.same_server
-        assert event.old_epoch == event.new_epoch
-        send(connection, queue_name, "4")
-        messages += receive(consumer, 2)
-        assert texts(messages) == [*"1234"]
-        assert not messages[0].redelivered
-        messages[-1].acknowledge()
-        session.close()
-        assert drain(connection, queue_name) == []
-
-
-def test_an_application_may_see_to_failover_itself(
-    pair: BrokerPair, factory: Callable[..., ConnectionFactory], queue_name: str
-) -> None:
-    """CONTRACT E1, E6: without reconnection attempts its listener hears of the loss, and it connects anew."""
-    factory_ = factory(pair.url, reconnect_attempts=0)
-    lost: queue.SimpleQueue[JMSError] = queue.SimpleQueue()
-    with factory_.create_connection() as connection:
-        connection.exception_listener = lost.put
-        connection.start()
-        send(connection, queue_name, "before")
-        pair.fail_over()
-        assert isinstance(lost.get(timeout=WAIT_S), JMSError)
-    with factory_.create_connection() as connection:
-        connection.start()
-        assert drain(connection, queue_name) == ["before"]
-
-
-@pytest.mark.parametrize("follows", [False, True])
-def test_whether_clients_follow_a_clean_shutdown_is_an_option(
-    pair: BrokerPair, connect: Connect, queue_name: str, follows: bool
-) -> None:
-    """CONTRACT E7: by default they do not, after a crash they always do."""
-    connection = connect(**HORNETQ, **({"failover_on_server_shutdown": True} if follows else {}))
-    send(connection, queue_name, "before")
+    """CONTRACT E10, E17: an acknowledgement of before has no effect, and what it was for comes again, flagged."""
+    connection = connect(**HORNETQ)
+    send(connection, queue_name, *"12")
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    before = receive(consumer, 2)
     pair.fail_over()
-    told: queue.SimpleQueue[object] = queue.SimpleQueue()
-    connection.failover_listener = told.put
-    send(connection, queue_name, "after the crash")
-    if not follows:
-        connection.exception_listener = told.put
-    pair.shut_down_primary()
-    pair.restart()
-    assert isinstance(told.get(timeout=WAIT_S), FailoverEvent if follows else JMSError)
-    if follows:
-        assert drain(connection, queue_name) == ["before", "after the crash"]
-    else:
-        with pytest.raises(JMSError):
-            connection.create_session()
+    again = receive(consumer, 1)
+    again += receive(consumer, 1)
+    assert texts(again) == texts(before)
+    assert all(message.redelivered for message in again)
+    again[-1].acknowledge()
+    session.close()
+    assert drain(connection, queue_name) == []
 
 
-def test_a_first_connection_goes_to_the_first_host_unless_it_is_told_otherwise(
-    pair: BrokerPair, factory: Callable[..., ConnectionFactory], queue_name: str
+def test_a_waiting_receive_is_released_and_the_session_goes_on(
+    pair: BrokerPair, connect: Connect, queue_name: str
 ) -> None:
-    """CONTRACT E8, E9: it tries that as often as it may, then fails; once connected it fails over."""
-    nobody_first = f"amqp://127.0.0.1:{free_port()},127.0.0.1:{pair.primary.port},127.0.0.1:{pair.backup.port}"
-    with pytest.raises(JMSError):
-        factory(nobody_first, connect_attempts=3, **HORNETQ).create_connection().start()
-    told = factory(nobody_first, connect_attempts=3, failover_on_initial_connection=True, **HORNETQ)
-    with told.create_connection() as connection:
-        connection.start()
-        send(connection, queue_name, "1")
-    primary_first = f"amqp://127.0.0.1:{pair.primary.port},127.0.0.1:{pair.backup.port}"
-    with factory(primary_first, **HORNETQ).create_connection() as connection:
-        connection.start()
-        pair.fail_over()
-        assert drain(connection, queue_name) == ["1"]
+    """CONTRACT E11, E18: it never hangs; the exception listener is called although reconnecting succeeds."""
+    connection = connect(**HORNETQ)
+    told: queue.SimpleQueue[JMSError] = queue.SimpleQueue()
+    connection.exception_listener = told.put
+    session = connection.create_session()
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    waiting = released(lambda: consumer.receive(WAIT_S))
+    pair.fail_over()
+    assert_unblocked(waiting)
+    assert isinstance(told.get(timeout=WAIT_S), JMSError)
+    send(connection, queue_name, "1")
+    assert texts(receive(consumer, 1)) == ["1"]
+
+
+@pytest.mark.parametrize(("point", "committed"), [("before-commit", False), ("between-commit-and-outcome", True)])
+def test_a_commit_that_was_cut_off_raises_and_repeating_it_with_the_same_ids_is_safe(
+    pair: BrokerPair, connect: Connect, queue_name: str, point: str, committed: bool
+) -> None:
+    """CONTRACT E12, E14, E15, E16: rolled back, says the client, who cannot know; if it was not, the ids save it."""
+    connection = connect(**HORNETQ)
+    session = connection.create_session(transacted=True)
+    producer = session.create_producer(session.create_queue(queue_name))
+
+    def send_all() -> None:
+        for number in range(3):
+            producer.send(TextMessage(str(number)), duplicate_id=f"{queue_name} {number}")
+
+    send_all()
+    with pair.failing_over_at(point), pytest.raises(TransactionRolledBackError) as caught:
+        session.commit()
+    assert caught.value.transaction_id is not None
+    assert session.commit_outcome(caught.value.transaction_id) is committed
+    with connection.create_session() as observer, observer.create_browser(observer.create_queue(queue_name)) as browser:
+        assert len(list(browser)) == (3 if committed else 0)
+    send_all()
+    session.commit()
+    assert drain(connection, queue_name) == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(("point", "stored"), [("before-commit", False), ("between-commit-and-confirm", True)])
+def test_a_send_that_was_cut_off_is_released_and_repeating_it_with_the_same_id_is_safe(
+    pair: BrokerPair, connect: Connect, queue_name: str, point: str, stored: bool
+) -> None:
+    """CONTRACT E17, E11: it may be stored or lost; sent again with its duplicate id it is there once."""
+    connection = connect(**HORNETQ)
+    session = connection.create_session()
+    producer = session.create_producer(session.create_queue(queue_name))
+    producer.send(TextMessage("0"), duplicate_id=f"{queue_name} 0")
+    with pair.failing_over_at(point), pytest.raises(JMSError) as caught:
+        producer.send(TextMessage("1"), duplicate_id=f"{queue_name} 1")
+    assert caught.value.code == "UNBLOCKED"
+    with session.create_browser(session.create_queue(queue_name)) as browser:
+        assert len(list(browser)) == 1 + stored
+    producer.send(TextMessage("1"), duplicate_id=f"{queue_name} 1")
+    assert drain(connection, queue_name) == ["0", "1"]
