@@ -1,0 +1,34 @@
+"""Each stated line of the contract is named by a test, and the page that says so is what the sources say."""
+
+import pytest
+from tools.contract_table import PAGE, by_line, complaints, names_in, namings, page, read_lines
+
+
+def test_every_stated_line_is_named_by_a_test_and_every_name_is_a_line() -> None:
+    _, lines = read_lines()
+    assert complaints(lines, by_line(namings())) == []
+
+
+def test_the_page_is_what_make_contract_writes() -> None:
+    titles, lines = read_lines()
+    assert PAGE.read_text() == page(titles, lines, by_line(namings())), "make contract"
+
+
+@pytest.mark.parametrize(
+    ("docstring", "names"),
+    [
+        ("CONTRACT A18.", ["A18"]),
+        ("Promise 2; CONTRACT A10, E14-E16: whatever the kill hits; B1 too.", ["A10", "E14", "E15", "E16", "B1"]),
+        ("CONTRACT C11(f), and C11c.", ["C11"]),
+        ("CONTRACT E5, AMQP.md A11.", ["E5"]),
+        ("Nothing of B1.", []),
+    ],
+)
+def test_a_docstring_names_lines_after_the_word_contract(docstring: str, names: list[str]) -> None:
+    assert names_in(docstring) == names
+
+
+def test_marks_are_one_of_three_and_facts_about_products_say_what_legato_does() -> None:
+    _, lines = read_lines()
+    assert {line.mark for line in lines.values()} == {"S", "X", "D"}
+    assert [line.name for line in lines.values() if line.mark == "X" and not line.here] == []
