@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -110,33 +109,6 @@ def test_a_batch_begins_anew_at_its_first_message(pair: BrokerPair, connect: Con
     assert drain(connection, queue_name) == []
 
 
-def test_a_blocked_receive_raises_when_the_failover_aborts_its_batch(
-    pair: BrokerPair, connect: Connect, queue_name: str
-) -> None:
-    """CONTRACT A18, A11: the fourth `receive()` may be waiting already when the primary dies."""
-    connection = connect(failover_contract="gigaspaces")
-    send(connection, queue_name, *"123")
-    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
-    consumer = session.create_consumer(session.create_queue(queue_name))
-    receive(consumer, 3)
-    raised: queue.SimpleQueue[JMSError | None] = queue.SimpleQueue()
-
-    def receive_the_fourth() -> None:
-        try:
-            consumer.receive(WAIT_S)
-        except JMSError as error:
-            raised.put(error)
-        else:
-            raised.put(None)
-
-    thread = threading.Thread(target=receive_the_fourth)
-    thread.start()
-    pair.fail_over()
-    assert isinstance(raised.get(timeout=WAIT_S), TransactionRolledBackError)
-    thread.join()
-    assert texts(receive(consumer, 3)) == [*"123"]
-
-
 @pytest.mark.parametrize("transacted", [False, True])
 def test_the_call_that_would_have_made_it_final_raises(
     pair: BrokerPair, connect: Connect, queue_name: str, transacted: bool
@@ -182,21 +154,6 @@ def test_a_listener_hears_the_batch_anew_after_the_exception_listener_was_told(
         ("2", True),
         ("3", True),
     ]
-
-
-def test_without_an_exception_listener_a_listener_just_hears_it_again(
-    pair: BrokerPair, connect: Connect, queue_name: str
-) -> None:
-    """CONTRACT A14: nobody is told, nothing breaks."""
-    connection = connect(failover_contract="gigaspaces")
-    heard: queue.SimpleQueue[Message] = queue.SimpleQueue()
-    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
-    session.create_consumer(session.create_queue(queue_name)).message_listener = heard.put
-    send(connection, queue_name, *"12")
-    assert texts(heard.get(timeout=WAIT_S) for _ in range(2)) == ["1", "2"]
-    pair.fail_over()
-    again = [heard.get(timeout=WAIT_S) for _ in range(2)]
-    assert [(message.body, message.redelivered) for message in again] == [("1", True), ("2", True)]
 
 
 def test_an_empty_transaction_is_not_worth_a_notice(
