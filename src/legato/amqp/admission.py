@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from legato.amqp.codec import skip_value
 from legato.amqp.fields import field_places
-from legato.amqp.sections import normalise, scan
+from legato.amqp.sections import Sections, normalise, scan
 from legato.amqp.shapes import Shape, UnusualError, shape_of
-from legato.amqp.special import Special, special_of
+from legato.amqp.special import DUPLICATE_ID_KEY, PLAIN, Special, special_of
 
 _SHAPES_MAX = 12
 
@@ -42,6 +45,8 @@ class Admission:
                     special = shape.special
                     if shape.expiry_at or shape.group_at:
                         special = shape.special_in(data)
+                    if shape.has_properties:
+                        special = shape.with_duplicate_id(data, special)
                     return data, data[shape.id_at : shape.id_end].decode(), special
         except (IndexError, UnicodeDecodeError, UnusualError):
             pass
@@ -52,12 +57,19 @@ class Admission:
         places = field_places(data, sections.properties_at)
         special = special_of(sections, places)
         stored = normalise(data, sections)
-        if stored is data and (special is None or (special.delivery_ms is None and not special.duplicate_id)):
-            # A delivery time is another one in every message, and so is a duplicate id.
-            shape = shape_of(sections, places, special)
+        if stored is data and (special is None or special.delivery_ms is None) and not _is_annotated(sections):
+            # A delivery time is another one in every message, and so is a duplicate id among the annotations.
+            common = replace(special, duplicate_id=b"") if special is not None and special.duplicate_id else special
+            shape = shape_of(sections, places, None if common == PLAIN else common)
             if shape is not None:
                 shapes = self._shapes
                 if len(shapes) == _SHAPES_MAX:
                     shapes.pop()
                 shapes.insert(0, shape)
         return stored, sections.message_id, special
+
+
+def _is_annotated(sections: Sections) -> bool:
+    """Whether the message annotations have a duplicate id."""
+    at = sections.message_annotations_at
+    return at >= 0 and sections.data.find(DUPLICATE_ID_KEY, at, skip_value(sections.data, at)) >= 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from legato.amqp.codec import skip_value
 from legato.amqp.fields import CORRELATION_ID, CREATION, EXPIRY, GROUP, GROUP_SEQUENCE, MESSAGE_ID, has_field
 from legato.amqp.sections import Sections
 from legato.amqp.special import CLOSING_SEQUENCE, DUPLICATE_ID_KEY, PLAIN, Special
@@ -52,14 +53,15 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
     group_at: int
     """Where the text of its group is, behind its creation time; 0 if it is not there or always the same."""
     group_end: int
+    has_properties: bool
+    """Whether there are application properties."""
 
     def ends_well(self, data: bytes) -> bool:
-        """Whether one body section fills the rest of the message, and no application property is for the broker."""
+        """Whether one body section fills the rest of the message."""
         at, last = self.tail_end, self.last
         if last in (SHORT_MAP, LONG_MAP):
-            begin = at
             at += 1 + data[at] if last == SHORT_MAP else 4 + int.from_bytes(data[at : at + 4], "big")
-            if data[at : at + 3] not in BODIES or data.find(DUPLICATE_ID_KEY, begin, at) >= 0:
+            if data[at : at + 3] not in BODIES:
                 return False
             last = data[at + 3]
             at += 4
@@ -88,6 +90,40 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
             group = data[at : self.group_end].decode()
             closes = self._sequence(data) == CLOSING_SEQUENCE
         return Special(base.priority, base.ttl_ms, expiry_ms, base.delivery_ms, base.delay_ms, group, closes)
+
+    def with_duplicate_id(self, data: bytes, special: Special | None) -> Special | None:
+        """`special`, with the duplicate id that is among the message's application properties, if there is one.
+
+        Raises:
+            UnusualError: this has to be read with more care.
+            IndexError: likewise.
+        """
+        at = self.tail_end
+        if self.last == SHORT_MAP:
+            at, end = at + 2, at + 1 + data[at]
+        else:
+            at, end = at + 8, at + 4 + int.from_bytes(data[at : at + 4], "big")
+        place = data.find(DUPLICATE_ID_KEY, at, end) - 2
+        if place < 0:
+            return special
+        is_key = True
+        while at < place:
+            at = skip_value(data, at)
+            is_key = not is_key
+        value_at = place + 2 + len(DUPLICATE_ID_KEY)
+        if at != place or not is_key or data[value_at] not in SHORT:
+            raise UnusualError
+        base = special or PLAIN
+        return Special(
+            base.priority,
+            base.ttl_ms,
+            base.expiry_ms,
+            base.delivery_ms,
+            base.delay_ms,
+            base.group,
+            base.closes_group,
+            data[value_at + 2 : value_at + 2 + data[value_at + 1]],
+        )
 
     def _sequence(self, data: bytes) -> int:
         """The group sequence, which fills the properties up to their end."""
@@ -151,6 +187,7 @@ def shape_of(sections: Sections, places: list[int], special: Special | None) -> 
         expiry_at,
         group_at,
         group_end,
+        data[last] in (SHORT_MAP, LONG_MAP),
     )
 
 

@@ -76,7 +76,8 @@ class Envelope:
         properties = message._properties
         items = properties._values if properties else {}
         if duplicate_id is not None:
-            items = {**items, DUPLICATE_ID: duplicate_id}
+            # In front, where the broker finds it first.
+            items = {DUPLICATE_ID: duplicate_id} | items | {DUPLICATE_ID: duplicate_id}
         source = message._source
         try:
             return b"".join(

@@ -175,6 +175,8 @@ def gather(batch: Batch) -> Changes:
             if fact.subscriptions and (body is None or len(body) != fact.size):
                 raise StoreError(f"the batch has no body of {fact.size} bytes for message {fact.seq} of {fact.topic}")
             _gather_published(changes, fact, body)
+        elif isinstance(fact, DuplicateIdKept):
+            changes.queue(fact.queue).ids.append(fact)
         else:
             _gather_rare(changes, fact)
             number = -1
@@ -218,8 +220,6 @@ def _gather_rare(changes: Changes, fact: AnyFact) -> None:
             changes.queue(number).taken.append(TakenMessage(seq, container, link))
         case DispatchMarked(number, seq):
             changes.queue(number).marks.append(seq)
-        case DuplicateIdKept(number):
-            changes.queue(number).ids.append(fact)
         case DuplicateIdDropped(producer=producer, number=number) if producer:
             changes.numbers.setdefault(producer, {})[number] = False
         case NumberRefused(producer, number):

@@ -186,9 +186,13 @@ class LmdbStore:
             return expired_places(index, messages, is_there, after, now_us, limit)
 
     def duplicate(self, queue: int, duplicate_id: bytes) -> KeptId | None:
-        """See `Store.duplicate`."""
-        with self._reading() as txn:
-            return find_id(txn, self._databases, queue, duplicate_id)
+        """See `Store.duplicate`; this runs for each message with an id, so it does without `_reading`."""
+        try:
+            with self._env.begin(buffers=True) as txn:
+                return find_id(txn, self._databases, queue, duplicate_id)
+        except lmdb.Error:
+            with lmdb_errors(f"reading the store in {self.path}"):
+                raise
 
     def duplicates(self, queue: int) -> tuple[int, int]:
         """See `Store.duplicates`."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from legato.amqp.admission import Admission
 from legato.amqp.header import Header
 from legato.amqp.message import DataBody, Properties, ValueBody, encode_message
+from legato.amqp.names import DUPLICATE_ID
 from legato.amqp.sections import normalise, scan
 from legato.amqp.special import Special
 from legato.amqp.types import Byte, Symbol, Timestamp, ULong
@@ -19,8 +20,11 @@ from legato.errors import ProtocolError
 MILLISECONDS = st.integers(0, 2**62)
 TEXTS = st.text(max_size=4)
 SEQUENCES = st.none() | st.sampled_from([0, 5, 2**31, 2**32 - 1])
+KEYS = st.sampled_from([DUPLICATE_ID, DUPLICATE_ID + "2", "á\r" + DUPLICATE_ID])
+"""The last one has in it what the name looks like on the wire."""
+IDS = KEYS | st.text(max_size=3) | st.binary(max_size=3) | st.text(min_size=250, max_size=300) | st.integers(0, 9)
 ANNOTATIONS = st.dictionaries(
-    st.sampled_from(["x-opt-delivery-time", "x-opt-delivery-delay", "x-opt-jms-dest", "a"]).map(Symbol),
+    st.sampled_from(["x-opt-delivery-time", "x-opt-delivery-delay", "x-opt-jms-dest", "a", DUPLICATE_ID]).map(Symbol),
     st.integers(-9, 9) | MILLISECONDS.map(Timestamp) | MILLISECONDS.map(ULong) | st.text(max_size=3),
     max_size=3,
 )
@@ -47,7 +51,9 @@ PARTS = st.fixed_dictionaries(
         "delivery_annotations": st.sampled_from([None, None, {"a": 1}]),
         "message_annotations": st.none() | ANNOTATIONS,
         "properties": st.none() | PROPERTIES,
-        "application_properties": st.none() | st.dictionaries(st.text(max_size=9), st.text(max_size=99), max_size=4),
+        "application_properties": st.none()
+        | st.dictionaries(st.text(max_size=9), st.text(max_size=99), max_size=4)
+        | st.dictionaries(st.text(max_size=3) | KEYS, IDS, max_size=4),
         "body": st.none()
         | st.builds(DataBody, st.binary(max_size=400))
         | st.builds(ValueBody, st.text(max_size=400) | st.integers(0, 9)),
