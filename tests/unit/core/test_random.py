@@ -14,6 +14,7 @@ from legato.core.facts import (
     MessageMoved,
     MessagePublished,
     MessageStored,
+    MessageTaken,
     QueueDeleted,
 )
 from legato.core.queues import Queue
@@ -32,6 +33,18 @@ POLICIES = (
 )
 
 
+class Application:
+    """Who consumes under a name, and what it has: it comes back with that after it was cut off."""
+
+    def __init__(self, number: int, queue: Queue) -> None:
+        self.link = f"link {number}"
+        self.queue = queue.name
+        self.queue_id = queue.id
+        self.held: set[int] = set()
+        """What it was given and has not given back; also what it acknowledged, until that was confirmed."""
+        self.acknowledged: set[int] = set()
+
+
 class History:
     """One random run."""
 
@@ -44,6 +57,10 @@ class History:
         self.confirmed: list[bytes] = []
         self.published = 0
         self.consumers: list[Consumer] = []
+        self.applications: dict[Consumer, Application] = {}
+        self.away: list[Application] = []
+        """Those that were cut off and may come back."""
+        self.came = 0
         self.transactions: list[bytes] = []
 
     def run(self, steps: int) -> None:
@@ -54,6 +71,8 @@ class History:
             (self.settle, 8),
             (self.transact, 3),
             (self.leave, 1),
+            (self.be_cut_off, 1),
+            (self.come_back, 2),
             (self.pass_on, 8),
             (self.let_time_pass, 2),
             (self.administer, 0.3),
@@ -99,9 +118,12 @@ class History:
             reports_presented=self.random.random() < 0.5,
             matches=None if wants is None else lambda body: wants in body,
             priority=self.random.choice([0, 0, 0, 3]),
+            name=f"link {self.came}",
         )
         self.s.inbox[consumer] = []
         self.consumers.append(consumer)
+        self.applications[consumer] = Application(self.came, queue)
+        self.came += 1
 
     def some(self) -> Consumer | None:
         self.consumers = [consumer for consumer in self.consumers if consumer in consumer.queue.consumers]
@@ -116,6 +138,8 @@ class History:
         for message in self.s.in_hand(consumer)[: self.random.randint(1, 5)] if consumer else ():
             assert consumer
             broker = self.s.broker
+            application = self.applications[consumer]
+            application.held.discard(message.seq)
             match self.random.randint(0, 9):
                 case 0:
                     broker.release(consumer, message)
@@ -123,10 +147,13 @@ class History:
                     broker.modify(consumer, message, failed=True, undeliverable_here=self.random.random() < 0.1)
                 case 2:
                     broker.reject(consumer, message, "no")
-                case 3:
+                case 3 | 4 | 5:
                     broker.present(consumer, message)
+                    application.held.add(message.seq)
                 case _:
                     assert broker.acknowledge(consumer, message, confirm=True)
+                    application.held.add(message.seq)
+                    application.acknowledged.add(message.seq)
 
     def transact(self) -> None:
         broker = self.s.broker
@@ -137,6 +164,7 @@ class History:
         assert transaction is not None
         if consumer := self.some():
             for message in self.s.in_hand(consumer)[:2]:
+                self.applications[consumer].held.discard(message.seq)
                 broker.acknowledge_in(transaction, consumer, message)
         broker.publish_in(transaction, broker.queue("r"), b"blue in a transaction", "")
         if self.random.random() < 0.4:
@@ -146,6 +174,48 @@ class History:
     def leave(self) -> None:
         if consumer := self.some():
             self.s.broker.detach(consumer, clean=self.random.random() < 0.7)
+
+    def be_cut_off(self) -> None:
+        """A connection is lost: what its application has is kept for it, or not."""
+        if consumer := self.some():
+            until_us = self.s.now_us + self.random.choice([200_000, 2_000_000])
+            hold_until_us = self.random.choice([0, until_us, until_us])
+            self.s.broker.detach(consumer, clean=False, hold_until_us=hold_until_us, moving=True)
+            self.away.append(self.applications.pop(consumer))
+
+    def come_back(self) -> None:
+        """An application that was cut off attaches again and hears the truth about what it has."""
+        if not self.away:
+            return
+        application = self.away.pop(self.random.randrange(len(self.away)))
+        broker = self.s.broker
+        queue = broker.find_queue(application.queue)
+        if queue is None or queue.id != application.queue_id:
+            return
+        if self.random.random() < 0.2:
+            application.held = set(sorted(application.held)[::2])
+        in_hands = {seq for consumer in queue.consumers for seq in consumer.unsettled}
+        consumer, elsewhere = broker.attach(
+            queue, None, "c", reports_presented=True, held=sorted(application.held), name=application.link
+        )
+        self.s.inbox[consumer] = []
+        claimed = [message.seq for message in consumer.first]
+        assert len(claimed) == len(set(claimed)), "nothing is claimed twice"
+        assert in_hands.isdisjoint(claimed), "nobody loses what it has to who comes back"
+        assert set(elsewhere).isdisjoint(claimed)
+        for seq in application.held.difference(claimed, elsewhere):
+            assert seq in application.acknowledged, "what left the queue and not by another was acknowledged"
+            self.check_consumed_by(application, queue.id, seq)
+        application.held = set(claimed)
+        application.acknowledged.clear()
+        self.consumers.append(consumer)
+        self.applications[consumer] = application
+
+    def check_consumed_by(self, application: Application, queue: int, seq: int) -> None:
+        """If it is on record who consumed the message, it was this application."""
+        facts = [*self.facts, *self.s.facts]
+        taken = [fact for fact in facts if isinstance(fact, MessageTaken) and (fact.queue, fact.seq) == (queue, seq)]
+        assert all(fact.link == application.link for fact in taken), f"{application.link} did not consume {taken}"
 
     def pass_on(self) -> None:
         """A commit ends, or sockets take something, or not."""
@@ -174,6 +244,8 @@ class History:
         self.facts += self.s.facts
         self.confirmed += self.s.confirmed
         self.s = self.s.crash()
+        self.away += self.applications.values()
+        self.applications.clear()
         self.consumers.clear()
         self.transactions.clear()
 
@@ -187,6 +259,10 @@ class History:
             self.s.broker.detach(consumer, clean=True)
         self.s.broker.disconnect("me")
         self.s.run()
+        if self.random.random() < 0.5:
+            self.s.broker.release_container("c")
+        self.s.wait(2.1)
+        assert all(queue.held == 0 for queue in self.s.broker.queues.values())
         if self.random.random() < 0.5:
             self.crash()
         for name in ("q", "r"):
