@@ -4,66 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
-from legato.amqp.outcomes import Rejected
-from legato.client.deliveries import Delivery, DeliveryState
-from legato.client.destinations import Destination
+from legato.client.consumer_work import ConsumerWork, MessageListener
 from legato.client.message import Message
 from legato.client.received import read_message
-from legato.client.receiver_end import ReceiverEnd
-from legato.client.session_state import AcknowledgeMode
 from legato.client.steps import Steps
 from legato.client.stream_message import StreamMessage
 from legato.errors import IllegalStateError, MessageFormatError, ProtocolError
 
-if TYPE_CHECKING:
-    from legato.client.session_making import Making
+__all__ = ["ConsumerSteps", "MessageListener"]
 
 _T = TypeVar("_T")
-
-MessageListener = Callable[[Message], object]
-"""Called with each message; in asyncio it may be a coroutine function."""
 
 LAZY_MAX = 200
 """DUPS_OK: acknowledgements that may wait for the next lump (CONTRACT C5)."""
 
 
-class ConsumerSteps:
+class ConsumerSteps(ConsumerWork):
     """Receives messages; iteration receives for ever, until it is closed (Jakarta Messaging 6.2.6, 8).
 
-    It survives a failover: what the application has is not presented again, what it has not seen comes again.
+    It survives a failover: what it has not seen comes again, what the application has is not presented again unless the
+    `failover_contract` wants that.
     """
-
-    def __init__(self, session: Making[Any, Any, Any], end: ReceiverEnd, subscription: str | None) -> None:
-        self.destination: Destination = end.source.destination
-        self._session = session
-        self._end = end
-        self._subscription = subscription
-        """Its name, if it has one that is this connection's to count."""
-        self._pulls = end.prefetch == 0
-        self._inbox = end.incoming.inbox
-        self._channel = session._channel
-        self._transport = self._channel.transport
-        self._mode = session.acknowledge_mode
-        # Looked up once: what follows is asked for each message.
-        self._automatic = self._mode is AcknowledgeMode.AUTO
-        self._lazy = self._mode is AcknowledgeMode.DUPS_OK
-        self._by_application = self._mode in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL)
-        self._acknowledge = session._acknowledge
-        self._listener: MessageListener | None = None
-        self._closed = False
-
-    @property
-    def message_selector(self) -> str | None:
-        """What messages have to match; None for all."""
-        return self._end.source.selector
-
-    @property
-    def no_local(self) -> bool:
-        """Whether what its own connection sends to the topic is left out."""
-        return self._end.source.no_local
 
     # -- one by one --------------------------------------------------------------------------------------
 
@@ -226,67 +189,6 @@ class ConsumerSteps:
             if self._pulls:
                 self._transport.post(end.withdraw, lambda: None)
             raise
-
-    def _read(self, delivery: Delivery) -> Message | None:
-        acknowledge = self._session._acknowledger(delivery) if self._by_application else self._acknowledge
-        try:
-            return read_message(delivery.data, self.destination, acknowledge)
-        except ProtocolError as error:
-            self._refuse(delivery, error)
-            return None
-
-    def _refuse(self, delivery: Delivery, error: ProtocolError) -> None:
-        self._transport.post(self._end.settle, delivery, Rejected(error.condition, str(error)), DeliveryState.RETURNED)
-
-    def _presented(self, delivery: Delivery, message: Message) -> None:
-        end = self._end
-        if self._by_application:
-            if delivery.again and delivery.link == end.incoming.link:
-                self._session._presented_again(delivery, message)
-            self._session._unacknowledged[delivery] = None
-        end.presented.append(delivery)
-        if not end.scheduled:
-            end.channel.wake_receiver(end)
-
-    # -- with a listener ---------------------------------------------------------------------------------
-
-    @property
-    def message_listener(self) -> MessageListener | None:
-        """A function called with each message, one at a time for all consumers of a session (Jakarta Messaging 8.7)."""
-        return self._listener
-
-    @message_listener.setter
-    def message_listener(self, listener: MessageListener | None) -> None:
-        with self._session._used():
-            if self._closed:
-                raise IllegalStateError("The consumer is closed.")
-            self._listener = listener
-            self._session._listeners_changed()
-
-    def _ask_for_listener(self) -> None:
-        """Without a prefetch: ask for the listener's next message."""
-        if self._pulls and self._listener is not None and self._transport.started and not self._inbox:
-            self._transport.post(self._end.want)
-
-    def _take_for_listener(self) -> tuple[Delivery, Message] | None:
-        """The next message for the listener, presented; None if there is none now."""
-        while self._listener is not None and self._transport.started and not self._closed:
-            try:
-                delivery = self._inbox.popleft()
-            except IndexError:
-                return None
-            message = self._read(delivery)
-            if message is not None:
-                self._presented(delivery, message)
-                return delivery, message
-        return None
-
-    def _listener_returned(self, delivery: Delivery) -> None:
-        """AUTO and DUPS_OK: acknowledge now (CONTRACT C3)."""
-        end = self._end
-        end.accepted.append(delivery)
-        if not end.scheduled:
-            end.channel.wake_receiver(end)
 
     # -- the end -----------------------------------------------------------------------------------------
 

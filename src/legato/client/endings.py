@@ -69,6 +69,16 @@ def lost_during_commit(transaction: Transaction, cause: JMSError) -> Transaction
     )
 
 
+def in_doubt(transaction: Transaction, cause: JMSError) -> JMSError:
+    """Nobody can tell any more, or not now: the connection is gone for good, or it was away for longer than a day."""
+    return JMSError(
+        "Whether the transaction was committed is not known. A later connection can ask: session.commit_outcome().",
+        code="IN_DOUBT",
+        linked=cause,
+        transaction_id=transaction.name,
+    )
+
+
 def refused(transaction: Transaction, outcome: Outcome | None) -> TransactionRolledBackError:
     """The coordinator did not commit it."""
     refusal = transaction.failure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from legato.client.browser_steps import BrowserSteps
 from legato.client.consumer_steps import ConsumerSteps
@@ -17,10 +17,9 @@ from legato.client.destinations import (
     checked_queue,
     checked_topic,
 )
-from legato.client.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from legato.client.producer_steps import ProducerSteps
 from legato.client.receiver_end import ReceiverEnd
-from legato.client.session_acknowledging import SessionAcknowledging
+from legato.client.session_messages import SessionMessages
 from legato.client.session_state import AcknowledgeMode
 from legato.client.source import Source, checked_name
 from legato.client.steps import Steps
@@ -35,7 +34,7 @@ _Consumer = TypeVar("_Consumer", bound=ConsumerSteps)
 _Browser = TypeVar("_Browser", bound=BrowserSteps)
 
 
-class Making(SessionAcknowledging, Generic[_Producer, _Consumer, _Browser]):
+class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
     """The factory in a session (Jakarta Messaging 6.2)."""
 
     _producer_type: type[_Producer]
@@ -56,16 +55,6 @@ class Making(SessionAcknowledging, Generic[_Producer, _Consumer, _Browser]):
 
     # -- destinations ------------------------------------------------------------------------------------
 
-    def create_queue(self, name: str) -> Queue:
-        """The queue of that name; the broker creates it when it is first used."""
-        self._check_open()
-        return checked_queue(Queue(name))
-
-    def create_topic(self, name: str) -> Topic:
-        """The topic of that name; the broker creates it when it is first used."""
-        self._check_open()
-        return checked_topic(Topic(name))
-
     def _create_temporary_queue(self) -> Steps[TemporaryQueue]:
         """A queue that only this connection receives from, and that ends with it or by its `delete()`."""
         with self._used():
@@ -75,38 +64,6 @@ class Making(SessionAcknowledging, Generic[_Producer, _Consumer, _Browser]):
         """A topic that only this connection receives from, and that ends with it or by its `delete()`."""
         with self._used():
             return (yield from self._connection._new_temporary(self._connection._temporary_topic_type))
-
-    # -- messages ----------------------------------------------------------------------------------------
-
-    def create_message(self) -> Message:
-        """A message without a body."""
-        self._check_open()
-        return Message()
-
-    def create_text_message(self, text: str | None = None) -> TextMessage:
-        """A message whose body is `text`."""
-        self._check_open()
-        return TextMessage(text)
-
-    def create_bytes_message(self, body: bytes = b"", *, stream: BinaryIO | None = None) -> BytesMessage:
-        """A message whose body is `body`, or what is in the binary file `stream`, sent without being held in memory."""
-        self._check_open()
-        return BytesMessage(body, stream=stream)
-
-    def create_map_message(self) -> MapMessage:
-        """A message whose body has names with values."""
-        self._check_open()
-        return MapMessage()
-
-    def create_stream_message(self) -> StreamMessage:
-        """A message whose body is a stream of values."""
-        self._check_open()
-        return StreamMessage()
-
-    def create_object_message(self, body: Any = None) -> ObjectMessage:
-        """A message whose body is an object that AMQP can carry."""
-        self._check_open()
-        return ObjectMessage(body)
 
     # -- producers, consumers, browsers ------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from legato.client.endings import Query
+from legato.client.endings import UNKNOWN, Query, in_doubt
 from legato.client.session_state import AcknowledgeMode, Send, Transaction, is_stored_already
 from legato.client.session_work import SessionWork
 from legato.client.steps import NOTHING, Steps
@@ -23,6 +23,7 @@ class SessionTransactions(SessionWork):
             TransactionRolledBackError: the transaction was rolled back. What it received comes again; `replay()`
                 sends again what it sent. The session can be used on (CONTRACT E13).
             IllegalStateError: the session is not transacted, or closed.
+            JMSError: whether it is committed cannot be had: the connection is gone for good (code `IN_DOUBT`).
         """
         with self._used():
             self._check_not_completing("commit")
@@ -31,6 +32,8 @@ class SessionTransactions(SessionWork):
             if not transaction.outcome:
                 self._disposed = list(transaction.sends)
                 failure = transaction.failure
+                if failure is not None and failure.code == UNKNOWN:
+                    raise in_doubt(transaction, failure)
                 raise TransactionRolledBackError(
                     str(failure) if failure else "",
                     code=failure.code if failure else None,
@@ -145,12 +148,7 @@ class SessionTransactions(SessionWork):
             yield from self._wait(lambda: transaction.outcome is not None, what, resolved=True)
         except JMSError as error:
             if commit and transaction.did_work:
-                raise JMSError(
-                    "The connection is gone for good, and whether the transaction was committed is not known.",
-                    code="IN_DOUBT",
-                    linked=error,
-                    transaction_id=transaction.name,
-                ) from error
+                raise in_doubt(transaction, error) from error
             raise
         self._unheard = None
         yield from self._wait_for_completions()
