@@ -10,6 +10,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from legato.core.facts import (
+    DuplicateIdKept,
     EpochBegan,
     LogRecord,
     MessageConsumed,
@@ -84,6 +85,10 @@ def consumed_before_its_send(records: list[LogRecord]) -> list[LogRecord]:
 
 FAULTS: dict[str, Spoil] = {
     "number stored twice": stored_by_number_again,
+    "duplicate id stored twice": lambda r: [
+        *r,
+        record(2, 402, *(DuplicateIdKept(ORDERS, each, 2) for each in (b"a", b"b", b"c", b"a", b"c"))),
+    ],
     "place taken twice": lambda r: [*r, record(2, 402, MessageStored(DEAD, 1, 10, "ID:other"))],
     "consumed twice": lambda r: [*r, record(2, 402, INVOICE_CONSUMED)],
     "consumed, never stored": lambda r: [*r, record(2, 402, MessageConsumed(INVOICES, 9, 2, ms_us(400), 1))],

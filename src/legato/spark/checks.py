@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from legato.spark.ledger import SENT, aggregate
+from legato.spark.ledger import PLACE, SENT, aggregate
 
 Frames = Mapping[str, DataFrame]
 
@@ -94,6 +94,17 @@ def number_stored_twice(facts: DataFrame) -> DataFrame:
     return aggregate(
         suspects, "producer, number", times="count(*)", queue="min(queue)", seq="min(seq)", again="max(seq)"
     ).where("times > 1")
+
+
+def duplicate_id_stored_twice(facts: DataFrame) -> DataFrame:
+    """Messages stored though their address remembered their duplicate id."""
+    kept = facts.where("kind = 'DuplicateIdKept'").selectExpr(
+        "queue", "duplicate_id", "message_id", "stored as window", f"{PLACE} as place"
+    )
+    nth = kept.withColumn("nth", F.row_number().over(Window.partitionBy("queue").orderBy("place")))
+    same = Window.partitionBy("queue", "duplicate_id").orderBy("place")
+    again = nth.withColumn("nth_before", F.lag("nth").over(same)).where("nth - nth_before <= window")
+    return again.selectExpr("queue", "message_id", "hex(duplicate_id) as duplicate_id", "window")
 
 
 def place_taken_twice(lifecycle: DataFrame) -> DataFrame:
@@ -234,6 +245,12 @@ CHECKS = (
         "No send was stored twice, however often its producer had to send it again.",
         ("facts",),
         number_stored_twice,
+    ),
+    Check(
+        "duplicate id stored twice",
+        "No address stored two messages with a duplicate id that it remembered.",
+        ("facts",),
+        duplicate_id_stored_twice,
     ),
     Check("place taken twice", "No two messages have the same place in a queue.", ("lifecycle",), place_taken_twice),
     Check("consumed twice", "No message was consumed twice.", ("lifecycle",), consumed_twice),

@@ -43,11 +43,11 @@ ACTIVITY = Step(
     """
     select epoch, hour, queue, kind, cause,
            if(kind = 'EpochBegan', name, null) as broker,
-           if(kind = 'DuplicateDropped', producer, null) as producer,
+           if(kind like 'Duplicate%Dropped', producer, null) as producer,
            count(*) as facts, sum(size) as bytes, min(time_us) as first_us, max(time_us) as last_us
     from {facts}
     group by epoch, hour, queue, kind, cause,
-             if(kind = 'EpochBegan', name, null), if(kind = 'DuplicateDropped', producer, null)
+             if(kind = 'EpochBegan', name, null), if(kind like 'Duplicate%Dropped', producer, null)
     """,
 )
 
@@ -196,10 +196,12 @@ VIEWS = (
     ),
     Step(
         "duplicates",
-        "How many messages each producer sent again that were not stored again, by hour.",
+        "How many messages came again and were not stored again, by hour: found by number or by duplicate id.",
         """
-        select producer, hour, sum(facts) as dropped from {activity} where kind = 'DuplicateDropped'
-        group by producer, hour order by producer, hour
+        select if(kind = 'DuplicateDropped', 'number', 'duplicate id') as found_by, producer, n.name as destination,
+               hour, sum(facts) as dropped
+        from {activity} a left join (select distinct queue, name from {names}) n on a.queue = n.queue
+        where kind like 'Duplicate%Dropped' group by 1, 2, 3, 4 order by 1, 2, 3, 4
         """,
     ),
     Step(

@@ -65,10 +65,11 @@ def tell(facts: DataFrame, message: str) -> Story:
     Raises:
         ConfigError: the ledger does not know it.
     """
-    places = _named_by_numbers(message) or {
-        (row["queue"], row["seq"]) for row in facts.where(F.col("message_id") == message).collect()
-    }
     rows: dict[tuple[Any, ...], Row] = {}
+    places = _named_by_numbers(message)
+    if not places:
+        rows = {_key(row): row for row in facts.where(F.col("message_id") == message).collect()}
+        places = {place for row in rows.values() for place in _places(row)}
     known: set[Place] = set()
     for _ in range(_HOPS_MAX):
         if places <= known:
@@ -189,6 +190,10 @@ def event(row: Row, names: Names) -> str:
         case "MessageDeadLettered":
             target = _target(row["dead_queue"], row["dead_seq"], names)
             return f"dead-lettered{by}: {row['cause']}{target}"
+        case "DuplicateIdKept":
+            return "its duplicate id is remembered"
+        case "DuplicateIdDropped":
+            return f"came again and was not stored: a duplicate of {row['name']}{txn}"
         case "TransactionCommitted" | "TransactionRolledBack":
             ended = "committed" if row["kind"] == "TransactionCommitted" else f"rolled back: {row['cause']}"
             return f"{ended}, {row['consumed']} received and {row['stored']} sent{txn}"

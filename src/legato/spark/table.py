@@ -55,7 +55,7 @@ COLUMNS: dict[str, pa.DataType] = {
 microseconds since 1970. `attempt` is the delivery that was consumed, or the count that a returned message keeps. `name`
 is the name that a queue, producer, consumer's container, link or broker was given, or the message id of the message
 that was stored in place of a duplicate. `stored` and `consumed` are the counters of a `QueueMarked`, the numbers of
-messages sent and received by a transaction, and the copies of a publication.
+messages sent and received by a transaction, the copies of a publication, and the window of a `DuplicateIdKept`.
 
 A `MessagePublished` has one row, whose `queue` is the topic, and for each copy a further one of kind `MessageStored`
 at the same position and ordinal, whose `queue` is the subscription and whose `topic` is that topic: in the account of
@@ -199,7 +199,7 @@ _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     f.DispatchMarked: _same("queue", "seq"),
     f.NumberRefused: _same("producer", "number"),
     f.DuplicateDropped: _same("producer", "number"),
-    f.DuplicateIdKept: _identified,
+    f.DuplicateIdKept: lambda rows: {**_identified(rows), "stored": [fact.window for fact in rows]},
     f.DuplicateIdDropped: lambda rows: {
         **_identified(rows),
         "name": [fact.first_message_id for fact in rows],
