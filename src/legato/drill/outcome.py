@@ -158,7 +158,7 @@ def write_json(outcome: Outcome, file: Path) -> None:
 COLUMNS = {
     "sent": "confirmed",
     "received": "received",
-    "again": "again, flagged",
+    "again": "again",
     "dead_lettered": "dead",
     "taken_along": "taken along",
     "lost": "lost",

@@ -100,12 +100,12 @@ def _spread(milliseconds: Sequence[float]) -> str:
 def _told(outcome: Outcome) -> str:
     rows = [
         [
-            escape(name) + (' <span class="badge good">transacted</span>' if row["exactly_once"] else ""),
+            escape(name) + (' <span class="badge good">tx</span>' if row["exactly_once"] else ""),
             *(_number(each, row[each]) for each in COLUMNS),
         ]
         for name, row in outcome.configurations.items()
     ]
-    note = "each client's own record: what its producers were told, and what its consumers received"
+    note = "each client's own record: what producers were told, what consumers received; tx: in transactions"
     body = table(["configuration", *(f"#{each}" for each in COLUMNS.values())], rows)
     return section("What clients were told", note, body)
 
