@@ -11,6 +11,8 @@ from typing import Any
 from legato.client import Connection, Session
 from tests.integration.client.helpers import WAIT_S
 
+HELD_S = 120.0
+"""So long a held client waits for its test, in which brokers start."""
 LOOK_S = 0.002
 """Between two looks at what says nothing by itself."""
 
@@ -61,7 +63,7 @@ def held_back(connection: Connection) -> Iterator[None]:
 
     def hold() -> None:
         held.set()
-        assert go_on.wait(WAIT_S)
+        assert go_on.wait(HELD_S)
 
     connection._transport.post(hold)
     assert held.wait(WAIT_S)
