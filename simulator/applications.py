@@ -221,12 +221,17 @@ class Application:
     def _receive(self, session: Session, name: str, consumer: ConsumerSteps) -> Steps[None]:
         mode = session.acknowledge_mode
         held: list[tuple[int, Any]] = []
+        losses = 0
         while not self.run.ending:
+            # Who holds nothing has nothing to be aborted.
+            losses = losses if held else session._channel.interruptions
+            aborted = mode is AcknowledgeMode.CLIENT and losses != session._channel.interruptions
             try:
                 message = yield from self._take(consumer, 0.2)
             except TransactionRolledBackError:
                 held.clear()
                 continue
+            self._expect(not (aborted and self.contract.abort_raises), "A11: receive() went on after an abort")
             if message is not None:
                 number = self._presented(session, name, message)
                 if any(number == earlier for earlier, _ in held):

@@ -76,8 +76,10 @@ class Kernel:
         process.paused = False
         held_up, process.held_up = process.held_up, []
         for event in held_up:
-            if not event.cancelled:
-                self.after_for(process, 0, event.call, *event.arguments)
+            # The same event: who asked for it may still cancel it.
+            event.time_us = self.now_us
+            self._asked += 1
+            heappush(self._queue, (event.time_us, self._asked, event))
 
     def step(self) -> bool:
         """Run the next event; whether there was one."""

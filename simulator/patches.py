@@ -17,6 +17,7 @@ from legato.amqp.link_base import Link
 from legato.client import channel, connection_steps, consumer_steps, producer_steps, transport
 from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
+from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.server import commits, executor, farewell, peer, service, upkeep
 from simulator.clients import SimulatedGate, Task
@@ -44,7 +45,7 @@ def installed(kernel: Kernel, network: Network, history: History) -> Iterator[No
         history.dispatching(self._broker.epoch, effect)
         deliver(self, effect)
 
-    detach, release_container = Broker.detach, Broker.release_container
+    detach, release_container, take_back = Broker.detach, Broker.release_container, Broker._take_back
 
     def watched_detach(self: Broker, consumer: Consumer, **options: Any) -> None:
         if self.epoch == history.epoch and options.get("hold_until_us") and consumer in consumer.queue.consumers:
@@ -55,6 +56,10 @@ def installed(kernel: Kernel, network: Network, history: History) -> Iterator[No
         if self.epoch == history.epoch:
             history.came_back(container)
         release_container(self, container)
+
+    def watched_claim(self: Broker, consumer: Consumer, message: Message) -> None:
+        history.claiming(consumer, message)
+        take_back(self, consumer, message)
 
     replaced: list[tuple[Any, str, Any]] = [
         (transport, "time", clock),
@@ -77,6 +82,7 @@ def installed(kernel: Kernel, network: Network, history: History) -> Iterator[No
         (executor.Executor, "_deliver", watched),
         (Broker, "detach", watched_detach),
         (Broker, "release_container", watched_release),
+        (Broker, "_take_back", watched_claim),
         *_hashes(),
     ]
     running = asyncio._get_running_loop()

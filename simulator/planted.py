@@ -9,8 +9,10 @@ from unittest.mock import patch
 
 import msgspec
 
-from legato.client.deliveries import Delivery, DeliveryState, Incoming
-from legato.client.session_state import Outgoing
+from legato.client.channel import Channel
+from legato.client.deliveries import AckBatch, Delivery, DeliveryState, Incoming
+from legato.client.endings import Query
+from legato.client.session_state import AcknowledgementOutcome, Outgoing
 from legato.core import moving
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
@@ -29,6 +31,7 @@ from legato.core.state import Node
 from legato.core.tick import Tick
 from legato.core.topics import Topic
 from legato.core.transaction import Transaction
+from legato.errors import JMSError
 from legato.server import executor
 from legato.store.memory import MemoryStore
 
@@ -43,6 +46,7 @@ _restored = Lane.restored
 _claim = Lane.claim
 _refresh = Broker._refresh
 _pass_over = Broker._pass_over
+_answer = Query.answer
 _connection_lost = Outgoing.connection_lost
 _takers = moving._takers
 
@@ -303,6 +307,21 @@ def take_nothing_back(self: Broker, consumer: Consumer, message: Message) -> Non
     self._tick.facts.append(MessagePresented(message.queue.id, message.seq, consumer.id))
 
 
+def all_accepted(self: AckBatch, delivery: Delivery) -> AcknowledgementOutcome:
+    """Every acknowledgement counted, as the client tells it."""
+    return AcknowledgementOutcome.ACCEPTED
+
+
+def never_committed(self: Query, outcome: Any) -> None:
+    """Whoever asks what became of a commit hears that it was rolled back."""
+    _answer(self, outcome)
+    self.committed = False
+
+
+def no_abort(self: Channel, failure: JMSError, cause: JMSError) -> None:
+    """Applications do not hear of what a failover aborted."""
+
+
 class Fault:
     """One of them: `replacement` in the place of `owner.name`."""
 
@@ -348,6 +367,9 @@ FAULTS = [
     Fault(Outgoing, "connection_lost", resend_as_new),
     Fault(Outgoing, "connection_lost", resend_nothing),
     Fault(Incoming, "claims_came", all_acknowledged),
+    Fault(AckBatch, "outcome", all_accepted),
+    Fault(Query, "answer", never_committed),
+    Fault(Channel, "_report_abort", no_abort),
     Fault(Groups, "may_have", all_may_have_a_group),
     Fault(Groups, "release", groups_for_good),
     Fault(Broker, "_refresh", refresh_all),
