@@ -80,6 +80,7 @@ def _segment(number: int, first: int, dead: int) -> tuple[list[tuple[str, Column
     queue = 1 + whole_tick % QUEUES
     seq = 1 + whole_tick // QUEUES * BLOCK + index
     stored_us = began_us + tick * TICK_US
+    settled_us = stored_us + 7_500 + whole_tick * 7919 % 2_000
     serial = pc.cast(pa.array(whole_tick * BLOCK + index), pa.string())
     ids = pc.binary_join_element_wise("ID:6ba7b810-9dad-11d1-80b4-00c04f:", serial, "")
     stored = placed(first + 2 * tick, index, stored_us) | {"queue": queue, "seq": seq, "message_id": ids}
@@ -98,7 +99,7 @@ def _segment(number: int, first: int, dead: int) -> tuple[list[tuple[str, Column
 
     def consuming_place(rows: Any, offset: int, per_tick: int, step: int = 1) -> Columns:
         ordinal = offset + step * (np.arange(len(rows)) % per_tick)
-        return placed(consuming[rows], ordinal, stored_us[rows] + 8000) | {"queue": queue[rows], "seq": seq[rows]}
+        return placed(consuming[rows], ordinal, settled_us[rows]) | {"queue": queue[rows], "seq": seq[rows]}
 
     back = consuming_place(returned, 0, per_tick_returned)
     back |= {"attempt": np.ones(len(returned)), "consumer": queue[returned]}
@@ -111,7 +112,10 @@ def _segment(number: int, first: int, dead: int) -> tuple[list[tuple[str, Column
     offset = per_tick_returned + per_tick_leaving
     dead_seq = dead + 1 + np.arange(len(dying))
     died = consuming_place(dying, offset, per_tick_dead, step=2)
-    died |= {"consumer": queue[dying], "cause": pc.if_else(pa.array(dying % 2 == 0), "rejected", "too many deliveries")}
+    died |= {
+        "consumer": queue[dying],
+        "cause": pc.if_else(pa.array(dying // DEAD_EVERY % 2 == 0), "rejected", "too many deliveries"),
+    }
     pieces.append(("MessageDeadLettered", died | {"dead_queue": np.full(len(dying), DEAD), "dead_seq": dead_seq}))
     letters = placed(died["position"], died["ordinal"] + 1, died["time_us"])
     letters |= {"queue": np.full(len(dying), DEAD), "seq": dead_seq, "size": np.full(len(dying), 256)}
@@ -121,7 +125,7 @@ def _segment(number: int, first: int, dead: int) -> tuple[list[tuple[str, Column
     ended = placed(
         first + 2 * commits + 1,
         np.full(len(commits), offset + 2 * per_tick_dead),
-        began_us + commits * TICK_US + 8000,
+        settled_us[commits * BLOCK],
     )
     ended |= {"txn": txn.take(pa.array(commits * BLOCK)), "stored": np.zeros(len(commits))}
     pieces.append(("TransactionCommitted", ended | {"consumed": np.full(len(commits), per_tick_leaving)}))
