@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from legato.client import Connection, ConnectionFactory, JMSError, Session, TextMessage
+from legato.client import Connection, ConnectionFactory, JMSError, Session, TextMessage, TransactionRolledBackError
 from legato.testing import BrokerPair, broker_pair
 from tests.integration.client.helpers import WAIT_S, drain
 
 Factory = Callable[..., ConnectionFactory]
+HORNETQ = {"failover_contract": "hornetq"}
 NO_FAILOVER = {"reconnect_attempts": 0}
 
 
@@ -106,6 +107,23 @@ def test_a_send_of_unknown_outcome_is_done_again_and_the_message_is_there_once(
     assert duplicates == [stored]
     sender.close()
     assert all_of(pair.url, queue_name) == ["0", "1"]
+
+
+@pytest.mark.parametrize("transacted", [False, True], ids=["sends", "transactions"])
+@pytest.mark.parametrize("point", ["before-commit", "between-commit-and-confirm"])
+def test_hornetqs_recipe_on_one_session_is_once_and_only_once(
+    pair: BrokerPair, factory: Factory, queue_name: str, point: str, transacted: bool
+) -> None:
+    """CONTRACT E10, E11, E12, E13, E15, E16, E17: released or rolled back, the same session sends again."""
+    sender = Retrying(lambda: factory(pair.url, **HORNETQ).create_connection(), transacted=transacted)
+    sender.send(queue_name, range(3), usable_after_error=True)
+    with pair.failing_over_at("between-commit-and-outcome" if transacted and "between" in point else point):
+        sender.send(queue_name, range(3, 6), usable_after_error=True)
+    assert sender.errors
+    for error in sender.errors:
+        assert isinstance(error, TransactionRolledBackError) or error.code == "UNBLOCKED"
+    sender.close()
+    assert all_of(pair.url, queue_name) == [str(number) for number in range(6)]
 
 
 def test_a_window_survives_its_broker_and_whoever_sends_again_is_told(
