@@ -32,7 +32,7 @@ class Envelope:
     __slots__ = (
         "_annotation_sections",
         "_annotations",
-        "_headers",
+        "_fronts",
         "_plain",
         "_plain_bytes",
         "_to",
@@ -54,7 +54,7 @@ class Envelope:
         self._plain_bytes = 1 + 2 + len(self._plain) + 8
         self._annotations: dict[tuple[type[Message], DestinationKind | None], list[bytes]] = {}
         self._annotation_sections: dict[tuple[type[Message], DestinationKind | None], bytes] = {}
-        self._headers: dict[tuple[int, int, int], bytes] = {}
+        self._fronts: dict[tuple[int, int, int, type[Message], DestinationKind | None], bytes] = {}
 
     def encode(
         self, message: Message, ttl_ms: int, delivery_time_ms: int = 0, duplicate_id: str | bytes | None = None
@@ -80,10 +80,13 @@ class Envelope:
             items = {DUPLICATE_ID: duplicate_id} | items | {DUPLICATE_ID: duplicate_id}
         source = message._source
         try:
+            key = values["_delivery_mode"], values["_priority"], ttl_ms, type(message), reply_to and reply_to.kind
+            front = None if delivery_time_ms else self._fronts.get(key)
+            if front is None:
+                front = self._front(*key, delivery_time_ms)
             return b"".join(
                 (
-                    self._header(values["_delivery_mode"], values["_priority"], ttl_ms),
-                    self._annotation(type(message), None if reply_to is None else reply_to.kind, delivery_time_ms),
+                    front,
                     self._properties(values, reply_to),
                     _encode_application_properties(items) if items else b"",
                     message._encoded_body() if source is None else source.body_sections(),
@@ -92,16 +95,23 @@ class Envelope:
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise MessageFormatError(f"The message cannot be sent: {error}.", linked=error) from error
 
-    def _header(self, mode: int, priority: int, ttl_ms: int) -> bytes:
-        key = (mode, priority, ttl_ms)
-        known = self._headers.get(key)
-        if known is None:
-            known = encode_header(
-                Header(durable=mode == DeliveryMode.PERSISTENT, priority=priority, ttl_ms=ttl_ms or None)
-            )
-            if len(self._headers) < _CACHE_MAX:
-                self._headers[key] = known
-        return known
+    def _front(
+        self,
+        mode: int,
+        priority: int,
+        ttl_ms: int,
+        kind: type[Message],
+        reply_kind: DestinationKind | None,
+        delivery_time_ms: int,
+    ) -> bytes:
+        """What lies before the properties: header and message annotations."""
+        header = encode_header(
+            Header(durable=mode == DeliveryMode.PERSISTENT, priority=priority, ttl_ms=ttl_ms or None)
+        )
+        front = header + self._annotation(kind, reply_kind, delivery_time_ms)
+        if not delivery_time_ms and len(self._fronts) < _CACHE_MAX:
+            self._fronts[mode, priority, ttl_ms, kind, reply_kind] = front
+        return front
 
     def _annotation(self, kind: type[Message], reply_kind: DestinationKind | None, delivery_time_ms: int) -> bytes:
         key = (kind, reply_kind)
