@@ -53,6 +53,8 @@ class Injector:
         self._pause = pause
         self.points_reached = 0
         self.clients_killed = 0
+        self.victim = ""
+        """Whom the last fault struck, where one of several was chosen."""
         self._holder: int | None = None
         self._faults: dict[Fault, Callable[[Strike], None]] = {
             Fault.KILL: self._kill,
@@ -71,6 +73,7 @@ class Injector:
 
     def strike(self, strike: Strike) -> None:
         """Let one fault happen; afterwards it is over, and the pair is whole again."""
+        self.victim = ""
         try:
             if strike.point is not None:
                 self._go_to(strike.point)
@@ -137,6 +140,7 @@ class Injector:
     def _kill_client(self, strike: Strike) -> None:
         """Who is held at a point dies there; otherwise anybody does."""
         victim = self._crew.chosen(strike.chance, self._holder)
+        self.victim = victim.name
         self._crew.kill(victim)
         self.clients_killed += 1
         self._release()
@@ -146,6 +150,7 @@ class Injector:
 
     def _stop_client(self, strike: Strike) -> None:
         victim = self._crew.chosen(strike.chance, self._holder)
+        self.victim = victim.name
         self._crew.stop(victim)
         try:
             self._release()

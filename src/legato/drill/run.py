@@ -257,7 +257,7 @@ class Run:
         took_s = time.monotonic() - began_at
         self.result.strikes.append(
             Struck(
-                str(strike),
+                f"{strike}: {injector.victim}" if injector.victim else str(strike),
                 began_at - self._began_at,
                 took_s,
                 kind=str(strike.fault),
@@ -265,7 +265,8 @@ class Run:
                 reached=injector.points_reached > reached,
             )
         )
-        self._event(f"fault {number} is over after {took_s:.1f} s", "green")
+        of_whom = f" ({injector.victim})" if injector.victim else ""
+        self._event(f"fault {number}{of_whom} is over after {took_s:.1f} s", "green")
 
     def _calm(self, seconds: float) -> None:
         end_at = time.monotonic() + seconds
