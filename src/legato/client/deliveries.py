@@ -31,7 +31,7 @@ class DeliveryState(Enum):
 class Delivery:
     """One message that a broker handed to a consumer; `handle` names it on the link numbered `link`."""
 
-    __slots__ = ("again", "batch", "consumer", "data", "handle", "link", "state", "stated", "tag")
+    __slots__ = ("again", "batch", "consumer", "data", "handle", "link", "state", "stated", "tag", "times")
 
     def __init__(self, consumer: Any, link: int, handle: int, tag: bytes, data: bytes) -> None:
         self.consumer = consumer
@@ -45,6 +45,8 @@ class Delivery:
         self.batch: AckBatch | None = None
         self.again = False
         """Whether the application had it before a failover, and is to get it again."""
+        self.times = 0
+        """How often it got it again; the broker, which sends it as what is held, does not count that."""
 
     @property
     def seq(self) -> int:

@@ -8,9 +8,10 @@ from enum import IntEnum
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from legato.amqp.codec import encode_value
+from legato.amqp.types import Int
 from legato.client.destinations import Destination
 from legato.client.large import Region
-from legato.client.properties import Properties
+from legato.client.properties import DELIVERY_COUNT, Properties
 from legato.client.typed_properties import TypedProperties
 from legato.errors import IllegalStateError, MessageFormatError, MessageNotWriteableError
 
@@ -205,6 +206,13 @@ class Message(TypedProperties):
         if self._acknowledge is None:
             raise IllegalStateError("This message was not received from a consumer; there is nothing to acknowledge.")
         return self._acknowledge(self, typed=True)
+
+    def _mark_redelivered(self, times: int) -> None:
+        """It was presented so often before, which the broker has not counted."""
+        self.redelivered = True
+        self.delivery_count += times
+        values = self.properties._values | {DELIVERY_COUNT: Int(self.delivery_count)}
+        self._properties = Properties(values, read_only=True)
 
     def _read_headers(self) -> None:
         source = self._source

@@ -84,9 +84,11 @@ class ReceiverEnd(Stating):
         self._run_drained()
         unseen = len(self.incoming.inbox)
         mode, contract = self.channel.mode, self.channel.contract
+        again = mode in _ACKNOWLEDGED_LATER and not contract.keeps_unacknowledged
         with_application = self.incoming.connection_lost(
-            keep=mode in _KEEPING,
-            again=mode in _ACKNOWLEDGED_LATER and not contract.keeps_unacknowledged,
+            # A consumer that the application has closed can present nothing again.
+            keep=mode in _KEEPING and not (again and self.released),
+            again=again,
             resolve=contract.resolves_calls,
         )
         self.incoming.forget_beyond(HELD_MAX)

@@ -138,8 +138,8 @@ class SessionAcknowledging(SessionTransactions):
         What it had and has not got again is not what its next `acknowledge()` is about.
         """
         delivery.again = False
-        message.redelivered = True
-        message.delivery_count = max(message.delivery_count, 2)
+        delivery.times += 1
+        message._mark_redelivered(delivery.times)
         if self._started_over != self._channel.interruptions:
             self._started_over = self._channel.interruptions
             if self._channel.listening:

@@ -190,7 +190,9 @@ def test_after_a_message_came_again_only_what_came_again_is_acknowledged(
     (first,) = receive(consumer, 1)
     first.acknowledge()
     pair.fail_over()
-    assert flags(receive(consumer, 2)) == [("2", True), ("3", True)]
+    again = receive(consumer, 2)
+    assert flags(again) == [("2", True), ("3", True)]
+    assert [(message.delivery_count, message.properties["JMSXDeliveryCount"]) for message in again] == [(2, 2), (2, 2)]
 
 
 # -- acknowledge() afterwards --------------------------------------------------------------------------------
