@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from legato.drill.history import HistoryFinding
-from legato.drill.run import Gap, RunResult, Struck
+from legato.drill.result import Gap, RunResult, Struck
 from legato.drill.verdict import Finding
 from legato.spark.result import AuditResult
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from legato.drill.faults import Fault
-from legato.drill.run import Gap, RunResult, Struck
+from legato.drill.result import Gap, RunResult, Struck
 from legato.spark.charts import (
     LEFT,
     PLOT,

@@ -27,7 +27,8 @@ def test_a_drill_accounts_for_every_message_and_notices_when_one_is_missing(tmp_
     assert result["takeovers"] >= 1
     assert [result[name] for name in ("lost", "duplicated", "wrong_flags", "falsely_told")] == [0, 0, 0, 0]
     assert len(result["configurations"]) == 21
-    assert all(row["received"] > 0 for row in result["configurations"].values())
+    idle = {name for name, row in result["configurations"].items() if not row["received"]}
+    assert idle <= {"large"}, "large messages are rare: so short a drill may have none"
     assert result["exactly_once"]["configurations"] == 5
     assert result["exactly_once"]["sent"] > 0
     assert result["exactly_once"]["duplicated"] == 0
