@@ -61,6 +61,8 @@ class Consuming(Reserving):
         for seq in sorted(claimed):
             self._take_back(consumer, claimed[seq])
             consumer.first.append(claimed[seq])
+            if queue.grouped and (group := self._bodies.group(queue.body(claimed[seq], self._archive))[0]):
+                queue.groups.claim(group, consumer)
         in_transactions = self._in_transactions(queue)
         mine = (None, (consumer.container, consumer.name))
         return [

@@ -42,6 +42,11 @@ class Groups:
                 return
         del self._owners[next(iter(self._owners))]
 
+    def claim(self, group: str, consumer: Consumer) -> None:
+        """The consumer came back with a message of the group: that is its own again unless another has it."""
+        if group not in self._owners:
+            self.give(group, consumer, closes=False)
+
     def has_any(self, consumer: Consumer) -> bool:
         """Whether the consumer has a group."""
         return any(owner is consumer for owner in self._owners.values())

@@ -143,6 +143,7 @@ class Lane:
         if message.count:
             cut_off = sum(attempt.cause == "disconnect" for attempt in stored.history)
             message.lost = min(message.count, cut_off + stored.flagged)
+            message.unrecorded = stored.flagged
         message.expires_us = stored.expires_us
         return message
 

@@ -36,6 +36,8 @@ class Message(msgspec.Struct, eq=False, gc=False):
     """It came back and nobody has it."""
     lost: int = 0
     """Of `count`, how many deliveries ended with their connection or broker: who still has one may take it back."""
+    unrecorded: bool = False
+    """The last one of these ended with the broker before this one: on record it is still going on."""
 
     def __lt__(self, other: Message) -> bool:
         return self.seq < other.seq

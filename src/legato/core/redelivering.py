@@ -34,6 +34,7 @@ class Redelivering(Dispatching):
         queue = message.queue
         if queue.deleted:
             return
+        self._end_on_record(message)
         message.count += 1
         message.lost += cause == "disconnect"
         self._tick.facts.append(MessageReturned(queue.id, message.seq, message.count, False, consumer.id, cause, txn))
@@ -44,6 +45,14 @@ class Redelivering(Dispatching):
             self._redeliver_later(message, consumer, self.now_us + self._delay_us(message))
         else:
             self._tick.give_back(message)
+
+    def _end_on_record(self, message: Message) -> None:
+        """A delivery that a takeover ended goes on, by what is on record: it ends there too before the next one begins."""
+        if message.unrecorded:
+            message.unrecorded = False
+            self._tick.facts.append(
+                MessageReturned(message.queue.id, message.seq, message.count, False, 0, "disconnect")
+            )
 
     def _delay_us(self, message: Message) -> int:
         settings = message.queue.settings

@@ -34,6 +34,7 @@ class Reserving(Redelivering):
         for message in messages:
             reservation.messages[message.seq] = message
             if id(message) in unrecorded:
+                self._end_on_record(message)
                 self._tick.facts.append(MessagePresented(message.queue.id, message.seq, reservation.consumer.id))
 
     def _review_reservation(self, queue: Queue, reservation: Reservation) -> None:
@@ -74,6 +75,7 @@ class Reserving(Redelivering):
         """
         message.flagged = True
         message.presented = True
+        message.unrecorded = False
         if message.lost:
             message.lost -= 1
             message.count -= 1

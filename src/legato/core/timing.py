@@ -60,6 +60,7 @@ class Timing(Administering):
         """What of these is still presented is so after a crash too."""
         for message in messages:
             if message.presented and message.consumer is not None and not message.queue.deleted:
+                self._end_on_record(message)
                 self._tick.facts.append(MessagePresented(message.queue.id, message.seq, message.consumer.id))
 
     # -- due -----------------------------------------------------------------------------------------------------

@@ -211,6 +211,38 @@ def test_a_count_given_up_is_taken_back_over_a_takeover_too() -> None:
     assert again.consumer("q", 1, exact=True, name="other").unsettled[1].count == 1
 
 
+def test_a_delivery_that_a_takeover_ended_is_taken_back_though_others_had_the_message_since() -> None:
+    """Presented to one, who still has it; rolled back by another in the next epoch; claimed in the third."""
+    s = Scenario()
+    s.publish("q", b"1")
+    s.present(s.consumer("q", 1, exact=True, name="me", link="one"), 1)
+    s.wait(0.2)
+    s = s.crash()
+    other = s.consumer("q", 1, exact=True, name="other")
+    assert other.unsettled[1].count == 1
+    s.present(other, 1)
+    s.broker.modify(other, other.unsettled[1], failed=True, undeliverable_here=False)
+    s.run()
+    s = s.crash()
+    back = s.consumer("q", 1, exact=True, name="me", link="one", held=[1])
+    assert back.unsettled[1].count == 1
+    s.broker.modify(back, back.unsettled[1], failed=True, undeliverable_here=False)
+    s.run()
+    assert s.consumer("q", 1, name="other").unsettled[1].count == 2
+
+
+def test_presentations_in_several_epochs_are_all_counted() -> None:
+    """DESIGN promise 4: counts survive takeovers, however many."""
+    s = Scenario()
+    s.publish("q", b"1")
+    for epoch in range(4):
+        consumer = s.consumer("q", 1, exact=True, name=f"application {epoch}")
+        assert consumer.unsettled[1].count == epoch
+        s.present(consumer, 1)
+        s.wait(0.2)
+        s = s.crash()
+
+
 def test_a_loss_puts_presentations_on_record_before_the_next_tick() -> None:
     s = Scenario()
     lost(s, 1)
@@ -269,6 +301,20 @@ def test_groups_of_who_does_not_come_back_go_to_others() -> None:
     assert s.received(other) == []
     s.wait(60.1)
     assert s.received(other) == [b"group=a;1", b"group=a;2"]
+
+
+def test_groups_of_what_is_claimed_after_a_takeover_are_its_holder_s() -> None:
+    s = Scenario()
+    first, _ = grouped(s)
+    s.publish("q", b"group=a;2", b"group=b;3")
+    s.present(first, 1)
+    s = s.crash()
+    back = s.consumer("q", 1, exact=True, name="me", link="one", held=[1])
+    other = s.consumer("q", 10, exact=True, name="other")
+    assert s.received(other) == [b"group=b;3"]
+    s.broker.flow(back, 5, False, s.now_us)
+    s.run()
+    assert s.received(back) == [b"group=a;1", b"group=a;2"]
 
 
 def exclusive(s: Scenario) -> tuple[Consumer, Consumer]:
