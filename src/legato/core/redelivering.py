@@ -47,7 +47,7 @@ class Redelivering(Dispatching):
             self._tick.give_back(message)
 
     def _end_on_record(self, message: Message) -> None:
-        """A delivery that a takeover ended goes on, by what is on record: it ends there too before the next one begins."""
+        """A delivery that a takeover ended goes on, by what is on record: before another begins it ends there too."""
         if message.unrecorded:
             message.unrecorded = False
             self._tick.facts.append(
