@@ -55,6 +55,9 @@ class Dispatching(Moving):
         """What is the consumer's own already."""
         while consumer.first and consumer.ready:
             message = consumer.first.popleft()
+            if message.expires_us and message.expires_us <= self.now_us and not message.presented:
+                self._expire(message)
+                continue
             consumer.queue.body(message, self._archive)
             message.consumer = consumer
             message.delivered_us = self.now_us

@@ -388,6 +388,19 @@ def test_what_is_kept_may_be_consumed_after_its_expiry_and_expires_if_nobody_com
         assert any(isinstance(fact, MessageConsumed) for fact in s.facts) is returns
 
 
+def test_what_waits_for_its_redelivery_to_its_consumer_expires_meanwhile() -> None:
+    """CONTRACT C9, C11(c)."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(redelivery_delay_s=2, redelivery_blocking="consumer")
+    s.publish("q", b"1", expires_us=s.now_us + 1_000_000)
+    consumer = s.consumer("q", 5, exact=True, name="me", link="one")
+    assert s.received(consumer) == [b"1"]
+    s.broker.modify(consumer, consumer.unsettled[1], failed=True, undeliverable_here=False)
+    s.wait(2.1)
+    assert s.received(consumer) == []
+    assert s.broker.queue("q").depth == 0
+
+
 def test_a_drain_does_not_wait_for_what_is_kept() -> None:
     s = Scenario()
     lost(s, 1, 3)
