@@ -8,8 +8,9 @@ from typing import Any
 from legato.core.consumers import Consumer
 from legato.core.effects import Deliver
 from legato.core.message import Message
-from simulator.durable import Copy, Durable, number_of
+from simulator.durable import Durable, number_of
 from simulator.plan import DURABLE, Plan
+from simulator.record import Copy
 
 
 class History(Durable):

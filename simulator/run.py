@@ -14,17 +14,17 @@ from legato.client.contract import CONTRACTS
 from legato.client.steps import Steps
 from legato.errors import InvalidClientIDError, JMSError
 from legato.server.config import Config
-from simulator.applications import wants
+from simulator.actor import wants
 from simulator.brokers import Host
 from simulator.clients import Connection, ConnectionFactory, Task, sleep
 from simulator.conversations import Conversation
 from simulator.disk import Disk
-from simulator.durable import ViolationError
 from simulator.history import History
 from simulator.kernel import START_US, Kernel, Process
 from simulator.network import Network
 from simulator.patches import installed
 from simulator.plan import DURABLE, draw
+from simulator.record import ViolationError
 from simulator.trouble import Trouble
 
 HOSTS = ("alpha:5672", "beta:5672")

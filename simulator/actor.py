@@ -1,0 +1,163 @@
+"""What all applications can do: make messages, find places for them, receive, tell what a failover may do to a call."""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Any, Protocol
+
+from legato.client.conditions import UNBLOCKED
+from legato.client.consumer_steps import ConsumerSteps
+from legato.client.destinations import Destination
+from legato.client.messages import TextMessage
+from legato.client.session_state import AcknowledgeMode
+from legato.client.steps import Steps
+from legato.errors import JMSError, ResourceAllocationError, TransactionRolledBackError
+from simulator.clients import Connection, Session
+from simulator.history import History
+from simulator.plan import COLORS, SHARED, TOPIC, Plan
+
+
+def color_of(number: int) -> str:
+    """The property by which messages are selected."""
+    return COLORS[number % len(COLORS)]
+
+
+def wants(subscription: str, number: int) -> bool:
+    """Whether a subscription wants a message."""
+    return subscription != SHARED or color_of(number) == "red"
+
+
+class Run(Protocol):
+    """What an application sees of the run that it is part of."""
+
+    history: History
+    random: Random
+    plan: Plan
+    recent_ids: dict[str, deque[str]]
+    """Duplicate ids that were used, by address."""
+    ending: bool
+    """It is to come to its end."""
+
+    def next_number(self) -> int:
+        """A number for a message, unlike all others."""
+
+
+class Actor:
+    """One connection, and what one does with it."""
+
+    def __init__(self, run: Run, connection: Connection) -> None:
+        self.contract = connection._options.contract
+        self.run = run
+        self.random = run.random
+        self.history = run.history
+        self.connection = connection
+        self.container = connection._transport.connecting.settings.container_id
+        self._senders = 0
+        self._again: str | None = None
+        """A duplicate id to be used next."""
+
+    def _new_message(self, destination: Destination, sender: str) -> tuple[TextMessage, dict[str, Any]]:
+        number = self.run.next_number()
+        message = TextMessage(f"<{number}>")
+        message.properties["color"] = color_of(number)
+        message.properties["sender"] = sender
+        plan = self.run.plan.address(destination.name) or self.run.plan.topic
+        if plan.grouped and self.random.random() < 0.7:
+            group = message.properties["JMSXGroupID"] = f"g{number % 3}"
+            self.history.groups[number] = group
+        options: dict[str, Any] = {}
+        if plan.repeated and self.random.random() < 0.8:
+            options["duplicate_id"] = self._duplicate_id(destination.name, message)
+        if not plan.ranked:
+            return message, options
+        if self.random.random() < 0.3:
+            options["priority"] = self.random.randint(0, 9)
+        if self.random.random() < 0.05:
+            options["time_to_live_ms"] = self.random.choice([1, 500, 5_000])
+        if self.random.random() < 0.1:
+            options["delivery_delay_ms"] = self.random.choice([1, 300, 2_000])
+        return message, options
+
+    def _duplicate_id(self, name: str, message: TextMessage) -> str:
+        """A new one, or one that somebody gave to another message; it stands in the body too."""
+        recent = self.run.recent_ids.setdefault(name, deque(maxlen=6))
+        duplicate_id = f"{name}-{self.run.next_number()}"
+        if self._again is not None and self._again.startswith(f"{name}-"):
+            duplicate_id, self._again = self._again, None
+        elif recent and self.random.random() < 0.4:
+            duplicate_id = self.random.choice(recent)
+        recent.append(duplicate_id)
+        message.properties["id"] = duplicate_id
+        message.text = f"{message.text}#{duplicate_id}#"
+        return duplicate_id
+
+    def _somewhere(self, session: Session, *, may_wait: bool = True) -> Destination:
+        """A queue or the topic; `may_wait`: also what makes its producers wait when it is full."""
+        queues = [queue.name for queue in self.run.plan.queues if may_wait or queue.when_full != "block"]
+        if not queues or self.random.random() < 0.3:
+            return session.create_topic(TOPIC)
+        return session.create_queue(self.random.choice(queues))
+
+    def _sender(self) -> str:
+        """A name for what a producer sends from now on, in order."""
+        self._senders += 1
+        return f"{self.container}/{self._senders}"
+
+    def _completed(self, message: Any, error: JMSError | None) -> None:
+        if error is None:
+            self.history.was_confirmed(message)
+        elif isinstance(error, ResourceAllocationError):
+            self._refused(message)
+        else:
+            # Nobody knows whether it is stored: another message of the same duplicate id settles that (CONTRACT E17).
+            self._expect(not self.contract.resends and error.code == UNBLOCKED, f"send() raised {error}")
+            self.history.counts["sends cut off"] += 1
+            self._again = message.properties.get("id")
+
+    def _refused(self, message: Any) -> None:
+        """There was no room: another message of the same id is sent soon."""
+        self.history.was_refused(message)
+        self._again = message.properties.get("id")
+
+    def _presented(self, session: Session, name: str, message: Any) -> int:
+        in_order = session.acknowledge_mode in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK)
+        return self.history.was_presented(name, message, self.container, in_order=in_order)
+
+    def _consumer(self, session: Session) -> Steps[tuple[str, ConsumerSteps]]:
+        """A consumer of a queue, and the name under which the store keeps what it receives from."""
+        queue = self.random.choice(self.run.plan.queues)
+        name = queue.name
+        selector = None
+        if queue.selected and self.random.random() < 0.7:
+            selector = f"color = '{self.random.choice(COLORS)}'"
+        prefetch = self.random.choice([0, 1, 5, 1000])
+        priority = self.random.choice([0, 0, 0, 5]) if queue.ranked else 0
+        consumer = yield from session._create_consumer(
+            session.create_queue(name), selector, prefetch=prefetch, priority=priority
+        )
+        return name, consumer
+
+    def _take(self, consumer: ConsumerSteps, timeout_s: float) -> Steps[Any]:
+        """The next message; None if none comes, also if the failover contract ends the call.
+
+        Raises:
+            TransactionRolledBackError: the failover contract says so, of what the session had not acknowledged.
+        """
+        try:
+            return (yield from consumer._receive(timeout_s))
+        except TransactionRolledBackError:
+            self._expect(self.contract.abort_raises, "P3: receive() raised although the contract knows of no abort")
+            raise
+        except JMSError as error:
+            self._expect(self._is_released(error), f"receive() raised {error}")
+            return None
+
+    def _expect(self, allowed: bool, otherwise: str) -> None:
+        """What a failover contract allows, and no other."""
+        if not allowed:
+            raise self.history.broken(otherwise)
+
+    def _is_released(self, error: JMSError) -> bool:
+        """Whether a call ended because the connection was lost, as the failover contract says (CONTRACT E11)."""
+        return self.contract.releases_blocked_calls and error.code == UNBLOCKED

@@ -1,0 +1,130 @@
+"""What is known of a run so far, and whether addresses remember duplicate ids as they are to."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Callable
+
+from legato.core.facts import (
+    DuplicateIdDropped,
+)
+from legato.core.settings import DEFAULT_SETTINGS
+from simulator.plan import Plan
+
+MARK = re.compile(rb"<(\d+)>")
+"""The number of a message, in its body."""
+REPEATED = re.compile(rb"<\d+>#((q\d)-\d+)#")
+"""Its duplicate id and the address to which it is sent, if it has one."""
+
+FORGOTTEN = 50
+"""An id may be remembered for longer than is promised, as long as it is on its way to the disk."""
+
+
+class ViolationError(AssertionError):
+    """A promise was broken; the text begins with which."""
+
+
+class Copy:
+    """One message in one queue or subscription, wherever it is moved to be delivered there later."""
+
+    def __init__(self) -> None:
+        self.presented_us: list[int] = []
+        """When applications were given it."""
+        self.holders: list[str] = []
+        """Containers of those applications, in the same order."""
+        self.claimed_late = 0
+        """How often an application that still had it claimed it after another one had been given it too: by then no
+        broker knows that its delivery was counted before."""
+        self.ended = ""
+        """How it left, once it has: `consumed`, `dead`, or the cause of a move."""
+        self.ended_epoch = 0
+        self.consumer = 0
+        self.acknowledged_us = 0
+        """When an application was told that its acknowledgement counts."""
+
+
+class Record:
+    """All of it.
+
+    Attributes:
+        now_us: tells the virtual time.
+        wants: of a subscription's name and a message's number, whether the subscription wants it.
+        plan: how addresses are set.
+    """
+
+    def __init__(self, now_us: Callable[[], int], wants: Callable[[str, int], bool], plan: Plan) -> None:
+        self.now_us = now_us
+        self.wants = wants
+        self.plan = plan
+        self.epoch = 0
+        self.names: dict[int, str] = {}
+        self.temporary: set[str] = set()
+        """Names of queues and subscriptions that do not last."""
+        self.topics: dict[int, int] = {}
+        """Of each subscription that there is, its topic."""
+        self.containers: dict[int, str] = {}
+        self.seen_by: dict[tuple[int, int], int] = {}
+        """By place: the consumer whose application has the message, as this epoch's broker has put on record."""
+        self.away: dict[int, tuple[int, str]] = {}
+        """Consumers whose connection was lost and for whom something is kept: since when, their containers."""
+        self.originals: Counter[str] = Counter()
+        """How often a message that a client sent was stored, by its id."""
+        self.copies: dict[tuple[str, int], Copy] = {}
+        self.places: dict[tuple[int, int], int] = {}
+        """The number of what waits, by queue and sequence."""
+        self.void: set[str] = set()
+        """Ids of messages whose senders were told that they are not stored."""
+        self.remembered: dict[str, deque[bytes]] = {}
+        """Duplicate ids that addresses remember or have just forgotten, the oldest first."""
+        self.dropped: set[str] = set()
+        """Ids of messages that were duplicates."""
+        self._kept: set[tuple[str, bytes]] = set()
+        """Those of the present batch."""
+        self.violation: ViolationError | None = None
+        """The first one."""
+        self.trace: Callable[[str], None] | None = None
+        """Is told of everything, if somebody listens."""
+        self.counts: Counter[str] = Counter()
+
+    def broken(self, promise: str) -> ViolationError:
+        """What to raise where a promise was broken; the run ends with it even if the client swallows it."""
+        self.violation = self.violation or ViolationError(promise)
+        return self.violation
+
+    def note(self, *what: object) -> None:
+        """Something happened."""
+        if self.trace is not None:
+            self.trace(" ".join(map(str, what)))
+
+    def _keep_id(self, name: str, duplicate_id: bytes) -> None:
+        address = self.plan.address(name)
+        window = address.duplicate_window if address is not None else DEFAULT_SETTINGS.duplicate_window
+        remembered = self.remembered.setdefault(name, deque(maxlen=window + FORGOTTEN))
+        if duplicate_id in remembered and list(remembered).index(duplicate_id) >= len(remembered) - window:
+            raise self.broken(f"E15: {name} stores another message of {duplicate_id!r}, which it remembers")
+        if duplicate_id in remembered:
+            remembered.remove(duplicate_id)
+        remembered.append(duplicate_id)
+        self._kept.add((name, duplicate_id))
+        self.counts["duplicate ids kept"] += 1
+
+    def _drop(self, name: str, fact: DuplicateIdDropped) -> None:
+        if fact.id not in self.remembered.get(name, ()):
+            raise self.broken(f"E15: {fact.message_id} is dropped, and {name} remembers no {fact.id!r}")
+        if self.originals[fact.message_id]:
+            raise self.broken(f"E15: {fact.message_id} is dropped as a duplicate and is stored")
+        self.void.add(fact.message_id)
+        self.dropped.add(fact.message_id)
+        self.counts["duplicates dropped"] += 1
+
+    def _check_id(self, body: bytes) -> None:
+        """Whoever stores a message with a duplicate id remembers that in the same commit."""
+        found = REPEATED.search(body)
+        if found is None:
+            return
+        name = found[2].decode()
+        address = self.plan.address(name)
+        assert address is not None
+        if address.duplicate_window and (name, found[1]) not in self._kept:
+            raise self.broken(f"E15: a message of {found[1]!r} is stored, and {name} does not remember it")
