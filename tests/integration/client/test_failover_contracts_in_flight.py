@@ -137,6 +137,23 @@ def test_replay_at_once_waits_for_the_truth_and_sends_nothing_twice(
     assert drain(connection, queue_name) == ["1", "2"]
 
 
+@pytest.mark.parametrize("instant", ["before-commit", "between-commit-and-outcome"])
+def test_a_later_connection_can_ask_about_a_commit_that_was_left_in_doubt(
+    pair: BrokerPair, connect: Connect, queue_name: str, instant: str
+) -> None:
+    """CONTRACT E6, E14; promise 2: also when the client does not fail over."""
+    session = connect(reconnect_attempts=0).create_session(transacted=True)
+    session.create_producer(session.create_queue(queue_name)).send(TextMessage("1"))
+    with pair.failing_over_at(instant), pytest.raises(JMSError) as caught:
+        session.commit()
+    assert caught.value.code == "IN_DOUBT"
+    assert caught.value.transaction_id is not None
+    later = connect()
+    outcome = later.create_session(transacted=True).commit_outcome(caught.value.transaction_id)
+    assert outcome is (instant == "between-commit-and-outcome")
+    assert drain(later, queue_name) == (["1"] if outcome else [])
+
+
 def test_an_outcome_that_no_broker_knows_is_none(pair: BrokerPair, connect: Connect) -> None:
     """CONTRACT E14: an id of another store, or of long ago."""
     session = connect().create_session(transacted=True)
