@@ -7,7 +7,6 @@ from typing import Any
 
 from legato.core.consumers import Consumer
 from legato.core.effects import Deliver
-from legato.core.message import Message
 from simulator.durable import Durable, number_of
 from simulator.plan import DURABLE, Plan
 from simulator.record import Copy
@@ -48,14 +47,6 @@ class History(Durable):
                 raise self.broken(f"B21: message {key[1]} of {key[0]} is consumer {holder}'s and went to {consumer.id}")
             self.dispatched[key] = (self.now_us(), epoch if epoch == self.epoch else 0)
 
-    def claiming(self, consumer: Consumer, message: Message) -> None:
-        """A broker gives a message to the consumer whose application has it still."""
-        number = self.places.get((message.queue.id, message.seq))
-        copy = self.copies.get((message.queue.name, number or 0))
-        if copy is not None and copy.holders and copy.holders[-1] != consumer.container and not message.lost:
-            copy.claimed_late += 1
-            self.counts["claimed late"] += 1
-
     def _check_claims(self, effect: Deliver) -> None:
         """Exclusive queues and groups are one consumer's as long as that is there."""
         queue, consumer = effect.messages[0].queue, effect.consumer
@@ -65,8 +56,7 @@ class History(Durable):
         claims = {""} if address.settings.get("exclusive") else set[str]()
         if address.grouped:
             numbers = [number_of(message.body or b"") for message in effect.messages]
-            kept = [n for n in numbers if consumer.container in self.copies[queue.name, n].holders]
-            claims |= {self.groups[number] for number in numbers if number in self.groups and number not in kept}
+            claims |= {self.groups[number] for number in numbers if number in self.groups}
         for group in sorted(claims):
             owner = self.owners.get((queue.name, group))
             if owner is not None and owner is not consumer and owner in queue.consumers:
@@ -127,7 +117,7 @@ class History(Durable):
         earlier = [at_us for at_us in copy.presented_us if at_us < dispatched_us]
         if earlier and not message.redelivered and epoch:
             raise self.broken(f"P4: message {number} of {name} came again to {container} and is not flagged")
-        if message.delivery_count - 1 > len(copy.presented_us) + copy.claimed_late:
+        if message.delivery_count - 1 > len(copy.presented_us):
             raise self.broken(
                 f"P4: message {number} of {name} says delivery {message.delivery_count} after "
                 f"{len(copy.presented_us)} presentations"
@@ -241,7 +231,7 @@ class History(Durable):
     def _check_death(self, name: str, number: int, copy: Copy) -> None:
         address = self.plan.address(name)
         allowed = address.maximum_deliveries if address is not None else 0
-        if not allowed or len(copy.presented_us) + copy.claimed_late < allowed:
+        if not allowed or len(copy.presented_us) < allowed:
             raise self.broken(f"P4: message {number} of {name} died of {len(copy.presented_us)} presentations")
 
     def _losses(self, name: str) -> set[str]:

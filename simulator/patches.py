@@ -45,21 +45,22 @@ def installed(kernel: Kernel, network: Network, history: History) -> Iterator[No
         history.dispatching(self._broker.epoch, effect)
         deliver(self, effect)
 
-    detach, release_container, take_back = Broker.detach, Broker.release_container, Broker._take_back
+    detach, release_container, release = Broker.detach, Broker.release_container, Broker.release
 
     def watched_detach(self: Broker, consumer: Consumer, **options: Any) -> None:
         if self.epoch == history.epoch and options.get("hold_until_us") and consumer in consumer.queue.consumers:
             history.went_away(consumer.id, consumer.container)
         detach(self, consumer, **options)
 
-    def watched_release(self: Broker, container: str) -> None:
+    def watched_close(self: Broker, container: str) -> None:
         if self.epoch == history.epoch:
             history.came_back(container)
         release_container(self, container)
 
-    def watched_claim(self: Broker, consumer: Consumer, message: Message) -> None:
-        history.claiming(consumer, message)
-        take_back(self, consumer, message)
+    def watched_release(self: Broker, consumer: Consumer, message: Message) -> bool:
+        if self.epoch == history.epoch and message.consumer is consumer:
+            history.seen_by.pop((message.queue.id, message.seq), None)
+        return release(self, consumer, message)
 
     replaced: list[tuple[Any, str, Any]] = [
         (transport, "time", clock),
@@ -81,8 +82,8 @@ def installed(kernel: Kernel, network: Network, history: History) -> Iterator[No
         (upkeep, "time", clock),
         (executor.Executor, "_deliver", watched),
         (Broker, "detach", watched_detach),
-        (Broker, "release_container", watched_release),
-        (Broker, "_take_back", watched_claim),
+        (Broker, "release_container", watched_close),
+        (Broker, "release", watched_release),
         *_hashes(),
     ]
     running = asyncio._get_running_loop()

@@ -33,9 +33,6 @@ class Copy:
         """When applications were given it."""
         self.holders: list[str] = []
         """Containers of those applications, in the same order."""
-        self.claimed_late = 0
-        """How often an application that still had it claimed it after another one had been given it too: by then no
-        broker knows that its delivery was counted before."""
         self.ended = ""
         """How it left, once it has: `consumed`, `dead`, or the cause of a move."""
         self.ended_epoch = 0
