@@ -254,6 +254,7 @@ class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
     def _forget_consumer(self, consumer: ConsumerSteps) -> None:
         if consumer in self._consumers:
             self._consumers.remove(consumer)
+            self._note_listeners()
         end = consumer._end
         if end.closed:
             self._unacknowledged = {d: None for d in self._unacknowledged if d.consumer is not end}

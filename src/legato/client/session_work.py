@@ -74,8 +74,15 @@ class SessionWork:
                 f"legato session {self._name}",
                 redeliver_on_error=self._connection._options.listener_error == "redeliver",
             )
-        self._channel.listening = any(consumer._listener is not None for consumer in self._consumers)
+        self._note_listeners()
         self._channel.gate.open()
+
+    def _note_listeners(self) -> None:
+        """Whether messages go to listeners: these are not kept waiting for `receive()` to tell of an abort."""
+        channel = self._channel
+        channel.listening = any(consumer._listener is not None for consumer in self._consumers)
+        if channel.aborted is not None:
+            channel.transport.post(channel.grant)
 
     # -- completions -------------------------------------------------------------------------------------
 

@@ -164,6 +164,22 @@ def test_with_gigaspaces_a_listener_is_told_of_the_lost_space_and_gets_the_first
     assert told.empty()
 
 
+def test_with_gigaspaces_a_listener_that_is_set_after_the_failover_gets_the_first_message(
+    pair: BrokerPair, connecting: Connect, queue_name: str
+) -> None:
+    """CONTRACT A12, A15: nobody calls receive() any more, so nothing waits for that."""
+    connection = connecting("gigaspaces")
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    send(connection, queue_name, "1")
+    receive(consumer, 1)
+    pair.fail_over()
+    until(lambda: connection.failovers)
+    heard: queue.SimpleQueue[tuple[str, bool]] = queue.SimpleQueue()
+    consumer.message_listener = lambda message: heard.put((message.body, message.redelivered))
+    assert heard.get(timeout=WAIT_S) == ("1", True)
+
+
 def test_with_gigaspaces_and_no_exception_listener_messages_come_again_without_a_warning(
     pair: BrokerPair, connecting: Connect, queue_name: str
 ) -> None:
