@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from legato.client.channel import Channel
-from legato.client.deliveries import AckBatch, Delivery, DeliveryState, Incoming
+from legato.client.deliveries import AckBatch, Delivery, Incoming
 from legato.client.endings import Query
 from legato.client.session_state import AcknowledgementOutcome, Outgoing
 from legato.errors import JMSError
 
 _answer = Query.answer
+_claims_answered = Incoming.claims_answered
 _connection_lost = Outgoing.connection_lost
 
 
@@ -29,13 +31,9 @@ def resend_nothing(self: Outgoing) -> int:
     return _connection_lost(self)
 
 
-def all_acknowledged(self: Incoming) -> list[Delivery]:
-    """The client takes for acknowledged whatever does not come again."""
-    if self._awaited != 0:
-        return []
-    self._awaited = -1
-    missing = [delivery for delivery in self.outstanding.values() if delivery.link != self.link]
-    return self._close(missing, DeliveryState.ACKNOWLEDGED)
+def none_elsewhere(self: Incoming, coming: int | None, elsewhere: Iterable[int]) -> list[Delivery]:
+    """The client does not hear what others have of what it held."""
+    return _claims_answered(self, coming, ())
 
 
 def all_accepted(self: AckBatch, delivery: Delivery) -> AcknowledgementOutcome:

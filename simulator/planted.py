@@ -67,7 +67,7 @@ FAULTS = [
     Fault(Schedule, "due", mistakes.nothing_due),
     Fault(Outgoing, "connection_lost", mistakes_of_clients.resend_as_new),
     Fault(Outgoing, "connection_lost", mistakes_of_clients.resend_nothing),
-    Fault(Incoming, "claims_came", mistakes_of_clients.all_acknowledged),
+    Fault(Incoming, "claims_answered", mistakes_of_clients.none_elsewhere),
     Fault(AckBatch, "outcome", mistakes_of_clients.all_accepted),
     Fault(Query, "answer", mistakes_of_clients.never_committed),
     Fault(Channel, "_report_abort", mistakes_of_clients.no_abort),
