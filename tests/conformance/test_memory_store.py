@@ -7,6 +7,7 @@ from tests.conformance.store import StoreTests
 from tests.conformance.store_duplicates import StoreDuplicateTests
 from tests.conformance.store_larges import StoreLargeTests
 from tests.conformance.store_places import StorePlaceTests
+from tests.conformance.store_runs import StoreRunTests
 from tests.conformance.store_taken import StoreTakenTests
 from tests.conformance.store_topics import StoreTopicTests
 
@@ -37,4 +38,8 @@ class TestMemoryStoreDuplicates(StoreDuplicateTests):
 
 
 class TestMemoryStoreTaken(StoreTakenTests):
+    pass
+
+
+class TestMemoryStoreRuns(StoreRunTests):
     pass

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from typing import Any
 
 from legato import limits
+from legato.core.assigning import Assigning
 from legato.core.browsing import Browsing
 from legato.core.capacity import Capacity
 from legato.core.dispatch import mark_wanted
@@ -37,6 +38,7 @@ from legato.core.facts import (
     MessageMoved,
     MessagePublished,
     MessageReturned,
+    MessagesAssigned,
     MessageStored,
     MessageTaken,
     NumberRefused,
@@ -57,7 +59,7 @@ from legato.core.transactions import ROLLED_BACK, Transactions
 __all__ = ["FULL", "Broker"]
 
 
-class Broker(Transactions, Browsing, Capacity, Timing):
+class Broker(Transactions, Browsing, Capacity, Timing, Assigning):
     """The state machine of one epoch; see `State` for its arguments."""
 
     def take_batch(self, now_us: int) -> Batch | None:
@@ -150,7 +152,7 @@ class Broker(Transactions, Browsing, Capacity, Timing):
     def _announce_room(self, tick: Tick) -> None:
         """Producers that wait are told when what they wait for has left."""
         for fact in tick.facts if self._starving else ():
-            if isinstance(fact, MessageConsumed | MessageDeadLettered | MessageMoved):
+            if isinstance(fact, MessageConsumed | MessageDeadLettered | MessageMoved | MessagesAssigned):
                 queue = self._by_number.get(fact.queue)
                 if isinstance(queue, Queue) and queue.starved and queue.room:
                     queue.starved = False

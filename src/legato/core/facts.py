@@ -21,6 +21,8 @@ class Kind(IntEnum):
     """A queue of copies; the sequence of a copy is that of its body in the topic."""
     SCHEDULE = 3
     """What is to be delivered later; a sequence is a due time."""
+    ASSIGNMENT = 4
+    """What a subscription of a pipeline took from a queue, numbered without gaps; its `topic` is that queue."""
 
 
 class Fact(msgspec.Struct, array_like=True, gc=False):
@@ -280,6 +282,36 @@ class MessageTaken(Fact, tag=26):
     link: str
 
 
+class MessagesAssigned(Fact, tag=40):
+    """`count` neighbours of a queue, from `seq` on without gaps, became those of an assignment from `to_seq` on."""
+
+    queue: int
+    seq: int
+    count: int
+    size: int
+    to_queue: int
+    to_seq: int
+
+
+class AssignmentAcknowledged(Fact, tag=41):
+    """A pipeline is done with all of an assignment up to `through`: `count` messages left it."""
+
+    queue: int
+    through: int
+    count: int
+
+
+class AssignmentFenced(Fact, tag=42):
+    """A run of a pipeline began to use an assignment: from here on only who names this `fence` may.
+
+    `floors` are places of its queue, one in each lane, up to which nothing is to be assigned.
+    """
+
+    queue: int
+    fence: int
+    floors: list[int] = []
+
+
 class QueueMarked(Fact, tag=30):
     """High-water marks of a queue, so that an audit sees a lost tail: what a gap check cannot see."""
 
@@ -314,6 +346,9 @@ AnyFact = (
     | TransactionCommitted
     | TransactionRolledBack
     | MessageTaken
+    | MessagesAssigned
+    | AssignmentAcknowledged
+    | AssignmentFenced
     | QueueMarked
 )
 

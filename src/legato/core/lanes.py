@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from legato.core.message import Message
-from legato.core.records import Archive, StoredMessage
+from legato.core.records import Archive, Run, StoredMessage
 from legato.limits import FIRST_LOAD_MESSAGES, WINDOW_BYTES, WINDOW_MESSAGES
 
 if TYPE_CHECKING:
@@ -146,6 +146,19 @@ class Lane:
             message.unrecorded = stored.flagged
         message.expires_us = stored.expires_us
         return message
+
+    def pass_over(self, run: Run) -> None:
+        """A run of what waits is taken away, the first there is: it is not looked for any more."""
+        end = run.seq + run.count - 1
+        while self.ready and self.ready[0].seq <= end:
+            self.window_bytes -= self.ready.popleft().size
+        for message in self.returned:
+            if run.seq <= message.seq <= end:
+                message.waiting = False
+        if self.claimed:
+            self.claimed = {seq for seq in self.claimed if not run.seq <= seq <= end}
+        self.start = max(self.start, end)
+        self.loaded_seq = max(self.loaded_seq, end)
 
     def head(self) -> Message | None:
         """The next message in order, if it is in the heap."""

@@ -1,6 +1,6 @@
 """State as it is kept: what a store holds of queues, producers and messages, and what one commit adds."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Protocol
 
 import msgspec
@@ -62,6 +62,9 @@ class QueueRecord(msgspec.Struct):
     taken: int = 0
     """How many `MessageTaken` there ever were; the last `limits.TAKEN_MESSAGES` are kept."""
     lanes: dict[int, tuple[int, int]] = {}
+    fence: int = 0
+    floors: list[int] = []
+    acknowledged: int = 0
 
 
 class ProducerRecord(msgspec.Struct):
@@ -118,6 +121,14 @@ class TakenMessage(msgspec.Struct, array_like=True, frozen=True, gc=False):
     link: str
 
 
+class Run(msgspec.Struct, frozen=True, gc=False):
+    """Waiting messages without gaps between them: from `seq` on, `count` of them, `size` bytes together."""
+
+    seq: int
+    count: int
+    size: int
+
+
 class ExpiryPlace(msgspec.Struct, frozen=True, order=True, gc=False):
     """Where a message waits that expires."""
 
@@ -163,6 +174,10 @@ class Archive(Protocol):
     def duplicates(self, queue: int) -> tuple[int, int]:
         """First and last position of the duplicate ids that are remembered of a queue or topic, which has all between
         them; (1, 0) if none is."""
+
+    def runs(self, queue: int, after: int, limit: int, limit_bytes: int, without: Set[int]) -> Sequence[Run]:
+        """Where messages wait in `queue` with seq > `after` in the same lane, in order, without reading them: at most
+        `limit` messages, none of `without`, and no more once `limit_bytes` are exceeded, or soon after."""
 
     def chunk(self, large: int, index: int) -> bytes | None:
         """A part of a large message's body; None if there is none, or none any more."""

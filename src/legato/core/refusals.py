@@ -27,3 +27,9 @@ class SubscriptionInUse(Refusal):
 
 class Exists(Refusal):
     """There is something of that name already."""
+
+
+class AssignmentFencedOff(Refusal):
+    """A later run of the pipeline has the assignment."""
+
+    condition = LOCKED

@@ -19,6 +19,7 @@ from legato.core.topics import TOPIC_PREFIX, Topic
 
 if TYPE_CHECKING:
     from legato.core.administering import Job
+    from legato.core.assigning import Assignment
     from legato.core.consumers import Browser
 
 Node = Queue | Topic
@@ -86,6 +87,8 @@ class State:
         """Browsers that wait for what was published before they came to be durable."""
         self._unshown: set[Browser] = set()
         """Browsers that saw a part of what they want: the rest is for `go_on`."""
+        self._assignments: dict[int, Assignment] = {}
+        """By the number of their queue."""
         self._presented: list[Message] = []
         self._presented_before: list[Message] = []
 

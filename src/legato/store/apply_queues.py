@@ -1,19 +1,24 @@
 """What a batch does to queues, topics and subscriptions, put into LMDB."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from legato.core.facts import Kind, QueueCreated
-from legato.core.records import Meta, QueueRecord
+from legato.core.facts import AssignmentAcknowledged, AssignmentFenced, Kind, MessagesAssigned, QueueCreated
+from legato.core.records import Meta, QueueRecord, Run
 from legato.errors import StoreError
 from legato.store import values
 from legato.store.base import NONE_KEPT, new_queue
 from legato.store.blocks import Entry
 from legato.store.changes import Changes, QueueChanges
 from legato.store.copies import Copies
-from legato.store.deliveries import forget_deliveries, note_deliveries
+from legato.store.deliveries import (
+    forget_deliveries,
+    forget_deliveries_through,
+    move_deliveries,
+    note_deliveries,
+)
 from legato.store.duplicates import forget_ids, keep_ids, kept_range
 from legato.store.environment import Databases
 from legato.store.expiries import ExpiryChanges
@@ -23,6 +28,7 @@ from legato.store.lanes import note_last, note_mark, split_by_last
 from legato.store.larges import LargeCounts
 from legato.store.placing import BlockWriter, new_blocks
 from legato.store.publishing import Publication, References
+from legato.store.runs import RunMover
 from legato.store.taken import forget_taken, note_taken
 
 
@@ -47,6 +53,8 @@ def apply_queues(txn: Any, databases: Databases, meta: Meta, changes: Changes) -
             writer.publish(topic, changes, copies)
         for queue, change in changes.queues.items():
             writer.change(queue, change, copies.get(queue, []))
+        if changes.assignments:
+            writer.assign(changes.assignments)
 
 
 def remove_deleted(txn: Any, databases: Databases, time_us: int, limit: int) -> int:
@@ -177,6 +185,38 @@ class QueueWriter:
         record.grouped = record.grouped or change.grouped
         if change.ids:
             keep_ids(self._txn, self._databases, queue, change.ids)
+
+    def assign(self, facts: Sequence[MessagesAssigned | AssignmentAcknowledged | AssignmentFenced]) -> None:
+        """What pipelines take, are done with, and have for themselves; of queues that are there."""
+        with (
+            self._txn.cursor(db=self._databases.messages) as shared,
+            self._txn.cursor(db=self._databases.deliveries) as deliveries,
+        ):
+            mover = RunMover(self._cursor, shared, self._blocks, self._larges)
+            for fact in facts:
+                match fact:
+                    case MessagesAssigned(queue, seq, count, size, to, number):
+                        self._move_run(mover, queue, Run(seq, count, size), to, number)
+                        move_deliveries(deliveries, queue, seq, count, to, number)
+                    case AssignmentAcknowledged(queue, through):
+                        record = self._record(queue)
+                        removed, size = mover.remove_through(queue, through)
+                        record.acknowledged = through
+                        record.consumed += removed
+                        record.bytes -= size
+                        forget_deliveries_through(deliveries, queue, through)
+                    case AssignmentFenced(queue, fence, floors):
+                        record = self._record(queue)
+                        record.fence, record.floors = fence, floors
+
+    def _move_run(self, mover: RunMover, queue: int, run: Run, to: int, number: int) -> None:
+        source, target = self._record(queue), self._record(to)
+        size = mover.move(queue, run, to, number)
+        source.consumed += run.count
+        source.bytes -= size
+        target.stored += run.count
+        target.bytes += size
+        note_last(target, number + run.count - 1)
 
     def _remove(self, record: QueueRecord, removed: list[int]) -> None:
         record.bytes -= self._blocks.remove(record.queue, removed)

@@ -127,6 +127,16 @@ class Block:
             return list(self._numbers)
         return [end - begin for begin, end in pairwise((0, *self._numbers))]
 
+    @property
+    def lowest(self) -> int:
+        """Its lowest sequence: others before it may be gone."""
+        return self.first + self._deltas[0]
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether its sequences have no gaps."""
+        return self.last - self.lowest == self.count - 1
+
     def total_size(self) -> int:
         """The size of all its messages."""
         return sum(self._numbers) if self.topic else self._numbers[-1]

@@ -2,6 +2,8 @@
 
 from legato.core.facts import (
     AnyFact,
+    AssignmentAcknowledged,
+    AssignmentFenced,
     ConsumerAttached,
     DispatchMarked,
     DuplicateIdDropped,
@@ -12,6 +14,7 @@ from legato.core.facts import (
     MessagePresented,
     MessagePublished,
     MessageReturned,
+    MessagesAssigned,
     MessageStored,
     MessageTaken,
     NumberRefused,
@@ -107,6 +110,8 @@ class Changes:
         """Of each producer, the numbers that the batch decides; True for the refused ones."""
         self.committed: list[bytes] = []
         self.next_consumer = 0
+        self.assignments: list[MessagesAssigned | AssignmentAcknowledged | AssignmentFenced] = []
+        """What happens to assignments, in order, after everything else."""
         self.chunks: list[tuple[int, int, bytes]] = []
         self.ended: list[int] = []
         """Large messages of which no more comes."""
@@ -230,6 +235,8 @@ def _gather_rare(changes: Changes, fact: AnyFact) -> None:
             changes.queue(number).paused = paused
         case QueueGrouped(number):
             changes.queue(number).grouped = True
+        case MessagesAssigned() | AssignmentAcknowledged() | AssignmentFenced():
+            changes.assignments.append(fact)
         case QueueCreated(number):
             changes.created[number] = fact
             changes.queue(number)

@@ -41,6 +41,28 @@ def note_deliveries(
     cursor.putmulti(items)
 
 
+def move_deliveries(cursor: Any, queue: int, seq: int, count: int, to: int, number: int) -> None:
+    """What is remembered of `count` places from `seq` on is from now on that of places of `to` from `number` on."""
+    moved: list[tuple[bytes, bytes]] = []
+    there = cursor.set_range(place_key(queue, seq))
+    while there:
+        owner, place = read_place(cursor.key())
+        if owner != queue or place >= seq + count:
+            break
+        moved.append((place_key(to, number + place - seq), bytes(cursor.value())))
+        cursor.delete()
+        there = cursor.set_range(place_key(queue, place + 1))
+    cursor.putmulti(moved)
+
+
+def forget_deliveries_through(cursor: Any, queue: int, through: int) -> None:
+    """Forget what is remembered of a queue's places up to one."""
+    there = cursor.set_range(place_key(queue, 0))
+    while there and read_place(cursor.key()) <= (queue, through):
+        cursor.delete()
+        there = cursor.set_range(place_key(queue, 0))
+
+
 def _on_record(cursor: Any, queue: int, seqs: Sequence[int]) -> Iterator[int]:
     """Those of `seqs` (ascending) of which something is remembered, the cursor on each, jumping over the others."""
     position = 0

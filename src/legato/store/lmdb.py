@@ -8,7 +8,7 @@ a batch of an epoch that is over (promise 7).
 import errno
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ import msgspec
 
 from legato import limits
 from legato.core.facts import AnyFact, EpochBegan, Kind, LogRecord, ProducerForgotten, encode_record
-from legato.core.records import ExpiryPlace, KeptId, TakenMessage
+from legato.core.records import ExpiryPlace, KeptId, Run, TakenMessage
 from legato.errors import FencedError, StoreCorruptError, StoreFullError
 from legato.store import values
 from legato.store.apply import apply_changes, forget_outcomes, forget_producers
@@ -42,6 +42,7 @@ from legato.store.keys import (
     read_position,
 )
 from legato.store.larges import has_larges, remove_loose
+from legato.store.runs import find_runs
 from legato.store.taken import read_taken
 
 PRUNE_LIMIT = 1_000
@@ -198,6 +199,11 @@ class LmdbStore:
         """See `Store.duplicates`."""
         with self._reading() as txn, txn.cursor(db=self._databases.duplicate_places) as cursor:
             return kept_range(cursor, queue)
+
+    def runs(self, queue: int, after: int, limit: int, limit_bytes: int, without: Set[int]) -> Sequence[Run]:
+        """See `Store.runs`."""
+        with self._reading() as txn, txn.cursor(db=self._databases.messages) as cursor:
+            return find_runs(cursor, queue, after, limit, limit_bytes, without)
 
     def chunk(self, large: int, index: int) -> bytes | None:
         """See `Store.chunk`."""

@@ -2,13 +2,13 @@
 
 import copy
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from msgspec.structs import replace
 
 from legato import limits
 from legato.core.facts import AnyFact, EpochBegan, Kind, LogRecord, ProducerForgotten, encode_record
-from legato.core.records import ExpiryPlace, KeptId, TakenMessage
+from legato.core.records import ExpiryPlace, KeptId, Run, TakenMessage
 from legato.errors import FencedError
 from legato.store.base import NONE_KEPT, Batch, Meta, ProducerRecord, QueueRecord, StoredMessage, Usage
 from legato.store.lanes import lane_of
@@ -109,6 +109,25 @@ class MemoryStore:
             ids = self._state.ids.get(queue)
             return NONE_KEPT if ids is None else (ids.first, ids.last)
 
+    def runs(self, queue: int, after: int, limit: int, limit_bytes: int, without: Set[int]) -> Sequence[Run]:
+        """See `Store.runs`."""
+        runs: list[Run] = []
+        waiting = self._state.messages.get(queue, {})
+        with self._lock:
+            for seq in sorted(seq for seq in waiting if seq > after and lane_of(seq) == lane_of(after)):
+                if limit <= 0 or limit_bytes < 0:
+                    break
+                if seq in without:
+                    continue
+                size = len(waiting[seq].body)
+                limit -= 1
+                limit_bytes -= size
+                if runs and runs[-1].seq + runs[-1].count == seq:
+                    runs[-1] = Run(runs[-1].seq, runs[-1].count + 1, runs[-1].size + size)
+                else:
+                    runs.append(Run(seq, 1, size))
+        return runs
+
     def chunk(self, large: int, index: int) -> bytes | None:
         """See `Store.chunk`."""
         with self._lock:
@@ -182,7 +201,7 @@ class MemoryStore:
 
 
 def _copy_queue(queue: QueueRecord) -> QueueRecord:
-    return replace(queue, lanes=dict(queue.lanes))
+    return replace(queue, lanes=dict(queue.lanes), floors=list(queue.floors))
 
 
 def _copy_message(message: StoredMessage) -> StoredMessage:

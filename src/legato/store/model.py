@@ -3,10 +3,14 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from legato import limits
 from legato.amqp.stubs import read_stub
 from legato.core.facts import (
     AnyFact,
+    AssignmentAcknowledged,
+    AssignmentFenced,
     ConsumerAttached,
     DispatchMarked,
     DuplicateIdDropped,
@@ -17,6 +21,7 @@ from legato.core.facts import (
     MessagePresented,
     MessagePublished,
     MessageReturned,
+    MessagesAssigned,
     MessageStored,
     MessageTaken,
     NumberRefused,
@@ -54,6 +59,9 @@ QUEUE_FACTS = (
     MessageReturned,
     MessagePresented,
     MessageTaken,
+    MessagesAssigned,
+    AssignmentAcknowledged,
+    AssignmentFenced,
     DispatchMarked,
     DuplicateIdKept,
 )
@@ -119,6 +127,8 @@ class Model:
         bodies = iter(batch.bodies)
         for fact in batch.facts:
             self._apply(fact, bodies, batch.time_us)
+        for fact in batch.facts:
+            self._apply_assignment(fact)
         for large, index, data in batch.chunks:
             self.chunks[large, index] = data
             self.uploading.add(large)
@@ -221,6 +231,21 @@ class Model:
                 self._number(producer, number, time_us, refused=False)
             case TransactionCommitted(txn):
                 self.outcomes[txn] = time_us
+
+    def _apply_assignment(self, fact: AnyFact) -> None:
+        match fact:
+            case MessagesAssigned(queue, seq, count, _, to, number):
+                for place in range(count):
+                    moved = replace(self.messages[queue][seq + place], seq=number + place, expires_us=0)
+                    self._take(queue, seq + place)
+                    self._put(to, moved)
+            case AssignmentAcknowledged(queue, through):
+                self.queues[queue].acknowledged = through
+                for seq in [seq for seq in self.messages[queue] if seq <= through]:
+                    self._take(queue, seq)
+            case AssignmentFenced(queue, fence, floors):
+                self.queues[queue].fence = fence
+                self.queues[queue].floors = floors
 
     def _new_message(self, fact: MessageStored | MessagePublished, body: bytes, time_us: int) -> StoredMessage:
         return StoredMessage(fact.seq, body, expires_us=fact.expires_us, stored_us=time_us)

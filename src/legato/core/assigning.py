@@ -1,0 +1,185 @@
+"""Assigning: a pipeline takes messages by ranges that it can read again until it is done with them.
+
+1. An assignment is one subscription's share of one queue. What it takes leaves the queue for good and gets numbers
+   without gaps, 1, 2, 3 ..., which last: a range of numbers means the same messages after any restart or takeover.
+2. It is done in order: acknowledging a number acknowledges all below it.
+3. Each run of a pipeline fences the one before it, so that what is left of that cannot take or acknowledge anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from legato.core.administering import Administering
+from legato.core.facts import AssignmentAcknowledged, AssignmentFenced, Kind, MessagesAssigned
+from legato.core.lanes import LANE_SHIFT, Lane
+from legato.core.queues import Queue
+from legato.core.records import QueueRecord, Run
+from legato.core.refusals import AssignmentFencedOff, NotFound, Refusal
+
+ASSIGNMENT_PREFIX = "assignment://"
+
+
+class Assignment:
+    """What a subscription has taken from a queue.
+
+    Args:
+        queue: where that is; its sequences are the numbers.
+        source: the number of the queue that it takes from.
+    """
+
+    __slots__ = ("acknowledged", "fence", "floors", "queue", "source")
+
+    def __init__(self, queue: Queue, record: QueueRecord) -> None:
+        self.queue = queue
+        self.source = record.topic
+        self.fence = record.fence
+        self.floors = {floor >> LANE_SHIFT: floor for floor in record.floors}
+        self.acknowledged = record.acknowledged
+        """The last number that the pipeline is done with."""
+
+    @property
+    def last(self) -> int:
+        """The last number given out."""
+        return self.queue.main.last_seq
+
+
+class Assigned(msgspec.Struct, frozen=True):
+    """How an assignment stands: `waiting` counts what its queue still has for it or others."""
+
+    fence: int
+    acknowledged: int
+    last: int
+    waiting: int
+
+
+class Assigning(Administering):
+    """Commands of pipelines."""
+
+    def open_assignment(self, name: str, source: Queue, *, latest: bool = False) -> Assignment:
+        """The assignment of that name, made if there is none; a new run of its pipeline has it from now on.
+
+        Args:
+            name: `ASSIGNMENT_PREFIX` and whatever tells it from others.
+            latest: what waits when the assignment is made is not for it.
+
+        Raises:
+            Refusal: there is one of that name that takes from another queue.
+        """
+        assignment = self.find_assignment(name)
+        if assignment is None:
+            floors = [lane.last_seq for lane in source.order] if latest else []
+            record = self._new_record(name, Kind.ASSIGNMENT, topic=source.id)
+            record.floors = floors
+            queue = self._adopt(record)
+            assert isinstance(queue, Queue)
+            assignment = self._assignments[queue.id] = Assignment(queue, record)
+        elif assignment.source != source.id:
+            raise Refusal(f"{name} takes from another queue, which was deleted since: delete the assignment first.")
+        assignment.fence += 1
+        self._tick.facts.append(
+            AssignmentFenced(assignment.queue.id, assignment.fence, list(assignment.floors.values()))
+        )
+        return assignment
+
+    def find_assignment(self, name: str) -> Assignment | None:
+        """The assignment of that name, if there is one."""
+        queue = self.find_queue(name)
+        if queue is None or queue.kind != Kind.ASSIGNMENT:
+            return None
+        assignment = self._assignments.get(queue.id)
+        if assignment is None:
+            record = self._archive.queue_by_number(queue.id)
+            assert record is not None, f"{name} is in use and not in the store"
+            assignment = self._assignments[queue.id] = Assignment(queue, record)
+        return assignment
+
+    def stand(self, assignment: Assignment) -> Assigned:
+        """How the assignment stands."""
+        source = self._node(assignment.source)
+        depth = source.depth if isinstance(source, Queue) else 0
+        return Assigned(assignment.fence, assignment.acknowledged, assignment.last, depth)
+
+    def assign(self, assignment: Assignment, fence: int, limit: int, limit_bytes: int) -> Assigned:
+        """Take what waits in its queue and nobody has, the highest priority first.
+
+        Args:
+            limit: at most so many messages.
+            limit_bytes: no more once this is exceeded, or soon after.
+
+        Raises:
+            AssignmentFencedOff: a later run has the assignment.
+            NotFound: its queue was deleted.
+            Refusal: the queue's consumers select what they want (selectors, groups, priorities of consumers).
+        """
+        self._check_fence(assignment, fence)
+        source = self._node(assignment.source)
+        if not isinstance(source, Queue):
+            raise NotFound(f"The queue of {assignment.queue.name} was deleted.")
+        if source.selecting and (source.consumers or source.jobs):
+            raise Refusal(
+                f"{source.name} has consumers with selectors, groups or priorities, or is being looked through; what may "
+                "be theirs cannot be assigned."
+            )
+        for lane in source.order:
+            for run in self._available(assignment, source, lane, limit, limit_bytes):
+                self._take_run(assignment.queue, source, run)
+                limit -= run.count
+                limit_bytes -= run.size
+            if limit <= 0 or limit_bytes < 0:
+                break
+        return self.stand(assignment)
+
+    def acknowledge_through(self, assignment: Assignment, fence: int, through: int) -> None:
+        """The pipeline is done with all numbers up to `through`, if it was not already.
+
+        Raises:
+            AssignmentFencedOff: a later run has the assignment.
+            Refusal: there is no such number yet.
+        """
+        self._check_fence(assignment, fence)
+        if through > assignment.last:
+            raise Refusal(f"{assignment.queue.name} has numbers up to {assignment.last}, not {through}.")
+        if through > assignment.acknowledged:
+            count = through - assignment.acknowledged
+            assignment.acknowledged = through
+            assignment.queue.consumed += count
+            self._tick.facts.append(AssignmentAcknowledged(assignment.queue.id, through, count))
+
+    def _check_fence(self, assignment: Assignment, fence: int) -> None:
+        if fence != assignment.fence:
+            raise AssignmentFencedOff(
+                f"Another run of the pipeline uses {assignment.queue.name} since: this one must stop."
+            )
+
+    def _available(
+        self, assignment: Assignment, source: Queue, lane: Lane, limit: int, limit_bytes: int
+    ) -> Iterator[Run]:
+        """Runs of a lane that are on disk and that nobody has; none of what an earlier call took without its commit."""
+        after = max(lane.number << LANE_SHIFT, assignment.floors.get(lane.number, 0), self._pending(source, lane))
+        yield from self._archive.runs(source.id, after, limit, limit_bytes, self._in_heap(source))
+
+    def _pending(self, source: Queue, lane: Lane) -> int:
+        """Up to where the lane's messages are being assigned by commits that are not durable yet."""
+        ticks = [tick for tick in (self._in_flight, self._tick) if tick is not None]
+        taken = [
+            fact.seq + fact.count - 1
+            for tick in ticks
+            for fact in tick.facts
+            if isinstance(fact, MessagesAssigned) and fact.queue == source.id and fact.seq >> LANE_SHIFT == lane.number
+        ]
+        return max(taken, default=0)
+
+    def _take_run(self, queue: Queue, source: Queue, run: Run) -> None:
+        """The run leaves the source's window, and becomes the end of the assignment."""
+        lane = source.lane(run.seq)
+        lane.pass_over(run)
+        source.consumed += run.count
+        source.bytes -= run.size
+        number = queue.main.last_seq + 1
+        queue.main.last_seq = queue.main.visible_seq = queue.main.loaded_seq = number + run.count - 1
+        queue.stored += run.count
+        queue.bytes += run.size
+        self._tick.facts.append(MessagesAssigned(source.id, run.seq, run.count, run.size, queue.id, number))

@@ -1,0 +1,133 @@
+"""Runs: neighbouring messages of a queue without gaps, found without reading bodies, and moved block by block."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence, Set
+from typing import Any
+
+from legato.core.records import Run
+from legato.errors import StoreError
+from legato.store.blocks import Block
+from legato.store.finding import SharedBodies, blocks_after, find_block
+from legato.store.keys import place_key
+from legato.store.lanes import LANE_SHIFT, lane_of
+from legato.store.larges import LargeCounts
+from legato.store.placing import BlockWriter, new_blocks
+
+
+def find_runs(cursor: Any, queue: int, after: int, limit: int, limit_bytes: int, without: Set[int]) -> Sequence[Run]:
+    """See `Archive.runs`."""
+    left_out = sorted(seq for seq in without if seq > after)
+    runs: list[Run] = []
+    lane_end = (lane_of(after) + 1) << LANE_SHIFT
+    for block in blocks_after(cursor, queue, after):
+        if block.first >= lane_end or limit <= 0 or limit_bytes < 0:
+            break
+        for run in _runs_of(block, after, limit, left_out):
+            _join(runs, run)
+            limit -= run.count
+            limit_bytes -= run.size
+    return runs
+
+
+def _runs_of(block: Block, after: int, limit: int, left_out: Sequence[int]) -> Iterator[Run]:
+    """The runs of one block, at most `limit` messages together."""
+    begin = block.index_after(after)
+    among = left_out[bisect_left(left_out, block.first) :]
+    hindered = bool(among) and among[0] <= block.last
+    if not begin and not hindered and block.count <= limit and block.is_dense:
+        yield Run(block.lowest, block.count, block.total_size())
+        return
+    excluded = set(among) if hindered else set()
+    taken = [index for index, seq in enumerate(block.seqs(begin), begin) if seq not in excluded][:limit]
+    seqs = block.seqs()
+    start = 0
+    for position in range(1, len(taken) + 1):
+        if position < len(taken) and seqs[taken[position]] == seqs[taken[position - 1]] + 1:
+            continue
+        indexes = taken[start:position]
+        yield Run(seqs[indexes[0]], len(indexes), sum(map(block.size, indexes)))
+        start = position
+
+
+def _join(runs: list[Run], run: Run) -> None:
+    if runs and runs[-1].seq + runs[-1].count == run.seq:
+        last = runs[-1]
+        runs[-1] = Run(last.seq, last.count + run.count, last.size + run.size)
+    else:
+        runs.append(run)
+
+
+class RunMover:
+    """Moves runs to the end of another queue, inside a write transaction: whole blocks as they are.
+
+    Args:
+        cursor: on the messages, as `writer` and of nobody else.
+        shared: another cursor on the messages, for the bodies that topics keep.
+        larges: where to note which stubs come.
+    """
+
+    def __init__(self, cursor: Any, shared: Any, writer: BlockWriter, larges: LargeCounts) -> None:
+        self._cursor = cursor
+        self._shared = shared
+        self._writer = writer
+        self._larges = larges
+
+    def move(self, queue: int, run: Run, to: int, number: int) -> int:
+        """Move a run; returns the size of its bodies.
+
+        Raises:
+            StoreError: it is not there as a whole.
+        """
+        seq, end, size = run.seq, run.seq + run.count, 0
+        while seq < end:
+            block = find_block(self._cursor, queue, seq)
+            indexes = [] if block is None else block.indexes(list(range(seq, min(end, block.last + 1))))
+            if block is None or not indexes or block.seqs(indexes[0], indexes[0] + 1) != [seq]:
+                raise StoreError(f"the batch assigns message {seq} of queue {queue}, which is not there")
+            count = len(indexes)
+            if block.seqs(indexes[-1], indexes[-1] + 1) != [seq + count - 1]:
+                raise StoreError(f"the batch assigns messages of queue {queue} behind {seq} that are not there")
+            size += sum(map(block.size, indexes)) if count < block.count else block.total_size()
+            if count == block.count and seq == block.first and not block.topic and not block.expiries:
+                self._rekey(block, to, number)
+            else:
+                self._rewrite(block, indexes, to, number)
+            seq += count
+            number += count
+        return size
+
+    def _rekey(self, block: Block, to: int, number: int) -> None:
+        """The cursor is on the block; what is in it says nothing of its place."""
+        value = bytes(self._cursor.value())
+        self._cursor.delete()
+        self._cursor.put(place_key(to, number), value)
+
+    def _rewrite(self, block: Block, indexes: Sequence[int], to: int, number: int) -> None:
+        """Part of a block, one of references, or one in which messages expire: assigned ones do not."""
+        seqs = [block.seqs(index, index + 1)[0] for index in indexes]
+        if block.topic:
+            # What is read is gone with the next write, also what a reader keeps for later.
+            shared = SharedBodies(self._shared)
+            bodies = [bytes(shared.read(block.topic, seq)) for seq in seqs]
+        else:
+            bodies = [bytes(block.body(index)) for index in indexes]
+        if self._larges.active:
+            self._larges.added(bodies)
+        stored_us = block.stored_us
+        self._writer.remove(block.queue, seqs)
+        numbered = dict(enumerate(bodies, number))
+        self._writer.append(to, new_blocks(numbered, list(numbered), stored_us, {}))
+
+    def remove_through(self, queue: int, through: int) -> tuple[int, int]:
+        """Remove everything of a queue up to a number; returns how many those were, and their size."""
+        count = size = 0
+        while (block := self._first(queue)) is not None and block.lowest <= through:
+            seqs = block.seqs(0, block.index_after(through))
+            size += self._writer.remove(queue, seqs)
+            count += len(seqs)
+        return count, size
+
+    def _first(self, queue: int) -> Block | None:
+        return next(iter(blocks_after(self._cursor, queue, 0)), None)

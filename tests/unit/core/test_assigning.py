@@ -1,0 +1,198 @@
+"""Pipelines take messages by ranges of numbers that last, are done with them in order, and fence one another."""
+
+import pytest
+
+from legato.core.assigning import Assignment
+from legato.core.refusals import AssignmentFencedOff, NotFound, Refusal
+from legato.core.settings import AddressSettings
+from tests.support.scenario import Scenario
+
+NAME = "assignment://spark/q"
+PLENTY = 1 << 40
+
+
+@pytest.fixture
+def s() -> Scenario:
+    return Scenario()
+
+
+def opened(s: Scenario, name: str = NAME, *, latest: bool = False) -> Assignment:
+    assignment = s.broker.open_assignment(name, s.broker.queue("q"), latest=latest)
+    s.run()
+    return assignment
+
+
+def assigned(s: Scenario, assignment: Assignment, limit: int = 100) -> list[bytes]:
+    """Take up to `limit` more; returns all that the assignment holds."""
+    s.broker.assign(assignment, assignment.fence, limit, PLENTY)
+    s.run()
+    return bodies(s, assignment)
+
+
+def bodies(s: Scenario, assignment: Assignment) -> list[bytes]:
+    return [message.body for message in s.store.messages(assignment.queue.id, 0, 1000, PLENTY)]
+
+
+def test_messages_are_assigned_in_order_and_leave_their_queue(s: Scenario) -> None:
+    s.publish("q", b"1", b"2", b"3")
+    assert assigned(s, opened(s), 2) == [b"1", b"2"]
+    assert s.broker.queue("q").depth == 1
+    consumer = s.consumer("q", 10)
+    assert [message.body for message in s.inbox[consumer]] == [b"3"]
+
+
+def test_higher_priorities_are_assigned_first(s: Scenario) -> None:
+    s.publish("q", b"normal")
+    s.publish("q", b"urgent", priority=9)
+    assert assigned(s, opened(s), 1) == [b"urgent"]
+    assert assigned(s, opened(s), 1) == [b"urgent", b"normal"]
+
+
+def test_what_a_consumer_has_is_not_assigned_until_it_comes_back(s: Scenario) -> None:
+    s.publish("q", b"1", b"2", b"3")
+    consumer = s.consumer("q", 1)
+    assignment = opened(s)
+    assert assigned(s, assignment) == [b"2", b"3"]
+    s.broker.release(consumer, s.in_hand(consumer)[0])
+    s.broker.detach(consumer, clean=True)
+    s.run()
+    assert assigned(s, assignment) == [b"2", b"3", b"1"]
+
+
+def test_what_came_back_and_waits_is_assigned_and_given_to_nobody_else(s: Scenario) -> None:
+    s.publish("q", b"1", b"2")
+    first = s.consumer("q", 2)
+    s.broker.detach(first, clean=True)
+    s.run()
+    assert assigned(s, opened(s)) == [b"1", b"2"]
+    assert s.in_hand(s.consumer("q", 5)) == []
+
+
+def test_two_calls_before_a_commit_take_nothing_twice(s: Scenario) -> None:
+    s.publish("q", b"1", b"2", b"3", b"4")
+    assignment = opened(s)
+    s.broker.assign(assignment, assignment.fence, 2, PLENTY)
+    stand = s.broker.assign(assignment, assignment.fence, 2, PLENTY)
+    assert stand.last == 4
+    s.run()
+    assert bodies(s, assignment) == [b"1", b"2", b"3", b"4"]
+
+
+def test_what_is_being_assigned_is_not_dispatched_before_the_commit(s: Scenario) -> None:
+    s.publish("q", b"1", b"2")
+    assignment = opened(s)
+    s.broker.assign(assignment, assignment.fence, 1, PLENTY)
+    consumer = s.consumer("q", 5)
+    assert [message.body for message in s.inbox[consumer]] == [b"2"]
+
+
+def test_acknowledging_a_number_acknowledges_all_below_it(s: Scenario) -> None:
+    s.publish("q", b"1", b"2", b"3")
+    assignment = opened(s)
+    assigned(s, assignment)
+    s.broker.acknowledge_through(assignment, assignment.fence, 2)
+    s.broker.acknowledge_through(assignment, assignment.fence, 1)
+    s.run()
+    assert bodies(s, assignment) == [b"3"]
+    assert assignment.acknowledged == 2
+    assert assignment.queue.depth == 1
+
+
+def test_a_number_that_was_never_given_cannot_be_acknowledged(s: Scenario) -> None:
+    s.publish("q", b"1")
+    assignment = opened(s)
+    assigned(s, assignment)
+    with pytest.raises(Refusal, match="up to 1"):
+        s.broker.acknowledge_through(assignment, assignment.fence, 2)
+
+
+def test_a_later_run_fences_the_earlier(s: Scenario) -> None:
+    s.publish("q", b"1")
+    assignment = opened(s)
+    old = assignment.fence
+    opened(s)
+    with pytest.raises(AssignmentFencedOff):
+        s.broker.assign(assignment, old, 1, PLENTY)
+    with pytest.raises(AssignmentFencedOff):
+        s.broker.acknowledge_through(assignment, old, 0)
+    assert assigned(s, assignment) == [b"1"]
+
+
+def test_numbers_fence_and_acknowledgements_survive_a_takeover(s: Scenario) -> None:
+    s.publish("q", b"1", b"2", b"3")
+    assignment = opened(s)
+    assigned(s, assignment, 2)
+    s.broker.acknowledge_through(assignment, assignment.fence, 1)
+    s.run()
+    after = Scenario(s.store)
+    again = opened(after)
+    assert (again.fence, again.acknowledged, again.last) == (assignment.fence + 1, 1, 2)
+    assert assigned(after, again) == [b"2", b"3"]
+
+
+def test_latest_leaves_what_waits_to_others_also_after_a_takeover(s: Scenario) -> None:
+    s.publish("q", b"old")
+    s.publish("q", b"old and urgent", priority=9)
+    assignment = opened(s, latest=True)
+    s.publish("q", b"new")
+    assert assigned(s, assignment) == [b"new"]
+    after = Scenario(s.store)
+    assert assigned(after, opened(after, latest=True)) == [b"new"]
+    assert len(after.in_hand(after.consumer("q", 5))) == 2
+
+
+def test_a_crash_before_the_commit_assigns_nothing(s: Scenario) -> None:
+    s.publish("q", b"1")
+    assignment = opened(s)
+    s.broker.assign(assignment, assignment.fence, 1, PLENTY)
+    after = Scenario(s.store)
+    assert len(after.in_hand(after.consumer("q", 5))) == 1
+
+
+def test_a_full_store_puts_an_assignment_off(s: Scenario) -> None:
+    s.publish("q", b"1", b"2")
+    assignment = opened(s)
+    s.full = True
+    s.broker.assign(assignment, assignment.fence, 5, PLENTY)
+    s.run()
+    s.full = False
+    s.run()
+    assert bodies(s, assignment) == [b"1", b"2"]
+
+
+def test_a_queue_whose_consumers_select_is_refused(s: Scenario) -> None:
+    s.publish("q", b"1")
+    assignment = opened(s)
+    consumer = s.consumer("q", 0, wants=b"2")
+    with pytest.raises(Refusal, match="selectors"):
+        s.broker.assign(assignment, assignment.fence, 5, PLENTY)
+    s.broker.detach(consumer, clean=True)
+    assert assigned(s, assignment) == [b"1"]
+
+
+def test_a_deleted_queue_has_nothing_to_assign(s: Scenario) -> None:
+    assignment = opened(s)
+    s.broker.delete(s.broker.queue("q"))
+    s.run()
+    with pytest.raises(NotFound):
+        s.broker.assign(assignment, assignment.fence, 5, PLENTY)
+
+
+def test_expiry_leaves_alone_what_is_being_assigned(s: Scenario) -> None:
+    s.publish("q", b"1", expires_us=s.now_us + 100)
+    assignment = opened(s)
+    s.broker.assign(assignment, assignment.fence, 1, PLENTY)
+    s.now_us += 1_000_000
+    s.broker.tick(s.now_us)
+    s.run()
+    assert bodies(s, assignment) == [b"1"]
+
+
+def test_a_full_address_has_room_again_when_it_was_assigned(s: Scenario) -> None:
+    s.settings["q"] = AddressSettings(max_messages=2, when_full="block")
+    s.publish("q", b"1", b"2")
+    queue = s.broker.queue("q")
+    assert s.broker.room(queue) == 0
+    assigned(s, opened(s))
+    assert s.rooms == ["q"]
+    assert s.broker.room(queue) == 2
