@@ -120,8 +120,8 @@ class Assigning(Administering):
             raise NotFound(f"The queue of {assignment.queue.name} was deleted.")
         if source.selecting and (source.consumers or source.jobs):
             raise Refusal(
-                f"{source.name} has consumers with selectors, groups or priorities, or is being looked through; what may "
-                "be theirs cannot be assigned."
+                f"{source.name} has consumers with selectors, groups or priorities, or is being looked through; what "
+                "may be theirs cannot be assigned."
             )
         for lane in source.order:
             for run in self._available(assignment, source, lane, limit, limit_bytes):

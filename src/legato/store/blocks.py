@@ -135,7 +135,8 @@ class Block:
     @property
     def is_dense(self) -> bool:
         """Whether its sequences have no gaps."""
-        return self.last - self.lowest == self.count - 1
+        span: int = self._deltas[-1] - self._deltas[0]
+        return span == self.count - 1
 
     def total_size(self) -> int:
         """The size of all its messages."""
