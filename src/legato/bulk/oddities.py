@@ -1,0 +1,76 @@
+"""One message as a row, decoded as a client decodes it: for the few that columns cannot be made of at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from legato.client.messages import BytesMessage, DeliveryMode, Message
+from legato.client.destinations import destination_of
+from legato.client.received import Received
+from legato.errors import JMSError, ProtocolError
+
+_NOWHERE = destination_of("")
+
+
+def decode_one(message: bytes, *, properties: bool) -> dict[str, Any]:
+    """A message's columns (`columns.COLUMNS`); if it cannot be decoded, all null and the message as its body."""
+    try:
+        received = Received(message, _NOWHERE)
+        headers = received.headers()
+        body = _body_of(received)
+    except (ProtocolError, JMSError):
+        return dict.fromkeys(_NAMES) | {"body": message}
+    correlation_id = headers["correlation_id"]
+    persistent = headers["delivery_mode"] == DeliveryMode.PERSISTENT
+    return {
+        "message_id": headers["message_id"],
+        "timestamp": headers["timestamp"] * 1000 or None,
+        "expiration": headers["expiration"] * 1000 or None,
+        "priority": headers["priority"],
+        "delivery_mode": "PERSISTENT" if persistent else "NON_PERSISTENT",
+        "correlation_id": correlation_id.hex() if isinstance(correlation_id, bytes) else correlation_id,
+        "reply_to": None if headers["reply_to"] is None else headers["reply_to"].name,
+        "type": headers["type"],
+        "group_id": headers["properties"].get("JMSXGroupID"),
+        "properties": _properties_of(headers["properties"]) if properties else None,
+        "body": body,
+    }
+
+
+_NAMES = (
+    *("message_id", "timestamp", "expiration", "priority", "delivery_mode", "correlation_id", "reply_to", "type"),
+    *("group_id", "properties", "body"),
+)
+
+
+def _properties_of(values: dict[str, Any]) -> list[tuple[str, str]] | None:
+    """Application properties as text; JMSX ones have columns of their own."""
+    texts = [(str(name), _text_of(value)) for name, value in values.items() if not str(name).startswith("JMSX")]
+    return texts or None
+
+
+def _text_of(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _body_of(received: Received) -> bytes | None:
+    """Bytes as they are, text as UTF-8, the body of a map or stream message as JSON, of others none."""
+    if received.kind is Message:
+        return None
+    body = received.body()
+    if body is None:
+        return None
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    if isinstance(body, str):
+        return body.encode()
+    try:
+        return msgspec.json.encode(body)
+    except (TypeError, msgspec.MsgspecError):
+        return str(body).encode() if received.kind is not BytesMessage else None
