@@ -98,9 +98,10 @@ def _sections(rows: Rows) -> tuple[dict[int, _Section], Mask]:
     """Where each section is, and which rows are understood to their end."""
     buffer, place, end = rows.buffer, rows.start, rows.end
     count = len(place)
-    nowhere = Extents(np.zeros(count, np.uint8), rows.start.copy(), np.zeros(count, np.int64))
     sections = {
-        code: _Section(Extents(*(part.copy() for part in nowhere)), np.zeros(count, bool))
+        code: _Section(
+            Extents(np.zeros(count, np.uint8), rows.start.copy(), np.zeros(count, np.int64)), np.zeros(count, bool)
+        )
         for code in (HEADER, PROPERTIES, APPLICATION_PROPERTIES, DATA, VALUE)
     }
     sound = np.ones(count, bool)
@@ -119,8 +120,9 @@ def _sections(rows: Rows) -> tuple[dict[int, _Section], Mask]:
                 continue
             sound &= ~(here & section.has)
             section.has[here] = True
-            for old, new in zip(section.value, value, strict=True):
-                old[here] = new[here]
+            section.value.code[here] = value.code[here]
+            section.value.start[here] = value.start[here]
+            section.value.length[here] = value.length[here]
         # A body that is a sequence, or a footer behind it, is an oddity.
         sound &= ~more | (code <= VALUE) & (code != 0x76)
         place = np.where(more, value.end, place)
@@ -180,13 +182,13 @@ def _fields(rows: Rows, section: _Section, sound: Mask, wanted: int) -> list[tup
 
 def _is_plain_id(buffer: Bytes, value: Extents, *, must: bool) -> Mask:
     """Whether an id is one that the JMS mapping leaves as it is: of a message, one that begins with `ID:`."""
-    prefix = np.ones(len(value.start), bool)
+    prefix: Mask = np.ones(len(value.start), bool)
     for place, byte in enumerate(b"ID:"):
         prefix &= buffer[value.start + place] == byte
     prefix &= value.length >= 3
     # "ID:AMQP_..." stands for another type or says that something is escaped.
     escaped = prefix & (buffer[value.start + 3] == ord("A")) & (buffer[value.start + 4] == ord("M"))
-    return (prefix if must else np.ones(len(prefix), bool)) & ~escaped
+    return prefix & ~escaped if must else ~escaped
 
 
 def _decode_body(rows: Rows, sections: dict[int, _Section], sound: Mask) -> _Section:

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from legato.client.messages import BytesMessage, DeliveryMode, Message
 from legato.client.destinations import destination_of
+from legato.client.messages import BytesMessage, DeliveryMode, Message
 from legato.client.received import Received
 from legato.errors import JMSError, ProtocolError
 

@@ -135,8 +135,7 @@ class Block:
     @property
     def is_dense(self) -> bool:
         """Whether its sequences have no gaps."""
-        span: int = self._deltas[-1] - self._deltas[0]
-        return span == self.count - 1
+        return bool(self._deltas[-1] - self._deltas[0] == self.count - 1)
 
     def total_size(self) -> int:
         """The size of all its messages."""
@@ -214,6 +213,43 @@ class Block:
     def _begin(self, index: int) -> int:
         """Where the body at `index` begins; for the index after the last, and beyond, the end of all."""
         return self._numbers[min(index, self.count) - 1] if index else 0
+
+
+class RawBlock(NamedTuple):
+    """A block of bodies as it lies on disk, for who reads many; its parts are views that end with the transaction."""
+
+    first: int
+    rows: int
+    stored_us: int
+    deltas: memoryview
+    """`rows` big-endian u32, to be added to `first`."""
+    ends: memoryview
+    """`rows` big-endian u32: where each body ends in `content`."""
+    content: memoryview
+
+
+def raw_block(queue: int, first: int, value: memoryview) -> RawBlock | None:
+    """The parts of a block; None if it is one of references.
+
+    Raises:
+        StoreCorruptError: it is not what was written.
+    """
+    tag, flags, rows, stored_us = _HEADER.unpack_from(value)
+    if tag == _REFERENCES:
+        return None
+    numbers = _HEADER.size
+    content = numbers + (2 * 4 + 8 * flags) * rows
+    raw = RawBlock(
+        first,
+        rows,
+        stored_us,
+        value[numbers : numbers + 4 * rows],
+        value[numbers + 4 * rows : numbers + 8 * rows],
+        value[content:],
+    )
+    if tag != _BODIES or not rows or len(raw.ends) != 4 * rows or int.from_bytes(raw.ends[-4:]) != len(raw.content):
+        raise StoreCorruptError(f"block {first} of queue {queue} is not what was written")
+    return raw
 
 
 def first_expiry_us(expiries: Sequence[int]) -> int:

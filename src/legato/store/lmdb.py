@@ -8,11 +8,11 @@ a batch of an epoch that is over (promise 7).
 import errno
 import os
 import threading
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import lmdb
 import msgspec
@@ -25,6 +25,7 @@ from legato.store import values
 from legato.store.apply import apply_changes, forget_outcomes, forget_producers
 from legato.store.apply_queues import remove_deleted
 from legato.store.base import Batch, Meta, ProducerRecord, QueueRecord, StoredMessage, Usage
+from legato.store.blocks import RawBlock
 from legato.store.changes import gather
 from legato.store.deliveries import add_deliveries
 from legato.store.duplicates import find_id, kept_range
@@ -44,6 +45,9 @@ from legato.store.keys import (
 from legato.store.larges import has_larges, remove_loose
 from legato.store.runs import find_runs
 from legato.store.taken import read_taken
+from legato.store.runs import find_runs, raw_blocks
+
+T = TypeVar("T")
 
 PRUNE_LIMIT = 1_000
 """Outcomes, and producers, that one call of `prune` looks at."""
@@ -204,6 +208,25 @@ class LmdbStore:
         """See `Store.runs`."""
         with self._reading() as txn, txn.cursor(db=self._databases.messages) as cursor:
             return find_runs(cursor, queue, after, limit, limit_bytes, without)
+
+    def read_blocks(
+        self, queue: int, after: int, through: int, limit_bytes: int, use: Callable[[list[RawBlock]], T]
+    ) -> T | None:
+        """What `use` makes of the blocks that hold a range of a queue; see `raw_blocks`.
+
+        The first may begin before the range and the last end behind it. They are there until `use` returns.
+
+        Returns:
+            None if blocks do not say everything of the messages in the range.
+        """
+        databases = self._databases
+        with (
+            self._reading() as txn,
+            txn.cursor(db=databases.messages) as cursor,
+            txn.cursor(db=databases.deliveries) as deliveries,
+        ):
+            blocks = raw_blocks(cursor, deliveries, queue, after, through, limit_bytes)
+            return None if blocks is None else use(blocks)
 
     def chunk(self, large: int, index: int) -> bytes | None:
         """See `Store.chunk`."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from legato.core.records import Run
 from legato.errors import StoreError
-from legato.store.blocks import Block
+from legato.store.blocks import Block, RawBlock, raw_block
 from legato.store.finding import SharedBodies, blocks_after, find_block
-from legato.store.keys import place_key
+from legato.store.keys import place_key, read_place
 from legato.store.lanes import LANE_SHIFT, lane_of
 from legato.store.larges import LargeCounts
 from legato.store.placing import BlockWriter, new_blocks
@@ -57,6 +57,33 @@ def _join(runs: list[Run], run: Run) -> None:
         runs[-1] = Run(last.seq, last.count + run.count, last.size + run.size)
     else:
         runs.append(run)
+
+
+def raw_blocks(
+    cursor: Any, deliveries: Any, queue: int, after: int, through: int, limit_bytes: int
+) -> list[RawBlock] | None:
+    """The blocks that hold what is above `after` and not above `through`, until `limit_bytes` are exceeded.
+
+    None if one of them does not say everything: copies of what a topic keeps, or messages with failed deliveries.
+    """
+    if deliveries.set_range(place_key(queue, after + 1)) and read_place(deliveries.key()) <= (queue, through):
+        return None
+    found: list[RawBlock] = []
+    first = find_block(cursor, queue, after)
+    there = first is not None or cursor.set_range(place_key(queue, after))
+    if first is not None and first.last <= after:
+        there = cursor.next()
+    while there and limit_bytes >= 0:
+        owner, begin = read_place(cursor.key())
+        if owner != queue or begin > through:
+            break
+        raw = raw_block(queue, begin, cursor.value())
+        if raw is None:
+            return None
+        found.append(raw)
+        limit_bytes -= len(raw.content)
+        there = cursor.next()
+    return found
 
 
 class RunMover:

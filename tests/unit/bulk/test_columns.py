@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legato.amqp.header import Header
-from legato.amqp.message import AmqpMessage, Body, DataBody, Properties, SequenceBody, ValueBody, encode_message
+from legato.amqp.message import Body, DataBody, Properties, SequenceBody, ValueBody, encode_message
 from legato.amqp.types import UInt, ULong
 from legato.bulk.columns import COLUMNS, decode, rows_of
 from legato.bulk.oddities import decode_one
@@ -67,8 +67,8 @@ messages = st.builds(
 
 
 def rows(columns: dict[str, pa.Array]) -> list[dict[str, Any]]:
-    table: pa.Table = pa.table(columns)
-    return table.to_pylist()
+    found: list[dict[str, Any]] = pa.table(columns).to_pylist()
+    return found
 
 
 def alone(message: bytes, *, with_properties: bool = True) -> dict[str, Any]:

@@ -1,0 +1,109 @@
+"""What waits in a range of a queue, as Arrow record batches: blocks are taken from disk as they are.
+
+Each row is a message as its sender encoded it; who reads makes columns of it (`columns`), beside the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from legato.amqp.stubs import STUB_MARK, read_stub, stub_head
+from legato.core.records import StoredMessage
+from legato.errors import StoreError
+from legato.store.blocks import RawBlock
+from legato.store.lmdb import LmdbStore
+
+SCHEMA = pa.schema(
+    [
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("stored_us", pa.int64(), nullable=False),
+        pa.field("failed_deliveries", pa.int32(), nullable=False),
+        pa.field("flagged", pa.bool_(), nullable=False),
+        pa.field("message", pa.binary(), nullable=False),
+    ]
+)
+"""Of a frame; `seq` is a queue's sequence, or an assignment's number."""
+
+FRAME_BYTES = 4 << 20
+LARGE_MAX_BYTES = 256 << 20
+"""A larger message than that does not become a row."""
+
+
+def frames(store: LmdbStore, queue: int, after: int, through: int) -> Iterator[pa.RecordBatch]:
+    """The messages of a queue with `after` < seq <= `through`, in the same lane, some megabytes a frame.
+
+    Raises:
+        StoreError: a message is too large for a row.
+    """
+    while after < through:
+        frame = store.read_blocks(queue, after, through, FRAME_BYTES, _joined)
+        if frame is None:
+            frame = _one_by_one(store, queue, after, through)
+        else:
+            seqs = frame.column(0).to_numpy()
+            begin, end = np.searchsorted(seqs, [after, through], side="right")
+            frame = frame.slice(int(begin), int(end - begin))
+        if not frame.num_rows:
+            return
+        after = frame.column(0)[-1].as_py()
+        yield frame
+
+
+def _joined(blocks: Sequence[RawBlock]) -> pa.RecordBatch | None:
+    """Whole blocks as one batch; None if a message in them is a large one, which is elsewhere."""
+    data = b"".join([block.content for block in blocks])
+    if STUB_MARK in data:
+        return None
+    counts = [block.rows for block in blocks]
+    numbers = np.frombuffer(b"".join([block.deltas for block in blocks]), ">u4").astype(np.int64)
+    numbers += np.repeat(np.array([block.first for block in blocks], np.int64), counts)
+    offsets = np.zeros(len(numbers) + 1, np.int32)
+    offsets[1:] = np.frombuffer(b"".join([block.ends for block in blocks]), ">u4")
+    sizes = np.array([len(block.content) for block in blocks], np.int64)
+    before = np.cumsum(sizes) - sizes
+    offsets[1:] += np.repeat(before, counts).astype(np.int32)
+    times = np.repeat(np.array([block.stored_us for block in blocks], np.int64), counts)
+    rows = len(numbers)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(numbers),
+            pa.array(times),
+            pa.array(np.zeros(rows, np.int32)),
+            pa.array(np.zeros(rows, bool)),
+            pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)]),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def _one_by_one(store: LmdbStore, queue: int, after: int, through: int) -> pa.RecordBatch:
+    """Copies of what a topic keeps, large messages, and those with failed deliveries: message by message."""
+    found = [message for message in store.messages(queue, after, 1 << 16, FRAME_BYTES) if message.seq <= through]
+    bodies = [_whole(store, message) for message in found]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([message.seq for message in found], pa.int64()),
+            pa.array([message.stored_us for message in found], pa.int64()),
+            pa.array([message.count for message in found], pa.int32()),
+            pa.array([message.flagged for message in found], pa.bool_()),
+            pa.array(bodies, pa.binary()),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def _whole(store: LmdbStore, message: StoredMessage) -> bytes:
+    stub = read_stub(message.body)
+    if stub is None:
+        return message.body
+    if stub.size > LARGE_MAX_BYTES:
+        raise StoreError(f"message {message.seq} has {stub.size} bytes; a row has at most {LARGE_MAX_BYTES}")
+    parts = [stub_head(message.body)]
+    index = 0
+    while (part := store.chunk(stub.large, index)) is not None:
+        parts.append(part)
+        index += 1
+    return b"".join(parts)

@@ -1,0 +1,83 @@
+"""Ranges of a queue as Arrow frames hold what the store has, whatever the blocks look like."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from legato.amqp.stubs import Stub, make_stub
+from legato.bulk import frames as bulk
+from legato.bulk.frames import SCHEMA, frames
+from legato.core.facts import Kind, MessagePublished, MessageReturned, MessageStored, QueueCreated
+from legato.core.records import Batch
+from legato.store.lmdb import LmdbStore
+from tests.conformance.store import NOW_US, batch_of, body_of, consumed, stored
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[LmdbStore]:
+    store = LmdbStore(tmp_path / "store", sync=False)
+    epoch = store.begin_epoch("broker", NOW_US).epoch
+    store.commit(
+        batch_of(
+            epoch,
+            QueueCreated(1, "q"),
+            QueueCreated(2, "topic://t", Kind.TOPIC),
+            QueueCreated(3, "subscription:///s", Kind.SUBSCRIPTION, 2),
+        )
+    )
+    yield store
+    store.close()
+
+
+def read(store: LmdbStore, after: int, through: int, queue: int = 1) -> list[tuple[int, bytes]]:
+    rows = []
+    for frame in frames(store, queue, after, through):
+        assert frame.schema == SCHEMA
+        frame.validate(full=True)
+        rows += [(row["seq"], row["message"]) for row in frame.to_pylist()]
+    return rows
+
+
+@pytest.mark.parametrize(("after", "through"), [(0, 1000), (0, 1), (5, 700), (999, 1000), (1000, 1000), (0, 5000)])
+def test_a_range_has_its_messages_in_order(store: LmdbStore, after: int, through: int) -> None:
+    store.commit(batch_of(1, *[stored(seq, size=24) for seq in range(1, 601)]))
+    store.commit(batch_of(1, *[stored(seq, size=2000) for seq in range(601, 1001)]))
+    store.commit(batch_of(1, consumed(1), consumed(300), consumed(1000)))
+    expected = [seq for seq in range(2, 1000) if seq != 300 and after < seq <= through]
+    assert [seq for seq, _ in read(store, after, through)] == expected
+    assert all(body == body_of(seq, 24 if seq <= 600 else 2000) for seq, body in read(store, after, through))
+
+
+def test_a_range_of_many_frames_has_no_gap(store: LmdbStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.commit(batch_of(1, *[stored(seq, size=200) for seq in range(1, 1001)]))
+    monkeypatch.setattr(bulk, "FRAME_BYTES", 10_000)
+    assert len(list(frames(store, 1, 0, 1000))) > 10
+    assert [seq for seq, _ in read(store, 0, 1000)] == list(range(1, 1001))
+
+
+def test_copies_of_what_a_topic_keeps_have_their_bodies(store: LmdbStore) -> None:
+    store.commit(batch_of(1, *[MessagePublished(2, seq, 20, "", [3]) for seq in range(1, 11)]))
+    assert read(store, 3, 8, queue=3) == [(seq, body_of(seq)) for seq in range(4, 9)]
+
+
+def test_failed_deliveries_are_counted(store: LmdbStore) -> None:
+    store.commit(batch_of(1, *[stored(seq) for seq in range(1, 4)]))
+    store.commit(batch_of(1, MessageReturned(1, 2, 3, True, 1, "rollback")))
+    [frame] = frames(store, 1, 0, 3)
+    assert frame.column("failed_deliveries").to_pylist() == [0, 3, 0]
+    assert frame.column("flagged").to_pylist() == [False, True, False]
+
+
+def test_a_large_message_is_whole(store: LmdbStore) -> None:
+    stub = make_stub(b"head", Stub(1 << 32, 6))
+    batch = Batch(1, NOW_US, [MessageStored(1, 1, len(stub), "")], [stub], [(1 << 32, 0, b"abc"), (1 << 32, 1, b"def")])
+    batch.ended = [1 << 32]
+    store.commit(batch)
+    store.commit(batch_of(1, stored(2)))
+    assert read(store, 0, 2) == [(1, b"headabcdef"), (2, body_of(2))]
+
+
+def test_a_range_of_another_queue_or_of_nothing_is_empty(store: LmdbStore) -> None:
+    assert read(store, 0, 100) == []
+    assert read(store, 0, 100, queue=77) == []
