@@ -187,8 +187,9 @@ def _is_plain_id(buffer: Bytes, value: Extents, *, must: bool) -> Mask:
         prefix &= buffer[value.start + place] == byte
     prefix &= value.length >= 3
     # "ID:AMQP_..." stands for another type or says that something is escaped.
-    escaped = prefix & (buffer[value.start + 3] == ord("A")) & (buffer[value.start + 4] == ord("M"))
-    return prefix & ~escaped if must else ~escaped
+    escaped: Mask = prefix & (buffer[value.start + 3] == ord("A")) & (buffer[value.start + 4] == ord("M"))
+    plain: Mask = prefix & ~escaped if must else ~escaped
+    return plain
 
 
 def _decode_body(rows: Rows, sections: dict[int, _Section], sound: Mask) -> _Section:

@@ -1,0 +1,116 @@
+"""The process beside a broker that gives out ranges of queues (Arrow Flight), so that the broker's loop need not.
+
+Run by the broker as `python -m legato.bulk.serve --store DIR --host HOST`. Its first line of input is the secret that
+tickets are sealed with, its first line of output the port; it ends when its input ends, so it outlives no broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from legato.bulk.frames import SCHEMA, frames
+from legato.bulk.planning import Part, plan
+from legato.bulk.tickets import Ticket, TicketRefused, seal, unseal
+from legato.errors import StoreError
+from legato.store.lmdb import LmdbStore
+
+PLAN = "plan"
+"""The action that cuts a ticket's range into parts of about the same size."""
+_NICE = 5
+
+
+class PlanRequest(msgspec.Struct):
+    """What `PLAN` is asked: the ticket, sealed, and how many parts are wanted."""
+
+    ticket: bytes
+    parts: int
+
+
+class PlannedPart(msgspec.Struct):
+    """A part of a range, with a ticket for it."""
+
+    after: int
+    through: int
+    rows: int
+    ticket: bytes
+
+
+class BulkServer(flight.FlightServerBase):  # type: ignore[misc]
+    """Gives out ranges for tickets.
+
+    Args:
+        store: opened read-only.
+        secret: what tickets are sealed with.
+        location: where to listen, such as `grpc://host:0`.
+        tls: certificate and key, in PEM, for `grpc+tls`.
+    """
+
+    def __init__(self, store: LmdbStore, secret: bytes, location: str, tls: tuple[bytes, bytes] | None) -> None:
+        super().__init__(location, tls_certificates=[tls] if tls else None)
+        self._store = store
+        self._secret = secret
+
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
+        """The frames of a ticket's range."""
+        asked = self._unseal(ticket.ticket)
+        return flight.GeneratorStream(SCHEMA, self._frames(asked))
+
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[flight.Result]:
+        """`PLAN`."""
+        if action.type != PLAN:
+            raise flight.FlightServerError(f"There is no action {action.type!r}.")
+        request = msgspec.msgpack.decode(action.body.to_pybytes(), type=PlanRequest)
+        asked = self._unseal(request.ticket)
+        parts = plan(self._store, asked.queue, asked.after, asked.through, request.parts)
+        yield flight.Result(msgspec.msgpack.encode([self._planned(asked, part) for part in parts]))
+
+    def _planned(self, asked: Ticket, part: Part) -> PlannedPart:
+        ticket = Ticket(asked.queue, part.after, part.through, asked.until_s)
+        return PlannedPart(part.after, part.through, part.rows, seal(self._secret, ticket))
+
+    def _frames(self, asked: Ticket) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from frames(self._store, asked.queue, asked.after, asked.through)
+        except StoreError as error:
+            raise flight.FlightServerError(str(error)) from error
+
+    def _unseal(self, sealed: bytes) -> Ticket:
+        try:
+            return unseal(self._secret, sealed, time.time())
+        except TicketRefused as error:
+            raise flight.FlightUnauthenticatedError(str(error)) from error
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of `python -m legato.bulk.serve`."""
+    parser = argparse.ArgumentParser(prog="legato.bulk.serve", description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--store", type=Path, required=True, help="directory of the broker's store")
+    parser.add_argument("--host", required=True, help="where to listen")
+    parser.add_argument("--port", type=int, default=0, help="the port; 0 for any that is free")
+    parser.add_argument("--certificate", type=Path, help="TLS certificate, PEM")
+    parser.add_argument("--key", type=Path, help="its key, PEM")
+    options = parser.parse_args(arguments)
+    os.nice(_NICE)
+    secret = bytes.fromhex(sys.stdin.readline())
+    tls: Any = (options.certificate.read_bytes(), options.key.read_bytes()) if options.certificate else None
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    store = LmdbStore(options.store, read_only=True)
+    server = BulkServer(store, secret, f"grpc{'+tls' if tls else ''}://{host}:{options.port}", tls)
+    print(server.port, flush=True)
+    sys.stdin.read()
+    # The broker is gone: whoever reads asks its successor.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Tickets: the broker's word, given over an authenticated connection, that a range of a queue may be read in bulk."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+import msgspec
+
+from legato.errors import LegatoError
+
+TICKET_S = 600
+"""How long a ticket is good."""
+_MAC_BYTES = 32
+
+
+class TicketRefused(LegatoError):
+    """The ticket is not one of this broker's, or is over; ask the broker for a new one."""
+
+
+class Ticket(msgspec.Struct, frozen=True, array_like=True):
+    """A range of a queue: messages with `after` < seq <= `through`, in the lane of `after`."""
+
+    queue: int
+    after: int
+    through: int
+    until_s: float
+    """When it is over, on the broker's wall clock."""
+
+
+def seal(secret: bytes, ticket: Ticket) -> bytes:
+    """The ticket, so that nobody who does not know `secret` can make another one."""
+    data = msgspec.msgpack.encode(ticket)
+    return hmac.digest(secret, data, hashlib.sha256) + data
+
+
+def unseal(secret: bytes, sealed: bytes, now_s: float) -> Ticket:
+    """The ticket that was sealed.
+
+    Raises:
+        TicketRefused: it was not sealed with `secret`, or is over.
+    """
+    mac, data = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
+    if not hmac.compare_digest(mac, hmac.digest(secret, data, hashlib.sha256)):
+        raise TicketRefused("The ticket is not one of this broker's: it may have failed over; ask it for a new one.")
+    ticket = msgspec.msgpack.decode(data, type=Ticket)
+    if now_s > ticket.until_s:
+        raise TicketRefused("The ticket is over; ask the broker for a new one.")
+    return ticket
