@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -147,6 +148,34 @@ class Assigning(Administering):
             assignment.acknowledged = through
             assignment.queue.consumed += count
             self._tick.facts.append(AssignmentAcknowledged(assignment.queue.id, through, count))
+
+    def release_assignment(self, assignment: Assignment, token: Any) -> None:
+        """What was not acknowledged goes back to its queue, behind what waits there; its pipeline has it no more.
+
+        `Finished` tells how many those were.
+
+        Raises:
+            NotFound: its queue was deleted.
+        """
+        source = self._node(assignment.source)
+        if not isinstance(source, Queue):
+            raise NotFound(f"The queue of {assignment.queue.name} was deleted.")
+        assignment.fence += 1
+        self._tick.facts.append(
+            AssignmentFenced(assignment.queue.id, assignment.fence, list(assignment.floors.values()))
+        )
+        self.move(assignment.queue, source, token)
+
+    def delete_assignment(self, assignment: Assignment) -> None:
+        """Forget an assignment in which nothing is left, or whose queue was deleted.
+
+        Raises:
+            Refusal: something is left.
+        """
+        left = assignment.queue.depth
+        if left and isinstance(self._node(assignment.source), Queue):
+            raise Refusal(f"{left} messages of {assignment.queue.name} were not acknowledged: release them first.")
+        self._delete(assignment.queue)
 
     def _check_fence(self, assignment: Assignment, fence: int) -> None:
         if fence != assignment.fence:

@@ -30,8 +30,8 @@ from legato.core.effects import (
 )
 from legato.core.message import Message
 from legato.core.records import Archive
+from legato.server.arguments import Pending
 from legato.server.credit import ProducerCredit
-from legato.server.operations import Pending
 from legato.server.ports import COORDINATOR_REFILL, Coordinator, DischargeToken, ManagementPort, Outlet
 from legato.server.streams import Parcel, Streams
 

@@ -18,7 +18,13 @@ from legato.server.ports import Node
 from legato.server.rates import RateMeter
 from legato.store.base import Store
 
-_TYPES = {Kind.QUEUE: "queue", Kind.TOPIC: "topic", Kind.SUBSCRIPTION: "subscription", Kind.SCHEDULE: "schedule"}
+_TYPES = {
+    Kind.QUEUE: "queue",
+    Kind.TOPIC: "topic",
+    Kind.SUBSCRIPTION: "subscription",
+    Kind.SCHEDULE: "schedule",
+    Kind.ASSIGNMENT: "assignment",
+}
 _LANE_SHIFT = 56
 
 

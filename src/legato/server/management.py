@@ -17,7 +17,8 @@ from legato.amqp.message import AmqpMessage, Properties, ValueBody, decode_messa
 from legato.amqp.types import Int
 from legato.core.refusals import Refusal
 from legato.errors import ConfigError, ProtocolError
-from legato.server.operations import Operations, Pending, Rejection
+from legato.server.arguments import Pending, Rejection
+from legato.server.operations import Operations
 from legato.server.ports import ManagementReplies
 from legato.server.refused import NOT_ALLOWED, NOT_FOUND, Refused
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from legato.core.assigning import ASSIGNMENT_PREFIX
 from legato.core.broker import Broker
 from legato.server.ports import Node
 from legato.server.refused import NOT_ALLOWED, NOT_FOUND, Refused
@@ -14,7 +15,7 @@ TEMPORARY_TOPIC_PREFIX = "temp-topic://"
 TOPIC_PREFIX = "topic://"
 QUEUE_PREFIX = "queue://"
 _TEMPORARY = (TEMPORARY_QUEUE_PREFIX, TEMPORARY_TOPIC_PREFIX)
-_RESERVED = (DURABLE_PREFIX, VOLATILE_PREFIX, "$")
+_RESERVED = (DURABLE_PREFIX, VOLATILE_PREFIX, ASSIGNMENT_PREFIX, "$")
 _TOPIC_CAPABILITIES = {"topic", "temporary-topic"}
 _QUEUE_CAPABILITIES = {"queue", "temporary-queue"}
 

@@ -9,7 +9,7 @@ import msgspec
 
 from legato.core.queues import Queue
 from legato.core.topics import Topic
-from legato.errors import LegatoError
+from legato.server.arguments import Pending, Rejection, number, text
 from legato.server.filters import compiled
 from legato.server.ports import Node
 from legato.server.refused import NOT_FOUND, Refused
@@ -20,29 +20,10 @@ if TYPE_CHECKING:
     from legato.server.cutting import Cutter
     from legato.server.inspecting import Inspector
     from legato.server.nodes import Nodes
+    from legato.server.pipelines import Pipelines
 
 PAGE_ROWS_MAX = 1000
-_NUMBER_MAX = 1 << 53
 _SUBSCRIPTIONS = (DURABLE_PREFIX, VOLATILE_PREFIX)
-
-
-class Rejection(LegatoError):
-    """A request that cannot be understood."""
-
-    status = 400
-
-
-class Pending:
-    """A result that comes later; `done` is called with it."""
-
-    def __init__(self, name: str, verb: str) -> None:
-        self._name = name
-        self._verb = verb
-        self.done: Callable[[Any], None] = lambda result: None
-
-    def finish(self, count: int) -> None:
-        """The work is done."""
-        self.done({"name": self._name, self._verb: count})
 
 
 class Operations:
@@ -51,6 +32,7 @@ class Operations:
     Args:
         reload: reads the configuration again; raises ConfigError if that cannot be used.
         switch_over: has a backup take over; raises Refused if there is none.
+        pipelines: performs what is asked of type `assignment`.
     """
 
     def __init__(
@@ -61,12 +43,14 @@ class Operations:
         inspector: Inspector,
         reload: Callable[[], None],
         switch_over: Callable[[], dict[str, Any]],
+        pipelines: Pipelines,
     ) -> None:
         self._broker = broker
         self._nodes = nodes
         self._cutter = cutter
         self._inspector = inspector
         self._reload = reload
+        self._pipelines = pipelines
         self._by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
             "create": self._create,
             "delete": self._delete,
@@ -89,6 +73,8 @@ class Operations:
             ConfigError: the configuration cannot be used.
         """
         operation = arguments.get("operation")
+        if arguments.get("type") == "assignment" and isinstance(operation, str):
+            return self._pipelines.perform(operation.lower(), arguments)
         perform = self._by_name.get(operation.lower()) if isinstance(operation, str) else None
         if perform is None:
             raise Rejection(f"operation is {operation!r}; there are {', '.join(self._by_name)}.")
@@ -98,7 +84,7 @@ class Operations:
 
     def _node(self, arguments: dict[str, Any]) -> Node:
         """The queue, topic or subscription that is named; it must be there."""
-        name, kind = _text(arguments, "name"), _type(arguments)
+        name, kind = text(arguments, "name"), _type(arguments)
         if kind == "subscription" or name.startswith(_SUBSCRIPTIONS):
             node: Node | None = self._broker.find_subscription(name)
         elif kind == "topic":
@@ -118,7 +104,7 @@ class Operations:
     # -- operations ----------------------------------------------------------------------------------------------
 
     def _create(self, arguments: dict[str, Any]) -> Any:
-        name, kind = _text(arguments, "name"), _type(arguments)
+        name, kind = text(arguments, "name"), _type(arguments)
         if kind == "subscription":
             raise Rejection("Subscriptions are made by subscribing.")
         node = self._nodes.create(name, topic=kind == "topic")
@@ -136,7 +122,7 @@ class Operations:
         return self._inspector.describe(self._node(arguments))
 
     def _query(self, arguments: dict[str, Any]) -> Any:
-        offset, count = _number(arguments, "offset", 0), _number(arguments, "count", PAGE_ROWS_MAX)
+        offset, count = number(arguments, "offset", 0), number(arguments, "count", PAGE_ROWS_MAX)
         kind = arguments.get("type")
         if kind is not None:
             kind = _type(arguments)
@@ -152,13 +138,13 @@ class Operations:
 
     def _move(self, arguments: dict[str, Any]) -> Any:
         queue = self._queue(arguments)
-        to = self._nodes.find(_text(arguments, "to"))
+        to = self._nodes.find(text(arguments, "to"))
         if to is queue:
             raise Rejection("A queue's messages cannot be moved to itself.")
         selector = arguments.get("selector", "")
         if not isinstance(selector, str):
             raise Rejection("selector is a string.")
-        limit = _number(arguments, "limit", 0) or 1 << 62
+        limit = number(arguments, "limit", 0) or 1 << 62
         pending = Pending(queue.name, "moved")
         self._broker.move(queue, to, pending, matches=compiled(selector) if selector.strip() else None, limit=limit)
         return pending
@@ -171,20 +157,6 @@ class Operations:
     def _reload_settings(self, arguments: dict[str, Any]) -> Any:
         self._reload()
         return {}
-
-
-def _text(arguments: dict[str, Any], key: str) -> str:
-    value = arguments.get(key)
-    if not isinstance(value, str) or not value:
-        raise Rejection(f"The request needs {key}.")
-    return value
-
-
-def _number(arguments: dict[str, Any], key: str, default: int) -> int:
-    value = arguments.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _NUMBER_MAX:
-        raise Rejection(f"{key} is a whole number, 0 or more.")
-    return int(value)
 
 
 def _type(arguments: dict[str, Any]) -> str:

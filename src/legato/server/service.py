@@ -18,6 +18,7 @@ from legato.errors import StoreError
 from legato.ha.lease import Lease, Standing
 from legato.server.addresses import Addresses
 from legato.server.bodies import MessageBodies
+from legato.server.bulk import BulkProcess
 from legato.server.commits import Commits
 from legato.server.config import Config
 from legato.server.credit import ProducerCredit
@@ -97,6 +98,7 @@ class Service:
         self.inspector = Inspector(
             self.broker, store, self.rates, clock.now_us, lambda: snapshot(self, store, self.inspector)
         )
+        self.bulk = BulkProcess(config, loop, self.advance)
         self.upkeep = Upkeep(store, config.store, clock)
         self._executor = Executor(self.broker, store, self.credit, self._unblock)
         self._translator = Translator(self, self.broker)
@@ -255,6 +257,7 @@ class Service:
         self._ticking.stop()
         self.lingering.stop()
         self.heartbeats.stop()
+        self.bulk.stop()
 
 
 def _is_for_answers(link: Link) -> bool:

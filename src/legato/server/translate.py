@@ -44,6 +44,7 @@ from legato.server.endings import Ending
 from legato.server.management import Management
 from legato.server.opening import Opening
 from legato.server.operations import Operations
+from legato.server.pipelines import Pipelines
 from legato.server.ports import HeartbeatPort, ManagementReplies, Outlet, StatusPort
 
 if TYPE_CHECKING:
@@ -61,7 +62,13 @@ class Translator:
         self._broker = broker
         self.links = links = Links(service, broker)
         operations = Operations(
-            broker, links.nodes, links.cutter, service.inspector, service.reload, service.switch_over
+            broker,
+            links.nodes,
+            links.cutter,
+            service.inspector,
+            service.reload,
+            service.switch_over,
+            Pipelines(broker, links.nodes, service.bulk),
         )
         self._management = Management(service, broker, links.nodes, operations)
         self._arrivals = Arrivals(service, broker, links.nodes, links.cutter, self._management)

@@ -196,3 +196,23 @@ def test_a_full_address_has_room_again_when_it_was_assigned(s: Scenario) -> None
     assigned(s, opened(s))
     assert s.rooms == ["q"]
     assert s.broker.room(queue) == 2
+
+
+def test_what_is_released_goes_back_to_its_queue_and_the_assignment_can_be_deleted(s: Scenario) -> None:
+    s.publish("q", b"1", b"2", b"3")
+    assignment = opened(s)
+    fence = assignment.fence
+    assigned(s, assignment)
+    s.broker.acknowledge_through(assignment, fence, 1)
+    s.run()
+    with pytest.raises(Refusal, match="release"):
+        s.broker.delete_assignment(assignment)
+    s.broker.release_assignment(assignment, "released")
+    s.run()
+    assert s.finished["released"] == 2
+    with pytest.raises(AssignmentFencedOff):
+        s.broker.assign(assignment, fence, 5, PLENTY)
+    s.broker.delete_assignment(assignment)
+    s.run()
+    assert s.broker.find_assignment(NAME) is None
+    assert [message.body for message in s.inbox[s.consumer("q", 5)]] == [b"2", b"3"]

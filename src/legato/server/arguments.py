@@ -1,0 +1,65 @@
+"""The arguments of a request to the management address, and answers that come later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from legato.errors import LegatoError
+
+_NUMBER_MAX = (1 << 63) - 1
+
+
+class Rejection(LegatoError):
+    """A request that cannot be understood."""
+
+    status = 400
+
+
+class Pending:
+    """A result that comes later; `done` is called with it."""
+
+    def __init__(self, name: str, verb: str) -> None:
+        self._name = name
+        self._verb = verb
+        self.done: Callable[[Any], None] = lambda result: None
+
+    def finish(self, count: int) -> None:
+        """The work is done."""
+        self.done({"name": self._name, self._verb: count})
+
+
+def text(arguments: dict[str, Any], key: str) -> str:
+    """A string that must be given.
+
+    Raises:
+        Rejection: it is not.
+    """
+    value = arguments.get(key)
+    if not isinstance(value, str) or not value:
+        raise Rejection(f"The request needs {key}.")
+    return value
+
+
+def number(arguments: dict[str, Any], key: str, default: int) -> int:
+    """A whole number.
+
+    Raises:
+        Rejection: it is none, or negative.
+    """
+    value = arguments.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _NUMBER_MAX:
+        raise Rejection(f"{key} is a whole number, 0 or more.")
+    return int(value)
+
+
+def flag(arguments: dict[str, Any], key: str) -> bool:
+    """A boolean, false if it is not given.
+
+    Raises:
+        Rejection: it is none.
+    """
+    value = arguments.get(key, False)
+    if not isinstance(value, bool):
+        raise Rejection(f"{key} is true or false.")
+    return value

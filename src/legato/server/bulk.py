@@ -1,0 +1,98 @@
+"""The process that gives out ranges of queues in bulk, started when somebody first asks for one."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import secrets
+import sys
+import time
+from collections.abc import Callable
+
+from legato.bulk.tickets import TICKET_S, Ticket, seal
+from legato.server.config import Config
+from legato.server.refused import Refused
+
+log = logging.getLogger("legato.bulk")
+
+_START_S = 60.0
+
+
+class BulkProcess:
+    """Keeps that process, for one epoch; it ends by itself when our end of its input closes.
+
+    Args:
+        advance: is called after something was answered outside a peer's turn.
+    """
+
+    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, advance: Callable[[], None]) -> None:
+        self._config = config
+        self._loop = loop
+        self._advance = advance
+        self._secret = secrets.token_bytes(32)
+        self._process: asyncio.subprocess.Process | None = None
+        self._port = 0
+        self._starting: asyncio.Task[None] | None = None
+        self._waiting: list[Callable[[int], None]] = []
+
+    @property
+    def port(self) -> int:
+        """Where it listens; 0 if it does not, or not yet."""
+        running = self._process is not None and self._process.returncode is None
+        return self._port if running else 0
+
+    def start(self, then: Callable[[int], None]) -> None:
+        """Start it, and call `then` with its port once it listens: 0 if it cannot be started.
+
+        Raises:
+            Refused: what it needs is not installed.
+        """
+        if importlib.util.find_spec("pyarrow") is None:
+            raise Refused("amqp:not-implemented", "The broker needs pyarrow for this: pip install 'legato[spark]'.")
+        self._waiting.append(then)
+        if self._starting is None:
+            self._starting = self._loop.create_task(self._start())
+
+    def seal(self, queue: int, after: int, through: int) -> bytes:
+        """A ticket for a range of a queue."""
+        return seal(self._secret, Ticket(queue, after, through, time.time() + TICKET_S))
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether it speaks TLS, as the broker does."""
+        return bool(self._config.tls.certificate)
+
+    async def _start(self) -> None:
+        self._port = 0
+        try:
+            self._port = await asyncio.wait_for(self._spawn(), _START_S)
+        except (OSError, ValueError, TimeoutError) as error:
+            log.error("! the process for reading in bulk did not start: %r", error)
+        finally:
+            self._starting = None
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then(self._port)
+        self._advance()
+
+    async def _spawn(self) -> int:
+        config = self._config
+        tls = ("--certificate", config.tls.certificate, "--key", config.tls.key) if self.is_tls else ()
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "legato.bulk.serve", "--store", str(config.store_directory)),
+            *("--host", config.host_and_port[0], *tls),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(self._secret.hex().encode() + b"\n")
+        return int(await self._process.stdout.readline())
+
+    def stop(self) -> None:
+        """Nothing is given out any more."""
+        if self._starting is not None:
+            self._starting.cancel()
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()

@@ -1,0 +1,131 @@
+"""What pipelines ask of the management address: assignments, and tickets to read ranges in bulk (type `assignment`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+
+from legato.core.assigning import ASSIGNMENT_PREFIX, Assigned, Assignment
+from legato.core.facts import Kind
+from legato.core.queues import Queue
+from legato.core.topics import Topic
+from legato.server.arguments import Pending, Rejection, flag, number, text
+from legato.server.filters import compiled
+from legato.server.refused import NOT_FOUND, Refused
+from legato.server.subscription_names import DURABLE_PREFIX
+
+if TYPE_CHECKING:
+    from legato.core.broker import Broker
+    from legato.server.bulk import BulkProcess
+    from legato.server.nodes import Nodes
+
+ASSIGN_MESSAGES_MAX = 100_000
+"""So many messages become assigned by one request, so that others have their turn."""
+ASSIGN_BYTES_MAX = 256 << 20
+
+
+class Pipelines:
+    """Performs operations of type `assignment`."""
+
+    def __init__(self, broker: Broker, nodes: Nodes, bulk: BulkProcess) -> None:
+        self._broker = broker
+        self._nodes = nodes
+        self._bulk = bulk
+        self.by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "open": self._open,
+            "assign": self._assign,
+            "acknowledge": self._acknowledge,
+            "release": self._release,
+            "delete": self._delete,
+            "ticket": self._ticket,
+        }
+
+    def perform(self, operation: str, arguments: dict[str, Any]) -> Any:
+        """See `Operations.perform`."""
+        perform = self.by_name.get(operation)
+        if perform is None:
+            raise Rejection(f"operation is {operation!r}; of assignments there are {', '.join(self.by_name)}.")
+        return perform(arguments)
+
+    def _open(self, arguments: dict[str, Any]) -> Any:
+        """The assignment of `subscription` to the queue or topic `address`; only the answered `fence` counts now."""
+        subscription, address = text(arguments, "subscription"), text(arguments, "address")
+        selector = arguments.get("selector", "")
+        if not isinstance(selector, str):
+            raise Rejection("selector is a string.")
+        if selector.strip():
+            compiled(selector)
+        source = self._source(subscription, address, selector, topic=flag(arguments, "topic"))
+        name = f"{ASSIGNMENT_PREFIX}{quote(subscription, safe='')}/{quote(source.name, safe='')}"
+        assignment = self._broker.open_assignment(name, source, latest=flag(arguments, "latest"))
+        return {"name": name, "source": source.name} | _shown(self._broker.stand(assignment))
+
+    def _source(self, subscription: str, address: str, selector: str, *, topic: bool) -> Queue:
+        node = self._nodes.find(address, ["topic"] if topic else ["queue"])
+        if isinstance(node, Topic):
+            name = f"{DURABLE_PREFIX}/{quote(subscription, safe='')}"
+            return self._broker.subscribe(
+                node, name, container="", selector=selector, no_local=False, durable=True, shared=True
+            )
+        if selector.strip():
+            raise Rejection("selector is for topics: what a queue's pipeline leaves out, nobody would consume.")
+        return node
+
+    def _assign(self, arguments: dict[str, Any]) -> Any:
+        limit = min(number(arguments, "limit", ASSIGN_MESSAGES_MAX), ASSIGN_MESSAGES_MAX)
+        limit_bytes = min(number(arguments, "limit_bytes", ASSIGN_BYTES_MAX), ASSIGN_BYTES_MAX)
+        assignment = self._assignment(arguments)
+        return _shown(self._broker.assign(assignment, number(arguments, "fence", 0), limit, limit_bytes))
+
+    def _acknowledge(self, arguments: dict[str, Any]) -> Any:
+        assignment = self._assignment(arguments)
+        self._broker.acknowledge_through(assignment, number(arguments, "fence", 0), number(arguments, "through", 0))
+        return _shown(self._broker.stand(assignment))
+
+    def _release(self, arguments: dict[str, Any]) -> Any:
+        assignment = self._assignment(arguments)
+        pending = Pending(assignment.queue.name, "released")
+        self._broker.release_assignment(assignment, pending)
+        return pending
+
+    def _delete(self, arguments: dict[str, Any]) -> Any:
+        assignment = self._assignment(arguments)
+        self._broker.delete_assignment(assignment)
+        return {"name": assignment.queue.name}
+
+    def _ticket(self, arguments: dict[str, Any]) -> Any:
+        """A ticket for a range of an assignment, or of a queue or subscription to be browsed; all of it by default."""
+        queue = self._readable(text(arguments, "name"))
+        last = max(lane.visible_seq for lane in queue.order)
+        after, through = number(arguments, "after", 0), number(arguments, "through", last)
+        sealed = self._bulk.seal(queue.id, after, through)
+
+        def answer(port: int) -> dict[str, Any]:
+            return {"port": port, "tls": self._bulk.is_tls, "ticket": sealed.hex(), "through": through}
+
+        if self._bulk.port:
+            return answer(self._bulk.port)
+        pending = Pending(queue.name, "ticket")
+        self._bulk.start(lambda port: pending.done(answer(port)))
+        return pending
+
+    def _readable(self, name: str) -> Queue:
+        queue = self._broker.find_queue(name)
+        if queue is None or queue.kind not in (Kind.QUEUE, Kind.SUBSCRIPTION, Kind.ASSIGNMENT):
+            raise Refused(NOT_FOUND, f"There is no queue, subscription or assignment {name!r}.")
+        return queue
+
+    def _assignment(self, arguments: dict[str, Any]) -> Assignment:
+        name = text(arguments, "name")
+        assignment = self._broker.find_assignment(name)
+        if assignment is None:
+            raise Refused(NOT_FOUND, f"There is no assignment {name!r}.")
+        return assignment
+
+
+def _shown(stand: Assigned) -> dict[str, Any]:
+    shown: dict[str, Any] = msgspec.to_builtins(stand)
+    return shown
