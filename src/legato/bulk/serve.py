@@ -20,29 +20,12 @@ import pyarrow.flight as flight
 
 from legato.bulk.frames import SCHEMA, frames
 from legato.bulk.planning import Part, plan
+from legato.bulk.requests import PLAN, PlannedPart, PlanRequest
 from legato.bulk.tickets import Ticket, TicketRefused, seal, unseal
 from legato.errors import StoreError
 from legato.store.lmdb import LmdbStore
 
-PLAN = "plan"
-"""The action that cuts a ticket's range into parts of about the same size."""
 _NICE = 5
-
-
-class PlanRequest(msgspec.Struct):
-    """What `PLAN` is asked: the ticket, sealed, and how many parts are wanted."""
-
-    ticket: bytes
-    parts: int
-
-
-class PlannedPart(msgspec.Struct):
-    """A part of a range, with a ticket for it."""
-
-    after: int
-    through: int
-    rows: int
-    ticket: bytes
 
 
 class BulkServer(flight.FlightServerBase):  # type: ignore[misc]

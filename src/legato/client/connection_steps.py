@@ -327,6 +327,12 @@ class ConnectionSteps(Generic[_Session]):
         if not ready() and error is not None:
             raise error
 
+    @property
+    def host(self) -> str | None:
+        """The broker that serves it now, as `name:port`; None while there is none."""
+        wire = self._transport.wire
+        return None if wire is None else str(wire.host)
+
     # -- the end -----------------------------------------------------------------------------------------
 
     def _close(self) -> Steps[None]:

@@ -8,7 +8,8 @@ import msgspec
 import pyarrow.flight as flight
 import pytest
 
-from legato.bulk.serve import PLAN, BulkServer, PlannedPart, PlanRequest
+from legato.bulk.requests import PLAN, PlannedPart, PlanRequest
+from legato.bulk.serve import BulkServer
 from legato.bulk.tickets import Ticket, TicketRefused, seal, unseal
 from legato.core.facts import QueueCreated
 from legato.store.lmdb import LmdbStore

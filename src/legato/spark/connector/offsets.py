@@ -1,0 +1,52 @@
+"""Offsets of a stream: for each address, the last number that is planned; how much of what is there becomes the next
+batch, and how a batch is cut into partitions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+Offset = dict[str, int]
+"""Numbers by address, in the order of the addresses: Spark compares their text."""
+
+
+class Range(msgspec.Struct, frozen=True):
+    """Numbers above `after` up to `through` of what is kept under `name` at the broker for `address`."""
+
+    address: str
+    name: str
+    after: int
+    through: int
+
+
+def ordered(numbers: Mapping[str, int]) -> Offset:
+    """An offset whose text is the same whenever its numbers are."""
+    return {address: numbers[address] for address in sorted(numbers)}
+
+
+def shares(available: Mapping[str, int], limit: int) -> dict[str, int]:
+    """How much of what is available at each address is taken, `limit` in all: in proportion, so that none starves."""
+    total = sum(available.values())
+    if total <= limit:
+        return dict(available)
+    taken = {address: limit * count // total for address, count in available.items()}
+    left = limit - sum(taken.values())
+    short = [address for address in available if taken[address] < available[address]]
+    for address in sorted(short, key=lambda address: (taken[address], address))[:left]:
+        # What the divisions left over is less than one for each.
+        taken[address] += 1
+    return taken
+
+
+def cut(ranges: list[Range], *, at_least: int, at_most_rows: int) -> list[Range]:
+    """The ranges in pieces of about the same length: about `at_least`, none with more than `at_most_rows` (0: any)."""
+    total = sum(each.through - each.after for each in ranges)
+    length = max(-(-total // max(at_least, 1)), 1)
+    if at_most_rows:
+        length = min(length, at_most_rows)
+    return [
+        Range(each.address, each.name, begin, min(begin + length, each.through))
+        for each in ranges
+        for begin in range(each.after, each.through, length)
+    ]

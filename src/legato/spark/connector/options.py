@@ -1,0 +1,181 @@
+"""What may be said with `.option(...)`, checked before anything is connected; errors name the option."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from legato.errors import ConfigError
+
+PAYLOADS = ("binary", "text")
+READ_MODES = ("browse", "consume")
+EARLIEST, LATEST = "earliest", "latest"
+
+
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read, and how. Field names are those of the options, in Python spelling."""
+
+    url: str
+    """The broker's, as a client takes it: primary and backup, credentials, TLS."""
+    queues: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    queue_pattern: str = ""
+    """Queues whose name matches: `*` is one word, `#` any number of them; also those that come later."""
+    subscription: str = ""
+    """Under which name a stream's place is kept at the broker; another stream of that name takes its place."""
+    selector: str = ""
+    """Of topics: which messages the subscription is to get."""
+    starting_offsets: str | dict[str, int] = EARLIEST
+    ending_offsets: str | dict[str, int] = LATEST
+    max_offsets_per_trigger: int = 0
+    max_bytes_per_trigger: int = 0
+    min_partitions: int = 0
+    max_records_per_partition: int = 0
+    fail_on_data_loss: bool = True
+    include_properties: bool = True
+    include_body: bool = True
+    payload: str = "binary"
+    read_mode: str = ""
+    """`browse` or `consume`; by default a stream consumes and a batch browses."""
+    poll_interval_ms: int = 100
+    """How long a stream that found nothing waits before it asks the broker again."""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The queues or topics that are named."""
+        return self.queues or self.topics
+
+    @property
+    def is_topic(self) -> bool:
+        """Whether topics are read."""
+        return bool(self.topics)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _boolean(text: str) -> bool:
+    return {"true": True, "false": False}[text.strip().lower()]
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
+
+
+def _offsets(text: str) -> str | dict[str, int]:
+    if text.strip().lower() in (EARLIEST, LATEST):
+        return text.strip().lower()
+    offsets = json.loads(text)
+    if not isinstance(offsets, dict) or not all(isinstance(number, int) for number in offsets.values()):
+        raise ValueError(text)
+    return {str(name): int(number) for name, number in offsets.items()}
+
+
+_Reader = Callable[[str], Any]
+_READERS: dict[str, tuple[str, _Reader, str]] = {
+    "url": ("url", str, "a broker's URL"),
+    "queue": ("queues", _names, "a name"),
+    "queues": ("queues", _names, "names with commas between them"),
+    "topic": ("topics", _names, "a name"),
+    "topics": ("topics", _names, "names with commas between them"),
+    "queuepattern": ("queue_pattern", str, "a pattern such as orders.#"),
+    "subscription": ("subscription", str, "a name"),
+    "selector": ("selector", str, "a message selector"),
+    "startingoffsets": ("starting_offsets", _offsets, 'earliest, latest or JSON such as {"orders": 12}'),
+    "endingoffsets": ("ending_offsets", _offsets, 'latest or JSON such as {"orders": 12}'),
+    "maxoffsetspertrigger": ("max_offsets_per_trigger", _count, "a whole number, 0 for no limit"),
+    "maxmessagespertrigger": ("max_offsets_per_trigger", _count, "a whole number, 0 for no limit"),
+    "maxbytespertrigger": ("max_bytes_per_trigger", _count, "a whole number, 0 for no limit"),
+    "minpartitions": ("min_partitions", _count, "a whole number"),
+    "maxrecordsperpartition": ("max_records_per_partition", _count, "a whole number, 0 for no limit"),
+    "failondataloss": ("fail_on_data_loss", _boolean, "true or false"),
+    "includeproperties": ("include_properties", _boolean, "true or false"),
+    "includebody": ("include_body", _boolean, "true or false"),
+    "payload": ("payload", str, " or ".join(PAYLOADS)),
+    "readmode": ("read_mode", str, " or ".join(READ_MODES)),
+    "pollintervalms": ("poll_interval_ms", _count, "milliseconds"),
+}
+_SPELLING = {
+    name.lower(): name
+    for name in (
+        *("queuePattern", "startingOffsets", "endingOffsets", "maxOffsetsPerTrigger", "maxMessagesPerTrigger"),
+        *("maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeProperties"),
+        *("includeBody", "readMode", "pollIntervalMs"),
+    )
+}
+"""Names as they are documented; Spark hands them over in lower case."""
+_ADDRESSES = ("queue", "queues", "topic", "topics", "queuePattern")
+_FOREIGN = ("path", "checkpointlocation")
+"""Spark's own options that reach sources."""
+
+
+def source_options(given: Mapping[str, str]) -> SourceOptions:
+    """The options of a source.
+
+    Args:
+        given: as Spark hands them over: names in any case, values as text.
+
+    Raises:
+        ConfigError: an option is unknown, missing or cannot be used.
+    """
+    texts = {name.lower(): value for name, value in given.items()}
+    values = _read(texts, _READERS)
+    named = [name for name in _ADDRESSES if name.lower() in texts]
+    if len(named) != 1:
+        raise ConfigError(
+            f"Give exactly one of the options {', '.join(_ADDRESSES)}; {' and '.join(named) or 'none'} is given."
+        )
+    _check_url(values, texts)
+    options = SourceOptions(**values)
+    if not (options.addresses or options.queue_pattern):
+        raise ConfigError(f"The option {named[0]} names nothing.")
+    if options.payload not in PAYLOADS:
+        raise ConfigError(f"The option payload is {' or '.join(PAYLOADS)}, not {options.payload!r}.")
+    if options.read_mode and options.read_mode not in READ_MODES:
+        raise ConfigError(f"The option readMode is {' or '.join(READ_MODES)}, not {options.read_mode!r}.")
+    if options.selector and not options.topics:
+        raise ConfigError("The option selector is for topics; of a queue, filter the rows: the others would be lost.")
+    if options.max_offsets_per_trigger and options.max_bytes_per_trigger:
+        raise ConfigError("Give one of the options maxOffsetsPerTrigger and maxBytesPerTrigger, not both.")
+    return options
+
+
+def _read(texts: Mapping[str, str], readers: Mapping[str, tuple[str, _Reader, str]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        if name in ("username", "password", *_FOREIGN):
+            continue
+        if name not in readers:
+            known = ", ".join(_SPELLING.get(reader, reader) for reader in readers)
+            raise ConfigError(f"The option {name!r} is unknown; known are {known}.")
+        field, read, wanted = readers[name]
+        try:
+            values[field] = read(text)
+        except (ValueError, KeyError):
+            raise ConfigError(f"The option {_SPELLING.get(name, name)} wants {wanted}, not {text!r}.") from None
+    return values
+
+
+def _check_url(values: dict[str, Any], texts: Mapping[str, str]) -> None:
+    """Put user name and password into the URL, and see that it can be used."""
+    from urllib.parse import quote
+
+    from legato.client.uri import parse_uri
+
+    url = values.get("url", "")
+    if not url:
+        raise ConfigError("Give the option url, such as amqp://localhost:5672,localhost:5673.")
+    if user := texts.get("username"):
+        scheme, _, rest = url.partition("://")
+        if "@" in rest:
+            raise ConfigError("The option url has a user name already: leave out the option username.")
+        url = f"{scheme}://{quote(user, safe='')}:{quote(texts.get('password', ''), safe='')}@{rest}"
+    parse_uri(url)
+    values["url"] = url

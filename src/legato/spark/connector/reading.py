@@ -1,0 +1,72 @@
+"""Reading a range from the broker's process for bulk, wherever the broker is: what a task of Spark does."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from legato.client.uri import Uri
+from legato.errors import JMSError
+from legato.spark.connector.offsets import Range
+from legato.spark.connector.requests import Requests
+
+log = logging.getLogger("legato.spark")
+
+RETRIES = 60
+RETRY_PAUSE_S = 0.5
+
+_GONE = (flight.FlightUnavailableError, flight.FlightUnauthenticatedError, flight.FlightInternalError)
+"""The broker, or the process beside it, is another one by now: a new ticket is to be had from it."""
+
+
+def read_frames(requests: Requests, each: Range) -> Iterator[pa.RecordBatch]:
+    """The frames of a range; goes on where it was if the broker fails meanwhile.
+
+    Raises:
+        JMSError: no broker gives them out.
+    """
+    after, failures = each.after, 0
+    while after < each.through:
+        try:
+            for frame in _stream(requests, each.name, after, each.through):
+                after = frame.column("seq")[-1].as_py()
+                failures = 0
+                yield frame
+            return
+        except _GONE as error:
+            failures += 1
+            if failures > RETRIES:
+                raise JMSError(
+                    f"The range {after} to {each.through} of {each.address} cannot be read: {error}"
+                ) from error
+            log.warning("! reading %s is interrupted, and goes on behind %s: %s", each.address, after, error)
+            time.sleep(RETRY_PAUSE_S)
+
+
+def _stream(requests: Requests, name: str, after: int, through: int) -> Iterator[pa.RecordBatch]:
+    told = requests.ask("ticket", "assignment", name, after=after, through=through)
+    with connect(requests.uri, requests.host, told) as client:
+        for chunk in client.do_get(flight.Ticket(bytes.fromhex(told["ticket"]))):
+            if chunk.data.num_rows:
+                yield chunk.data
+
+
+def connect(uri: Uri, host: str, told: dict[str, Any]) -> flight.FlightClient:
+    """A connection to the process that a ticket is for."""
+    if not told["port"]:
+        raise flight.FlightUnavailableError("the broker could not start its process for reading in bulk; see its log")
+    name = host.rpartition(":")[0]
+    location = f"grpc{'+tls' if told['tls'] else ''}://{name}:{told['port']}"
+    if not told["tls"]:
+        return flight.connect(location)
+    options = uri.options
+    roots = None
+    if options.tls_ca_file:
+        with open(options.tls_ca_file, "rb") as file:
+            roots = file.read()
+    return flight.connect(location, tls_root_certs=roots, disable_server_verification=not options.tls_verify)

@@ -1,0 +1,112 @@
+"""Requests to the broker's management address over a connection that is kept, through failovers."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import threading
+from typing import Any
+
+from legato.amqp.names import MANAGEMENT_ADDRESS
+from legato.client import Connection, ConnectionFactory, MessageConsumer, MessageProducer, Session, TextMessage
+from legato.client.uri import Uri, parse_uri
+from legato.errors import JMSError
+
+ANSWER_WAIT_S = 10.0
+ATTEMPTS = 30
+"""So many times is asked, each answer awaited `ANSWER_WAIT_S`: a takeover that takes five minutes is survived."""
+_OK = 200
+_LOCKED = 409
+
+
+class Fenced(JMSError):
+    """Another run of the stream has its subscription since; this one must stop."""
+
+
+class Requests:
+    """Asks one broker, primary or backup, whichever serves. For one thread at a time; others wait."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.uri: Uri = parse_uri(url)
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._session: Session
+        self._answers: MessageConsumer
+        self._producer: MessageProducer
+        self._number = 0
+
+    def ask(self, operation: str, type: str, name: str = "", **arguments: str | int | bool) -> Any:
+        """The result of a request. It is asked again if a failover took the answer away.
+
+        Raises:
+            Fenced: the assignment it is about is another's.
+            JMSError: the broker refuses it, or none answers.
+        """
+        with self._lock:
+            for _ in range(ATTEMPTS):
+                answer = self._exchange({"operation": operation, "type": type, "name": name, **arguments})
+                if answer is not None:
+                    return _result(answer)
+        raise JMSError(f"The broker at {self.uri} did not answer within {ATTEMPTS * ANSWER_WAIT_S:g} s.")
+
+    @property
+    def host(self) -> str:
+        """Where the broker is that serves now."""
+        connection = self._connection
+        host = None if connection is None else connection.host
+        if host is None:
+            raise JMSError(f"No broker of {self.uri} serves now.", code="UNBLOCKED")
+        return host
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _exchange(self, said: dict[str, Any]) -> TextMessage | None:
+        self._open()
+        self._number += 1
+        asked = TextMessage()
+        asked.correlation_id = correlation_id = f"{self._number}"
+        for key, value in said.items():
+            asked.set_property(key, value)
+        self._producer.send(asked)
+        while (answer := self._answers.receive(timeout_s=ANSWER_WAIT_S)) is not None:
+            # An answer that comes late belongs to a request that was asked again.
+            if answer.correlation_id == correlation_id:
+                assert isinstance(answer, TextMessage)
+                return answer
+        return None
+
+    def _open(self) -> None:
+        if self._connection is not None:
+            return
+        connection = ConnectionFactory(self.url).create_connection()
+        self._session = connection.create_session()
+        address = self._session.create_queue(MANAGEMENT_ADDRESS)
+        self._answers = self._session.create_consumer(address)
+        self._producer = self._session.create_producer(address)
+        connection.start()
+        self._connection = connection
+
+
+_shared: dict[str, Requests] = {}
+
+
+def shared_requests(url: str) -> Requests:
+    """The requests of this process to a broker: Spark's workers serve many tasks."""
+    requests = _shared.get(url)
+    if requests is None:
+        requests = _shared[url] = Requests(url)
+        atexit.register(requests.close)
+    return requests
+
+
+def _result(answer: TextMessage) -> Any:
+    status = answer.properties["statusCode"]
+    if status == _OK:
+        return json.loads(answer.body or "{}")
+    error = Fenced if status == _LOCKED else JMSError
+    raise error(str(answer.properties["statusDescription"]))

@@ -1,0 +1,86 @@
+"""The rows of the source: their schema, and how frames of the broker become them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from legato.bulk.columns import COLUMNS, TIMESTAMP, decode, rows_of
+from legato.spark.connector.options import SourceOptions
+
+_DDL = {
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.bool_(): "boolean",
+    TIMESTAMP: "timestamp",
+    COLUMNS["properties"]: "map<string,string>",
+}
+
+
+def fields(options: SourceOptions) -> dict[str, pa.DataType]:
+    """The columns and their types, in order."""
+    body = pa.string() if options.payload == "text" else pa.binary()
+    columns: dict[str, Any] = {
+        "message_id": pa.string(),
+        "destination": pa.string(),
+        "seq": pa.int64(),
+        "timestamp": TIMESTAMP,
+        "expiration": TIMESTAMP,
+        "priority": pa.int32(),
+        "delivery_mode": pa.string(),
+        "redelivered": pa.bool_(),
+        "delivery_count": pa.int32(),
+        "correlation_id": pa.string(),
+        "reply_to": pa.string(),
+        "type": pa.string(),
+        "group_id": pa.string(),
+    }
+    if options.include_properties:
+        columns["properties"] = COLUMNS["properties"]
+    if options.include_body:
+        columns["body"] = body
+    return columns
+
+
+def ddl(options: SourceOptions) -> str:
+    """The schema as Spark's DDL."""
+    return ", ".join(f"{name} {_DDL[kind]}" for name, kind in fields(options).items())
+
+
+class Frames:
+    """Makes rows of the frames of one address.
+
+    Args:
+        destination: what the column of that name says.
+    """
+
+    def __init__(self, options: SourceOptions, destination: str) -> None:
+        self._options = options
+        self._destination = destination
+        self._fields = fields(options)
+        self._schema = pa.schema(list(self._fields.items()))
+
+    def rows(self, frame: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a frame."""
+        columns = decode(rows_of(frame.column("message")), properties=self._options.include_properties)
+        failed = frame.column("failed_deliveries")
+        columns |= {
+            "destination": pa.repeat(pa.scalar(self._destination, pa.string()), frame.num_rows),
+            "seq": frame.column("seq"),
+            "redelivered": pc.or_(frame.column("flagged"), pc.greater(failed, 0)),
+            "delivery_count": pc.add(failed, pa.scalar(1, pa.int32())),
+        }
+        if self._options.payload == "text":
+            columns["body"] = _text(columns["body"])
+        return pa.RecordBatch.from_arrays([columns[name] for name in self._fields], schema=self._schema)
+
+
+def _text(body: pa.Array) -> pa.Array:
+    try:
+        return body.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([None if b is None else b.decode("utf-8", "replace") for b in body.to_pylist()], pa.string())

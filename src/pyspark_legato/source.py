@@ -1,0 +1,37 @@
+"""The data source that Spark instantiates; its parts are imported when Spark asks for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+
+class LegatoDataSource(DataSource):
+    """Queues and topics of a Legato broker; see `legato.spark.connector.options` for what may be said of them."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "legato"
+
+    def schema(self) -> str:
+        from legato.spark.connector.options import source_options
+        from legato.spark.connector.rows import ddl
+
+        return ddl(source_options(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from legato.spark.connector.batch import BatchReader
+        from legato.spark.connector.options import source_options
+
+        return BatchReader(source_options(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from legato.spark.connector.options import source_options
+        from legato.spark.connector.stream import StreamReader
+
+        return StreamReader(source_options(self.options))

@@ -1,0 +1,179 @@
+"""The streaming source, called as Spark calls it, against a real broker that is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+
+from legato.client import ConnectionFactory, TextMessage
+from legato.errors import ConfigError, JMSError
+from legato.spark.connector.offsets import Offset
+from legato.spark.connector.options import source_options
+from legato.spark.connector.requests import Fenced
+from legato.spark.connector.stream import StreamReader
+from tests.support.server import Server, server
+
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Server]:
+    with server(tmp_path / "store") as running:
+        yield running
+
+
+def url(broker: Server) -> str:
+    return f"amqp://127.0.0.1:{broker.port}"
+
+
+def fill(broker: Server, *texts: str, address: str = "orders", topic: bool = False) -> None:
+    with ConnectionFactory(url(broker)).create_connection() as connection, connection.create_session() as session:
+        destination = session.create_topic(address) if topic else session.create_queue(address)
+        producer = session.create_producer(destination)
+        for text in texts:
+            producer.send(TextMessage(text))
+
+
+def stream(broker: Server, **options: str) -> StreamReader:
+    given = {"url": url(broker), "subscription": "spark", "payload": "text", "pollIntervalMs": "0"}
+    if not {"topic", "queues", "queuePattern"} & options.keys():
+        given["queue"] = "orders"
+    return StreamReader(source_options(given | options))
+
+
+def rows(reader: StreamReader, start: Offset, end: Offset) -> list[str]:
+    batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
+    return [row["body"] for batch in batches for row in batch.to_pylist()]
+
+
+def test_batches_follow_each_other_and_what_spark_committed_is_acknowledged(broker: Server) -> None:
+    fill(broker, "1", "2", "3")
+    reader = stream(broker)
+    start = reader.initialOffset()
+    assert start == {"orders": 0}
+    first = reader.latestOffset(start, ReadMaxRows(2))
+    assert rows(reader, start, first) == ["1", "2"]
+    second = reader.latestOffset(first, ReadMaxRows(2))
+    assert rows(reader, first, second) == ["3"]
+    assert reader.latestOffset(second, ReadMaxRows(2)) == second
+    assert stream(broker).initialOffset() == {"orders": 3}
+
+
+def test_a_batch_can_be_read_again_by_a_new_process_over_a_killed_broker(broker: Server) -> None:
+    fill(broker, "1", "2", "3")
+    reader = stream(broker)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(2))
+    assert rows(reader, start, end) == ["1", "2"]
+    broker.kill()
+    broker.start()
+    assert rows(reader, start, end) == ["1", "2"]
+    again = stream(broker)
+    assert again.initialOffset() == start
+    assert rows(again, start, end) == ["1", "2"]
+    assert rows(again, end, again.latestOffset(end, ALL)) == ["3"]
+
+
+def test_a_second_run_fences_the_first(broker: Server) -> None:
+    fill(broker, "1")
+    zombie = stream(broker)
+    start = zombie.initialOffset()
+    end = zombie.latestOffset(start, ALL)
+    stream(broker).initialOffset()
+    with pytest.raises(Fenced):
+        zombie.latestOffset(end, ALL)
+
+
+def test_latest_begins_with_what_comes_after_the_first_start(broker: Server) -> None:
+    fill(broker, "old")
+    reader = stream(broker, startingOffsets="latest")
+    start = reader.initialOffset()
+    fill(broker, "new")
+    again = stream(broker, startingOffsets="latest")
+    assert again.initialOffset() == start
+    assert rows(again, start, again.latestOffset(start, ALL)) == ["new"]
+
+
+def test_a_topic_is_consumed_through_a_durable_subscription(broker: Server) -> None:
+    reader = stream(broker, topic="prices", selector="JMSPriority > 3")
+    start = reader.initialOffset()
+    fill(broker, "1", "2", address="prices", topic=True)
+    assert rows(reader, start, reader.latestOffset(start, ALL)) == ["1", "2"]
+
+
+def test_several_queues_share_a_batch(broker: Server) -> None:
+    fill(broker, *"abcdef", address="one")
+    fill(broker, *"gh", address="two")
+    reader = stream(broker, queues="one,two")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(4))
+    assert end == {"one": 3, "two": 1}
+    assert sorted(rows(reader, start, end)) == ["a", "b", "c", "g"]
+
+
+def test_a_pattern_finds_queues_that_come_later(broker: Server) -> None:
+    fill(broker, "1", address="orders.a")
+    reader = stream(broker, queuePattern="orders.*")
+    start = reader.initialOffset()
+    assert start == {"orders.a": 0}
+    fill(broker, "2", address="orders.b")
+    end = reader.latestOffset(start, ALL)
+    assert end == {"orders.a": 1, "orders.b": 1}
+    assert rows(reader, start, end) == ["1", "2"]
+
+
+def test_available_now_stops_where_it_began(broker: Server) -> None:
+    fill(broker, "1", "2")
+    reader = stream(broker)
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    fill(broker, "3")
+    end = reader.latestOffset(start, ALL)
+    assert rows(reader, start, end) == ["1", "2"]
+    assert reader.latestOffset(end, ALL) == end
+    assert reader.reportLatestOffset() == {"orders": 3}
+
+
+def test_a_limit_of_bytes_makes_small_batches(broker: Server) -> None:
+    fill(broker, *["x" * 1000] * 300)
+    reader = stream(broker, maxBytesPerTrigger="1000")
+    start = reader.initialOffset()
+    limit = reader.getDefaultReadLimit()
+    assert isinstance(limit, ReadMaxBytes)
+    assert 0 < reader.latestOffset(start, limit)["orders"] < 300
+
+
+def test_a_range_is_cut_for_parallel_tasks(broker: Server) -> None:
+    fill(broker, *map(str, range(100)))
+    reader = stream(broker, minPartitions="4")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    assert len(reader.partitions(start, end)) == 4
+    assert rows(reader, start, end) == list(map(str, range(100)))
+
+
+def test_what_is_gone_is_told_unless_that_is_not_wanted(broker: Server) -> None:
+    fill(broker, "1", "2")
+    reader = stream(broker)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    reader.commit(end)
+    with pytest.raises(JMSError, match="2 messages of orders between 0 and 2 are gone"):
+        rows(reader, start, end)
+    assert rows(stream(broker, failOnDataLoss="false"), start, end) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"subscription": ""}, "subscription"),
+        ({"readMode": "browse"}, "readMode"),
+        ({"startingOffsets": '{"orders": 1}'}, "startingOffsets"),
+    ],
+)
+def test_what_a_stream_cannot_do_is_said_at_once(broker: Server, options: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        stream(broker, **options)
