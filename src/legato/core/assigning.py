@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
+from legato import limits
 from legato.core.administering import Administering
-from legato.core.facts import AssignmentAcknowledged, AssignmentFenced, Kind, MessagesAssigned
+from legato.core.facts import AssignmentAcknowledged, AssignmentFenced, Kind, MessagesAssigned, MessageTaken
 from legato.core.lanes import LANE_SHIFT, Lane
 from legato.core.queues import Queue
 from legato.core.records import QueueRecord, Run
@@ -204,7 +205,8 @@ class Assigning(Administering):
     def _take_run(self, queue: Queue, source: Queue, run: Run) -> None:
         """The run leaves the source's window, and becomes the end of the assignment."""
         lane = source.lane(run.seq)
-        lane.pass_over(run)
+        returned = lane.pass_over(run)
+        self._note_taken(source, run, lane.flag_upto, returned)
         source.consumed += run.count
         source.bytes -= run.size
         number = queue.main.last_seq + 1
@@ -212,3 +214,10 @@ class Assigning(Administering):
         queue.stored += run.count
         queue.bytes += run.size
         self._tick.facts.append(MessagesAssigned(source.id, run.seq, run.count, run.size, queue.id, number))
+
+    def _note_taken(self, source: Queue, run: Run, flag_upto: int, returned: list[int]) -> None:
+        """Who still holds one of them must not be told that its acknowledgement counted (promise 5)."""
+        seen = range(run.seq, min(run.seq + run.count - 1, flag_upto) + 1)
+        for seq in sorted({*seen, *returned})[-limits.TAKEN_MESSAGES :]:
+            source.remember_taken(seq, "", "")
+            self._tick.facts.append(MessageTaken(source.id, seq, "", ""))

@@ -147,18 +147,19 @@ class Lane:
         message.expires_us = stored.expires_us
         return message
 
-    def pass_over(self, run: Run) -> None:
-        """A run of what waits is taken away, the first there is: it is not looked for any more."""
+    def pass_over(self, run: Run) -> list[int]:
+        """A run of what waits is taken away, the first there is; returns those of it that somebody had had."""
         end = run.seq + run.count - 1
         while self.ready and self.ready[0].seq <= end:
             self.window_bytes -= self.ready.popleft().size
-        for message in self.returned:
-            if run.seq <= message.seq <= end:
-                message.waiting = False
+        returned = [message for message in self.returned if message.waiting and run.seq <= message.seq <= end]
+        for message in returned:
+            message.waiting = False
         if self.claimed:
             self.claimed = {seq for seq in self.claimed if not run.seq <= seq <= end}
         self.start = max(self.start, end)
         self.loaded_seq = max(self.loaded_seq, end)
+        return [message.seq for message in returned]
 
     def head(self) -> Message | None:
         """The next message in order, if it is in the heap."""

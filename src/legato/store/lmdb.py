@@ -43,9 +43,8 @@ from legato.store.keys import (
     read_position,
 )
 from legato.store.larges import has_larges, remove_loose
-from legato.store.runs import find_runs
-from legato.store.taken import read_taken
 from legato.store.runs import find_runs, raw_blocks
+from legato.store.taken import read_taken
 
 T = TypeVar("T")
 

@@ -50,7 +50,11 @@ def test_the_parts_of_a_range_give_all_of_it(client: flight.FlightClient) -> Non
     assert seqs == list(range(1, 501))
 
 
-@pytest.mark.parametrize("bad", [b"", b"nonsense", ticket(secret=bytes(32)), ticket(seconds=-1), ticket()[:-1] + b"x"])
+@pytest.mark.parametrize(
+    "bad",
+    [b"", b"nonsense", ticket(secret=bytes(32)), ticket(seconds=-1), ticket()[:-1] + b"x"],
+    ids=["empty", "nonsense", "another secret", "over", "changed"],
+)
 def test_a_ticket_that_is_not_the_brokers_gives_nothing(client: flight.FlightClient, bad: bytes) -> None:
     with pytest.raises(flight.FlightUnauthenticatedError, match="ask"):
         client.do_get(flight.Ticket(bad)).read_all()

@@ -216,3 +216,12 @@ def test_what_is_released_goes_back_to_its_queue_and_the_assignment_can_be_delet
     s.run()
     assert s.broker.find_assignment(NAME) is None
     assert [message.body for message in s.inbox[s.consumer("q", 5)]] == [b"2", b"3"]
+
+
+def test_who_had_one_before_a_takeover_is_told_that_it_went_elsewhere(s: Scenario) -> None:
+    s.publish("q", b"1", b"2")
+    s.consumer("q", 2, exact=True)
+    after = Scenario(s.store)
+    assert assigned(after, opened(after)) == [b"1", b"2"]
+    after.consumer("q", 5, exact=True, held=[1, 2])
+    assert after.elsewhere == [1, 2]
