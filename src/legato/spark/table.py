@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -63,6 +65,9 @@ messages a copy is a message of its subscription. Only copies have a `topic` amo
 have (message id, producer, transaction) is in the row of the publication. A record without facts has one row, without a
 kind, so that its position is not missing.
 """
+
+ASSIGNED = "assigned"
+"""The cause with which messages move into an assignment."""
 
 COPY = "kind = 'MessageStored' and topic is not null"
 """SQL: the row is a further one of a `MessagePublished`, not that of a fact."""
@@ -207,6 +212,11 @@ _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     },
     f.TransactionCommitted: _transaction,
     f.TransactionRolledBack: lambda rows: {**_transaction(rows), "cause": [fact.cause for fact in rows]},
+    f.MessagesAssigned: _renamed(
+        queue="queue", seq="seq", size="size", stored="count", to_queue="to_queue", to_seq="to_seq"
+    ),
+    f.AssignmentAcknowledged: _renamed(queue="queue", seq="through", consumed="count"),
+    f.AssignmentFenced: _renamed(queue="queue", number="fence"),
     f.MessageTaken: _renamed(queue="queue", seq="seq", container="container", name="link"),
     f.QueueMarked: _marked,
 }
@@ -231,6 +241,10 @@ def facts_table(records: Iterable[tuple[int, LogRecord]]) -> pa.Table:
     pieces = [_piece(kind, facts, places[kind]) for kind, facts in rows.items()]
     if publications := rows.get(f.MessagePublished):
         pieces.append(_copies(publications, pieces[list(rows).index(f.MessagePublished)]))
+    if assigned := rows.get(f.MessagesAssigned):
+        pieces += _assigned(assigned, pieces[list(rows).index(f.MessagesAssigned)])
+    if acknowledged := rows.get(f.AssignmentAcknowledged):
+        pieces.append(_acknowledged(acknowledged, pieces[list(rows).index(f.AssignmentAcknowledged)]))
     if empty:
         pieces.append(_table(None, _placed(empty), len(empty)))
     return pa.concat_tables(pieces).unify_dictionaries() if pieces else SCHEMA.empty_table()
@@ -258,6 +272,55 @@ def _copies(publications: list[f.MessagePublished], rows: pa.Table) -> pa.Table:
     return _table(f.MessageStored.__name__, columns, len(publication))
 
 
+def _assigned(facts: list[f.MessagesAssigned], rows: pa.Table) -> list[pa.Table]:
+    """For each message that was assigned, a row that it moved and one that it is stored, as for any that moves."""
+    counts = np.array([fact.count for fact in facts])
+    place, steps = _each(rows, counts)
+    seqs = np.repeat([fact.seq for fact in facts], counts) + steps
+    numbers = np.repeat([fact.to_seq for fact in facts], counts) + steps
+    queues = np.repeat([fact.queue for fact in facts], counts)
+    targets = np.repeat([fact.to_queue for fact in facts], counts)
+    moved = place | {
+        "queue": pa.array(queues, pa.int32()),
+        "seq": pa.array(seqs),
+        "cause": pa.repeat(pa.scalar(ASSIGNED), len(steps)),
+        "to_queue": pa.array(targets, pa.int32()),
+        "to_seq": pa.array(numbers),
+    }
+    stored = place | {
+        "queue": pa.array(targets, pa.int32()),
+        "seq": pa.array(numbers),
+        "origin_queue": pa.array(queues, pa.int32()),
+        "origin_seq": pa.array(seqs),
+    }
+    count = len(steps)
+    return [_table(f.MessageMoved.__name__, moved, count), _table(f.MessageStored.__name__, stored, count)]
+
+
+def _acknowledged(facts: list[f.AssignmentAcknowledged], rows: pa.Table) -> pa.Table:
+    """For each message that a pipeline is done with, a row that it was consumed."""
+    counts = np.array([fact.count for fact in facts])
+    place, steps = _each(rows, counts)
+    columns = place | {
+        "queue": pa.array(np.repeat([fact.queue for fact in facts], counts), pa.int32()),
+        "seq": pa.array(np.repeat([fact.through - fact.count + 1 for fact in facts], counts) + steps),
+        "consumer": pa.repeat(pa.scalar(0, pa.int32()), len(steps)),
+        "attempt": pa.repeat(pa.scalar(1, pa.int32()), len(steps)),
+    }
+    columns["delivered_us"] = place["time_us"]
+    return _table(f.MessageConsumed.__name__, columns, len(steps))
+
+
+def _each(rows: pa.Table, counts: npt.NDArray[np.int64]) -> tuple[dict[str, Any], npt.NDArray[np.int64]]:
+    """Where the rows of each fact stand, and their numbers within it, from 0."""
+    fact = pa.array(np.repeat(np.arange(len(counts)), counts))
+    place = {
+        name: rows.column(name).take(fact).combine_chunks() for name in ("position", "ordinal", "epoch", "time_us")
+    }
+    begins = np.cumsum(counts) - counts
+    return place, np.arange(int(counts.sum())) - np.repeat(begins, counts)
+
+
 def _table(kind: str | None, columns: dict[str, Any], length: int) -> pa.Table:
     arrays = []
     for name, dtype in COLUMNS.items():
@@ -274,5 +337,12 @@ def _table(kind: str | None, columns: dict[str, Any], length: int) -> pa.Table:
 
 def row_count(record: LogRecord) -> int:
     """How many rows the facts of a record become."""
-    copies = sum(len(fact.subscriptions) for fact in record.facts if isinstance(fact, f.MessagePublished))
-    return max(len(record.facts), 1) + copies
+    further = 0
+    for fact in record.facts:
+        if isinstance(fact, f.MessagePublished):
+            further += len(fact.subscriptions)
+        elif isinstance(fact, f.MessagesAssigned):
+            further += 2 * fact.count
+        elif isinstance(fact, f.AssignmentAcknowledged):
+            further += fact.count
+    return max(len(record.facts), 1) + further

@@ -77,14 +77,14 @@ def alone(message: bytes, *, with_properties: bool = True) -> dict[str, Any]:
     return rows({name: pa.array([one[name]], kind) for name, kind in COLUMNS.items()})[0]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(messages, min_size=1, max_size=8), st.booleans())
 def test_all_rows_at_once_are_as_each_row_by_itself(given_messages: list[bytes], with_properties: bool) -> None:
     found = rows(decode(rows_of(pa.array(given_messages, pa.binary())), properties=with_properties))
     assert found == [alone(message, with_properties=with_properties) for message in given_messages]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(messages, st.data())
 def test_broken_bytes_break_no_row_but_their_own(message: bytes, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, max(len(message) - 1, 0)))
