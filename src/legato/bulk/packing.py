@@ -1,0 +1,64 @@
+"""Messages of an Arrow array packed into blocks, as a store keeps them: neighbours share one (`store/blocks`)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from legato.store.placing import BLOCK_BODY_BYTES, BLOCK_MESSAGES
+
+_HEADER = struct.Struct(">BBxxIQ")
+_BODIES = 0
+_EXPIRIES = 1
+
+
+def pack(messages: pa.BinaryArray, stored_us: int, expires_us: npt.NDArray[np.int64] | None = None) -> list[bytes]:
+    """Blocks of messages whose sequences have no gaps; the first of each block is the next after the last one's last.
+
+    Args:
+        stored_us: when they are stored, as far as anybody asks.
+        expires_us: when each expires, 0 for never; None if none does.
+    """
+    if not len(messages):
+        return []
+    _, offsets_buffer, data = messages.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32)[messages.offset : messages.offset + len(messages) + 1]
+    ends = offsets.astype(np.int64)
+    content = memoryview(data) if data is not None else memoryview(b"")
+    if expires_us is not None and not expires_us.any():
+        expires_us = None
+    return [_block(content, ends, begin, end, stored_us, expires_us) for begin, end in _cuts(ends)]
+
+
+def _cuts(ends: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Where blocks begin and end: within their bounds, or a message alone."""
+    begin, count = 0, len(ends) - 1
+    while begin < count:
+        fit = int(np.searchsorted(ends, ends[begin] + BLOCK_BODY_BYTES, side="right")) - 1
+        end = max(begin + 1, min(fit, begin + BLOCK_MESSAGES, count))
+        yield begin, end
+        begin = end
+
+
+def _block(
+    content: memoryview,
+    ends: npt.NDArray[np.int64],
+    begin: int,
+    end: int,
+    stored_us: int,
+    expires_us: npt.NDArray[np.int64] | None,
+) -> bytes:
+    rows = end - begin
+    parts = [
+        _HEADER.pack(_BODIES, _EXPIRIES if expires_us is not None else 0, rows, stored_us),
+        np.arange(rows, dtype=">u4").tobytes(),
+        (ends[begin + 1 : end + 1] - ends[begin]).astype(">u4").tobytes(),
+    ]
+    if expires_us is not None:
+        parts.append(expires_us[begin:end].astype(">u8").tobytes())
+    parts.append(content[int(ends[begin]) : int(ends[end])])
+    return b"".join(parts)
