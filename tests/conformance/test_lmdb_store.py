@@ -11,6 +11,7 @@ from tests.conformance.store_duplicates import StoreDuplicateTests
 from tests.conformance.store_larges import StoreLargeTests
 from tests.conformance.store_places import StorePlaceTests
 from tests.conformance.store_runs import StoreRunTests
+from tests.conformance.store_staged import StoreStagedTests
 from tests.conformance.store_taken import StoreTakenTests
 from tests.conformance.store_topics import StoreTopicTests
 
@@ -47,4 +48,8 @@ class TestLmdbStoreTaken(StoreTakenTests):
 
 
 class TestLmdbStoreRuns(StoreRunTests):
+    pass
+
+
+class TestLmdbStoreStaged(StoreStagedTests):
     pass

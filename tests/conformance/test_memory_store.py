@@ -8,6 +8,7 @@ from tests.conformance.store_duplicates import StoreDuplicateTests
 from tests.conformance.store_larges import StoreLargeTests
 from tests.conformance.store_places import StorePlaceTests
 from tests.conformance.store_runs import StoreRunTests
+from tests.conformance.store_staged import StoreStagedTests
 from tests.conformance.store_taken import StoreTakenTests
 from tests.conformance.store_topics import StoreTopicTests
 
@@ -42,4 +43,8 @@ class TestMemoryStoreTaken(StoreTakenTests):
 
 
 class TestMemoryStoreRuns(StoreRunTests):
+    pass
+
+
+class TestMemoryStoreStaged(StoreStagedTests):
     pass

@@ -312,6 +312,20 @@ class AssignmentFenced(Fact, tag=42):
     floors: list[int] = []
 
 
+class RunStored(Fact, tag=43):
+    """`count` messages, `size` bytes together, became neighbours in a queue, from `seq` on without gaps.
+
+    Their blocks are in the batch's `runs`. `producer` and `number` say whose batch they were part of, as of a message.
+    """
+
+    queue: int
+    seq: int
+    count: int
+    size: int
+    producer: int
+    number: int
+
+
 class QueueMarked(Fact, tag=30):
     """High-water marks of a queue, so that an audit sees a lost tail: what a gap check cannot see."""
 
@@ -349,6 +363,7 @@ AnyFact = (
     | MessagesAssigned
     | AssignmentAcknowledged
     | AssignmentFenced
+    | RunStored
     | QueueMarked
 )
 

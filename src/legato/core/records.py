@@ -22,6 +22,8 @@ class Batch(msgspec.Struct):
     """Parts of large messages' bodies: large number, index from 0, bytes."""
     ended: list[int] = []
     """Large messages that no more parts come of: if no message refers to them now, what there is of them goes."""
+    runs: list[list[bytes]] = []
+    """Of each `RunStored`, its blocks, packed as the store keeps them, first to last."""
 
 
 class Meta(msgspec.Struct):

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from legato.core.facts import AssignmentAcknowledged, AssignmentFenced, Kind, MessagesAssigned, QueueCreated
+from legato.core.facts import AssignmentAcknowledged, AssignmentFenced, Kind, MessagesAssigned, QueueCreated, RunStored
 from legato.core.records import Meta, QueueRecord, Run
 from legato.errors import StoreError
 from legato.store import values
 from legato.store.base import NONE_KEPT, new_queue
-from legato.store.blocks import Entry
+from legato.store.blocks import Block, Entry
 from legato.store.changes import Changes, QueueChanges
 from legato.store.copies import Copies
 from legato.store.deliveries import (
@@ -26,7 +26,7 @@ from legato.store.finding import waiting_among
 from legato.store.keys import name_key, number_key, pair_key, read_number
 from legato.store.lanes import note_last, note_mark, split_by_last
 from legato.store.larges import LargeCounts
-from legato.store.placing import BlockWriter, new_blocks
+from legato.store.placing import BlockWriter, Packed, new_blocks
 from legato.store.publishing import Publication, References
 from legato.store.runs import RunMover
 from legato.store.taken import forget_taken, note_taken
@@ -51,6 +51,8 @@ def apply_queues(txn: Any, databases: Databases, meta: Meta, changes: Changes) -
         copies: dict[int, list[References]] = {}
         for topic in [number for number, change in changes.queues.items() if change.published]:
             writer.publish(topic, changes, copies)
+        for run, blocks in changes.runs:
+            writer.store_run(run, blocks)
         for queue, change in changes.queues.items():
             writer.change(queue, change, copies.get(queue, []))
         if changes.assignments:
@@ -208,6 +210,18 @@ class QueueWriter:
                     case AssignmentFenced(queue, fence, floors):
                         record = self._record(queue)
                         record.fence, record.floors = fence, floors
+
+    def store_run(self, run: RunStored, blocks: Sequence[bytes]) -> None:
+        """Put a run behind all that its lane has had; what else it changes is among its queue's changes."""
+        record = self._record(run.queue)
+        seq = run.seq
+        packed: Packed = []
+        for value in blocks:
+            block = Block(run.queue, seq, memoryview(value))
+            packed.append((seq, value, block.first_expiry_us()))
+            seq += block.count
+        self._blocks.append(run.queue, packed)
+        record.bytes += run.size
 
     def _move_run(self, mover: RunMover, queue: int, run: Run, to: int, number: int) -> None:
         source, target = self._record(queue), self._record(to)

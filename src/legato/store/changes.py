@@ -24,11 +24,13 @@ from legato.core.facts import (
     QueueDeleted,
     QueueGrouped,
     QueuePaused,
+    RunStored,
     TransactionCommitted,
 )
 from legato.core.records import NO_ATTEMPT, Attempt, TakenMessage
 from legato.errors import StoreError
 from legato.store.base import Batch
+from legato.store.blocks import raw_block
 from legato.store.lanes import LANE_SEQS, lane_of
 
 KEEP_COUNT = -1
@@ -112,6 +114,8 @@ class Changes:
         self.next_consumer = 0
         self.assignments: list[MessagesAssigned | AssignmentAcknowledged | AssignmentFenced] = []
         """What happens to assignments, in order, after everything else."""
+        self.runs: list[tuple[RunStored, list[bytes]]] = []
+        """Messages that are stored as blocks."""
         self.chunks: list[tuple[int, int, bytes]] = []
         self.ended: list[int] = []
         """Large messages of which no more comes."""
@@ -139,6 +143,7 @@ def gather(batch: Batch) -> Changes:
     """
     changes = Changes(batch.time_us)
     changes.chunks, changes.ended = batch.chunks, batch.ended
+    changes.runs = gather_runs(batch)
     bodies = iter(batch.bodies)
     number = -1
     queue = QueueChanges()
@@ -196,6 +201,24 @@ def gather(batch: Batch) -> Changes:
     return changes
 
 
+def gather_runs(batch: Batch) -> list[tuple[RunStored, list[bytes]]]:
+    """The facts of stored runs, each with its blocks.
+
+    Raises:
+        StoreError: the blocks are not those of the facts.
+    """
+    facts = [fact for fact in batch.facts if isinstance(fact, RunStored)] if batch.runs else []
+    if len(facts) != len(batch.runs):
+        raise StoreError("the batch has blocks of other runs than those it stores")
+    for fact, blocks in zip(facts, batch.runs, strict=True):
+        raw = [raw_block(fact.queue, fact.seq, memoryview(block)) for block in blocks]
+        rows = sum(0 if block is None else block.rows for block in raw)
+        size = sum(0 if block is None else len(block.content) for block in raw)
+        if None in raw or (rows, size) != (fact.count, fact.size):
+            raise StoreError(f"the batch's blocks are not the {fact.count} messages at {fact.seq} of {fact.queue}")
+    return list(zip(facts, batch.runs, strict=True))
+
+
 def _gather_published(changes: Changes, fact: MessagePublished, body: bytes | None) -> None:
     if not changes.deleted.isdisjoint(fact.subscriptions):
         raise StoreError(f"the batch publishes to subscriptions after it deleted them: {fact.subscriptions}")
@@ -237,6 +260,12 @@ def _gather_rare(changes: Changes, fact: AnyFact) -> None:
             changes.queue(number).grouped = True
         case MessagesAssigned() | AssignmentAcknowledged() | AssignmentFenced():
             changes.assignments.append(fact)
+        case RunStored(number, seq, count):
+            queue = changes.queue(number)
+            queue.stored += count
+            queue.note_last(seq + count - 1)
+            if fact.producer:
+                changes.numbers.setdefault(fact.producer, {})[fact.number] = False
         case QueueCreated(number):
             changes.created[number] = fact
             changes.queue(number)

@@ -31,6 +31,7 @@ from legato.core.facts import (
     QueueDeleted,
     QueueGrouped,
     QueuePaused,
+    RunStored,
     TransactionCommitted,
 )
 from legato.core.records import (
@@ -46,6 +47,8 @@ from legato.core.records import (
 )
 from legato.errors import StoreError
 from legato.store.base import NONE_KEPT, first_after, new_queue
+from legato.store.blocks import Block
+from legato.store.changes import gather_runs
 from legato.store.lanes import note_last, note_mark
 
 QUEUE_FACTS = (
@@ -123,11 +126,14 @@ class Model:
             StoreError: the batch contradicts itself or the state.
         """
         self._check_bodies(batch)
+        runs = {id(fact): blocks for fact, blocks in gather_runs(batch)}
         self._check_queues(batch)
         bodies = iter(batch.bodies)
         for fact in batch.facts:
             self._apply(fact, bodies, batch.time_us)
         for fact in batch.facts:
+            if isinstance(fact, RunStored):
+                self._store_run(fact, runs[id(fact)], batch.time_us)
             self._apply_assignment(fact)
         for large, index, data in batch.chunks:
             self.chunks[large, index] = data
@@ -231,6 +237,19 @@ class Model:
                 self._number(producer, number, time_us, refused=False)
             case TransactionCommitted(txn):
                 self.outcomes[txn] = time_us
+
+    def _store_run(self, fact: RunStored, blocks: list[bytes], time_us: int) -> None:
+        seq = fact.seq
+        for value in blocks:
+            block = Block(fact.queue, seq, memoryview(value))
+            for entry in block.entries():
+                stored_us = block.stored_us
+                self._put(
+                    fact.queue,
+                    StoredMessage(entry.seq, bytes(entry.body), expires_us=entry.expires_us, stored_us=stored_us),
+                )
+            seq += block.count
+        self._number(fact.producer, fact.number, time_us, refused=False)
 
     def _apply_assignment(self, fact: AnyFact) -> None:
         match fact:
