@@ -23,6 +23,8 @@ from legato.core.effects import (
     ScanAgain,
     SettleSends,
     Show,
+    StagePublished,
+    StageRefused,
 )
 from legato.core.facts import AnyFact
 from legato.core.message import Message
@@ -64,6 +66,7 @@ class Scenario:
         self.shown: list[int] = []
         self.finished: dict[Any, int] = {}
         self.rooms: list[str] = []
+        self.staged: dict[Any, int] = {}
         self.full = False
         """The next commit finds no room."""
         self.scans = 0
@@ -230,5 +233,9 @@ class Scenario:
                     self._scan_again = True
                 case Room(queue=queue):
                     self.rooms.append(queue.name)
+                case StagePublished(token, count):
+                    self.staged[token] = count
+                case StageRefused(token, description):
+                    self.refused[token] = description
                 case Finished(token=token, count=count):
                     self.finished[token] = count

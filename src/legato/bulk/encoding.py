@@ -25,12 +25,15 @@ _PRIORITY_DEFAULT = 4
 _PRIORITIES = 10
 
 
-def encode(columns: Mapping[str, pa.Array], destination: str, *, id_prefix: str, now_ms: int) -> pa.BinaryArray:
-    """One message a row, for the queue `destination`.
+def encode(
+    columns: Mapping[str, pa.Array], destination: str, *, id_prefix: str, now_ms: int, topic: bool = False
+) -> pa.BinaryArray:
+    """One message a row, for the queue or topic `destination`.
 
     Args:
         columns: of those in `legato.bulk.columns.COLUMNS`, `body` at least; a text column `body` makes text messages,
-            a binary one bytes messages. Also `time_to_live_ms`. What is missing or null has its default.
+            a binary one bytes messages. Also `time_to_live_ms` and `duplicate_id`. What is missing or null has its
+            default.
         id_prefix: message ids are this with the row's number; a column `message_id` is not looked at.
         now_ms: when they are sent, in milliseconds since 1970.
     """
@@ -39,7 +42,7 @@ def encode(columns: Mapping[str, pa.Array], destination: str, *, id_prefix: str,
     is_text = pa.types.is_string(body.type)
     pieces = [
         _headers(columns, rows),
-        _annotations(columns, is_text=is_text, rows=rows),
+        _annotations(columns, is_text=is_text, topic=topic, rows=rows),
         _properties(columns, destination, id_prefix, now_ms, rows),
         _application_properties(columns, rows),
         _body(body, is_text=is_text),
@@ -65,9 +68,10 @@ def _headers(columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
     return pa.array(sections, pa.binary()).take(pa.array(places.reshape(-1)))
 
 
-def _annotations(columns: Mapping[str, pa.Array], *, is_text: bool, rows: int) -> pa.Array:
+def _annotations(columns: Mapping[str, pa.Array], *, is_text: bool, topic: bool, rows: int) -> pa.Array:
     kind = TYPE_NUMBERS[TextMessage if is_text else BytesMessage]
-    plain = {MESSAGE_TYPE: Byte(kind), DESTINATION_KIND: Byte(DestinationKind.QUEUE)}
+    where = DestinationKind.TOPIC if topic else DestinationKind.QUEUE
+    plain = {MESSAGE_TYPE: Byte(kind), DESTINATION_KIND: Byte(where)}
     replied = plain | {REPLY_TO_KIND: Byte(DestinationKind.QUEUE)}
     sections = pa.array([encode_annotations(plain), encode_annotations(replied)], pa.binary())
     reply_to = columns.get("reply_to")

@@ -44,6 +44,7 @@ from legato.core.facts import (
     NumberRefused,
     QueueDeleted,
     QueueMarked,
+    RunStored,
     TransactionCommitted,
 )
 from legato.core.lanes import LANE_SHIFT
@@ -51,6 +52,7 @@ from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.records import Batch
 from legato.core.refusals import FULL
+from legato.core.staging import Staging
 from legato.core.tick import Tick
 from legato.core.timing import Timing
 from legato.core.topics import Topic
@@ -59,7 +61,7 @@ from legato.core.transactions import ROLLED_BACK, Transactions
 __all__ = ["FULL", "Broker"]
 
 
-class Broker(Transactions, Browsing, Capacity, Timing, Assigning):
+class Broker(Transactions, Staging, Browsing, Capacity, Timing, Assigning):
     """The state machine of one epoch; see `State` for its arguments."""
 
     def take_batch(self, now_us: int) -> Batch | None:
@@ -73,7 +75,7 @@ class Broker(Transactions, Browsing, Capacity, Timing, Assigning):
             return None
         self._tick = Tick()
         self._in_flight = tick
-        return Batch(self.epoch, now_us, tick.facts, tick.bodies, tick.chunks, tick.ended)
+        return Batch(self.epoch, now_us, tick.facts, tick.bodies, tick.chunks, tick.ended, tick.runs)
 
     @property
     def tick_is_full(self) -> bool:
@@ -117,6 +119,7 @@ class Broker(Transactions, Browsing, Capacity, Timing, Assigning):
                 touched.add(message.queue)
             if publication.token is not None:
                 confirms.append(publication.token)
+        touched |= self._stages_committed(tick)
         for message in tick.gone:
             message.queue.unclaim(message.seq)
         for message in tick.returned:
@@ -187,6 +190,7 @@ class Broker(Transactions, Browsing, Capacity, Timing, Assigning):
         self._undo(tick, retry, rolled_back.keys(), description)
         if tick.released:
             retry.released = [seq for seq in tick.released if seq in self._scheduled.releasing]
+        self._stages_failed(tick, description)
         self._undo_duplicates(tick, retry, lost, rolled_back.keys(), description)
         retry.marks = tick.marks
         retry.left = tick.left
@@ -213,7 +217,8 @@ class Broker(Transactions, Browsing, Capacity, Timing, Assigning):
         newer.facts = [fact for fact in newer.facts if not isinstance(fact, QueueMarked)]
         retry.append(newer)
         retry.facts = [self._recounted(fact) for fact in retry.facts]
-        for queue in {message.queue for message in tick.stored} | self._queues_of(tick):
+        staged = {queue for stage in tick.stages for queue, _, _ in stage.runs}
+        for queue in {message.queue for message in tick.stored} | self._queues_of(tick) | staged:
             self._dispatch(queue)
         self._show_early()
 
@@ -260,7 +265,7 @@ class Broker(Transactions, Browsing, Capacity, Timing, Assigning):
                         self._scheduled.releasing.discard(message.seq)
                     else:
                         retry.give_back(message)
-                case QueueMarked() | MessageReturned(cause="carried") | DuplicateIdKept():
+                case QueueMarked() | MessageReturned(cause="carried") | DuplicateIdKept() | RunStored():
                     pass  # Marks are made anew; what would have carried a count, or had an id, is not stored.
                 case DuplicateDropped() | DuplicateIdDropped():
                     pass  # `_undo_duplicates` looks at each.
@@ -292,7 +297,8 @@ class Broker(Transactions, Browsing, Capacity, Timing, Assigning):
             if producer is not None:
                 producer.refuse(fact.number)
             self._tick.facts.append(NumberRefused(fact.producer, fact.number))
-        self._effects.append(Refuse(token, FULL, description))
+        if token is not None:
+            self._effects.append(Refuse(token, FULL, description))
 
     def mark_queues(self) -> None:
         """Record the high-water marks of the queues and topics that moved since the last time."""

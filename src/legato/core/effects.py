@@ -104,3 +104,17 @@ class Finished(Effect):
 
     token: Any
     count: int
+
+
+class StagePublished(Effect):
+    """A staged batch is durable, `count` messages by this request: 0 if it had been before."""
+
+    token: Any
+    count: int
+
+
+class StageRefused(Effect):
+    """A staged batch found no room; nothing of it was stored."""
+
+    token: Any
+    description: str

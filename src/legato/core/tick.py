@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +20,9 @@ from legato.core.producers import Producer
 from legato.core.queues import Queue
 from legato.core.repeats import Duplicate, First, Window
 from legato.core.transaction import Transaction
+
+if TYPE_CHECKING:
+    from legato.core.staging import Stage
 
 
 class Publication(msgspec.Struct, gc=False):
@@ -54,6 +57,8 @@ class Tick:
         "published",
         "released",
         "returned",
+        "runs",
+        "stages",
         "stored",
     )
 
@@ -66,6 +71,10 @@ class Tick:
         """Parts of large messages: large number, index, bytes."""
         self.ended: list[int] = []
         """Large messages of which no more parts come."""
+        self.runs: list[list[bytes]] = []
+        """Of each `RunStored` of `facts`, its blocks."""
+        self.stages: list[Stage] = []
+        """Batches that were staged."""
         self.stored: list[Message] = []
         self.published: list[Publication] = []
         self.duplicates: list[Duplicate] = []

@@ -1,0 +1,151 @@
+"""Stage files: what a task has staged, durable in a file of its own until its batch is published or given up.
+
+A file is a sequence of records, each four bytes of size and msgpack. It is there as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from legato.errors import StoreCorruptError, StoreError
+
+DIRECTORY = "stages"
+"""Inside a store's directory, which primary and backup share."""
+SUFFIX = ".stage"
+_SIZE = struct.Struct(">I")
+
+
+class StageTicket(msgspec.Struct, frozen=True, array_like=True):
+    """The right to stage rows: for which batch of whom, under which name, and until when."""
+
+    transactional_id: str
+    batch: int
+    stage: str
+    until_s: float
+
+
+class RunRecord(msgspec.Struct, array_like=True, tag="run"):
+    """Neighbours for a queue: blocks as a store keeps them."""
+
+    destination: str
+    priority: int
+    count: int
+    size: int
+    grouped: bool
+    blocks: list[bytes]
+
+
+class MessageRecord(msgspec.Struct, array_like=True, tag="message"):
+    """A message that is published by itself: for a topic, for later, or with a duplicate id."""
+
+    destination: str
+    topic: bool
+    priority: int
+    deliver_us: int
+    expires_us: int
+    duplicate_id: bytes
+    group: str
+    message_id: str
+    body: bytes
+
+
+Record = RunRecord | MessageRecord
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Record)
+
+
+def directory_of(store: Path, transactional_id: str) -> Path:
+    """Where the stages of one sink are."""
+    return store / DIRECTORY / (quote(transactional_id, safe="") or "_")
+
+
+def path_of(store: Path, transactional_id: str, batch: int, stage: str) -> Path:
+    """The file of one stage."""
+    return directory_of(store, transactional_id) / f"{batch:012d}-{quote(stage, safe='')}{SUFFIX}"
+
+
+def write_stage(path: Path, records: Iterator[Record]) -> int:
+    """Write a stage; it is durable when this returns. Returns how many messages it has."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    count = 0
+    try:
+        with temporary.open("wb") as file:
+            for record in records:
+                data = _encoder.encode(record)
+                file.write(_SIZE.pack(len(data)))
+                file.write(data)
+                count += record.count if isinstance(record, RunRecord) else 1
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+    return count
+
+
+def read_stage(path: Path) -> list[Record]:
+    """What was staged.
+
+    Raises:
+        StoreError: there is no such stage, or it cannot be read.
+    """
+    try:
+        data = memoryview(path.read_bytes())
+    except OSError as error:
+        raise StoreError(f"The stage {path.name} cannot be read: {error.strerror}.") from error
+    records: list[Record] = []
+    at = 0
+    try:
+        while at < len(data):
+            size = _SIZE.unpack_from(data, at)[0]
+            at += _SIZE.size
+            records.append(_decoder.decode(data[at : at + size]))
+            at += size
+    except (struct.error, msgspec.DecodeError) as error:
+        raise StoreCorruptError(f"the stage {path.name} is not what was written: {error}") from error
+    return records
+
+
+def remove_stages(store: Path, transactional_id: str, through: int) -> None:
+    """Remove what was staged for batches up to `through`: they are published, or never will be."""
+    directory = directory_of(store, transactional_id)
+    for path in directory.glob(f"*{SUFFIX}"):
+        if path.name[:12].isdecimal() and int(path.name[:12]) <= through:
+            path.unlink(missing_ok=True)
+
+
+def discard_stages(store: Path, transactional_id: str, batch: int, stages: Sequence[str]) -> None:
+    """Remove single stages."""
+    for stage in stages:
+        path_of(store, transactional_id, batch, stage).unlink(missing_ok=True)
+
+
+def sweep(store: Path, older_than_s: float) -> int:
+    """Remove the stages of sinks that staged nothing for so long; returns of how many sinks."""
+    swept = 0
+    for directory in (store / DIRECTORY).glob("*"):
+        newest = max((path.stat().st_mtime for path in directory.glob("*")), default=directory.stat().st_mtime)
+        if newest < time.time() - older_than_s:
+            shutil.rmtree(directory, ignore_errors=True)
+            swept += 1
+    return swept
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,144 @@
+"""Arrow's rows as records of a stage: runs for queues, single messages for what is not like others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from legato.bulk.encoding import encode
+from legato.bulk.packing import pack
+from legato.bulk.stages import MessageRecord, Record, RunRecord, StageTicket
+
+_PRIORITY_DEFAULT = 4
+_PRIORITY_MAX = 9
+
+
+class StageOptions(msgspec.Struct, frozen=True):
+    """What a sink says of all its rows."""
+
+    destination: str = ""
+    """Of rows that name none."""
+    topic: bool = False
+    """Whether destinations are topics."""
+
+
+def records_of(
+    batch: pa.RecordBatch, options: StageOptions, ticket: StageTicket, first_row: int, now_us: int
+) -> Iterator[Record]:
+    """The records of a batch of rows, in the order of the rows within each destination and priority.
+
+    Args:
+        first_row: how many rows of the stage came before.
+
+    Raises:
+        ValueError: a row names no destination, and the sink names none.
+    """
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    for destination, priority, rows in _groups(columns, batch.num_rows, options):
+        part = (
+            columns
+            if len(rows) == batch.num_rows
+            else {name: column.take(pa.array(rows)) for name, column in columns.items()}
+        )
+        prefix = f"ID:{ticket.transactional_id}:{ticket.batch}:{ticket.stage}:{first_row}:{priority}:"
+        messages = encode(part, destination, id_prefix=prefix, now_ms=now_us // 1000, topic=options.topic)
+        expires_us = _expiries(part, now_us)
+        single = np.full(len(rows), options.topic) | _positive(part, "delivery_delay_ms") | _given(part, "duplicate_id")
+        if single.any():
+            yield from _messages(part, messages, destination, priority, options, prefix, expires_us, now_us)
+            continue
+        size = int(pc.sum(pc.binary_length(messages)).as_py() or 0)
+        yield RunRecord(
+            destination,
+            priority,
+            len(rows),
+            size,
+            bool(_given(part, "group_id").any()),
+            pack(messages, now_us, expires_us),
+        )
+
+
+def _groups(
+    columns: Mapping[str, pa.Array], count: int, options: StageOptions
+) -> Iterator[tuple[str, int, npt.NDArray[np.int64]]]:
+    """Rows of one destination and priority, the ways of both in the order of their first rows."""
+    if not count:
+        return
+    priority = np.full(count, _PRIORITY_DEFAULT)
+    if "priority" in columns:
+        priority = np.asarray(pc.fill_null(columns["priority"].cast(pa.int64()), _PRIORITY_DEFAULT))
+        priority = priority.clip(0, _PRIORITY_MAX)
+    names, places = [options.destination], np.zeros(count, np.int64)
+    if "destination" in columns:
+        encoded = pc.fill_null(columns["destination"], options.destination).dictionary_encode()
+        names, places = encoded.dictionary.to_pylist(), np.asarray(encoded.indices).astype(np.int64)
+    if "" in [names[place] for place in np.unique(places)]:
+        raise ValueError("A row names no destination: give the option queue or topic, or the column destination.")
+    keys = places * (_PRIORITY_MAX + 1) + priority
+    wanted, first = np.unique(keys, return_index=True)
+    for key in wanted[np.argsort(first)]:
+        place, level = divmod(int(key), _PRIORITY_MAX + 1)
+        yield names[place], level, np.flatnonzero(keys == key)
+
+
+def _messages(
+    columns: Mapping[str, pa.Array],
+    messages: pa.BinaryArray,
+    destination: str,
+    priority: int,
+    options: StageOptions,
+    id_prefix: str,
+    expires_us: npt.NDArray[np.int64],
+    now_us: int,
+) -> Iterator[MessageRecord]:
+    delays = _numbers(columns, "delivery_delay_ms")
+    duplicate_ids = _texts(columns, "duplicate_id", len(messages))
+    groups = _texts(columns, "group_id", len(messages))
+    for row, body in enumerate(messages.to_pylist()):
+        yield MessageRecord(
+            destination,
+            options.topic,
+            priority,
+            now_us + int(delays[row]) * 1000 if len(delays) and delays[row] > 0 else 0,
+            int(expires_us[row]),
+            duplicate_ids[row].encode(),
+            groups[row],
+            f"{id_prefix}{row}",
+            body,
+        )
+
+
+def _expiries(columns: Mapping[str, pa.Array], now_us: int) -> npt.NDArray[np.int64]:
+    ttl_ms = _numbers(columns, "time_to_live_ms")
+    rows = len(next(iter(columns.values())))
+    return np.where(ttl_ms > 0, now_us + ttl_ms * 1000, 0) if len(ttl_ms) else np.zeros(rows, np.int64)
+
+
+def _numbers(columns: Mapping[str, pa.Array], name: str) -> npt.NDArray[np.int64]:
+    values = columns.get(name)
+    if values is None:
+        return np.zeros(0, np.int64)
+    return np.asarray(pc.fill_null(values.cast(pa.int64()), 0)).astype(np.int64)
+
+
+def _positive(columns: Mapping[str, pa.Array], name: str) -> Any:
+    numbers = _numbers(columns, name)
+    return numbers > 0 if len(numbers) else False
+
+
+def _given(columns: Mapping[str, pa.Array], name: str) -> npt.NDArray[np.bool_]:
+    values = columns.get(name)
+    if values is None:
+        return np.zeros(1, bool)
+    return np.asarray(pc.fill_null(pc.greater(pc.binary_length(values), 0), False))
+
+
+def _texts(columns: Mapping[str, pa.Array], name: str, rows: int) -> list[str]:
+    values = columns.get(name)
+    return [""] * rows if values is None else [value or "" for value in values.to_pylist()]

@@ -1,0 +1,160 @@
+"""Publishing what was staged: many messages, to any destinations, in one commit, once (promise 1).
+
+Who stages is a numbered producer whose numbers are its batches: a batch that comes again is confirmed and not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from legato.core.effects import StagePublished, StageRefused
+from legato.core.facts import DuplicateDropped, NumberRefused, QueueGrouped, RunStored
+from legato.core.lanes import Lane
+from legato.core.moving import Outgoing
+from legato.core.producers import Producer
+from legato.core.publishing import Publishing
+from legato.core.queues import Queue
+from legato.core.refusals import FULL, Refusal
+from legato.core.state import Node
+from legato.core.tick import Tick
+from legato.core.traits import Traits
+
+
+class StagedRun(msgspec.Struct, frozen=True):
+    """Messages of one priority for a queue, packed into blocks as a store keeps them, and the size of their bodies."""
+
+    queue: Queue
+    priority: int
+    count: int
+    size: int
+    blocks: list[bytes]
+    grouped: bool = False
+    """Whether any of them has a group id."""
+
+
+class StagedMessage(msgspec.Struct, frozen=True):
+    """A message that is not like others: for a topic, for later, or with a duplicate id."""
+
+    node: Node
+    body: bytes
+    message_id: str
+    traits: Traits
+
+
+class Stage:
+    """What became of one batch: to whom that is to be told, and what is to be undone if it finds no room."""
+
+    __slots__ = ("count", "number", "producer", "runs", "token")
+
+    def __init__(self, token: Any, producer: Producer, number: int) -> None:
+        self.token = token
+        self.producer = producer
+        self.number = number
+        self.count = 0
+        self.runs: list[tuple[Queue, Lane, RunStored]] = []
+
+
+class Staging(Publishing):
+    """Publishing batches."""
+
+    def publish_stage(
+        self, name: str, number: int, runs: Sequence[StagedRun], messages: Sequence[StagedMessage], token: Any
+    ) -> None:
+        """Publish a batch, unless it was published before; `StagePublished` or `StageRefused` will carry `token`.
+
+        Args:
+            name: who stages; its batches have rising numbers, from 1.
+
+        Raises:
+            Refusal: a destination is gone or full, or the batch is being committed for another request.
+        """
+        producer = self.producer(name)
+        self.detach_producer(producer, forget=False)
+        if producer.is_duplicate(number):
+            self._repeat_stage(producer, number, token)
+            return
+        self._check_room(runs, messages)
+        producer.accept(number)
+        stage = Stage(token, producer, number)
+        for run in runs:
+            self._store_run(run, stage)
+        for message in messages:
+            outgoing = Outgoing(message.body, message.message_id, None, message.traits)
+            outgoing.producer, outgoing.number = producer.id, number
+            self._publish_closely(message.node, outgoing)
+        stage.count += len(messages)
+        self._tick.stages.append(stage)
+
+    def is_published(self, name: str, number: int) -> bool:
+        """Whether a batch was published, or is being."""
+        producer = self._producers.get(name)
+        if producer is not None:
+            return producer.is_duplicate(number)
+        record = self._archive.producer(name)
+        return record is not None and Producer(record).is_duplicate(number)
+
+    def _repeat_stage(self, producer: Producer, number: int, token: Any) -> None:
+        pending = [stage for tick in (self._in_flight, self._tick) if tick is not None for stage in tick.stages]
+        if any(stage.producer.name == producer.name and stage.number == number for stage in pending):
+            raise Refusal("The batch is being committed for an earlier request: ask again.")
+        self._tick.facts.append(DuplicateDropped(producer.id, number))
+        self._tick.stages.append(Stage(token, producer, 0))
+
+    def _check_room(self, runs: Sequence[StagedRun], messages: Sequence[StagedMessage]) -> None:
+        wanted: dict[Node, int] = {}
+        for run in runs:
+            wanted[run.queue] = wanted.get(run.queue, 0) + run.count
+        for message in messages:
+            wanted[message.node] = wanted.get(message.node, 0) + 1
+        for node, count in wanted.items():
+            refusal = self._refusal(node)
+            if refusal is not None:
+                raise Refusal(refusal[1])
+            waits = node.settings.when_full in ("fail", "block")
+            if waits and (room := node.room) is not None and room < count:
+                raise Refusal(f"{node.address} has room for {room} messages, and {count} are to be published ({FULL}).")
+
+    def _store_run(self, run: StagedRun, stage: Stage) -> None:
+        queue = run.queue
+        lane = queue.lane_for(run.priority)
+        seq = lane.last_seq + 1
+        lane.last_seq += run.count
+        queue.stored += run.count
+        queue.bytes += run.size
+        fact = RunStored(queue.id, seq, run.count, run.size, stage.producer.id, stage.number)
+        self._tick.facts.append(fact)
+        self._tick.runs.append(run.blocks)
+        self._tick.body_bytes += run.size
+        stage.runs.append((queue, lane, fact))
+        stage.count += run.count
+        if run.grouped and not queue.grouped:
+            queue.grouped = True
+            self._tick.facts.append(QueueGrouped(queue.id))
+            self._review(queue)
+
+    def _stages_committed(self, tick: Tick) -> set[Queue]:
+        """What was staged is visible: it waits on disk, and is loaded when somebody wants it. Returns where."""
+        touched: set[Queue] = set()
+        for stage in tick.stages:
+            for queue, lane, fact in stage.runs:
+                lane.visible_seq = max(lane.visible_seq, fact.seq + fact.count - 1)
+                touched.add(queue)
+            self._effects.append(StagePublished(stage.token, stage.count))
+        self._unmarked |= {queue for queue in touched if queue.consumers}
+        return touched
+
+    def _stages_failed(self, tick: Tick, description: str) -> None:
+        """There was no room: nothing of a batch is stored; who repeated one has to ask again."""
+        for stage in tick.stages:
+            for queue, lane, fact in stage.runs:
+                queue.stored -= fact.count
+                queue.bytes -= fact.size
+                # Nobody need wait for it to become durable any more.
+                lane.visible_seq = max(lane.visible_seq, fact.seq + fact.count - 1)
+            if stage.number:
+                stage.producer.refuse(stage.number)
+                self._tick.facts.append(NumberRefused(stage.producer.id, stage.number))
+            self._effects.append(StageRefused(stage.token, description))

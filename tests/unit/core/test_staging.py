@@ -1,0 +1,155 @@
+"""What was staged is published in one commit, once, and is messages like any others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from legato.core.queues import Queue
+from legato.core.refusals import Refusal
+from legato.core.settings import AddressSettings
+from legato.core.staging import StagedMessage, StagedRun
+from legato.core.traits import Traits
+from legato.store.placing import new_blocks
+from tests.support.scenario import Scenario
+
+SINK = "sink://s"
+
+
+@pytest.fixture
+def s() -> Scenario:
+    return Scenario()
+
+
+def run_of(queue: Queue, *bodies: bytes, priority: int = 4, grouped: bool = False) -> StagedRun:
+    blocks = [value for _, value, _ in new_blocks(dict(enumerate(bodies)), list(range(len(bodies))), 1, {})]
+    return StagedRun(queue, priority, len(bodies), sum(map(len, bodies)), blocks, grouped)
+
+
+def publish(
+    s: Scenario, number: int, *bodies: bytes, token: Any = "t", messages: tuple[StagedMessage, ...] = ()
+) -> None:
+    runs = [run_of(s.broker.queue("q"), *bodies)] if bodies else []
+    s.broker.publish_stage(SINK, number, runs, messages, token)
+    s.run()
+
+
+def received(s: Scenario, queue: str = "q") -> list[bytes]:
+    return s.received(s.consumer(queue, 1000))
+
+
+def test_a_batch_is_delivered_in_order_behind_what_waits(s: Scenario) -> None:
+    s.publish("q", b"before")
+    publish(s, 1, *[b"%d" % n for n in range(300)])
+    s.publish("q", b"behind")
+    assert s.staged == {"t": 300}
+    assert received(s) == [b"before", *[b"%d" % n for n in range(300)], b"behind"]
+
+
+def test_who_waits_already_gets_it_when_it_is_durable(s: Scenario) -> None:
+    consumer = s.consumer("q", 10)
+    publish(s, 1, b"1", b"2")
+    assert s.received(consumer) == [b"1", b"2"]
+
+
+def test_a_repeated_batch_is_confirmed_and_not_stored(s: Scenario) -> None:
+    publish(s, 1, b"1", token="first")
+    publish(s, 1, b"1", token="again")
+    after = s.crash()
+    publish(after, 1, b"1", token="after a crash")
+    assert (s.staged, after.staged) == ({"first": 1, "again": 0}, {"after a crash": 0})
+    assert received(after) == [b"1"]
+    assert after.broker.is_published(SINK, 1)
+    assert not after.broker.is_published(SINK, 2)
+
+
+def test_a_batch_of_many_destinations_and_priorities_is_one_commit(s: Scenario) -> None:
+    s.consumer("q", 0)
+    runs = [
+        run_of(s.broker.queue("q"), b"normal"),
+        run_of(s.broker.queue("q"), b"urgent", priority=9),
+        run_of(s.broker.queue("r"), b"other"),
+    ]
+    s.broker.publish_stage(SINK, 1, runs, [], "t")
+    batch = s.broker.take_batch(s.now_us)
+    assert batch is not None
+    assert len(batch.runs) == 3
+    s.store.commit(batch)
+    s.broker.committed(s.now_us)
+    s.run()
+    assert received(s) == [b"urgent", b"normal"]
+    assert received(s, "r") == [b"other"]
+
+
+def test_topics_and_later_deliveries_are_part_of_the_batch(s: Scenario) -> None:
+    topic = s.broker.topic("t")
+    subscription = s.broker.subscribe(topic, "one", container="", durable=True, shared=True)
+    later = Traits(deliver_us=s.now_us + 500_000)
+    messages = (
+        StagedMessage(topic, b"news", "ID:1", Traits()),
+        StagedMessage(s.broker.queue("q"), b"later", "ID:2", later),
+    )
+    publish(s, 1, b"now", messages=messages)
+    assert s.staged == {"t": 3}
+    assert s.received(s.consumer(subscription, 5)) == [b"news"]
+    consumer = s.consumer("q", 5)
+    assert s.received(consumer) == [b"now"]
+    s.wait(1)
+    assert s.received(consumer) == [b"later"]
+
+
+def test_a_batch_that_finds_no_room_is_refused_as_a_whole_and_can_come_again(s: Scenario) -> None:
+    topic = s.broker.topic("t")
+    subscription = s.broker.subscribe(topic, "one", container="", durable=True, shared=True)
+    news = (StagedMessage(topic, b"news", "ID:1", Traits()),)
+    s.full = True
+    publish(s, 1, b"1", b"2", token="full", messages=news)
+    assert "full" in s.refused
+    assert s.broker.queue("q").depth == 0
+    publish(s, 1, b"1", b"2", token="again", messages=news)
+    assert s.staged == {"again": 3}
+    assert received(s) == [b"1", b"2"]
+    assert s.received(s.consumer(subscription, 5)) == [b"news"]
+
+
+def test_a_crash_before_the_commit_leaves_nothing(s: Scenario) -> None:
+    s.broker.publish_stage(SINK, 1, [run_of(s.broker.queue("q"), b"1")], [], "t")
+    after = s.crash()
+    assert after.broker.queue("q").depth == 0
+    publish(after, 1, b"1")
+    assert received(after) == [b"1"]
+
+
+def test_two_requests_for_one_batch_do_not_both_count(s: Scenario) -> None:
+    run = run_of(s.broker.queue("q"), b"1")
+    s.broker.publish_stage(SINK, 1, [run], [], "first")
+    with pytest.raises(Refusal, match="ask again"):
+        s.broker.publish_stage(SINK, 1, [run], [], "second")
+    s.run()
+    assert received(s) == [b"1"]
+
+
+def test_a_full_address_refuses_a_batch_before_anything_is_stored(s: Scenario) -> None:
+    s.settings["q"] = AddressSettings(max_messages=2, when_full="block")
+    with pytest.raises(Refusal, match="room for 2"):
+        publish(s, 1, b"1", b"2", b"3")
+    publish(s, 1, b"1", b"2")
+    assert received(s) == [b"1", b"2"]
+
+
+def test_groups_are_looked_for_once_a_run_has_some(s: Scenario) -> None:
+    run = run_of(s.broker.queue("q"), b"group=a;1", b"group=a;2", grouped=True)
+    s.broker.publish_stage(SINK, 1, [run], [], "t")
+    s.run()
+    first, second = s.consumer("q", 1), s.consumer("q", 5)
+    assert len(s.received(first)) == 1
+    assert s.received(second) == []
+
+
+def test_batches_are_flagged_after_a_crash_like_anything_that_may_have_been_seen(s: Scenario) -> None:
+    publish(s, 1, b"1", b"2", b"3")
+    s.consumer("q", 2)
+    after = s.crash()
+    consumer = after.consumer("q", 5)
+    assert [message.flagged for message in after.in_hand(consumer)][:2] == [True, True]
