@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 
@@ -35,3 +40,18 @@ class LegatoDataSource(DataSource):
         from legato.spark.connector.stream import StreamReader
 
         return StreamReader(source_options(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from legato.errors import ConfigError
+        from legato.spark.connector.options import sink_options
+        from legato.spark.connector.sink import BatchSink
+
+        if overwrite:
+            raise ConfigError('A queue is not overwritten: write with mode("append").')
+        return BatchSink(sink_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from legato.spark.connector.options import sink_options
+        from legato.spark.connector.sink import StreamSink
+
+        return StreamSink(sink_options(self.options), schema)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from legato.bulk.staging import StageOptions
+
 PLAN = "plan"
 """The action that cuts a ticket's range into parts of about the same size."""
 
@@ -22,3 +24,10 @@ class PlannedPart(msgspec.Struct):
     through: int
     rows: int
     ticket: bytes
+
+
+class PutRequest(msgspec.Struct):
+    """What comes before staged rows: the ticket, sealed, and what the sink says of all rows."""
+
+    ticket: bytes
+    options: StageOptions

@@ -20,8 +20,10 @@ import pyarrow.flight as flight
 
 from legato.bulk.frames import SCHEMA, frames
 from legato.bulk.planning import Part, plan
-from legato.bulk.requests import PLAN, PlannedPart, PlanRequest
-from legato.bulk.tickets import Ticket, TicketRefused, seal, unseal
+from legato.bulk.requests import PLAN, PlannedPart, PlanRequest, PutRequest
+from legato.bulk.stages import Record, StageTicket, path_of, write_stage
+from legato.bulk.staging import StageOptions, records_of
+from legato.bulk.tickets import T, Ticket, TicketRefused, seal, unseal
 from legato.errors import StoreError
 from legato.store.lmdb import LmdbStore
 
@@ -45,15 +47,31 @@ class BulkServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """The frames of a ticket's range."""
-        asked = self._unseal(ticket.ticket)
+        asked = self._unseal(ticket.ticket, Ticket)
         return flight.GeneratorStream(SCHEMA, self._frames(asked))
+
+    def do_put(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
+        """Stage rows: they are durable when this returns."""
+        request = msgspec.msgpack.decode(descriptor.command, type=PutRequest)
+        asked = self._unseal(request.ticket, StageTicket)
+        path = path_of(self._store.path, asked.transactional_id, asked.batch, asked.stage)
+        try:
+            write_stage(path, _records(reader, request.options, asked))
+        except ValueError as error:
+            raise flight.FlightServerError(str(error)) from error
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[flight.Result]:
         """`PLAN`."""
         if action.type != PLAN:
             raise flight.FlightServerError(f"There is no action {action.type!r}.")
         request = msgspec.msgpack.decode(action.body.to_pybytes(), type=PlanRequest)
-        asked = self._unseal(request.ticket)
+        asked = self._unseal(request.ticket, Ticket)
         parts = plan(self._store, asked.queue, asked.after, asked.through, request.parts)
         yield flight.Result(msgspec.msgpack.encode([self._planned(asked, part) for part in parts]))
 
@@ -67,11 +85,19 @@ class BulkServer(flight.FlightServerBase):  # type: ignore[misc]
         except StoreError as error:
             raise flight.FlightServerError(str(error)) from error
 
-    def _unseal(self, sealed: bytes) -> Ticket:
+    def _unseal(self, sealed: bytes, kind: type[T]) -> T:
         try:
-            return unseal(self._secret, sealed, time.time())
+            return unseal(self._secret, sealed, time.time(), kind)
         except TicketRefused as error:
             raise flight.FlightUnauthenticatedError(str(error)) from error
+
+
+def _records(reader: flight.MetadataRecordBatchReader, options: StageOptions, ticket: StageTicket) -> Iterator[Record]:
+    row = 0
+    for chunk in reader:
+        if chunk.data is not None:
+            yield from records_of(chunk.data, options, ticket, row, time.time_ns() // 1000)
+            row += chunk.data.num_rows
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -28,14 +29,24 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
     """When it is over, on the broker's wall clock."""
 
 
-def seal(secret: bytes, ticket: Ticket) -> bytes:
+class Limited(Protocol):
+    """A ticket of any kind: until when it is good, on the broker's wall clock."""
+
+    @property
+    def until_s(self) -> float: ...
+
+
+T = TypeVar("T", bound=Limited)
+
+
+def seal(secret: bytes, ticket: Limited) -> bytes:
     """The ticket, so that nobody who does not know `secret` can make another one."""
     data = msgspec.msgpack.encode(ticket)
     return hmac.digest(secret, data, hashlib.sha256) + data
 
 
-def unseal(secret: bytes, sealed: bytes, now_s: float) -> Ticket:
-    """The ticket that was sealed.
+def unseal(secret: bytes, sealed: bytes, now_s: float, kind: type[T]) -> T:
+    """The ticket of that kind that was sealed.
 
     Raises:
         TicketRefused: it was not sealed with `secret`, or is over.
@@ -43,7 +54,10 @@ def unseal(secret: bytes, sealed: bytes, now_s: float) -> Ticket:
     mac, data = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
     if not hmac.compare_digest(mac, hmac.digest(secret, data, hashlib.sha256)):
         raise TicketRefused("The ticket is not one of this broker's: it may have failed over; ask it for a new one.")
-    ticket = msgspec.msgpack.decode(data, type=Ticket)
+    try:
+        ticket = msgspec.msgpack.decode(data, type=kind)
+    except msgspec.DecodeError:
+        raise TicketRefused("The ticket is for something else; ask the broker for the right one.") from None
     if now_s > ticket.until_s:
         raise TicketRefused("The ticket is over; ask the broker for a new one.")
     return ticket

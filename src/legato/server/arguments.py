@@ -17,12 +17,13 @@ class Rejection(LegatoError):
 
 
 class Pending:
-    """A result that comes later; `done` is called with it."""
+    """A result that comes later; `done` is called with it, or `failed` with why there is none."""
 
     def __init__(self, name: str, verb: str) -> None:
         self._name = name
         self._verb = verb
         self.done: Callable[[Any], None] = lambda result: None
+        self.failed: Callable[[str], None] = lambda why: None
 
     def finish(self, count: int) -> None:
         """The work is done."""

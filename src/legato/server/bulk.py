@@ -9,8 +9,11 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
+from legato.bulk.stages import StageTicket
 from legato.bulk.tickets import TICKET_S, Ticket, seal
+from legato.server.arguments import Pending
 from legato.server.config import Config
 from legato.server.refused import Refused
 
@@ -54,9 +57,29 @@ class BulkProcess:
         if self._starting is None:
             self._starting = self._loop.create_task(self._start())
 
-    def seal(self, queue: int, after: int, through: int) -> bytes:
+    def ticket(self, queue: int, after: int, through: int) -> bytes:
         """A ticket for a range of a queue."""
         return seal(self._secret, Ticket(queue, after, through, time.time() + TICKET_S))
+
+    def stage_ticket(self, transactional_id: str, batch: int, stage: str) -> bytes:
+        """A ticket to stage rows."""
+        return seal(self._secret, StageTicket(transactional_id, batch, stage, time.time() + TICKET_S))
+
+    def answer(self, name: str, ticket: bytes, **told: Any) -> Any:
+        """Where to go with a ticket: the answer to a request, or a `Pending` while the process starts.
+
+        Raises:
+            Refused: what it needs is not installed.
+        """
+
+        def spell(port: int) -> dict[str, Any]:
+            return {"port": port, "tls": self.is_tls, "ticket": ticket.hex()} | told
+
+        if self.port:
+            return spell(self.port)
+        pending = Pending(name, "ticket")
+        self.start(lambda port: pending.done(spell(port)))
+        return pending
 
     @property
     def is_tls(self) -> bool:

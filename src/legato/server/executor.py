@@ -27,6 +27,8 @@ from legato.core.effects import (
     ScanAgain,
     SettleSends,
     Show,
+    StagePublished,
+    StageRefused,
 )
 from legato.core.message import Message
 from legato.core.records import Archive
@@ -75,6 +77,8 @@ class Executor:
             Room: self._room,
             ScanAgain: self._scan_again,
             Finished: self._finished,
+            StagePublished: self._stage_published,
+            StageRefused: self._stage_refused,
         }
 
     def perform(self, effects: list[Effect]) -> None:
@@ -225,6 +229,14 @@ class Executor:
     def _finished(self, effect: Finished) -> None:
         pending: Pending = effect.token
         pending.finish(effect.count)
+
+    def _stage_published(self, effect: StagePublished) -> None:
+        pending: Pending = effect.token
+        pending.finish(effect.count)
+
+    def _stage_refused(self, effect: StageRefused) -> None:
+        pending: Pending = effect.token
+        pending.failed(effect.description)
 
     def owe(self, link: Receiver, port: Coordinator | ManagementPort) -> None:
         """One more unit of credit is due to somebody who asks; it is given back in lumps."""

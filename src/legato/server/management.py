@@ -39,6 +39,7 @@ _STATUS = {
 }
 _BAD_REQUEST = 400
 _OK = 200
+_UNAVAILABLE = 503
 _TAG = b"answer"
 
 
@@ -69,6 +70,7 @@ class Management:
             return
         if isinstance(outcome, Pending):
             outcome.done = lambda result: self._answer(peer, message, _OK, "OK", result)
+            outcome.failed = lambda why: self._answer(peer, message, _UNAVAILABLE, why, {})
         else:
             self._answer(peer, message, _OK, "OK", outcome)
 

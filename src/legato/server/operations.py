@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from legato.server.inspecting import Inspector
     from legato.server.nodes import Nodes
     from legato.server.pipelines import Pipelines
+    from legato.server.stages import Stages
 
 PAGE_ROWS_MAX = 1000
 _SUBSCRIPTIONS = (DURABLE_PREFIX, VOLATILE_PREFIX)
@@ -33,6 +34,7 @@ class Operations:
         reload: reads the configuration again; raises ConfigError if that cannot be used.
         switch_over: has a backup take over; raises Refused if there is none.
         pipelines: performs what is asked of type `assignment`.
+        stages: performs what is asked of type `stage`.
     """
 
     def __init__(
@@ -44,13 +46,14 @@ class Operations:
         reload: Callable[[], None],
         switch_over: Callable[[], dict[str, Any]],
         pipelines: Pipelines,
+        stages: Stages,
     ) -> None:
         self._broker = broker
         self._nodes = nodes
         self._cutter = cutter
         self._inspector = inspector
         self._reload = reload
-        self._pipelines = pipelines
+        self._by_type = {"assignment": pipelines.perform, "stage": stages.perform}
         self._by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
             "create": self._create,
             "delete": self._delete,
@@ -73,8 +76,9 @@ class Operations:
             ConfigError: the configuration cannot be used.
         """
         operation = arguments.get("operation")
-        if arguments.get("type") == "assignment" and isinstance(operation, str):
-            return self._pipelines.perform(operation.lower(), arguments)
+        special = self._by_type.get(str(arguments.get("type")))
+        if special is not None and isinstance(operation, str):
+            return special(operation.lower(), arguments)
         perform = self._by_name.get(operation.lower()) if isinstance(operation, str) else None
         if perform is None:
             raise Rejection(f"operation is {operation!r}; there are {', '.join(self._by_name)}.")

@@ -101,16 +101,7 @@ class Pipelines:
         queue = self._readable(text(arguments, "name"))
         last = max(lane.visible_seq for lane in queue.order)
         after, through = number(arguments, "after", 0), number(arguments, "through", last)
-        sealed = self._bulk.seal(queue.id, after, through)
-
-        def answer(port: int) -> dict[str, Any]:
-            return {"port": port, "tls": self._bulk.is_tls, "ticket": sealed.hex(), "through": through}
-
-        if self._bulk.port:
-            return answer(self._bulk.port)
-        pending = Pending(queue.name, "ticket")
-        self._bulk.start(lambda port: pending.done(answer(port)))
-        return pending
+        return self._bulk.answer(queue.name, self._bulk.ticket(queue.id, after, through), through=through)
 
     def _readable(self, name: str) -> Queue:
         queue = self._broker.find_queue(name)

@@ -46,6 +46,7 @@ from legato.server.opening import Opening
 from legato.server.operations import Operations
 from legato.server.pipelines import Pipelines
 from legato.server.ports import HeartbeatPort, ManagementReplies, Outlet, StatusPort
+from legato.server.stages import Stages
 
 if TYPE_CHECKING:
     from legato.server.peer import Peer
@@ -69,6 +70,7 @@ class Translator:
             service.reload,
             service.switch_over,
             Pipelines(broker, links.nodes, service.bulk),
+            Stages(broker, links.nodes, service.bulk, service.config.store_directory, service.advance),
         )
         self._management = Management(service, broker, links.nodes, operations)
         self._arrivals = Arrivals(service, broker, links.nodes, links.cutter, self._management)

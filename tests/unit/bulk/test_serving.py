@@ -62,6 +62,6 @@ def test_a_ticket_that_is_not_the_brokers_gives_nothing(client: flight.FlightCli
 
 def test_a_ticket_is_good_until_its_time() -> None:
     sealed = seal(SECRET, Ticket(7, 1, 2, 100.0))
-    assert unseal(SECRET, sealed, 100.0) == Ticket(7, 1, 2, 100.0)
+    assert unseal(SECRET, sealed, 100.0, Ticket) == Ticket(7, 1, 2, 100.0)
     with pytest.raises(TicketRefused, match="over"):
-        unseal(SECRET, sealed, 100.1)
+        unseal(SECRET, sealed, 100.1, Ticket)

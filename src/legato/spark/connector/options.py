@@ -11,6 +11,7 @@ import msgspec
 from legato.errors import ConfigError
 
 PAYLOADS = ("binary", "text")
+DELIVERY_MODES = ("PERSISTENT", "NON_PERSISTENT")
 READ_MODES = ("browse", "consume")
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -52,6 +53,26 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     def is_topic(self) -> bool:
         """Whether topics are read."""
         return bool(self.topics)
+
+
+class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where rows go, and as whose."""
+
+    url: str
+    queue: str = ""
+    """Where rows go that name no destination."""
+    topic: str = ""
+    """Likewise, of topics: then what rows name are topics too."""
+    transactional_id: str = ""
+    """Under which name batches are published once; the id of the stream's checkpoint by default."""
+    delivery_mode: str = ""
+    """`PERSISTENT` (as by default) or `NON_PERSISTENT`, for rows that do not say."""
+    ignore_unknown_columns: bool = False
+
+    @property
+    def destination(self) -> str:
+        """Where rows go that do not say."""
+        return self.topic or self.queue
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -107,10 +128,18 @@ _SPELLING = {
     for name in (
         *("queuePattern", "startingOffsets", "endingOffsets", "maxOffsetsPerTrigger", "maxMessagesPerTrigger"),
         *("maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeProperties"),
-        *("includeBody", "readMode", "pollIntervalMs"),
+        *("includeBody", "readMode", "pollIntervalMs", "transactionalId", "deliveryMode", "ignoreUnknownColumns"),
     )
 }
 """Names as they are documented; Spark hands them over in lower case."""
+_SINK_READERS: dict[str, tuple[str, _Reader, str]] = {
+    "url": ("url", str, "a broker's URL"),
+    "queue": ("queue", str, "a name"),
+    "topic": ("topic", str, "a name"),
+    "transactionalid": ("transactional_id", str, "a name"),
+    "deliverymode": ("delivery_mode", str, " or ".join(DELIVERY_MODES)),
+    "ignoreunknowncolumns": ("ignore_unknown_columns", _boolean, "true or false"),
+}
 _ADDRESSES = ("queue", "queues", "topic", "topics", "queuePattern")
 _FOREIGN = ("path", "checkpointlocation")
 """Spark's own options that reach sources."""
@@ -144,6 +173,26 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         raise ConfigError("The option selector is for topics; of a queue, filter the rows: the others would be lost.")
     if options.max_offsets_per_trigger and options.max_bytes_per_trigger:
         raise ConfigError("Give one of the options maxOffsetsPerTrigger and maxBytesPerTrigger, not both.")
+    return options
+
+
+def sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """The options of a sink.
+
+    Args:
+        given: as Spark hands them over: names in any case, values as text.
+
+    Raises:
+        ConfigError: an option is unknown, missing or cannot be used.
+    """
+    texts = {name.lower(): value for name, value in given.items()}
+    values = _read(texts, _SINK_READERS)
+    _check_url(values, texts)
+    options = SinkOptions(**values)
+    if options.queue and options.topic:
+        raise ConfigError("Give one of the options queue and topic, not both.")
+    if options.delivery_mode not in ("", *DELIVERY_MODES):
+        raise ConfigError(f"The option deliveryMode is {' or '.join(DELIVERY_MODES)}, not {options.delivery_mode!r}.")
     return options
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -45,6 +45,23 @@ def read_frames(requests: Requests, each: Range) -> Iterator[pa.RecordBatch]:
                     f"The range {after} to {each.through} of {each.address} cannot be read: {error}"
                 ) from error
             log.warning("! reading %s is interrupted, and goes on behind %s: %s", each.address, after, error)
+            time.sleep(RETRY_PAUSE_S)
+
+
+def retried(attempt: Callable[[], None], what: str) -> None:
+    """Do something until a broker does it.
+
+    Raises:
+        JMSError: none does.
+    """
+    for left in reversed(range(RETRIES)):
+        try:
+            attempt()
+            return
+        except _GONE as error:
+            if not left:
+                raise JMSError(f"{what}: {error}") from error
+            log.warning("! %s, and is tried again: %s", what, error)
             time.sleep(RETRY_PAUSE_S)
 
 

@@ -1,0 +1,186 @@
+"""The sink: tasks stage rows, the driver has a batch published in one commit of the broker, once.
+
+Whatever is repeated - a task, a commit, a whole batch after a crash - is staged anew, and the number of the batch says whether
+it was published. `abort` may come after a `commit` that raised: a published batch is not touched by it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.flight as flight
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import BinaryType, DataType, IntegralType, MapType, StringType, StructType
+
+from legato.bulk.requests import PutRequest
+from legato.bulk.staging import StageOptions
+from legato.errors import ConfigError
+from legato.spark.connector.options import SinkOptions
+from legato.spark.connector.reading import connect, retried
+from legato.spark.connector.requests import Requests, shared_requests
+
+_TEXT = (StringType,)
+_COLUMNS: dict[str, tuple[type[DataType], ...]] = {
+    "body": (StringType, BinaryType),
+    "priority": (IntegralType,),
+    "time_to_live_ms": (IntegralType,),
+    "delivery_delay_ms": (IntegralType,),
+    "properties": (MapType,),
+} | dict.fromkeys(
+    ("destination", "delivery_mode", "correlation_id", "reply_to", "type", "group_id", "duplicate_id"), _TEXT
+)
+"""What rows may say, and as which types."""
+
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+
+
+class Staged(WriterCommitMessage):
+    """What a task has staged."""
+
+    def __init__(self, transactional_id: str, stage: str, partition: int) -> None:
+        self.transactional_id = transactional_id
+        self.stage = stage
+        self.partition = partition
+
+
+def check_columns(schema: StructType, options: SinkOptions) -> None:
+    """See that rows of a schema can be messages.
+
+    Raises:
+        ConfigError: a column is missing, unknown or of another type; the message names it.
+    """
+    fields = {field.name: field.dataType for field in schema.fields}
+    if "body" not in fields:
+        raise ConfigError("The rows have no column body: a string, or binary.")
+    if "destination" not in fields and not options.destination:
+        raise ConfigError("Give the option queue or topic, or a column destination.")
+    for name, kind in fields.items():
+        if name not in _COLUMNS:
+            if not options.ignore_unknown_columns:
+                raise ConfigError(
+                    f"The column {name} is unknown; known are {', '.join(sorted(_COLUMNS))}. Set the option "
+                    "ignoreUnknownColumns to leave it out."
+                )
+        elif not isinstance(kind, _COLUMNS[name]):
+            wanted = " or ".join(each.__name__.removesuffix("Type").lower() for each in _COLUMNS[name])
+            raise ConfigError(f"The column {name} is {kind.simpleString()}; it is to be {wanted}.")
+
+
+class _Sink:
+    """What streams and batches share."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_columns(schema, options)
+        self._options = options
+
+    def _stage(self, batches: Iterator[pa.RecordBatch], transactional_id: str, batch: int) -> Staged:
+        """Stage the rows of a task; nobody sees them yet."""
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        stage = f"{partition}-{secrets.token_hex(8)}"
+        rows = [shaped(each, self._options) for each in batches]
+        if rows:
+            requests = shared_requests(self._options.url)
+            retried(
+                lambda: _put(requests, self._options, transactional_id, batch, stage, rows), "rows cannot be staged"
+            )
+        return Staged(transactional_id, stage if rows else "", partition)
+
+    def _publish(self, messages: Sequence[Staged | None], batch: int) -> None:
+        staged = sorted((each for each in messages if each is not None), key=lambda each: each.partition)
+        if staged:
+            stages = ",".join(each.stage for each in staged if each.stage)
+            self._ask("publish", staged[0].transactional_id, batch=batch, stages=stages)
+
+    def _discard(self, messages: Sequence[Staged | None], batch: int) -> None:
+        staged = [each for each in messages if each is not None and each.stage]
+        if staged:
+            stages = ",".join(each.stage for each in staged)
+            self._ask("discard", staged[0].transactional_id, batch=batch, stages=stages)
+
+    def _ask(self, operation: str, name: str, **arguments: str | int) -> Any:
+        return shared_requests(self._options.url).ask(operation, "stage", name, **arguments)
+
+
+class StreamSink(_Sink, DataSourceStreamArrowWriter):
+    """See `DataSourceStreamArrowWriter`."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        context = TaskContext.get()
+        if context is None:
+            raise RuntimeError("A sink writes in a task of Spark.")
+        transactional_id = self._options.transactional_id or str(context.getLocalProperty(_QUERY_ID))
+        return self._stage(iterator, transactional_id, int(str(context.getLocalProperty(_BATCH_ID))))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._publish(messages, batchId)  # type: ignore[arg-type]
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._discard(messages, batchId)  # type: ignore[arg-type]
+
+
+class BatchSink(_Sink, DataSourceArrowWriter):
+    """See `DataSourceArrowWriter`: each write is a batch of its own, published once."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._transactional_id = f"{options.transactional_id or 'batch'}-{secrets.token_hex(8)}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        return self._stage(iterator, self._transactional_id, 0)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._publish(messages, 0)  # type: ignore[arg-type]
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._discard(messages, 0)  # type: ignore[arg-type]
+
+
+def shaped(batch: pa.RecordBatch, options: SinkOptions) -> pa.RecordBatch:
+    """The rows with the columns that messages are made of, in the types that the broker takes."""
+    columns: dict[str, pa.Array] = {}
+    for name, kinds in _COLUMNS.items():
+        if name not in batch.schema.names:
+            continue
+        column = batch.column(name)
+        if kinds is _TEXT:
+            column = column.cast(pa.string())
+        elif name == "properties":
+            column = column.cast(pa.map_(pa.string(), pa.string()))
+        elif name == "body":
+            column = column.cast(pa.binary() if _is_binary(column.type) else pa.string())
+        columns[name] = column
+    if options.delivery_mode:
+        given = columns.get("delivery_mode", pa.nulls(batch.num_rows, pa.string()))
+        columns["delivery_mode"] = pc.fill_null(given, options.delivery_mode)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _put(
+    requests: Requests,
+    options: SinkOptions,
+    transactional_id: str,
+    batch: int,
+    stage: str,
+    rows: Sequence[pa.RecordBatch],
+) -> None:
+    told = requests.ask("ticket", "stage", transactional_id, batch=batch, stage=stage)
+    stage_options = StageOptions(options.destination, bool(options.topic))
+    request = PutRequest(bytes.fromhex(told["ticket"]), stage_options)
+    with connect(requests.uri, requests.host, told) as client:
+        descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(request))
+        writer, _ = client.do_put(descriptor, rows[0].schema)
+        with writer:
+            for each in rows:
+                writer.write_batch(each)
