@@ -1,13 +1,13 @@
 """The sink: tasks stage rows, the driver has a batch published in one commit of the broker, once.
 
-Whatever is repeated - a task, a commit, a whole batch after a crash - is staged anew, and the number of the batch says whether
-it was published. `abort` may come after a `commit` that raised: a published batch is not touched by it.
+Whatever is repeated - a task, a commit, a whole batch after a crash - is staged anew, and the number of the batch says
+whether it was published. `abort` may come after a `commit` that raised: a published batch is not touched by it.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,7 +26,7 @@ from legato.spark.connector.reading import connect, retried
 from legato.spark.connector.requests import Requests, shared_requests
 
 _TEXT = (StringType,)
-_COLUMNS: dict[str, tuple[type[DataType], ...]] = {
+_COLUMNS: Mapping[str, tuple[type[DataType], ...]] = {
     "body": (StringType, BinaryType),
     "priority": (IntegralType,),
     "time_to_live_ms": (IntegralType,),

@@ -1,0 +1,125 @@
+"""`format("legato")` in a real Spark: tables, streams, SQL, and rows that become messages exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+from legato.client import BytesMessage, ConnectionFactory, TextMessage
+from tests.support.server import Server, server
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with server(tmp_path_factory.mktemp("connector") / "store") as running:
+        yield running
+
+
+@pytest.fixture
+def url(broker: Server) -> str:
+    return f"amqp://127.0.0.1:{broker.port}"
+
+
+def fill(url: str, address: str, *texts: str) -> None:
+    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+        producer = session.create_producer(session.create_queue(address))
+        for text in texts:
+            producer.send(TextMessage(text))
+
+
+def drain(url: str, address: str, count: int) -> list[str]:
+    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+        consumer = session.create_consumer(session.create_queue(address))
+        connection.start()
+        found = []
+        for _ in range(count):
+            message = consumer.receive(timeout_s=20)
+            assert isinstance(message, TextMessage | BytesMessage)
+            found.append(message.body if isinstance(message.body, str) else bytes(message.body or b"").decode())
+        assert consumer.receive_no_wait() is None
+        return found
+
+
+def read(spark: SparkSession, url: str, queue: str) -> DataFrame:
+    return spark.read.format("legato").option("url", url).option("queue", queue).option("payload", "text").load()
+
+
+def pass_on(spark: SparkSession, url: str, source: str, sink: str, checkpoint: Path, limit: int = 0) -> StreamingQuery:
+    rows = (
+        spark.readStream.format("legato")
+        .option("url", url)
+        .option("queue", source)
+        .option("subscription", "spark")
+        .option("payload", "text")
+        .option("maxOffsetsPerTrigger", limit)
+        .load()
+        .select(F.upper("body").alias("body"), "priority")
+    )
+    query = (
+        rows.writeStream.format("legato")
+        .option("url", url)
+        .option("queue", sink)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return query
+
+
+def test_a_queue_is_a_table_that_stays(spark: SparkSession, url: str) -> None:
+    fill(url, "table", *map(str, range(100)))
+    table = read(spark, url, "table")
+    assert sorted(int(row.body) for row in table.select("body").collect()) == list(range(100))
+    assert table.where("seq > 90").count() == 10
+    assert read(spark, url, "table").count() == 100
+
+
+def test_a_queue_is_a_table_in_sql(spark: SparkSession, url: str) -> None:
+    fill(url, "sql", "1", "2", "3")
+    spark.sql(f"CREATE TEMPORARY VIEW waiting USING legato OPTIONS (url '{url}', queue 'sql', payload 'text')")
+    assert spark.sql("select sum(cast(body as int)) s from waiting").collect()[0].s == 6
+    spark.sql("DROP VIEW waiting")
+
+
+def test_a_stream_passes_on_what_comes_exactly_once_over_restarts(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
+    fill(url, "in", *(f"a{n}" for n in range(50)))
+    first = pass_on(spark, url, "in", "out", tmp_path, limit=20)
+    assert [progress["numInputRows"] for progress in first.recentProgress if progress["numInputRows"]] == [20, 20, 10]
+    fill(url, "in", *(f"b{n}" for n in range(30)))
+    last = pass_on(spark, url, "in", "out", tmp_path)
+    assert '"in": 80' in last.recentProgress[-1]["sources"][0]["latestOffset"]
+    expected = [f"A{n}" for n in range(50)] + [f"B{n}" for n in range(30)]
+    assert sorted(drain(url, "out", 80)) == sorted(expected)
+
+
+def test_a_batch_whose_commit_spark_forgot_is_not_published_twice(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
+    fill(url, "forgotten", "1", "2", "3")
+    pass_on(spark, url, "forgotten", "once", tmp_path)
+    for commit in (tmp_path / "commits").glob("*0*"):
+        commit.unlink()
+    pass_on(spark, url, "forgotten", "once", tmp_path)
+    assert sorted(drain(url, "once", 3)) == ["1", "2", "3"]
+
+
+def test_a_table_becomes_messages(spark: SparkSession, url: str) -> None:
+    rows = spark.createDataFrame([("a", 9, "x"), ("b", 1, "y")], "body string, priority int, correlation_id string")
+    rows.coalesce(1).write.format("legato").option("url", url).option("queue", "written").mode("append").save()
+    assert drain(url, "written", 2) == ["a", "b"]
+
+
+def test_mistakes_are_told_by_the_options_name(spark: SparkSession, url: str) -> None:
+    with pytest.raises(Exception, match="maxOffsetsPerTrigger wants a whole number"):
+        spark.read.format("legato").option("url", url).option("queue", "q").option("maxOffsetsPerTrigger", "x").load()
+    rows = spark.createDataFrame([("a",)], "text string")
+    with pytest.raises(Exception, match="no column body"):
+        rows.write.format("legato").option("url", url).option("queue", "q").mode("append").save()
