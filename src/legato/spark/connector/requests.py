@@ -15,6 +15,8 @@ from legato.errors import JMSError
 ANSWER_WAIT_S = 10.0
 ATTEMPTS = 30
 """So many times is asked, each answer awaited `ANSWER_WAIT_S`: a takeover that takes five minutes is survived."""
+ROUNDS = 300
+"""Rounds through the hosts before a lost broker is given up: some five minutes."""
 _OK = 200
 _LOCKED = 409
 
@@ -45,7 +47,12 @@ class Requests:
         """
         with self._lock:
             for _ in range(ATTEMPTS):
-                answer = self._exchange({"operation": operation, "type": type, "name": name, **arguments})
+                try:
+                    answer = self._exchange({"operation": operation, "type": type, "name": name, **arguments})
+                except JMSError:
+                    # The connection is gone for good; whoever asks again gets another one.
+                    self._connection = None
+                    raise
                 if answer is not None:
                     return _result(answer)
         raise JMSError(f"The broker at {self.uri} did not answer within {ATTEMPTS * ANSWER_WAIT_S:g} s.")
@@ -83,7 +90,7 @@ class Requests:
     def _open(self) -> None:
         if self._connection is not None:
             return
-        connection = ConnectionFactory(self.url).create_connection()
+        connection = ConnectionFactory(self.url, reconnect_attempts=ROUNDS).create_connection()
         self._session = connection.create_session()
         address = self._session.create_queue(MANAGEMENT_ADDRESS)
         self._answers = self._session.create_consumer(address)
