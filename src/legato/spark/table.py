@@ -216,6 +216,7 @@ _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
         queue="queue", seq="seq", size="size", stored="count", to_queue="to_queue", to_seq="to_seq"
     ),
     f.AssignmentAcknowledged: _renamed(queue="queue", seq="through", consumed="count"),
+    f.RunStored: _renamed(queue="queue", seq="seq", size="size", stored="count", producer="producer", number="number"),
     f.AssignmentFenced: _renamed(queue="queue", number="fence"),
     f.MessageTaken: _renamed(queue="queue", seq="seq", container="container", name="link"),
     f.QueueMarked: _marked,
@@ -243,6 +244,8 @@ def facts_table(records: Iterable[tuple[int, LogRecord]]) -> pa.Table:
         pieces.append(_copies(publications, pieces[list(rows).index(f.MessagePublished)]))
     if assigned := rows.get(f.MessagesAssigned):
         pieces += _assigned(assigned, pieces[list(rows).index(f.MessagesAssigned)])
+    if runs := rows.get(f.RunStored):
+        pieces.append(_run(runs, pieces[list(rows).index(f.RunStored)]))
     if acknowledged := rows.get(f.AssignmentAcknowledged):
         pieces.append(_acknowledged(acknowledged, pieces[list(rows).index(f.AssignmentAcknowledged)]))
     if empty:
@@ -297,6 +300,17 @@ def _assigned(facts: list[f.MessagesAssigned], rows: pa.Table) -> list[pa.Table]
     return [_table(f.MessageMoved.__name__, moved, count), _table(f.MessageStored.__name__, stored, count)]
 
 
+def _run(facts: list[f.RunStored], rows: pa.Table) -> pa.Table:
+    """For each message of a run, a row that it is stored."""
+    counts = np.array([fact.count for fact in facts])
+    place, steps = _each(rows, counts)
+    columns = place | {
+        "queue": pa.array(np.repeat([fact.queue for fact in facts], counts), pa.int32()),
+        "seq": pa.array(np.repeat([fact.seq for fact in facts], counts) + steps),
+    }
+    return _table(f.MessageStored.__name__, columns, len(steps))
+
+
 def _acknowledged(facts: list[f.AssignmentAcknowledged], rows: pa.Table) -> pa.Table:
     """For each message that a pipeline is done with, a row that it was consumed."""
     counts = np.array([fact.count for fact in facts])
@@ -343,6 +357,6 @@ def row_count(record: LogRecord) -> int:
             further += len(fact.subscriptions)
         elif isinstance(fact, f.MessagesAssigned):
             further += 2 * fact.count
-        elif isinstance(fact, f.AssignmentAcknowledged):
+        elif isinstance(fact, f.AssignmentAcknowledged | f.RunStored):
             further += fact.count
     return max(len(record.facts), 1) + further

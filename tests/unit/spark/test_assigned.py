@@ -1,6 +1,6 @@
 """What pipelines take and acknowledge in runs is accounted for message by message."""
 
-from legato.core.facts import AssignmentAcknowledged, LogRecord, MessagesAssigned
+from legato.core.facts import AssignmentAcknowledged, LogRecord, MessagesAssigned, RunStored
 from legato.spark.table import facts_table, row_count
 
 
@@ -17,3 +17,10 @@ def test_each_message_of_a_run_has_moved_and_is_stored_and_consumed() -> None:
     assert stored == [(9, 1, 1, 10), (9, 2, 1, 11), (9, 3, 1, 20)]
     consumed = [(r["position"], r["queue"], r["seq"], r["time_us"]) for r in rows if r["kind"] == "MessageConsumed"]
     assert consumed == [(8, 9, 1, 2000), (8, 9, 2, 2000)]
+
+
+def test_each_message_of_a_published_batch_is_stored() -> None:
+    record = LogRecord(3, 1000, [RunStored(1, 10, 3, 50, 4, 1)])
+    rows = facts_table([(7, record)]).to_pylist()
+    assert len(rows) == row_count(record)
+    assert [(r["queue"], r["seq"]) for r in rows if r["kind"] == "MessageStored"] == [(1, 10), (1, 11), (1, 12)]

@@ -1,0 +1,113 @@
+"""Stage files are there as a whole or not at all; rows become runs and messages as they say."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from legato.bulk.stages import (
+    MessageRecord,
+    Record,
+    RunRecord,
+    StageTicket,
+    discard_stages,
+    path_of,
+    read_stage,
+    remove_stages,
+    sweep,
+    write_stage,
+)
+from legato.bulk.staging import StageOptions, records_of
+from legato.errors import StoreCorruptError, StoreError
+
+RUN = RunRecord("q", 4, 2, 10, False, [b"block"])
+MESSAGE = MessageRecord("t", True, 4, 0, 0, b"", "", "ID:1", b"body")
+TICKET = StageTicket("sink", 3, "a", 0.0)
+NOW_US = 1_700_000_000_000_000
+
+
+def test_a_stage_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = path_of(tmp_path, "my sink/1", 7, "0-ab")
+    assert write_stage(path, iter([RUN, MESSAGE])) == 3
+    assert read_stage(path) == [RUN, MESSAGE]
+    assert path.parent.parent == tmp_path / "stages"
+
+
+def test_a_stage_that_breaks_off_is_not_there(tmp_path: Path) -> None:
+    def records() -> Iterator[Record]:
+        yield RUN
+        raise ValueError("the rows ended")
+
+    path = path_of(tmp_path, "sink", 0, "a")
+    with pytest.raises(ValueError, match="ended"):
+        write_stage(path, records())
+    assert list(path.parent.iterdir()) == []
+    with pytest.raises(StoreError, match="cannot be read"):
+        read_stage(path)
+
+
+def test_a_damaged_stage_is_told(tmp_path: Path) -> None:
+    path = path_of(tmp_path, "sink", 0, "a")
+    write_stage(path, iter([RUN]))
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(StoreCorruptError):
+        read_stage(path)
+
+
+def test_what_is_published_or_given_up_goes_and_nothing_else(tmp_path: Path) -> None:
+    for batch in range(4):
+        write_stage(path_of(tmp_path, "sink", batch, "a"), iter([RUN]))
+    write_stage(path_of(tmp_path, "sink", 3, "b"), iter([RUN]))
+    write_stage(path_of(tmp_path, "other", 0, "a"), iter([RUN]))
+    remove_stages(tmp_path, "sink", 2)
+    discard_stages(tmp_path, "sink", 3, ["b", "nothing"])
+    assert [path.name for path in (tmp_path / "stages" / "sink").iterdir()] == ["000000000003-a.stage"]
+    assert len(list((tmp_path / "stages" / "other").iterdir())) == 1
+
+
+def test_sinks_that_never_came_back_are_swept(tmp_path: Path) -> None:
+    path = path_of(tmp_path, "sink", 0, "a")
+    write_stage(path, iter([RUN]))
+    assert sweep(tmp_path, 3600) == 0
+    import os
+
+    old = time.time() - 7200
+    os.utime(path, (old, old))
+    assert sweep(tmp_path, 3600) == 1
+    assert not path.parent.exists()
+
+
+def test_rows_are_parted_by_destination_and_priority_in_order() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {"body": ["1", "2", "3", "4"], "destination": ["a", "b", "a", None], "priority": pa.array([4, 4, 9, None])}
+    )
+    records = list(records_of(batch, StageOptions("rest"), TICKET, 0, NOW_US))
+    assert all(isinstance(record, RunRecord) for record in records)
+    found = [(record.destination, record.priority, record.count) for record in records if isinstance(record, RunRecord)]
+    assert found == [("a", 4, 1), ("b", 4, 1), ("a", 9, 1), ("rest", 4, 1)]
+
+
+def test_rows_that_are_not_like_others_go_by_themselves() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {"body": ["1", "2"], "delivery_delay_ms": pa.array([1000, None]), "duplicate_id": [None, "d"]}
+    )
+    first, second = records_of(batch, StageOptions("q"), TICKET, 0, NOW_US)
+    assert isinstance(first, MessageRecord)
+    assert isinstance(second, MessageRecord)
+    assert (first.deliver_us, first.duplicate_id) == (NOW_US + 1_000_000, b"")
+    assert (second.deliver_us, second.duplicate_id) == (0, b"d")
+    assert first.message_id != second.message_id
+    [news] = records_of(batch.slice(0, 1).select(["body"]), StageOptions("t", True), TICKET, 0, NOW_US)
+    assert isinstance(news, MessageRecord)
+    assert news.topic
+
+
+def test_expiring_rows_say_so_in_their_blocks() -> None:
+    batch = pa.RecordBatch.from_pydict({"body": ["1", "2"], "time_to_live_ms": pa.array([5, None])})
+    [run] = records_of(batch, StageOptions("q"), TICKET, 0, NOW_US)
+    assert isinstance(run, RunRecord)
+    from legato.store.blocks import Block
+
+    assert Block(1, 1, memoryview(run.blocks[0])).expiries == (NOW_US + 5000, 0)
