@@ -6,10 +6,13 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from legato import limits
 from legato.amqp.events import Event
 from legato.amqp.link import Link, Receiver
+from legato.bulk.stages import sweep
 from legato.clock import Clock
 from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
@@ -100,6 +103,7 @@ class Service:
         )
         self.bulk = BulkProcess(config, loop, self.advance)
         self.upkeep = Upkeep(store, config.store, clock)
+        self.upkeep.sweep = partial(sweep, config.store_directory, limits.STAGE_RETENTION_S)
         self._executor = Executor(self.broker, store, self.credit, self._unblock)
         self._translator = Translator(self, self.broker)
         self._commits = Commits(self, self.broker, self._executor, store, loop)

@@ -26,11 +26,13 @@ class Upkeep:
     Attributes:
         full: why producers are refused now; empty while there is room.
         exported_through: up to which position of the log a ledger has taken the facts over.
+        sweep: removes what was left beside the store and is past its time.
     """
 
     def __init__(self, store: Store, section: StoreSection, clock: Clock) -> None:
         self.full = ""
         self.exported_through: Callable[[], int] = lambda: 0
+        self.sweep: Callable[[], object] = lambda: None
         self._store = store
         self._section = section
         self._clock = clock
@@ -62,6 +64,8 @@ class Upkeep:
 
     def _forget(self, prune: bool) -> None:
         try:
+            if prune:
+                self.sweep()
             if prune or self._pruning:
                 self._pruning = self._prune()
             first, last = self._store.log_range()
