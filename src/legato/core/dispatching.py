@@ -60,7 +60,8 @@ class Dispatching(Moving):
                 continue
             consumer.queue.body(message, self._archive)
             message.consumer = consumer
-            message.delivered_us = self.now_us
+            if not (message.presented and message.delivered_us):  # else it is the same delivery still
+                message.delivered_us = self.now_us
             consumer.unsettled[message.seq] = message
             consumer.credit -= 1
             consumer.unsent_bytes += message.size

@@ -129,7 +129,9 @@ def consumed_before_stored(lifecycle: DataFrame) -> DataFrame:
 
 def attempt_forgotten(lifecycle: DataFrame) -> DataFrame:
     """Messages consumed with a delivery count that forgets deliveries which are on record (promise 4)."""
-    return lifecycle.where("attempt <= returned_attempt").select("queue", "seq", "attempt", "returned_attempt")
+    # A delivery that its application claimed again had been counted, and counts once when it ends.
+    forgotten = lifecycle.where("attempt <= returned_attempt - claimed")
+    return forgotten.select("queue", "seq", "attempt", "returned_attempt", "claimed")
 
 
 def attempt_invented(lifecycle: DataFrame) -> DataFrame:

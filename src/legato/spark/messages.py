@@ -37,8 +37,8 @@ MESSAGE = ("queue", "seq")
 MESSAGES_SCHEMA = """
     queue int, seq bigint, stored_count bigint, consumed_count bigint, dead_count bigint, moved_count bigint,
     left_count bigint, returned_count bigint, presented_count bigint, stored_us bigint, delivered_us bigint,
-    left_us bigint, stored_place bigint, left_place bigint, attempt int, returned_attempt int, first_epoch int,
-    last_epoch int
+    left_us bigint, stored_place bigint, left_place bigint, attempt int, returned_attempt int, claimed bigint,
+    first_epoch int, last_epoch int
 """
 
 
@@ -95,8 +95,8 @@ def messages(tallies: DataFrame) -> DataFrame:
         "stored_place",
         "left_place",
         "attempt",
-        # Each delivery that was taken back counts again when it ends.
-        "cast(returned_attempt - claimed as int) as returned_attempt",
+        "returned_attempt",
+        "claimed",
         "first_epoch",
         "last_epoch",
     )
@@ -108,7 +108,7 @@ def tallied(messages: DataFrame) -> DataFrame:
         *MESSAGE,
         "stored_count + (consumed_count << 8) + (dead_count << 16) + (moved_count << 24) as left",
         "returned_count + (presented_count << 32) as back",
-        *("0L as claimed" if name == "claimed" else name for name in _MERGED if name not in ("left", "back")),
+        *(name for name in _MERGED if name not in ("left", "back")),
     )
 
 
