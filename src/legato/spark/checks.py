@@ -142,9 +142,13 @@ def attempt_invented(lifecycle: DataFrame) -> DataFrame:
 
 
 def expired_consumed(facts: DataFrame, lifecycle: DataFrame) -> DataFrame:
-    """Messages first delivered after they had expired, and consumed (Jakarta Messaging 3.4.9)."""
+    """Messages first delivered after they had expired, and consumed (Jakarta Messaging 3.4.9).
+
+    What its application had before, and claimed when it came back, is on record as presented or claimed.
+    """
     expiring = facts.where("kind = 'MessageStored' and expires_us is not null").select("queue", "seq", "expires_us")
-    consumed = lifecycle.where("consumed_count > 0 and attempt = 1").select("queue", "seq", "delivered_us")
+    first = lifecycle.where("consumed_count > 0 and attempt = 1 and claimed = 0 and presented_count = 0")
+    consumed = first.select("queue", "seq", "delivered_us")
     return expiring.join(consumed, ["queue", "seq"]).where("delivered_us > expires_us")
 
 
