@@ -38,7 +38,7 @@ class Links:
         self.cutter = Cutter(broker, registry, self._cut_off, service.touch)
         self.temporaries = Temporaries(broker, registry, self.cutter, service.lingering)
         self.cutter.deleted = self.temporaries.forget
-        self._consumers = consumers = Consumers(broker, registry, service.lingering, service.touch)
+        self._consumers = consumers = Consumers(service, broker, registry)
         self._incoming = Incoming(service, broker, registry, self.nodes, self.temporaries)
         self._subscribing = Subscribing(service, broker, registry, consumers)
         self._outgoing = Outgoing(broker, registry, self.nodes, self.temporaries, consumers, self._subscribing)

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from legato.amqp import names
 from legato.amqp.link import Sender
+from legato.amqp.terminus import Terminus
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
 from legato.core.queues import Queue
 from legato.server.cutting import STOLEN
 from legato.server.endings import Ending
-from legato.server.lingering import Lingering
 from legato.server.ports import Outlet, peer_of
 from legato.server.registry import Registry
 from legato.server.rigging import pass_claim
 
 if TYPE_CHECKING:
     from legato.server.peer import Peer
+    from legato.server.service import Service
 
 
 _STEAL_US = 1_000_000
@@ -28,11 +29,10 @@ _STEAL_US = 1_000_000
 class Consumers:
     """Attaches consumers of queues and subscriptions."""
 
-    def __init__(self, broker: Broker, registry: Registry, lingering: Lingering, touch: Callable[[Peer], None]) -> None:
+    def __init__(self, service: Service, broker: Broker, registry: Registry) -> None:
+        self._service = service
         self._broker = broker
         self._registry = registry
-        self._lingering = lingering
-        self._touch = touch
 
     def steal(self, peer: Peer, link: Sender) -> None:
         """A client that came back before we noticed that it was gone takes its link over (AMQP 2.6.1).
@@ -50,7 +50,7 @@ class Consumers:
         self._registry.remove(old)
         self._registry.release(peer.container, old)
         old.close(STOLEN, "the same client attached this link again")
-        self._touch(old_peer)
+        self._service.touch(old_peer)
 
     def attach(
         self, peer: Peer, link: Sender, queue: Queue, outlet: Outlet, matches: Callable[[bytes], bool] | None = None
@@ -76,9 +76,25 @@ class Consumers:
         self._registry.hold(peer.container, link)
         return {names.HELD_COUNT: len(consumer.first), names.ELSEWHERE: elsewhere} if held else None
 
+    def accept(
+        self, peer: Peer, link: Sender, answer: Terminus, properties: dict[str, Any] | None, *, durable: bool = False
+    ) -> None:
+        """Answer an attach: when all that was asked before is durable, if the answer speaks of that.
+
+        What became of claims is: a message that is neither coming nor elsewhere was acknowledged, says the client.
+
+        Args:
+            properties: what `attach` returned.
+            durable: whether it was for a durable subscription.
+        """
+        if durable or properties is not None:
+            self._service.when_durable(peer, lambda: link.accept(source=answer, properties=properties))
+        else:
+            link.accept(source=answer)
+
     def detach(self, consumer: Consumer, ending: Ending, *, moving: bool = False) -> None:
         """A consumer's link ended; what it has is kept for it if its connection was lost."""
-        hold_until_us = self._lingering.hold_until_us(ending, self._broker.now_us)
+        hold_until_us = self._service.lingering.hold_until_us(ending, self._broker.now_us)
         self._broker.detach(consumer, clean=ending.clean, hold_until_us=hold_until_us, moving=moving)
 
 

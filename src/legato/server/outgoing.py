@@ -69,7 +69,7 @@ class Outgoing:
                 self._browse(peer, link, node, filters, answer)
             else:
                 properties = self._consumers.attach(peer, link, node, Outlet(peer, link), filters.matches)
-                link.accept(source=answer, properties=properties)
+                self._consumers.accept(peer, link, answer, properties)
         self._registry.add(link, node.name)
 
     def _browse_subscription(self, peer: Peer, link: Sender, address: str, filters: Filters) -> bool:

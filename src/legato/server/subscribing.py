@@ -62,10 +62,7 @@ class Subscribing:
         outlet = Outlet(peer, link, durable=wanted.durable)
         properties = self._consumers.attach(peer, link, subscription, outlet)
         answer.filters = filters.applied
-        if wanted.durable:
-            self._service.when_durable(peer, lambda: link.accept(source=answer, properties=properties))
-        else:
-            link.accept(source=answer, properties=properties)
+        self._consumers.accept(peer, link, answer, properties, durable=wanted.durable)
 
     def look_up(self, peer: Peer, link: Sender) -> None:
         """Answer a link that has no source: the client asks for a durable subscription in order to end it.

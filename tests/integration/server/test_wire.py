@@ -12,6 +12,7 @@ from legato.amqp import names
 from legato.amqp.events import Closed, Detached, Disposition
 from legato.amqp.message import decode_message
 from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, Accepted, Rejected, Transactional
+from legato.points import VARIABLE, Rig
 from tests.support.amqp_peer import AmqpPeer, Refused, data_of, text
 from tests.support.server import Server, server
 
@@ -267,6 +268,33 @@ def test_a_client_that_comes_back_gets_what_it_holds_first(broker: Server) -> No
     back.flush()
     for _ in again:
         assert back.expect(Disposition, lambda event: event.link is link).settled
+
+
+def test_what_becomes_of_claims_is_said_when_it_is_durable(tmp_path: Path) -> None:
+    """A message that is neither coming nor elsewhere was acknowledged: it must not come back after a crash."""
+    from legato.amqp.types import Array, ULong
+
+    rig = Rig(tmp_path / "rig")
+    with server(tmp_path / "store", environment={VARIABLE: str(tmp_path / "rig")}) as broker:
+        peer = AmqpPeer(broker.port, container="holder")
+        peer.send(peer.sender("held"), text(b"1"))
+        properties = {names.REPORTS_PRESENTED: True}
+        link = peer.receiver("held", 1, properties, name="consumer")
+        transfer = peer.transfer()
+        rig.set_delay(2000)
+        link.update(transfer.delivery, ACCEPTED)
+        peer.receiver("held", 0, name="another")  # What comes before it has been read once it is answered.
+        back = AmqpPeer(broker.port, container="holder")
+        held = Array([ULong(int.from_bytes(transfer.tag, "big"))])
+        claiming = back.receiver("held", 0, properties | {names.HELD: held}, name="consumer")
+        assert claiming.remote_properties[names.HELD_COUNT] == 0
+        broker.kill()
+        rig.set_delay(0)
+        broker.start()
+        after = AmqpPeer(broker.port)
+        after.send(after.sender("held"), text(b"2"))
+        after.receiver("held", 5)
+        assert decode_message(after.transfer().data).body == decode_message(text(b"2")).body
 
 
 def test_a_transaction_that_lost_a_send_cannot_commit(peer: AmqpPeer) -> None:
