@@ -1,5 +1,6 @@
 """What a real broker does, whatever it is asked, gives the audit nothing to complain of."""
 
+import pytest
 from pyspark.sql import SparkSession
 
 from legato.core.facts import LogRecord, MessageMoved, MessagePublished, QueueDeleted
@@ -12,6 +13,7 @@ from tests.unit.core.test_random import History
 HISTORIES = 30
 
 
+@pytest.mark.timeout(400)
 def test_random_histories_of_a_real_broker_raise_no_alarm(spark: SparkSession, facts_of: MakeFacts) -> None:
     """Topics, selectors, priorities, groups, delays, expiry, transactions, administration, full disks and crashes."""
     histories: list[list[LogRecord]] = []

@@ -17,6 +17,14 @@ from legato.spark.connector.stream import StreamReader
 from tests.support.server import Server, server
 
 ALL = ReadAllAvailable()
+READERS: list[StreamReader] = []
+
+
+@pytest.fixture(autouse=True)
+def _readers_stop() -> Iterator[None]:
+    yield
+    while READERS:
+        READERS.pop().stop()
 
 
 @pytest.fixture
@@ -41,7 +49,8 @@ def stream(broker: Server, **options: str) -> StreamReader:
     given = {"url": url(broker), "subscription": "spark", "payload": "text", "pollIntervalMs": "0"}
     if not {"topic", "queues", "queuePattern"} & options.keys():
         given["queue"] = "orders"
-    return StreamReader(source_options(given | options))
+    READERS.append(StreamReader(source_options(given | options)))
+    return READERS[-1]
 
 
 def rows(reader: StreamReader, start: Offset, end: Offset) -> list[str]:

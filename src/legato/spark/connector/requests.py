@@ -107,8 +107,17 @@ def shared_requests(url: str) -> Requests:
     requests = _shared.get(url)
     if requests is None:
         requests = _shared[url] = Requests(url)
-        atexit.register(requests.close)
     return requests
+
+
+def close_shared() -> None:
+    """Close what this process shares; the next request connects again."""
+    while _shared:
+        _, requests = _shared.popitem()
+        requests.close()
+
+
+atexit.register(close_shared)
 
 
 def _result(answer: TextMessage) -> Any:
