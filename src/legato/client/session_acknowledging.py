@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from legato.client.deliveries import AckBatch, Delivery, DeliveryState
+from legato.client.deliveries import AckBatch, Delivery
 from legato.client.message import Message
 from legato.client.received import message_id_of
 from legato.client.session_state import AcknowledgementOutcome, AcknowledgeMode
@@ -135,7 +135,8 @@ class SessionAcknowledging(SessionTransactions):
     def _presented_again(self, delivery: Delivery, message: Message) -> None:
         """The application gets a message that it had before a failover: from here on it starts over (CONTRACT A15).
 
-        What it had and has not got again is not what its next `acknowledge()` is about.
+        What it had and has not got again, be it because another receiver got it, is not what its next `acknowledge()`
+        is about.
         """
         delivery.again = False
         delivery.times += 1
@@ -146,9 +147,7 @@ class SessionAcknowledging(SessionTransactions):
                 self._channel.hear_abort()
             if self.acknowledge_mode is AcknowledgeMode.CLIENT:
                 self._unacknowledged = {
-                    each: None
-                    for each in self._unacknowledged
-                    if not (each.again and each.state is DeliveryState.HERE) and each is not delivery
+                    each: None for each in self._unacknowledged if not each.again and each is not delivery
                 }
 
 

@@ -195,6 +195,25 @@ def test_after_a_message_came_again_only_what_came_again_is_acknowledged(
     assert [(message.delivery_count, message.properties["JMSXDeliveryCount"]) for message in again] == [(2, 2), (2, 2)]
 
 
+def test_after_a_message_came_again_what_went_elsewhere_is_not_acknowledged(
+    pair: BrokerPair, connecting: Connect, queue_name: str
+) -> None:
+    """CONTRACT A15, B12, B13: an acknowledgement of what came again is not late because of what did not."""
+    connection = connecting("ems")
+    send(connection, queue_name, *"12")
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    consumer = consumer_of(session, queue_name, prefetch=1)
+    receive(consumer, 2)
+    with held_back(connection):
+        pair.fail_over()
+        steal_one(connecting, queue_name)
+    (again,) = receive(consumer, 1)
+    assert flags([again]) == [("2", True)]
+    again.acknowledge()
+    session.close()
+    assert drain(connection, queue_name) == []
+
+
 # -- acknowledge() afterwards --------------------------------------------------------------------------------
 
 
