@@ -170,7 +170,8 @@ class Service:
         """Apply what one read of one peer asks for, and set the rest in motion."""
         if self.ending:
             return
-        now_us = self.clock.now_us()
+        # What these events begin (a loss is waited out, a delivery put off) lasts from now, not from the last tick.
+        now_us = self.broker.now_us = self.clock.now_us()
         self._translator.handle(peer, events, now_us)
         self.broker.dispatch_returned(now_us)
         self._executor.touched.add(peer)

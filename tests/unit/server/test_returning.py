@@ -3,19 +3,7 @@
 from legato.clock import Clock
 from legato.limits import RECONNECT_TIMEOUT_S, RETURN_WINDOW_MS_MAX
 from legato.server.returning import Returning
-
-
-class Watch(Clock):
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.ms = 0
-
-    def now_us(self) -> int:
-        return self.ms * 1000
-
-    def monotonic_ms(self) -> int:
-        return self.ms
+from tests.support.watch import Watch
 
 
 def returning(

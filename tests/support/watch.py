@@ -1,0 +1,16 @@
+"""A clock for tests of what lasts."""
+
+from legato.clock import Clock
+
+
+class Watch(Clock):
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def now_us(self) -> int:
+        return self.ms * 1000
+
+    def monotonic_ms(self) -> int:
+        return self.ms
