@@ -168,7 +168,8 @@ class Service:
 
     def handle(self, peer: Peer, events: list[Event]) -> None:
         """Apply what one read of one peer asks for, and set the rest in motion."""
-        if self.ending:
+        # One that was stopped for a while may not be the primary any more: what it reads is another's by now.
+        if self.ending or not self.may_serve():
             return
         # What these events begin (a loss is waited out, a delivery put off) lasts from now, not from the last tick.
         now_us = self.broker.now_us = self.clock.now_us()
@@ -179,7 +180,7 @@ class Service:
 
     def block(self, peer: Peer, blocked: bool) -> None:
         """A peer's socket cannot take more now, or can again."""
-        if self.ending:
+        if self.ending or not self.may_serve():
             return
         now_us = self.clock.now_us()
         for receiver in peer.receivers:

@@ -55,20 +55,20 @@ class Turns:
     def _go_on(self) -> None:
         """The next slice of what takes long; between two slices everybody has a turn."""
         self._scanning = False
-        if not self._service.ending:
+        if not self._service.ending and self._service.may_serve():
             self._broker.go_on(self._service.clock.now_us())
             self._service.advance()
 
     def _stream(self) -> None:
         """More of the large messages that go out."""
         self._streaming = False
-        if not self._service.ending:
+        if not self._service.ending and self._service.may_serve():
             self._executor.streams.go_on()
             self._service.advance()
 
     def _resume(self, paced: list[Consumer]) -> None:
         """Consumers whose sockets took what they were given go on; the others when their sockets say so."""
-        if self._service.ending:
+        if self._service.ending or not self._service.may_serve():
             return
         now_us = self._service.clock.now_us()
         for consumer in paced:
