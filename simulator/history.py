@@ -48,14 +48,18 @@ class History(Durable):
             self.dispatched[key] = (self.now_us(), epoch if epoch == self.epoch else 0)
 
     def _check_claims(self, effect: Deliver) -> None:
-        """Exclusive queues and groups are one consumer's as long as that is there."""
+        """Exclusive queues and groups are one consumer's as long as that is there.
+
+        What an application had before a takeover comes to it once more, although another may have what follows.
+        """
         queue, consumer = effect.messages[0].queue, effect.consumer
         address = self.plan.address(queue.name)
-        if address is None:
+        given = [message for message in effect.messages if not message.presented]
+        if address is None or not given:
             return
         claims = {""} if address.settings.get("exclusive") else set[str]()
         if address.grouped:
-            numbers = [number_of(message.body or b"") for message in effect.messages]
+            numbers = [number_of(message.body or b"") for message in given]
             claims |= {self.groups[number] for number in numbers if number in self.groups}
         for group in sorted(claims):
             owner = self.owners.get((queue.name, group))
@@ -79,12 +83,13 @@ class History(Durable):
             resolved: it may be of a commit that was cut off: that has its true outcome, of which no more is told.
         """
         name = message.message_id
+        unsure = name in self.resent_late
         if message.duplicate:
-            if self.originals[name]:
+            if self.originals[name] and not unsure:
                 raise self.broken(f"{what} and {name} is stored, not a duplicate")
             self.counts["duplicates told"] += 1
             return
-        if name in self.dropped and resolved:
+        if name in self.dropped and (resolved or unsure):
             self.counts["duplicates unheard"] += 1
             return
         if self.originals[name] != 1:
