@@ -74,8 +74,7 @@ class Application(Actor):
         losses = 0
         while not self.run.ending:
             # Who holds nothing has nothing to be aborted.
-            losses = losses if held else session._channel.interruptions
-            aborted = mode is AcknowledgeMode.CLIENT and losses != session._channel.interruptions
+            aborted = mode is AcknowledgeMode.CLIENT and bool(held) and losses != session._channel.interruptions
             try:
                 message = yield from self._take(consumer, 0.2)
             except TransactionRolledBackError:
@@ -87,6 +86,8 @@ class Application(Actor):
                 if any(number == earlier for earlier, _ in held):
                     # What the application had is given to it again: it starts over.
                     held.clear()
+                # A connection that was lost while it waited for its first message took nothing from it.
+                losses = losses if held else session._channel.interruptions
                 held.append((number, message))
             if mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
                 held.clear()
