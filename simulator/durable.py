@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from legato.core.facts import (
     AnyFact,
     ConsumerAttached,
+    DuplicateDropped,
     DuplicateIdDropped,
     DuplicateIdKept,
     Kind,
@@ -114,9 +115,11 @@ class Durable(Record):
             case MessageReturned():
                 self._returned(fact)
             case DuplicateIdKept():
-                self._keep_id(self.names[fact.queue], fact.id)
+                self._keep_id(self.names[fact.queue], fact)
             case DuplicateIdDropped():
                 self._drop(self.names[fact.queue], fact)
+            case DuplicateDropped():
+                self._resent(fact)
             case MessageStored():
                 self._stored(fact, [fact.queue], fact.queue, next(bodies))
             case MessagePublished():

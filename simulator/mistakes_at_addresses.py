@@ -13,6 +13,7 @@ from legato.core.facts import MessageDeadLettered, MessagePresented
 from legato.core.groups import Groups
 from legato.core.message import Message
 from legato.core.moving import Outgoing as Publication
+from legato.core.producers import Producer
 from legato.core.records import TakenMessage
 from legato.core.repeats import Duplicate
 from legato.core.state import Node
@@ -22,6 +23,7 @@ from legato.store.memory import MemoryStore
 _detach = Broker.detach
 _refresh = Broker._refresh
 _pass_over = Broker._pass_over
+_drop_resent = Broker._drop_resent
 
 
 def all_may_have_a_group(self: Groups, group: str, consumer: Consumer, now_us: int) -> bool:
@@ -93,6 +95,12 @@ def duplicates_untold(self: Broker, duplicate: Duplicate) -> Duplicate:
     """Senders are not told of duplicates."""
     duplicate.told = False
     return _pass_over(self, duplicate)
+
+
+def resent_untold(self: Broker, node: Node, outgoing: Publication, producer: Producer) -> None:
+    """A duplicate that is sent again after a failover is confirmed like a message that is stored."""
+    _drop_resent(self, node, outgoing, producer)
+    self._tick.duplicates[-1].told = False
 
 
 def detach_keeping_nothing(self: Broker, consumer: Consumer, **options: Any) -> None:

@@ -87,4 +87,5 @@ FAULTS = [
     Fault(Broker, "_lose_ids", mistakes_at_addresses.duplicates_of_the_lost),
     Fault(Broker, "_sort_out", mistakes_at_addresses.sort_nothing_out),
     Fault(Broker, "_pass_over", mistakes_at_addresses.duplicates_untold),
+    Fault(Broker, "_drop_resent", mistakes_at_addresses.resent_untold),
 ]

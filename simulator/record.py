@@ -6,9 +6,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable
 
-from legato.core.facts import (
-    DuplicateIdDropped,
-)
+from legato.core.facts import DuplicateDropped, DuplicateIdDropped, DuplicateIdKept
 from legato.core.settings import DEFAULT_SETTINGS
 from simulator.plan import Plan
 
@@ -76,6 +74,13 @@ class Record:
         """Duplicate ids that addresses remember or have just forgotten, the oldest first."""
         self.dropped: set[str] = set()
         """Ids of messages that were duplicates."""
+        self.sent_with: dict[tuple[int, int], tuple[str, bytes, str]] = {}
+        """By producer and number of a message with a duplicate id: its address, that id, its message id."""
+        self.holders: dict[tuple[str, bytes], str] = {}
+        """By address and duplicate id: the message that had it last."""
+        self.resent_late: set[str] = set()
+        """Ids of messages that were sent again when their address did not know them by their duplicate ids any more:
+        their senders may not hear whether they were duplicates, only that a message of that id is stored."""
         self._kept: set[tuple[str, bytes]] = set()
         """Those of the present batch."""
         self.violation: ViolationError | None = None
@@ -94,16 +99,25 @@ class Record:
         if self.trace is not None:
             self.trace(" ".join(map(str, what)))
 
-    def _keep_id(self, name: str, duplicate_id: bytes) -> None:
+    def _window_of(self, name: str) -> int:
         address = self.plan.address(name)
-        window = address.duplicate_window if address is not None else DEFAULT_SETTINGS.duplicate_window
-        remembered = self.remembered.setdefault(name, deque(maxlen=window + FORGOTTEN))
-        if duplicate_id in remembered and list(remembered).index(duplicate_id) >= len(remembered) - window:
-            raise self.broken(f"E15: {name} stores another message of {duplicate_id!r}, which it remembers")
-        if duplicate_id in remembered:
-            remembered.remove(duplicate_id)
-        remembered.append(duplicate_id)
-        self._kept.add((name, duplicate_id))
+        return address.duplicate_window if address is not None else DEFAULT_SETTINGS.duplicate_window
+
+    def _remembers(self, name: str, duplicate_id: bytes) -> bool:
+        """Whether an address is bound to know an id."""
+        remembered, window = self.remembered.get(name, ()), self._window_of(name)
+        return duplicate_id in remembered and list(remembered).index(duplicate_id) >= len(remembered) - window
+
+    def _keep_id(self, name: str, fact: DuplicateIdKept) -> None:
+        if self._remembers(name, fact.id):
+            raise self.broken(f"E15: {name} stores another message of {fact.id!r}, which it remembers")
+        remembered = self.remembered.setdefault(name, deque(maxlen=self._window_of(name) + FORGOTTEN))
+        if fact.id in remembered:
+            remembered.remove(fact.id)
+        remembered.append(fact.id)
+        self.holders[name, fact.id] = fact.message_id
+        self.sent_with[fact.producer, fact.number] = (name, fact.id, fact.message_id)
+        self._kept.add((name, fact.id))
         self.counts["duplicate ids kept"] += 1
 
     def _drop(self, name: str, fact: DuplicateIdDropped) -> None:
@@ -111,9 +125,19 @@ class Record:
             raise self.broken(f"E15: {fact.message_id} is dropped, and {name} remembers no {fact.id!r}")
         if self.originals[fact.message_id]:
             raise self.broken(f"E15: {fact.message_id} is dropped as a duplicate and is stored")
+        self.sent_with[fact.producer, fact.number] = (name, fact.id, fact.message_id)
         self.void.add(fact.message_id)
         self.dropped.add(fact.message_id)
         self.counts["duplicates dropped"] += 1
+
+    def _resent(self, fact: DuplicateDropped) -> None:
+        """A client sends again what it was not told about."""
+        if (fact.producer, fact.number) not in self.sent_with:
+            return
+        name, duplicate_id, message_id = self.sent_with[fact.producer, fact.number]
+        heard = self._remembers(name, duplicate_id) and self.holders[name, duplicate_id] != message_id
+        if heard != (message_id in self.dropped) or self.plan.disk_fills:
+            self.resent_late.add(message_id)
 
     def _check_id(self, body: bytes) -> None:
         """Whoever stores a message with a duplicate id remembers that in the same commit."""

@@ -286,6 +286,25 @@ def test_a_resent_duplicate_is_a_duplicate_again_and_a_resent_first_one_is_not()
     assert waiting(after) == [b"first"]
 
 
+def test_what_is_resent_after_its_id_was_forgotten_is_not_stored_again_whatever_its_sender_hears() -> None:
+    """CONTRACT E19; promise 1: of a number only is known that it was handled."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(duplicate_window=1)
+    producer = s.broker.producer("p")
+    send_numbered(s, "first", b"a", producer, 1)
+    send_numbered(s, "duplicate", b"a", producer, 2)
+    send_numbered(s, "other", b"b", producer, 3)
+    s.run()
+    assert s.duplicates == ["duplicate"]
+    send_numbered(s, "duplicate resent", b"a", producer, 2)
+    send_numbered(s, "later", b"a", producer, 4)
+    send_numbered(s, "first resent", b"a", producer, 1)
+    s.run()
+    assert s.confirmed == ["first", "other", "duplicate resent", "later"]
+    assert s.duplicates == ["duplicate", "first resent"]
+    assert waiting(s) == [b"first", b"other", b"later"]
+
+
 # -- transactions ----------------------------------------------------------------------------------------------
 
 
