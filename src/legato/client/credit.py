@@ -39,24 +39,24 @@ class Credited:
         self._drained: list[Callable[[], None]] = []
 
     def grant(self) -> None:
-        """Give credit in lumps, so that no more than `prefetch` messages wait here."""
+        """Give credit in lumps, so that no more than `prefetch` messages wait here that the application has not had.
+
+        What it holds comes again whatever waits here: not before is its acknowledgement confirmed.
+        """
         link = self.link
         if link is None or not self.attached or self._drained or self.channel.holds_back:
             return
-        if not self.channel.flowing:
-            # What is held comes again all the same: not before is its acknowledgement confirmed.
-            missing = self.incoming.awaited - self._credit
-            if missing > 0:
-                self._credit += missing
-                link.add_credit(missing)
-            return
-        # What the application still holds comes again by itself and is not counted as wanted.
-        wanted = self._wanted + self.incoming.awaited
-        limit = self.incoming.awaited if self.released else min(self.prefetch, self._ramp) or wanted
-        space = limit - self._credit - len(self.incoming.inbox)
-        if space > 0 and (space * 2 >= limit or self._credit == 0):
-            self._credit += space
-            link.add_credit(space)
+        awaited = self.incoming.awaited
+        missing = awaited - self._credit
+        if self.channel.flowing:
+            # What comes again does so by itself and is not counted as wanted.
+            limit = awaited if self.released else min(self.prefetch, self._ramp) or self._wanted + awaited
+            space = limit - self._credit - len(self.incoming.inbox)
+            if space * 2 >= limit or self._credit == 0:
+                missing = max(missing, space)
+        if missing > 0:
+            self._credit += missing
+            link.add_credit(missing)
 
     def want(self) -> None:
         """Without a prefetch: ask for one message, unless one is asked for."""

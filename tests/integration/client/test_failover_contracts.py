@@ -235,6 +235,22 @@ def test_a_message_from_before_the_failover_can_be_acknowledged_after_it(
     assert consumer.receive(NOTHING_COMES_S) is None
 
 
+@pytest.mark.parametrize("contract", ["legato", "ems", "hornetq"])
+def test_the_last_message_can_be_acknowledged_before_those_that_come_again_and_fill_the_prefetch(
+    pair: BrokerPair, connecting: Connect, queue_name: str, contract: str
+) -> None:
+    """CONTRACT B13, E3: an acknowledgement waits for nothing that the application would have to receive first."""
+    connection = connecting(contract)
+    send(connection, queue_name, *"123")
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.INDIVIDUAL)
+    messages = receive(consumer_of(session, queue_name, prefetch=1), 3)
+    pair.fail_over()
+    for message in reversed(messages):
+        Calling(message.acknowledge).outcome()
+    session.close()
+    assert drain(connection, queue_name) == []
+
+
 def test_with_gigaspaces_acknowledge_after_a_failover_raises_and_the_messages_come_again(
     pair: BrokerPair, connecting: Connect, queue_name: str
 ) -> None:
