@@ -16,7 +16,7 @@ MakeFacts = Callable[[list[LogRecord]], DataFrame]
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = start_session("legato-tests", master="local[2]", driver_memory="1g")
+    session = start_session("legato-tests", master="local[2]", driver_memory="3g")
     for key, value in {
         "spark.sql.shuffle.partitions": "1",
         # Compiling a query takes longer than a few rows do.

@@ -10,7 +10,7 @@ from tests.spark.conftest import MakeFacts
 from tests.spark.history import QUEUES_EACH, one_log
 from tests.unit.core.test_random import History
 
-HISTORIES = 30
+HISTORIES = 20
 
 
 @pytest.mark.timeout(400)

@@ -13,6 +13,8 @@ from legato.drill.management import delete_all, names
 from tests.support.server import Server
 
 SETTINGS = """
+[server]
+reconnect_timeout_s = 1
 [tls]
 certificate = "{0}/certificate.pem"
 key = "{0}/key.pem"
