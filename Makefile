@@ -36,7 +36,7 @@ demo: $(INSTALLED) ## Flights through a broker that is killed twice; options in 
 	@$(BIN)/legato demo $(ARGS)
 
 test: check ## Everything before a push, in less than ten minutes
-	@$(BIN)/python -m pytest -q -n auto --dist loadgroup
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 check: $(INSTALLED) ## Lint, format, types, import contracts
 	@$(BIN)/ruff check .

@@ -1,21 +1,31 @@
 """What holds for all tests: none of Hypothesis' examples is judged by how long it took on a busy machine, and Spark is
 started once."""
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 settings.register_profile("legato", deadline=None)
 settings.load_profile("legato")
 
-_SPARK = Path(__file__).parent / "spark"
+_SPARK = "tests/spark/"
+
+
+class OneSpark(LoadFileScheduling):  # type: ignore[misc]
+    """A file's tests stay together, and all that need Spark are one worker's."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _SPARK if nodeid.startswith(_SPARK) else str(super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
+    """How tests are shared out to several workers."""
+    return OneSpark(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers: a file's tests stay together, and all that need Spark are one worker's, which begins with
-    them, as they take longest."""
-    for item in items:
-        needs_spark = _SPARK in item.path.parents
-        item.add_marker(pytest.mark.xdist_group("spark" if needs_spark else str(item.path)))
-    items.sort(key=lambda item: _SPARK not in item.path.parents)
+    """What needs Spark takes longest, so it comes first."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_SPARK))
