@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from legato.client.management import request
 from legato.demo.brokers import BrokerProcess, Role
 from legato.demo.processes import DemoError
-from legato.drill import management
 from legato.drill.ballast import Ballast
 from legato.drill.crew import Crew
 from legato.drill.faults import Fault
@@ -119,7 +119,7 @@ class Injector:
         pair.settle()
         before = self._primary.epoch
         try:
-            self._aside(lambda: management.request(self._url, "switchover", "broker"), "the answer to a switchover")
+            self._aside(lambda: request(self._url, "switchover", "broker"), "the answer to a switchover")
         except JMSError as error:
             # It may have gone before it could answer; then the epoch says so.
             pair.notes.append(f"legato switchover was answered with: {error}")
