@@ -70,7 +70,7 @@ class SessionAcknowledging(SessionTransactions):
             if batch.open:
                 # Only an abort ends the wait before.
                 yield from self._raise_abort()
-            gone = batch.elsewhere()
+            gone = _gone(batch)
             late = self._contract.late_acknowledgement
             if gone and late is not None:
                 raise late(_names(gone), code="WENT_ELSEWHERE")
@@ -149,6 +149,15 @@ class SessionAcknowledging(SessionTransactions):
                 self._unacknowledged = {
                     each: None for each in self._unacknowledged if not each.again and each is not delivery
                 }
+
+
+def _gone(batch: AckBatch) -> list[Delivery]:
+    """Those that went elsewhere for good: what came back since is acknowledged in the same batch."""
+    gone = batch.elsewhere()
+    if not gone:
+        return []
+    ours = {message_id_of(each.data) for each in batch.deliveries if each not in gone} - {None}
+    return [each for each in gone if message_id_of(each.data) not in ours]
 
 
 def _names(gone: list[Delivery]) -> str:

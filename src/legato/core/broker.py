@@ -122,6 +122,9 @@ class Broker(Transactions, Staging, Browsing, Capacity, Timing, Assigning):
         touched |= self._stages_committed(tick)
         for message in tick.gone:
             message.queue.unclaim(message.seq)
+        for message in tick.kept:
+            message.queue.returning -= 1
+            touched.add(message.queue)
         for message in tick.returned:
             message.queue.returning -= 1
             message.queue.put_back(message)
@@ -157,10 +160,14 @@ class Broker(Transactions, Staging, Browsing, Capacity, Timing, Assigning):
         for fact in tick.facts if self._starving else ():
             if isinstance(fact, MessageConsumed | MessageDeadLettered | MessageMoved | MessagesAssigned):
                 queue = self._by_number.get(fact.queue)
-                if isinstance(queue, Queue) and queue.starved and queue.room:
-                    queue.starved = False
-                    self._starving.discard(queue)
-                    self._effects.append(Room(queue))
+                if isinstance(queue, Queue):
+                    self._announce_room_of(queue)
+
+    def _announce_room_of(self, queue: Queue) -> None:
+        if queue.starved and queue.room:
+            queue.starved = False
+            self._starving.discard(queue)
+            self._effects.append(Room(queue))
 
     def failed(self, description: str) -> None:
         """The batch taken last could not be stored for lack of room: nothing of it happened.
@@ -198,6 +205,7 @@ class Broker(Transactions, Staging, Browsing, Capacity, Timing, Assigning):
         retry.deleted = tick.deleted
         for message in tick.returned:
             retry.returned.append(message)
+        retry.kept = tick.kept
         retry.acknowledged = tick.acknowledged
         retry.discharges = [d for d in tick.discharges if d[1].id not in rolled_back]
         stay = [message for _, transaction in rolled_back.values() for _, message in transaction.consumed]
@@ -220,6 +228,8 @@ class Broker(Transactions, Staging, Browsing, Capacity, Timing, Assigning):
         staged = {queue for stage in tick.stages for queue, _, _ in stage.runs}
         for queue in {message.queue for message in tick.stored} | self._queues_of(tick) | staged:
             self._dispatch(queue)
+        for queue in list(self._starving):
+            self._announce_room_of(queue)
         self._show_early()
 
     def _queues_of(self, tick: Tick) -> set[Queue]:

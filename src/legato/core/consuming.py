@@ -125,10 +125,15 @@ class Consuming(Reserving):
             message.consumer = None
             if not message.presented:
                 message.flagged = message.flagged or not clean
-                consumer.queue.put_back(message)
+                self._put_back(message)
             elif reservation is None:
                 message.presented = False
                 self._fail(message, consumer, "disconnect")
+
+    def _put_back(self, message: Message) -> None:
+        """The message goes to its place; if it was given back a moment ago, when that is durable."""
+        if not any(tick is not None and tick.let_go(message) for tick in (self._tick, self._in_flight)):
+            message.queue.put_back(message)
 
     def flow(self, consumer: Consumer, credit: int, draining: bool, now_us: int) -> None:
         """The consumer's credit is now `credit`."""

@@ -74,6 +74,7 @@ class Redelivering(Dispatching):
                 self._holding.add(queue)
                 self._refresh(consumer)
                 consumer.first.append(message)
+                self._tick.keep_back(message)
                 if queue.claims or queue.selecting:
                     queue.lane(message.seq).claimed.add(message.seq)
             case "group" if group := self._bodies.group(queue.body(message, self._archive))[0]:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from legato.core.effects import Effect, ScanAgain
+from legato.core.effects import Effect, Room, ScanAgain
 from legato.core.facts import Kind, QueueCreated, QueueDeleted
 from legato.core.message import Message
 from legato.core.producers import Producer
@@ -251,6 +251,12 @@ class State:
         queue.ring.clear()
         queue.reservations.clear()
         self._reserved.discard(queue)
+        if queue.starved:
+            queue.starved = False
+            self._starving.discard(queue)
+            if queue.topic is not None:
+                # Others of its topic may have room.
+                self._effects.append(Room(queue))
         if self.queues.get(queue.name) is queue:
             del self.queues[queue.name]
         self._forget(queue, queue.depth)

@@ -51,6 +51,7 @@ class Tick:
         "facts",
         "gone",
         "ids",
+        "kept",
         "left",
         "marks",
         "moved",
@@ -84,6 +85,8 @@ class Tick:
         self.acknowledged: list[tuple[Consumer, Message]] = []
         """Acknowledgements whose sender asked to be told."""
         self.returned: list[Message] = []
+        self.kept: list[Message] = []
+        """Messages that came back and stay with their consumers, which get them again after this tick."""
         self.moved: list[Message] = []
         """`moved[i]` belongs to the i-th `MessageDeadLettered` or `MessageMoved` of `facts` that goes somewhere."""
         self.released: list[int] = []
@@ -105,6 +108,19 @@ class Tick:
         """The message returns to its place once this tick is durable."""
         message.queue.returning += 1
         self.returned.append(message)
+
+    def keep_back(self, message: Message) -> None:
+        """The message stays with the consumer that gave it back, which gets it again once this tick is durable."""
+        message.queue.returning += 1
+        self.kept.append(message)
+
+    def let_go(self, message: Message) -> bool:
+        """The consumer with which the message was to stay is gone: it returns. False if it was not to stay."""
+        for at, kept in enumerate(self.kept):
+            if kept is message:
+                self.returned.append(self.kept.pop(at))
+                return True
+        return False
 
     def keep(self, queue: Queue, seqs: set[int]) -> dict[int, Message]:
         """Those of the messages that were to return with this tick: they stay with who asks."""

@@ -214,6 +214,29 @@ def test_after_a_message_came_again_what_went_elsewhere_is_not_acknowledged(
     assert drain(connection, queue_name) == []
 
 
+def test_what_went_elsewhere_and_came_back_is_acknowledged_with_the_rest(
+    pair: BrokerPair, connecting: Connect, queue_name: str
+) -> None:
+    """CONTRACT B12, DESIGN promise 5: nobody else has it by then, and no error says so."""
+    connection = connecting()
+    send(connection, queue_name, *"12")
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    consumer = consumer_of(session, queue_name)
+    receive(consumer, 2)
+    with held_back(connection):
+        pair.fail_over()
+        other = connecting().create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+        receive(consumer_of(other, queue_name, prefetch=0), 1)
+    send(connection, queue_name, "3")
+    assert flags(receive(consumer, 1)) == [("3", False)]
+    other.close()
+    (again,) = receive(consumer, 1)
+    assert flags([again]) == [("1", True)]
+    again.acknowledge()
+    session.close()
+    assert drain(connection, queue_name) == []
+
+
 # -- acknowledge() afterwards --------------------------------------------------------------------------------
 
 

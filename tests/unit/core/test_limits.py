@@ -56,6 +56,33 @@ def test_producers_that_wait_are_told_of_room() -> None:
     assert s.broker.room(s.broker.queue("q")) == 2
 
 
+def test_producers_that_wait_are_told_of_room_that_others_did_not_fill_after_all() -> None:
+    """The store was full: what had taken the room was refused."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(max_messages=1, when_full="block")
+    queue = s.broker.queue("q")
+    s.run()
+    s.broker.publish(queue, b"1", "1", b"1")
+    assert s.broker.room(queue) == 0
+    s.full = True
+    s.run()
+    assert list(s.refused) == [b"1"]
+    assert s.rooms == ["q"]
+
+
+def test_producers_that_wait_are_told_when_the_full_subscription_ends() -> None:
+    s = Scenario()
+    s.settings["t"] = AddressSettings(max_messages=1, when_full="block")
+    topic = s.broker.topic("t")
+    full = s.broker.subscribe(topic, "full", container="a", durable=True, shared=False)
+    s.broker.subscribe(topic, "empty", container="b", selector="red", durable=True, shared=False)
+    s.publish(topic, b"1")
+    assert s.broker.room(topic) == 0
+    s.broker.unsubscribe(full)
+    s.run()
+    assert s.rooms == [full.name]
+
+
 def test_the_oldest_go_when_settings_say_so_but_never_what_somebody_has() -> None:
     s = Scenario()
     s.settings["q"] = AddressSettings(max_messages=3, when_full="drop-oldest")

@@ -53,6 +53,29 @@ def test_a_blocking_policy_keeps_the_order_and_holds_up_its_consumer_only() -> N
     assert s.received(one) == [b"1", b"3"]
 
 
+def test_what_waits_for_its_consumer_comes_again_when_its_count_is_durable_and_not_before() -> None:
+    """CONTRACT D15, DESIGN promise 4: also if the delay is over before the commit, or the consumer goes meanwhile."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(redelivery_delay_s=5, redelivery_blocking="consumer")
+    s.publish("q", b"1")
+    one, two = s.consumer("q", 1), s.consumer("q", 1)
+    [message] = s.in_hand(one)
+    assert s.broker.modify(one, message, failed=True, undeliverable_here=False)
+    s.broker.detach(one, clean=True)
+    s.broker.dispatch_returned(s.now_us)
+    assert s.in_hand(two) == []
+    s.run()
+    assert [message.count for message in s.in_hand(two)] == [1]
+    [message] = s.in_hand(two)
+    assert s.broker.modify(two, message, failed=True, undeliverable_here=False)
+    s.broker.flow(two, 1, False, s.now_us)
+    s.broker.tick(s.now_us + 6_000_000)
+    assert s.in_hand(two) == []
+    s.full = True
+    s.run()
+    assert [message.count for message in s.in_hand(two)] == [2]
+
+
 def test_a_policy_may_block_the_whole_queue() -> None:
     s = Scenario()
     s.settings["q"] = AddressSettings(redelivery_delay_s=5, redelivery_blocking="queue")
