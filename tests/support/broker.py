@@ -26,13 +26,19 @@ def free_port() -> int:
 
 
 class BrokerProcess:
-    """One `legato serve`; its lines arrive as it prints them."""
+    """One `legato serve`; its lines arrive as it prints them.
+
+    It writes no ledger: a process that does takes longer to start than the broker.
+    """
 
     def __init__(self, store: Path, port: int, log: Path, extra: tuple[str, ...] = ()) -> None:
         self.port = port
         self.epoch = 0
         self._states: queue.Queue[str] = queue.Queue()
-        command = [sys.executable, "-m", "legato.cli", "serve", "--store", str(store), "--listen", f"127.0.0.1:{port}"]
+        command = [
+            *(sys.executable, "-m", "legato.cli", "serve", "--store", str(store)),
+            *("--listen", f"127.0.0.1:{port}", "--no-ledger"),
+        ]
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 [*command, *extra],
