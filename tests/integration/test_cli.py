@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from legato.cli import main
 from legato.testing import BrokerPair, broker_pair
 
 
@@ -115,3 +116,10 @@ def test_help_needs_no_extra_and_no_engine() -> None:
     loaded = set(answer.stdout.splitlines()[-1].split())
     assert "legato.cli.main" in loaded
     assert not loaded & {"lmdb", "uvloop", "pyspark", "pyarrow", "cproton"}
+
+
+def test_the_command_line_can_be_started_by_its_path_as_spark_submit_does() -> None:
+    """Its modules must not hide those of the standard library, such as `queue`."""
+    program = Path(main.__file__).parent / "__main__.py"
+    answer = subprocess.run([sys.executable, str(program), "--version"], capture_output=True, text=True, check=True)
+    assert answer.stdout.startswith("legato ")

@@ -1,5 +1,11 @@
-"""Makes `python -m legato.cli` the same as `legato`."""
+"""Makes `python -m legato.cli` the same as `legato`, and so this file for `spark-submit`."""
 
-from legato.cli.main import main
+import sys
+from pathlib import Path
+
+# Started by its path, a script has its own directory first among those of its imports: our `queue` would hide Python's.
+sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+
+from legato.cli.main import main  # noqa: E402
 
 main()

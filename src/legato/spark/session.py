@@ -16,6 +16,15 @@ from legato.errors import ConfigError
 
 JAVA_VERSION_MIN = 17
 
+QUERIES_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    # A driver that is killed while it writes its first offsets leaves what Spark would otherwise not start over.
+    "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
+    # Segments are many and small: let a task read several.
+    "spark.sql.files.openCostInBytes": str(256 << 10),
+}
+"""What our queries rely on, wherever they run."""
+
 _QUIET_LOGGING = """
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -50,7 +59,10 @@ def start_session(
     _require_java()
     # Spark's default is the `python3` on PATH, which need not have our packages (SPARK.md 0.1).
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    master = master or os.environ.get("SPARK_MASTER", "local[*]")
+    if master.startswith("local"):
+        # On a cluster executors must reach the driver.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     scratch = Path(tempfile.gettempdir()) / f"legato-spark-{os.getuid()}"
     scratch.mkdir(mode=0o700, exist_ok=True)
     logging = scratch / "log4j2.properties"
@@ -62,22 +74,26 @@ def start_session(
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()} -XX:+UseParallelGC{compiler}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
-        # Segments are many and small: let a task read several.
-        "spark.sql.files.openCostInBytes": str(256 << 10),
     }
     builder = SparkSession.builder.appName(name)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        # Started by `spark-submit`, which was told where to run and with what.
-        return builder.getOrCreate()
-    builder = builder.master(master or os.environ.get("SPARK_MASTER", "local[*]"))
-    for key, value in settings.items():
+        return _with_queries_settings(builder.getOrCreate())
+    builder = builder.master(master)
+    for key, value in (settings | QUERIES_SETTINGS).items():
         builder = builder.config(key, value)
     with _stderr_to(scratch / f"spark-{os.getpid()}.log"):
         return builder.getOrCreate()
+
+
+def _with_queries_settings(session: SparkSession) -> SparkSession:
+    """A session of `spark-submit`, which was told where to run and with what: only what it was not told is added."""
+    told = session.sparkContext.getConf()
+    for key, value in QUERIES_SETTINGS.items():
+        if not told.contains(key):
+            session.conf.set(key, value)
+    return session
 
 
 @contextmanager
