@@ -15,6 +15,14 @@ LegatoError
 │   ├── MessageNotWriteableError
 │   ├── ResourceAllocationError
 │   └── SpaceLostError
+├── FlowError                        what flows of stages report
+│   ├── IllegalCallFlowError         calls that may not be combined, or a flow that never ends
+│   ├── RefuseMessageError           a stage will never take this message: to the dead letters at once
+│   ├── StateVersionError            a saved state whose version cannot be read
+│   ├── FlowBackendError             an initiation failed and nothing was committed
+│   ├── FlowMessageSendError         the database is committed, the messages were not sent
+│   ├── FlowFailedError              the flow that was waited for ended among the dead letters, or was cancelled
+│   └── FlowTimeoutError             no answer came in time
 ├── ConfigError                      a setting that cannot be used
 ├── ProtocolError                    a peer broke AMQP; its connection ends, nothing else
 └── StoreError
@@ -122,6 +130,38 @@ class SpaceLostError(JMSError):
     ) -> None:
         super().__init__(message, code=code, linked=linked)
         self.session = session
+
+
+class FlowError(LegatoError):
+    """A flow, or the program that takes part in it, did what flows do not allow."""
+
+
+class IllegalCallFlowError(FlowError):
+    """A stage combined calls that exclude each other, or called on from where nothing follows (CONTRACT D23)."""
+
+
+class RefuseMessageError(FlowError):
+    """Raised by a stage that will never be able to take the message: no retries (CONTRACT D21)."""
+
+
+class StateVersionError(FlowError):
+    """A state was saved by another version of its class, and nothing leads from that to this one."""
+
+
+class FlowBackendError(FlowError):
+    """The initiation failed and nothing at all was committed: it may be tried again (CONTRACT D7)."""
+
+
+class FlowMessageSendError(FlowError):
+    """The database has been committed, and the messages were not sent: the flows never start (CONTRACT D7)."""
+
+
+class FlowFailedError(FlowError):
+    """The flow that was waited for failed: one of its messages is among the dead letters, or it was cancelled."""
+
+
+class FlowTimeoutError(FlowError):
+    """The flow that was waited for did not answer in time; it may still go on."""
 
 
 class ConfigError(LegatoError):

@@ -66,3 +66,7 @@ RETURN_WINDOW_MS_MIN = 100
 """Clients that fit into so short a time need not be spread."""
 RETURN_WINDOW_MS_MAX = 15_000
 """Over so long the return of a broker's clients is spread at most: what is kept for them is not kept for ever."""
+FLOW_STACK_FRAMES_MAX = 35
+"""More who wait for a reply than this is a flow that calls itself (CONTRACT D21)."""
+FLOW_CALLS_MAX = 200
+"""A flow that has made more calls than this, replies aside, does not end by itself (CONTRACT D21)."""

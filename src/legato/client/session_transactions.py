@@ -43,6 +43,15 @@ class SessionTransactions(SessionWork):
             self._disposed = []
         yield from self._tell_duplicates()
 
+    @property
+    def transaction_doomed(self) -> bool:
+        """Whether a failover has made sure already that `commit()` will raise (CONTRACT B18, D4).
+
+        Raises:
+            IllegalStateError: the session is not transacted.
+        """
+        return self._require_transaction().doomed
+
     def _tell_duplicates(self) -> Steps[None]:
         """Producers' listeners hear of what the commit dropped."""
         yield from NOTHING

@@ -1,0 +1,49 @@
+"""Flows: services written as stages that read from top to bottom, and that may die anywhere.
+
+from legato.flows import Context, Flows
+
+flows = Flows("amqp://one:5672,two:5672", database="sqlite:///orders.db")
+
+@flows.single("Prices.of")
+def price(context: Context, item: str) -> float:
+    return len(item) * 1.5
+
+if __name__ == "__main__":
+    flows.run()
+"""
+
+from legato.errors import (
+    FlowBackendError,
+    FlowError,
+    FlowFailedError,
+    FlowMessageSendError,
+    FlowTimeoutError,
+    IllegalCallFlowError,
+    RefuseMessageError,
+    StateVersionError,
+)
+from legato.flows.context import Context
+from legato.flows.definitions import Endpoint, Policy
+from legato.flows.initiation import Initiation
+from legato.flows.levels import Transaction
+from legato.flows.service import Flows
+
+RefuseMessage = RefuseMessageError
+
+__all__ = [
+    "Context",
+    "Endpoint",
+    "FlowBackendError",
+    "FlowError",
+    "FlowFailedError",
+    "FlowMessageSendError",
+    "FlowTimeoutError",
+    "Flows",
+    "IllegalCallFlowError",
+    "Initiation",
+    "Policy",
+    "RefuseMessage",
+    "RefuseMessageError",
+    "StateVersionError",
+    "Transaction",
+]

@@ -1,0 +1,186 @@
+"""What travels between stages: a message's data, the states of those who wait for an answer, and whose flow it is."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from legato.errors import MessageFormatError
+
+FORMAT = 1
+
+
+class Call(StrEnum):
+    """How a stage came to be called (CONTRACT D23)."""
+
+    SEND = "send"
+    PUBLISH = "publish"
+    REQUEST = "request"
+    REPLY = "reply"
+    NEXT = "next"
+    GOTO = "goto"
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """An object as JSON, with the version of its class.
+
+    Attributes:
+        data: the JSON; `null` for none.
+        version: of the endpoint's state class when it was written (`Endpoint.state_version`).
+    """
+
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    version: int = 1
+
+
+class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Somebody who waits for a reply.
+
+    Attributes:
+        to: the stage that gets it, or a name of its own if it is a future's.
+        state: what that stage finds as its own state.
+        topic: whether `to` is published to; False for a queue.
+        join: which answer of a join this is, empty for none (`joins.py`).
+        key: under which name the join keeps the answer.
+    """
+
+    to: str
+    state: Saved = Saved()
+    topic: bool = False
+    join: str = ""
+    key: str = ""
+
+
+class Hop(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call that the flow has made on its way here.
+
+    Attributes:
+        number: of the call in its flow.
+        call: its kind.
+        to: the stage that was called.
+        sent_us: when, microseconds since 1970.
+    """
+
+    number: int
+    call: Call
+    to: str
+    sent_us: int
+
+
+class Compensation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What undoes a step of the flow should it fail later.
+
+    Attributes:
+        to: the endpoint that is asked.
+        data: its request.
+    """
+
+    to: str
+    data: msgspec.Raw
+
+
+class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One message of a flow.
+
+    Attributes:
+        format: of this record.
+        message_id: of this message, for ever: the inbox knows it by this, and the broker as its duplicate id.
+        flow_id: of the initiation that began the flow.
+        trace_id: what the initiator calls the flow, for people.
+        call: how the receiver is called.
+        number: of this call in the flow, from 1 (CONTRACT D21).
+        sender: the stage or initiator that sent it.
+        to: the stage that gets it.
+        data: the request, reply or the like, as JSON.
+        state: what the receiver finds as its state.
+        stack: who waits for a reply, the next one last.
+        initiated_us, sent_us: when the flow was initiated and this sent, microseconds since 1970.
+        deadline_us: after which the flow is of no use to anybody; 0 for never.
+        interactive: whether a person waits: it overtakes others.
+        persistent: whether it survives the death of its broker.
+        sideloads: bytes by name, base64 on the wire, that come with this message only.
+        properties: texts by name that come with every message of the flow from here on.
+        trace_context: OpenTelemetry's headers (`traceparent` ...).
+        trail: the calls so far, oldest first, at most `TRAIL_HOPS_MAX`.
+        compensations: to be run in reverse should the flow fail.
+        join, key: of an answer to a join, which of its answers this is (`Frame`).
+    """
+
+    format: int = FORMAT
+    message_id: str
+    flow_id: str
+    trace_id: str
+    call: Call
+    number: int
+    sender: str
+    to: str
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    state: Saved = Saved()
+    stack: tuple[Frame, ...] = ()
+    initiated_us: int
+    sent_us: int
+    deadline_us: int = 0
+    interactive: bool = False
+    persistent: bool = True
+    sideloads: dict[str, bytes] = {}
+    properties: dict[str, str] = {}
+    trace_context: dict[str, str] = {}
+    trail: tuple[Hop, ...] = ()
+    compensations: tuple[Compensation, ...] = ()
+    join: str = ""
+    key: str = ""
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """An envelope that is to be sent.
+
+    Attributes:
+        envelope: what.
+        topic: whether to a topic; False for a queue.
+        delay_ms: before which it is not delivered.
+        time_to_live_ms: after which it expires; 0 for never.
+    """
+
+    envelope: Envelope
+    topic: bool = False
+    delay_ms: int = 0
+    time_to_live_ms: int = 0
+
+
+TRAIL_HOPS_MAX = 50
+"""Of a longer flow the first and the last calls are kept."""
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Envelope)
+_outgoing_decoder = msgspec.json.Decoder(Outgoing)
+
+
+def encode(envelope: Envelope) -> str:
+    """The JSON that is the body of the message."""
+    return _encoder.encode(envelope).decode()
+
+
+def decode(text: str) -> Envelope:
+    """An envelope from a message's body.
+
+    Raises:
+        MessageFormatError: it is none, or of a format that this version does not know.
+    """
+    try:
+        envelope = _decoder.decode(text)
+    except msgspec.DecodeError as error:
+        raise MessageFormatError(f"This is not a message of a flow: {error}.") from error
+    if envelope.format != FORMAT:
+        raise MessageFormatError(f"The message is of format {envelope.format}; this version knows {FORMAT}.")
+    return envelope
+
+
+def encode_outgoing(outgoing: Outgoing) -> bytes:
+    """What an outbox keeps."""
+    return _encoder.encode(outgoing)
+
+
+def decode_outgoing(data: bytes) -> Outgoing:
+    """What `encode_outgoing` made."""
+    return _outgoing_decoder.decode(data)

@@ -1,0 +1,143 @@
+"""Endpoints of several stages on real brokers, with messages alone."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from legato.client import ConnectionFactory, Queue, TextMessage
+from legato.flows import Context, Flows, Policy, RefuseMessage
+from tests.support.broker import BrokerPair
+
+WAIT_S = 20.0
+
+FEW = Policy(concurrency=2)
+
+
+class Order(msgspec.Struct):
+    item: str
+    quantity: int
+
+
+class Receipt(msgspec.Struct):
+    item: str
+    price: float
+
+
+class Placing(msgspec.Struct):
+    order: Order | None = None
+
+
+def declare_shop(flows: Flows) -> queue.SimpleQueue[tuple[str, Receipt]]:
+    """An endpoint of two stages that asks another, and where its replies go."""
+    receipts: queue.SimpleQueue[tuple[str, Receipt]] = queue.SimpleQueue()
+    place = flows.endpoint("Orders.place", state=Placing)
+
+    @place.stage
+    def received(context: Context[Placing], order: Order) -> None:
+        context.state.order = order
+        context.request("Prices.of", order.item)
+
+    @place.last_stage
+    def priced(context: Context[Placing], price: float) -> Receipt:
+        order = context.state.order
+        assert order is not None
+        return Receipt(order.item, price * order.quantity)
+
+    @flows.single("Prices.of")
+    def price(context: Context[None], item: str) -> float:
+        return float(len(item))
+
+    @flows.terminator("Orders.done")
+    def done(context: Context[None], receipt: Receipt) -> None:
+        receipts.put((context.trace_id, receipt))
+
+    return receipts
+
+
+def test_a_request_goes_through_the_stages_of_two_endpoints_and_its_reply_comes_to_a_terminator(
+    make_flows: Callable[..., Flows],
+) -> None:
+    """CONTRACT D1, D23, D24."""
+    flows = make_flows(policy=FEW)
+    receipts = declare_shop(flows)
+    flows.start()
+    with flows.initiate("order:17") as initiation:
+        initiation.request("Orders.place", Order("tea", 2), reply_to="Orders.done")
+    assert receipts.get(timeout=WAIT_S) == ("order:17", Receipt("tea", 6.0))
+
+
+def test_flows_go_on_through_the_death_of_the_broker(make_flows: Callable[..., Flows], pair: BrokerPair) -> None:
+    """CONTRACT D1, A1."""
+    flows = make_flows(policy=FEW)
+    receipts = declare_shop(flows)
+    flows.start()
+    asked = {f"order:{number}" for number in range(200)}
+    for trace_id in sorted(asked):
+        with flows.initiate(trace_id) as initiation:
+            initiation.request("Orders.place", Order("tea", 1), reply_to="Orders.done")
+        if trace_id == "order:17":
+            pair.kill_primary()
+    answered = [receipts.get(timeout=WAIT_S)[0] for _ in asked]
+    assert sorted(answered) == sorted(asked)
+    assert receipts.empty()
+
+
+def test_a_message_that_a_stage_refuses_is_a_dead_letter_at_once_and_says_why(
+    make_flows: Callable[..., Flows], calm_pair: BrokerPair, prefix: str
+) -> None:
+    """CONTRACT D21."""
+    flows = make_flows(policy=FEW)
+    attempts: list[int] = []
+
+    @flows.terminator("Orders.refuse")
+    def refuse(context: Context[None], item: str) -> None:
+        attempts.append(context.delivery_count)
+        raise RefuseMessage(f"no {item} here")
+
+    flows.start()
+    flows.send("Orders.refuse", "coffee", trace_id="order:18")
+    letter = dead_letter(calm_pair.url, f"{prefix}Orders.refuse")
+    assert attempts == [1]
+    assert letter.properties["legato_refused"] is True
+    assert letter.properties["legato_exception"] == "RefuseMessageError: no coffee here"
+    assert "raise RefuseMessage" in str(letter.properties["legato_stack_trace"])
+
+
+@pytest.mark.parametrize("batch_max", [1, 10])
+def test_a_stage_that_keeps_failing_is_tried_so_often_and_then_a_dead_letter(
+    make_flows: Callable[..., Flows], calm_pair: BrokerPair, prefix: str, batch_max: int
+) -> None:
+    """CONTRACT D2, D20."""
+    flows = make_flows(policy=Policy(concurrency=1, deliveries_max=3, batch_max=batch_max))
+    attempts: list[int] = []
+    other: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    @flows.terminator("Orders.fail")
+    def fail(context: Context[None], item: str) -> None:
+        if item == "coffee":
+            attempts.append(context.delivery_count)
+            raise ValueError("the machine is broken")
+        context.after_commit(lambda: other.put(item))
+
+    with flows.initiate("orders") as initiation:
+        for item in ("tea", "coffee", "milk"):
+            initiation.send("Orders.fail", item)
+    flows.start()
+    letter = dead_letter(calm_pair.url, f"{prefix}Orders.fail")
+    assert attempts == [1, 2, 3]
+    assert letter.properties["legato_attempts"] == 3
+    assert sorted(other.get(timeout=WAIT_S) for _ in range(2)) == ["milk", "tea"]
+
+
+def dead_letter(url: str, queue_name: str) -> Any:
+    """The first dead letter of a queue."""
+    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+        connection.start()
+        letter = session.create_consumer(Queue(f"DLQ.{queue_name}")).receive(timeout_s=WAIT_S)
+        assert isinstance(letter, TextMessage)
+        return letter
