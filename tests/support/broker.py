@@ -13,6 +13,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.born import start
+
 READY_WAIT_S = 60.0
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -40,7 +42,7 @@ class BrokerProcess:
             *("--listen", f"127.0.0.1:{port}", "--no-ledger"),
         ]
         with log.open("ab") as errors:
-            self.process = subprocess.Popen(
+            self.process = start(
                 [*command, *extra],
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.born import Born, start
+
 WAIT_S = 30.0
 
 
@@ -34,14 +36,14 @@ class Server:
         self.environment = dict(environment or {})
         self.log = store.parent / f"serve-{self.port}.log"
         self.role = ""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Born | subprocess.Popen[bytes] | None = None
         self._said = threading.Condition()
 
     def start(self) -> Server:
         """Start, and wait for `active epoch=N` or `backup`."""
         with self._said, self.log.open("ab") as log:
             self.role = ""
-            self._process = subprocess.Popen(
+            self._process = start(
                 [
                     *(sys.executable, "-m", "legato.cli", "serve", "--store", str(self.store)),
                     *("--listen", f"127.0.0.1:{self.port}", "--no-ledger", *self.flags),
@@ -54,14 +56,14 @@ class Server:
         self.wait_for_role("active", "backup", "ended")
         return self
 
-    def _read(self, process: subprocess.Popen[bytes]) -> None:
+    def _read(self, process: Born | subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             self._tell(process, line.decode().strip())
         process.wait()
         self._tell(process, "ended")
 
-    def _tell(self, process: subprocess.Popen[bytes], role: str) -> None:
+    def _tell(self, process: Born | subprocess.Popen[bytes], role: str) -> None:
         """Only what the present process says counts: that the last one ended may be noticed late."""
         with self._said:
             if process is self._process:

@@ -1,0 +1,131 @@
+"""Brokers that begin as a fork of the nursery: the part of `subprocess.Popen` that tests of brokers use."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any
+from unittest.mock import patch
+
+from legato.demo import processes
+
+SERVE = (sys.executable, "-m", "legato.cli", "serve")
+ROOT = Path(__file__).parents[2]
+
+
+class _Nursery:
+    """This process's nursery; it ends with us."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.nursery", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd=ROOT,
+        )
+        theirs.close()
+
+    def bear(self, arguments: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]) -> int:
+        """Start a broker; returns its process's number."""
+        with self._lock:
+            socket.send_fds(self._requests, [json.dumps([arguments, dict(environment)]).encode()], list(descriptors))
+            return int(self._requests.recv(32))
+
+
+@functools.cache
+def _nursery() -> _Nursery:
+    return _Nursery()
+
+
+class Born:
+    """A `legato serve` that the nursery started."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        stdin: int | IO[Any] | None,
+        stderr: int | IO[Any] | None,
+        text: bool,
+    ) -> None:
+        self.returncode: int | None = None
+        self.stdin: IO[bytes] | None = None
+        self._lock = threading.Lock()
+        status, their_status = os.pipe()
+        self._status = os.fdopen(status, "rb", buffering=0)
+        out, their_out = os.pipe()
+        self.stdout: IO[Any] = os.fdopen(out, "r" if text else "rb")
+        theirs = [their_out, their_status]
+        if stdin == subprocess.PIPE:
+            their_in, ours = os.pipe()
+            self.stdin = os.fdopen(ours, "wb")
+        else:
+            their_in = os.open(os.devnull, os.O_RDONLY)
+        theirs.append(their_in)
+        errors = stderr.fileno() if isinstance(stderr, io.IOBase) else 2
+        self.pid = _nursery().bear(arguments, environment, [their_in, their_out, errors, their_status])
+        for descriptor in theirs:
+            os.close(descriptor)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """See `subprocess.Popen.wait`."""
+        ready, _, _ = select.select([self._status], [], [], timeout)
+        with self._lock:
+            if self.returncode is None:
+                if not ready:
+                    raise subprocess.TimeoutExpired(list(SERVE), timeout or 0)
+                self.returncode = int(self._status.read(16) or -signal.SIGKILL)
+            return self.returncode
+
+    def poll(self) -> int | None:
+        """See `subprocess.Popen.poll`."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        """See `subprocess.Popen.send_signal`."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """See `subprocess.Popen.kill`."""
+        self.send_signal(signal.SIGKILL)
+
+
+def start(command: Sequence[str], **options: Any) -> Born | subprocess.Popen[Any]:
+    """Start a command as `subprocess.Popen` does; if it is `legato serve`, let the nursery do it."""
+    if tuple(command[: len(SERVE)]) != SERVE:
+        return subprocess.Popen(command, **options)
+    return Born(
+        command[len(SERVE) - 1 :],
+        options.get("env") or os.environ,
+        stdin=options.get("stdin"),
+        stderr=options.get("stderr"),
+        text=options.get("text", False),
+    )
+
+
+@contextmanager
+def quick_starts() -> Iterator[None]:
+    """Meanwhile the brokers of `legato.testing` come from the nursery, too."""
+    popen: Callable[..., Any] = start
+    with patch.object(processes, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": popen})):
+        yield

@@ -1,0 +1,103 @@
+"""A process that has the broker's modules loaded and is forked for each broker that a test starts.
+
+Loading them takes ten times as long as forking, and the tests start some thousand brokers. What runs in the child is
+`legato serve` as it is for everybody, in a process of its own that may be killed. Run as
+`python -m tests.support.nursery FD`, where a socket hands in what is to be started (see `tests.support.born`).
+"""
+
+import ctypes
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+
+from legato.cli import main as entry
+from legato.server import run as server
+
+REQUEST_BYTES_MAX = 1 << 18
+PR_SET_PDEATHSIG = 1
+
+assert server
+
+
+@dataclass(frozen=True)
+class Birth:
+    """What is to be started, and where its streams lead."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+    streams: list[int]
+    status: int
+    """The number with which it ended is written here (`os.waitstatus_to_exitcode`)."""
+
+
+class Nursery:
+    """Forks until its socket is closed; its children end with it."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        self._ended, woken = os.pipe()
+        os.set_blocking(self._ended, False)
+        os.set_blocking(woken, False)
+        signal.set_wakeup_fd(woken)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._woken = woken
+        self._status_of: dict[int, int] = {}
+
+    def serve(self) -> Birth | None:
+        """Return a birth in each child, and None in the nursery itself when nobody needs it any more."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._requests, selectors.EVENT_READ)
+            selector.register(self._ended, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    if key.fd == self._ended:
+                        os.read(self._ended, 1 << 16)
+                        self._bury()
+                        continue
+                    data, streams, _, _ = socket.recv_fds(self._requests, REQUEST_BYTES_MAX, 4)
+                    if not data:
+                        return None
+                    arguments, environment = json.loads(data)
+                    birth = Birth(arguments, environment, streams[:3], streams[3])
+                    pid = os.fork()
+                    if pid == 0:
+                        return birth
+                    for stream in birth.streams:
+                        os.close(stream)
+                    self._status_of[pid] = birth.status
+                    self._requests.send(str(pid).encode())
+
+    def _bury(self) -> None:
+        while self._status_of:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            descriptor = self._status_of.pop(pid)
+            os.write(descriptor, str(os.waitstatus_to_exitcode(status)).encode())
+            os.close(descriptor)
+
+
+def become(birth: Birth) -> None:
+    """In the child: be the program as if it had been started afresh."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.setsid()
+    for number, stream in enumerate(birth.streams):
+        os.dup2(stream, number)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    os.environ.clear()
+    os.environ.update(birth.environment)
+    sys.argv = ["legato", *birth.arguments]
+    entry.main()
+
+
+if __name__ == "__main__":
+    # The selector of the nursery is closed by `serve` in the child, too, before the child closes what else is open.
+    found = Nursery(socket.socket(fileno=int(sys.argv[1]))).serve()
+    if found is not None:
+        become(found)
