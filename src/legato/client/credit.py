@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 FIRST_CREDIT = 64
 RAMP_FACTOR = 4
-"""Asked for first on a new link, and by how much more each time that came, up to `prefetch`."""
+"""Asked for first on a new link, and by how much more each time the application has taken all that came, up to
+`prefetch`: whoever takes less than comes has no use for more, and after a failover it would delay everybody."""
 LARGE_CREDIT = 4
 """Asked for anew after each large message: they take room on disk, and a file each."""
 
@@ -35,7 +36,7 @@ class Credited:
         self._credit = 0
         """Messages that may still come, as far as events were handled; the engine is ahead of us."""
         self._ramp = FIRST_CREDIT
-        """So much of `prefetch` is asked for until that came: what others of the connection wait for comes between."""
+        """So much of `prefetch` is asked for until the application takes more than that."""
         self._drained: list[Callable[[], None]] = []
 
     def grant(self) -> None:
@@ -57,6 +58,12 @@ class Credited:
         if missing > 0:
             self._credit += missing
             link.add_credit(missing)
+
+    def widen(self) -> None:
+        """The application took something; if it was all that is here it is to have more."""
+        if self._ramp < self.prefetch and not self.incoming.inbox:
+            self._ramp *= RAMP_FACTOR
+        self.grant()
 
     def want(self) -> None:
         """Without a prefetch: ask for one message, unless one is asked for."""

@@ -10,7 +10,7 @@ from legato.amqp.events import Attached, Detached, Transfer, TransferAborted, Tr
 from legato.amqp.outcomes import ACCEPTED, Modified
 from legato.amqp.types import Array, ULong
 from legato.client.conditions import error_of
-from legato.client.credit import FIRST_CREDIT, LARGE_CREDIT, RAMP_FACTOR
+from legato.client.credit import FIRST_CREDIT, LARGE_CREDIT
 from legato.client.deliveries import Delivery, DeliveryState, finish
 from legato.client.session_state import AcknowledgeMode
 from legato.client.source import Source
@@ -220,12 +220,8 @@ class ReceiverEnd(Stating):
             # What is held takes credit but no room in the inbox: nobody else would ever ask for more.
             self.grant()
         self.channel.touch()
-        if self._credit == 0:
-            if self._drained:
-                self._run_drained()
-            elif self._ramp < self.prefetch:
-                self._ramp *= RAMP_FACTOR
-                self.grant()
+        if self._credit == 0 and self._drained:
+            self._run_drained()
 
     def on_part(self, event: TransferPart) -> None:
         """Part of a large message came; with the last one it is a message like any other."""
@@ -269,4 +265,4 @@ class ReceiverEnd(Stating):
         else:
             while accepted:
                 self.accept(accepted.popleft())
-        self.grant()
+        self.widen()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from legato.client.credit import Credited
+from legato.client.credit import FIRST_CREDIT, Credited
 from legato.client.deliveries import AckBatch, DeliveryState
 
 
@@ -71,3 +71,36 @@ def test_once_it_came_again_the_inbox_fills_up_to_the_prefetch_and_no_further() 
     end.incoming.inbox.clear()
     end.grant()
     assert link.credit == 2
+
+
+def consumer_with(waiting: int, *, prefetch: int) -> tuple[Credited, Granted]:
+    """A consumer on a new link, for which so many messages came before the application took one."""
+    end, link = consumer_back_with(0, prefetch=prefetch)
+    end.grant()
+    for seq in range(1, waiting + 1):
+        link.credit -= 1
+        end._credit -= 1
+        end.incoming.arrived(end, seq, seq.to_bytes(8, "big"), b"")
+    end.grant()
+    return end, link
+
+
+def test_an_application_that_takes_less_than_came_is_given_no_more_than_at_first() -> None:
+    """After a failover the rest of a large prefetch would be in everybody's way, and nobody waits for it."""
+    end, link = consumer_with(FIRST_CREDIT, prefetch=1000)
+    assert link.credit == 0
+    for _ in range(FIRST_CREDIT - 1):
+        end.incoming.inbox.popleft()
+        end.widen()
+    assert len(end.incoming.inbox) + link.credit <= FIRST_CREDIT
+
+
+def test_an_application_that_takes_all_that_came_is_given_more_up_to_the_prefetch() -> None:
+    """Who takes faster than messages come is not to wait for them."""
+    end, link = consumer_with(FIRST_CREDIT, prefetch=1000)
+    given = []
+    for _ in range(4):
+        end.incoming.inbox.clear()
+        end.widen()
+        given.append(link.credit)
+    assert given == [4 * FIRST_CREDIT, 1000, 1000, 1000]
