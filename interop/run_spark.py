@@ -1,6 +1,6 @@
 """`interop/run-spark`: a Spark stream from queue to queue, while its driver, its workers and the broker are killed.
 
-Everything that was sent has to come out exactly once.
+A producer sends all the while. Everything that was sent has to come out exactly once.
 """
 
 from __future__ import annotations
@@ -74,13 +74,22 @@ class Job:
         for pid in self._members():
             with_no_process_is_fine(pid, signal.SIGKILL)
 
-    def kill_a_worker(self, chance: random.Random) -> bool:
-        """SIGKILL to one of Spark's Python processes; whether there was one."""
-        workers = [pid for pid in self._members() if "pyspark" in command_of(pid)]
-        if not workers:
-            return False
-        with_no_process_is_fine(chance.choice(workers), signal.SIGKILL)
-        return True
+    def kill_a_worker(self, chance: random.Random) -> str:
+        """SIGKILL to one of Spark's Python processes; returns which.
+
+        Raises:
+            TimeoutError: there is none.
+        """
+        deadline = time.monotonic() + PROGRESS_WAIT_S
+        while time.monotonic() < deadline:
+            self.keep_running()
+            if workers := [pid for pid in self._members() if "pyspark" in command_of(pid)]:
+                pid = chance.choice(workers)
+                module = next((word for word in command_of(pid).split() if word.startswith("pyspark.")), "pyspark")
+                with_no_process_is_fine(pid, signal.SIGKILL)
+                return module
+            time.sleep(0.1)
+        raise TimeoutError("Spark has no Python process; see the job's log")
 
     def _members(self) -> list[int]:
         """The processes of the job's session, also those in groups of their own."""
@@ -119,35 +128,51 @@ def command_of(pid: int) -> str:
         return ""
 
 
-def send_all(url: str, count: int, per_s: float, ended: threading.Event) -> None:
-    """Send numbered messages, evenly; those of a broker that dies are stored once by promise 1."""
-    began = time.monotonic()
-    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
-        producer = session.create_producer(session.create_queue(SOURCE))
-        for number in range(count):
-            producer.send(TextMessage(f"n{number}"))
-            ahead_s = number / per_s - (time.monotonic() - began)
-            if ahead_s > 0.01:
-                time.sleep(ahead_s)
-    ended.set()
+class Sending(threading.Thread):
+    """Sends numbered messages, evenly, until told that it is enough; those of a broker that dies are stored once.
+
+    Args:
+        at_least: so many are sent, however early it is enough.
+    """
+
+    def __init__(self, url: str, at_least: int, per_s: float) -> None:
+        super().__init__(daemon=True)
+        self._url = url
+        self._at_least = at_least
+        self._per_s = per_s
+        self.is_enough = threading.Event()
+        self.sent = 0
+
+    def run(self) -> None:
+        began = time.monotonic()
+        with ConnectionFactory(self._url).create_connection() as connection, connection.create_session() as session:
+            producer = session.create_producer(session.create_queue(SOURCE))
+            while self.sent < self._at_least or not self.is_enough.is_set():
+                producer.send(TextMessage(f"n{self.sent}"))
+                self.sent += 1
+                ahead_s = self.sent / self._per_s - (time.monotonic() - began)
+                if ahead_s > 0.01:
+                    time.sleep(ahead_s)
 
 
-def torment(pair: BrokerPair, job: Job, kills: int, chance: random.Random) -> Counter[str]:
-    """Kill somebody again and again, each time after the job got on."""
+def torment(pair: BrokerPair, job: Job, sending: Sending, kills: int, chance: random.Random) -> Counter[str]:
+    """Kill somebody again and again, all kinds equally often, each time after the job got on."""
     killed: Counter[str] = Counter()
-    while killed.total() < kills:
+    victims = [VICTIMS[number % len(VICTIMS)] for number in range(kills)]
+    chance.shuffle(victims)
+    for number, victim in enumerate(victims, 1):
         job.keep_running()
         wait_for_progress(job)
         time.sleep(chance.uniform(0, 1.5))
-        victim = chance.choice(VICTIMS)
+        what = victim
         if victim == "driver":
             job.kill()
-        elif victim == "worker" and not job.kill_a_worker(chance):
-            continue
-        elif victim == "broker":
+        elif victim == "worker":
+            what = job.kill_a_worker(chance)
+        else:
             pair.fail_over()
         killed[victim] += 1
-        print(f"= {killed.total()} of {kills}: {victim} killed; {job.batches} batches", flush=True)
+        print(f"= {number} of {kills}: {what} killed; {sending.sent} sent, {job.batches} batches", flush=True)
     return killed
 
 
@@ -181,18 +206,19 @@ def run(count: int, kills: int, per_s: float, seed: int, directory: Path) -> Rep
     """All of it."""
     began = time.monotonic()
     chance = random.Random(seed)
-    ended = threading.Event()
     with broker_pair(directory) as pair:
         job = Job(pair.url, directory)
-        sending = threading.Thread(target=send_all, args=(pair.url, count, per_s, ended), daemon=True)
+        sending = Sending(pair.url, count, per_s)
         sending.start()
         try:
-            killed = torment(pair, job, kills, chance)
-            ended.wait()
+            killed = torment(pair, job, sending, kills, chance)
+            sending.is_enough.set()
+            sending.join()
             code = job.finish()
         finally:
             job.kill()
         seen = collect(pair.url)
+    count = sending.sent
     lost = sorted(set(range(count)) - seen.keys())
     twice = sorted(number for number, times in seen.items() if times > 1)
     print(f"  {count} in, {seen.total()} out, {dict(killed)} killed, {job.starts} starts, {job.batches} batches")
@@ -213,7 +239,9 @@ def _outcome(name: str, good: bool, reason: str) -> Outcome:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; the exit code says whether everything came out once."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--count", type=int, default=200_000, help="messages")
+    parser.add_argument(
+        "--count", type=int, default=200_000, help="messages at least; as many more as are sent until the last kill"
+    )
     parser.add_argument("--kills", type=int, default=30, help="how often somebody is killed")
     parser.add_argument("--per-s", type=float, default=1000, help="messages sent in a second")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="decides who is killed, and when")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from legato.client import ConnectionFactory, TextMessage
 from legato.errors import ConfigError, JMSError
 from legato.spark.connector.offsets import Offset
 from legato.spark.connector.options import source_options
-from legato.spark.connector.requests import Fenced
+from legato.spark.connector.requests import Fenced, shared_requests
 from legato.spark.connector.stream import StreamReader
 from tests.support.server import Server, server
 
@@ -21,7 +22,7 @@ READERS: list[StreamReader] = []
 
 
 @pytest.fixture(autouse=True)
-def _readers_stop() -> Iterator[None]:
+def _readers_stop(broker: Server) -> Iterator[None]:
     yield
     while READERS:
         READERS.pop().stop()
@@ -56,6 +57,13 @@ def stream(broker: Server, **options: str) -> StreamReader:
 def rows(reader: StreamReader, start: Offset, end: Offset) -> list[str]:
     batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
     return [row["body"] for batch in batches for row in batch.to_pylist()]
+
+
+def last_number(broker: Server, subscription: str, address: str) -> int:
+    """The last number that a stream has been assigned."""
+    name = f"assignment://{subscription}/{address}"
+    told = shared_requests(url(broker)).ask("ticket", "assignment", name)
+    return int(told["through"])
 
 
 def test_batches_follow_each_other_and_what_spark_committed_is_acknowledged(broker: Server) -> None:
@@ -186,3 +194,47 @@ def test_what_is_gone_is_told_unless_that_is_not_wanted(broker: Server) -> None:
 def test_what_a_stream_cannot_do_is_said_at_once(broker: Server, options: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         stream(broker, **options)
+
+
+def test_the_next_batch_is_assigned_while_spark_works_on_one(broker: Server) -> None:
+    fill(broker, *map(str, range(6)))
+    reader = stream(broker)
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ReadMaxRows(2))
+    assert first == {"orders": 2}
+    while last_number(broker, "spark", "orders") < 4:
+        pass
+    again = stream(broker)
+    again.initialOffset()
+    assert again.reportLatestOffset() == {"orders": 6}
+    for number in (2, 4):
+        ends = again.latestOffset({"orders": number}, ReadMaxRows(2))
+        assert rows(again, {"orders": number}, ends) == [str(number), str(number + 1)]
+
+
+def test_what_comes_meanwhile_makes_the_next_batch_full(broker: Server) -> None:
+    fill(broker, "0", "1", "2")
+    reader = stream(broker)
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ReadMaxRows(2))
+    fill(broker, "3", "4")
+    assert reader.latestOffset(first, ReadMaxRows(2)) == {"orders": 4}
+
+
+def test_a_fence_is_told_with_the_next_batch_at_the_latest(broker: Server) -> None:
+    fill(broker, *map(str, range(8)))
+    zombie = stream(broker)
+    first = zombie.latestOffset(zombie.initialOffset(), ReadMaxRows(2))
+    stream(broker).initialOffset()
+    with pytest.raises(Fenced):
+        zombie.latestOffset(zombie.latestOffset(first, ReadMaxRows(2)), ReadMaxRows(2))
+
+
+def test_a_reader_can_go_to_another_process_before_it_is_asked_anything(broker: Server) -> None:
+    fill(broker, "1")
+    reader = stream(broker)
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    copied = pickle.loads(pickle.dumps(stream(broker)))
+    assert [
+        row["body"] for part in reader.partitions({}, end) for one in copied.read(part) for row in one.to_pylist()
+    ] == ["1"]

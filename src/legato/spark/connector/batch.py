@@ -13,7 +13,7 @@ from legato.bulk.requests import PLAN, PlannedPart, PlanRequest
 from legato.errors import ConfigError
 from legato.spark.connector.offsets import Range
 from legato.spark.connector.options import EARLIEST, SourceOptions
-from legato.spark.connector.reading import connect, read_frames
+from legato.spark.connector.reading import bulk_client, read_frames
 from legato.spark.connector.requests import Requests, shared_requests
 from legato.spark.connector.rows import Frames
 from legato.spark.connector.stream import RangePartition
@@ -63,7 +63,7 @@ class BatchReader(DataSourceReader):
         after, through = self._bounds(address)
         arguments = {"after": after} if through == _LAST else {"after": after, "through": through}
         told = requests.ask("ticket", "assignment", name, **arguments)
-        with connect(requests.uri, requests.host, told) as client:
+        with bulk_client(requests.uri, requests.host, told) as client:
             request = msgspec.msgpack.encode(PlanRequest(bytes.fromhex(told["ticket"]), wanted))
             [result] = client.do_action(flight.Action(PLAN, request))
         planned = msgspec.msgpack.decode(result.body.to_pybytes(), type=list[PlannedPart])

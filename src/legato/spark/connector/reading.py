@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -67,19 +69,40 @@ def retried(attempt: Callable[[], None], what: str) -> None:
 
 def _stream(requests: Requests, name: str, after: int, through: int) -> Iterator[pa.RecordBatch]:
     told = requests.ask("ticket", "assignment", name, after=after, through=through)
-    with connect(requests.uri, requests.host, told) as client:
+    with bulk_client(requests.uri, requests.host, told) as client:
         for chunk in client.do_get(flight.Ticket(bytes.fromhex(told["ticket"]))):
             if chunk.data.num_rows:
                 yield chunk.data
 
 
-def connect(uri: Uri, host: str, told: dict[str, Any]) -> flight.FlightClient:
-    """A connection to the process that a ticket is for."""
+_clients: dict[tuple[str, str], flight.FlightClient] = {}
+
+
+@contextmanager
+def bulk_client(uri: Uri, host: str, told: dict[str, Any]) -> Iterator[flight.FlightClient]:
+    """A connection to the process that a ticket is for, kept for this process's next tasks unless it fails.
+
+    Raises:
+        flight.FlightUnavailableError: the broker has no such process.
+    """
     if not told["port"]:
         raise flight.FlightUnavailableError("the broker could not start its process for reading in bulk; see its log")
     name = host.rpartition(":")[0]
     location = f"grpc{'+tls' if told['tls'] else ''}://{name}:{told['port']}"
-    if not told["tls"]:
+    key = str(uri), location
+    client = _clients.get(key)
+    if client is None:
+        client = _clients[key] = _connect(location, uri, tls=told["tls"])
+    try:
+        yield client
+    except _GONE:
+        # Others of that process's threads may still read by it: it is closed when they, too, are done.
+        _clients.pop(key, None)
+        raise
+
+
+def _connect(location: str, uri: Uri, *, tls: bool) -> flight.FlightClient:
+    if not tls:
         return flight.connect(location)
     options = uri.options
     roots = None
@@ -87,3 +110,13 @@ def connect(uri: Uri, host: str, told: dict[str, Any]) -> flight.FlightClient:
         with open(options.tls_ca_file, "rb") as file:
             roots = file.read()
     return flight.connect(location, tls_root_certs=roots, disable_server_verification=not options.tls_verify)
+
+
+def close_clients() -> None:
+    """Close what this process keeps; the next range connects again."""
+    while _clients:
+        _, client = _clients.popitem()
+        client.close()
+
+
+atexit.register(close_clients)

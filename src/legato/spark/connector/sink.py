@@ -22,7 +22,7 @@ from legato.bulk.requests import PutRequest
 from legato.bulk.staging import StageOptions
 from legato.errors import ConfigError
 from legato.spark.connector.options import SinkOptions
-from legato.spark.connector.reading import connect, retried
+from legato.spark.connector.reading import bulk_client, retried
 from legato.spark.connector.requests import Requests, shared_requests
 
 _TEXT = (StringType,)
@@ -178,7 +178,7 @@ def _put(
     told = requests.ask("ticket", "stage", transactional_id, batch=batch, stage=stage)
     stage_options = StageOptions(options.destination, bool(options.topic))
     request = PutRequest(bytes.fromhex(told["ticket"]), stage_options)
-    with connect(requests.uri, requests.host, told) as client:
+    with bulk_client(requests.uri, requests.host, told) as client:
         descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(request))
         writer, _ = client.do_put(descriptor, rows[0].schema)
         with writer:

@@ -3,13 +3,17 @@
 What `latestOffset` is told as `start` is in Spark's log of commits already, so that is where messages are acknowledged;
 `commit` comes a batch later, or never. Numbers of an assignment mean the same messages for ever, so a batch can be read
 again by whoever needs it, after a crash of Spark, of the broker, or of both.
+
+While Spark works on a batch, the next one is assigned already, if batches have a limit: that is a commit of all of its
+messages, and takes about as long as reading them.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -23,14 +27,15 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from legato.errors import ConfigError, JMSError
-from legato.spark.connector.offsets import Offset, Range, cut, ordered, shares
-from legato.spark.connector.options import LATEST, SourceOptions
+from legato.spark.connector.offsets import Offset, Range, cut, ordered
+from legato.spark.connector.options import SourceOptions
+from legato.spark.connector.places import Limits, Places
 from legato.spark.connector.reading import read_frames
-from legato.spark.connector.requests import Requests, shared_requests
+from legato.spark.connector.requests import shared_requests
 from legato.spark.connector.rows import Frames
 
-_NO_LIMIT = 1 << 62
-_PATTERN_PAGE = 1000
+ROWS_OF_A_PARTITION = 25_000
+"""About so many rows a task reads, if nothing is said of partitions: a task costs as much as some thousand rows."""
 
 
 class RangePartition(InputPartition):
@@ -44,14 +49,12 @@ class RangePartition(InputPartition):
         return Range(*self.value)
 
 
-class _Place(msgspec.Struct):
-    """How the stream's assignment to one address stands."""
+class _Ahead(NamedTuple):
+    """The planning of a batch while Spark works on the one before it."""
 
-    name: str
-    fence: int
-    acknowledged: int
-    last: int
-    waiting: int
+    start: Offset
+    limits: Limits
+    ends: Future[Offset]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -65,13 +68,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(options.starting_offsets, str):
             raise ConfigError("A stream starts where its subscription is; startingOffsets is earliest or latest.")
         self._options = options
-        self._places: dict[str, _Place] = {}
-        self._requests: Requests | None = None
+        self._known: Places | None = None
         self._targets: dict[str, int] | None = None
         """With `Trigger.AvailableNow`, the last number of each address that belongs to this run."""
         self._idle_until = 0.0
-
-    # -- what Spark asks ------------------------------------------------------------------------------------------
+        self._planner: ThreadPoolExecutor | None = None
+        self._ahead: _Ahead | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_offsets_per_trigger:
@@ -81,37 +83,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def initialOffset(self) -> Offset:
-        self._open_all()
-        return ordered({address: place.acknowledged for address, place in self._places.items()})
+        self._places.open()
+        return ordered({address: place.acknowledged for address, place in self._places.by_address.items()})
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._open_all()
-        self._targets = {address: place.last + place.waiting for address, place in self._places.items()}
+        self._places.open()
+        self._targets = {address: place.end for address, place in self._places.by_address.items()}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        self._open_all()
-        self._acknowledge(start)
-        if time.monotonic() < self._idle_until:
-            return ordered(start)
-        planned = {address: start.get(address, place.acknowledged) for address, place in self._places.items()}
-        ends = self._plan(planned, limit)
-        if ends == planned:
+        limits = _limits_of(limit)
+        ends = self._planned_ahead(start, limits)
+        if ends is None:
+            if time.monotonic() < self._idle_until:
+                return ordered(start)
+            ends = self._plan(start, start, limits)
+        if ends == ordered(start):
             self._idle_until = time.monotonic() + self._options.poll_interval_ms / 1000
-        return ordered(ends)
+        elif not limits.is_none:
+            self._plan_ahead(start, ends, limits)
+        return ends
 
     def reportLatestOffset(self) -> Offset:
-        return ordered({address: place.last + place.waiting for address, place in self._places.items()})
+        return ordered({address: place.end for address, place in self._places.by_address.items()})
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
-        self._open_all()
+        if not self._places.by_address.keys() >= end.keys():
+            self._places.open()
         ranges = [
-            Range(address, self._place(address).name, start.get(address, 0), through)
+            Range(address, self._places.of(address).name, start.get(address, 0), through)
             for address, through in end.items()
             if through > start.get(address, 0)
         ]
+        total = sum(each.through - each.after for each in ranges)
         cuts = cut(
             ranges,
-            at_least=self._options.min_partitions or len(ranges),
+            at_least=self._options.min_partitions or -(-total // ROWS_OF_A_PARTITION),
             at_most_rows=self._options.max_records_per_partition,
         )
         return [RangePartition(each) for each in cuts]
@@ -131,89 +137,48 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def commit(self, end: Offset) -> None:
-        self._open_all()
-        self._acknowledge(end)
+        # Otherwise it was told as the start of the next batch, and who plans ahead acknowledges it.
+        if self._ahead is None:
+            self._places.open()
+            self._places.acknowledge(end)
 
     def stop(self) -> None:
-        if self._requests is not None:
-            self._requests.close()
+        if self._known is not None:
+            self._known.close()
+        if self._planner is not None:
+            self._planner.shutdown(wait=False, cancel_futures=True)
 
-    # -- what the broker is asked ---------------------------------------------------------------------------------
+    @property
+    def _places(self) -> Places:
+        """Made when Spark first asks something: before that, the reader goes from process to process."""
+        if self._known is None:
+            self._known = Places(self._options)
+        return self._known
 
-    def _ask(self, operation: str, name: str = "", **arguments: str | int | bool) -> Any:
-        if self._requests is None:
-            self._requests = Requests(self._options.url)
-        return self._requests.ask(operation, "assignment", name, **arguments)
+    def _plan(self, done: Offset, planned: Offset, limits: Limits) -> Offset:
+        """Up to where the batch behind `planned` goes; what is `done` is acknowledged."""
+        self._places.open()
+        self._places.acknowledge(done)
+        return ordered(self._places.plan(planned, limits, self._targets))
 
-    def _open_all(self) -> None:
-        """Open what is not yet; each opening ends what an earlier run of this stream may still do."""
-        for address in self._addresses():
-            if address not in self._places:
-                told = self._ask(
-                    "open",
-                    subscription=self._options.subscription,
-                    address=address,
-                    topic=self._options.is_topic,
-                    latest=self._options.starting_offsets == LATEST,
-                    selector=self._options.selector,
-                )
-                told.pop("source")
-                self._places[address] = msgspec.convert(told, _Place)
+    def _plan_ahead(self, start: Offset, ends: Offset, limits: Limits) -> None:
+        if self._planner is None:
+            self._planner = ThreadPoolExecutor(1, "legato-plan")
+        self._ahead = _Ahead(ends, limits, self._planner.submit(self._plan, start, ends, limits))
 
-    def _addresses(self) -> tuple[str, ...]:
-        """The addresses of the stream, those of a pattern as they are now."""
-        pattern = self._options.queue_pattern
-        if not pattern or (self._places and time.monotonic() < self._idle_until):
-            return self._options.addresses
-        assert self._requests is not None or not self._places
-        if self._requests is None:
-            self._requests = Requests(self._options.url)
-        found = self._requests.ask("query", "queue", match=pattern, count=_PATTERN_PAGE)
-        return tuple(row["name"] for row in found["results"])
+    def _planned_ahead(self, start: Offset, limits: Limits) -> Offset | None:
+        """What was planned ahead; None if that was not, or not for this, or if there may be more by now."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return None
+        ends = ahead.ends.result()
+        is_full = any(place.end > ends.get(address, 0) for address, place in self._places.by_address.items())
+        return ends if is_full and (ahead.start, ahead.limits) == (ordered(start), limits) else None
 
-    def _place(self, address: str) -> _Place:
-        place = self._places.get(address)
-        if place is None:
-            raise JMSError(f"The checkpoint is of a stream that read {address} too; name it, or begin with a new one.")
-        return place
 
-    def _note(self, address: str, told: dict[str, Any]) -> None:
-        place = self._places[address]
-        place.acknowledged, place.last, place.waiting = told["acknowledged"], told["last"], told["waiting"]
-
-    def _acknowledge(self, through: Offset) -> None:
-        for address, number in through.items():
-            place = self._place(address)
-            if number > place.acknowledged:
-                self._note(address, self._ask("acknowledge", place.name, fence=place.fence, through=number))
-
-    def _plan(self, planned: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Up to where the next batch goes: what was assigned before it was planned comes first."""
-        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else _NO_LIMIT
-        limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else 0
-        for address, place in self._places.items():
-            # Nothing to take, but how much there is.
-            self._note(address, self._ask("assign", place.name, fence=place.fence, limit=0))
-        available = {address: max(self._target(address) - planned[address], 0) for address in self._places}
-        ends = dict(planned)
-        for address, share in shares(available, rows).items():
-            ends[address] = self._assign(address, planned[address], planned[address] + share, limit_bytes)
-        return ends
-
-    def _target(self, address: str) -> int:
-        place = self._places[address]
-        there = place.last + place.waiting
-        return there if self._targets is None else min(there, self._targets.get(address, 0))
-
-    def _assign(self, address: str, after: int, through: int, limit_bytes: int) -> int:
-        """Have what is missing up to `through` assigned; returns how far that went."""
-        place = self._places[address]
-        while place.last < through:
-            before = place.last
-            arguments: dict[str, int] = {"limit": through - place.last}
-            if limit_bytes:
-                arguments["limit_bytes"] = limit_bytes
-            self._note(address, self._ask("assign", place.name, fence=place.fence, **arguments))
-            if place.last == before or limit_bytes:
-                break
-        return max(min(place.last, through), after)
+def _limits_of(limit: ReadLimit) -> Limits:
+    if isinstance(limit, ReadMaxRows):
+        return Limits(rows=limit.max_rows)
+    if isinstance(limit, ReadMaxBytes):
+        return Limits(size=limit.max_bytes)
+    return Limits()

@@ -1,0 +1,157 @@
+"""A stream's assignments: one for each address, how far each is, and what of them the next batch takes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from legato.errors import JMSError
+from legato.spark.connector.offsets import Offset, shares
+from legato.spark.connector.options import LATEST, SourceOptions
+from legato.spark.connector.requests import Requests
+
+NO_LIMIT = 1 << 62
+_PATTERN_PAGE = 1000
+
+
+class Place(msgspec.Struct):
+    """How the stream's assignment to one address stands."""
+
+    name: str
+    fence: int
+    acknowledged: int
+    last: int
+    waiting: int
+
+    @property
+    def end(self) -> int:
+        """The number that the last message would have that waits now."""
+        return self.last + self.waiting
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How much a batch may have at most."""
+
+    rows: int = NO_LIMIT
+    size: int = 0
+    """Bytes, about; 0 for any."""
+
+    @property
+    def is_none(self) -> bool:
+        """Whether it may have everything."""
+        return self.rows == NO_LIMIT and not self.size
+
+
+class Places:
+    """Asks the broker for the assignments of a stream; connects when it is asked something.
+
+    A batch is planned by one thread at a time; how things stand may be read meanwhile.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._requests: Requests | None = None
+        self._opening = threading.RLock()
+        self.by_address: Mapping[str, Place] = {}
+
+    def of(self, address: str) -> Place:
+        """The place at an address.
+
+        Raises:
+            JMSError: the stream does not read it.
+        """
+        place = self.by_address.get(address)
+        if place is None:
+            raise JMSError(f"The checkpoint is of a stream that read {address} too; name it, or begin with a new one.")
+        return place
+
+    def open(self) -> None:
+        """Open what is not yet, also queues that have come since.
+
+        Opening an assignment ends what an earlier run of this stream may still do with it.
+        """
+        with self._opening:
+            for address in self._addresses():
+                if address not in self.by_address:
+                    self.by_address = {**self.by_address, address: self._open(address)}
+
+    def acknowledge(self, through: Offset) -> None:
+        """The stream is done with all numbers up to those."""
+        for address, number in through.items():
+            place = self.of(address)
+            if number > place.acknowledged:
+                self._note(place, self._ask("acknowledge", place.name, fence=place.fence, through=number))
+
+    def plan(self, planned: Offset, limits: Limits, targets: Mapping[str, int] | None) -> Offset:
+        """Up to where the next batch goes: what was assigned before it was planned comes first.
+
+        Args:
+            planned: up to where the one before it went.
+            targets: up to where any batch goes; None for no end.
+        """
+        planned = {address: planned.get(address, place.acknowledged) for address, place in self.by_address.items()}
+        for place in self.by_address.values():
+            # Nothing to take, but how much there is.
+            self._note(place, self._ask("assign", place.name, fence=place.fence, limit=0))
+        ends = dict(planned)
+        for address, share in shares(self._available(planned, targets), limits.rows).items():
+            if share:
+                ends[address] = self._assign(self.of(address), planned[address], share, limits.size)
+        return ends
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._requests is not None:
+            self._requests.close()
+
+    def _available(self, planned: Offset, targets: Mapping[str, int] | None) -> dict[str, int]:
+        ends = {
+            address: place.end if targets is None else min(place.end, targets.get(address, 0))
+            for address, place in self.by_address.items()
+        }
+        return {address: max(end - planned[address], 0) for address, end in ends.items()}
+
+    def _assign(self, place: Place, after: int, share: int, size: int) -> int:
+        """Have what is missing of a share assigned; returns how far that went."""
+        through = after + share
+        while place.last < through and not (size and place.last > after):
+            before = place.last
+            arguments = {"limit": through - place.last} | ({"limit_bytes": size} if size else {})
+            self._note(place, self._ask("assign", place.name, fence=place.fence, **arguments))
+            if place.last == before:
+                break
+        return max(min(place.last, through), after)
+
+    def _open(self, address: str) -> Place:
+        told = self._ask(
+            "open",
+            subscription=self._options.subscription,
+            address=address,
+            topic=self._options.is_topic,
+            latest=self._options.starting_offsets == LATEST,
+            selector=self._options.selector,
+        )
+        told.pop("source")
+        return msgspec.convert(told, Place)
+
+    def _addresses(self) -> tuple[str, ...]:
+        """The addresses of the stream, those of a pattern as they are now."""
+        pattern = self._options.queue_pattern
+        if not pattern:
+            return self._options.addresses
+        found = self._connected().ask("query", "queue", match=pattern, count=_PATTERN_PAGE)
+        return tuple(row["name"] for row in found["results"])
+
+    def _note(self, place: Place, told: dict[str, Any]) -> None:
+        place.acknowledged, place.last, place.waiting = told["acknowledged"], told["last"], told["waiting"]
+
+    def _ask(self, operation: str, name: str = "", **arguments: str | int | bool) -> Any:
+        return self._connected().ask(operation, "assignment", name, **arguments)
+
+    def _connected(self) -> Requests:
+        if self._requests is None:
+            self._requests = Requests(self._options.url)
+        return self._requests
