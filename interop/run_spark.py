@@ -24,7 +24,7 @@ from legato.testing import BrokerPair, broker_pair
 
 SOURCE, SINK = "chaos.in", "chaos.out"
 VICTIMS = ("driver", "worker", "broker")
-PROGRESS_WAIT_S = 180.0
+PROGRESS_WAIT_S = 600.0
 """The longest that the job may take to finish a batch: Spark takes some seconds to start."""
 DRAIN_WAIT_S = 30.0
 
