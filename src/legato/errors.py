@@ -21,6 +21,7 @@ LegatoError
 │   ├── StateVersionError            a saved state whose version cannot be read
 │   ├── FlowBackendError             an initiation failed and nothing was committed
 │   ├── FlowMessageSendError         the database is committed, the messages were not sent
+│   ├── FlowEndedError               its deadline has passed, or it was cancelled: no stage works on it
 │   ├── FlowFailedError              the flow that was waited for ended among the dead letters, or was cancelled
 │   └── FlowTimeoutError             no answer came in time
 ├── ConfigError                      a setting that cannot be used
@@ -158,6 +159,10 @@ class FlowMessageSendError(FlowError):
 
 class FlowFailedError(FlowError):
     """The flow that was waited for failed: one of its messages is among the dead letters, or it was cancelled."""
+
+
+class FlowEndedError(FlowError):
+    """No stage works on the flow any more: its deadline has passed, or it was cancelled."""
 
 
 class FlowTimeoutError(FlowError):

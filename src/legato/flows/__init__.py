@@ -14,6 +14,7 @@ if __name__ == "__main__":
 
 from legato.errors import (
     FlowBackendError,
+    FlowEndedError,
     FlowError,
     FlowFailedError,
     FlowMessageSendError,
@@ -24,18 +25,23 @@ from legato.errors import (
 )
 from legato.flows.context import Context
 from legato.flows.definitions import Endpoint, Policy
+from legato.flows.futures import FlowFuture
 from legato.flows.initiation import Initiation
+from legato.flows.joins import Answers, Request
 from legato.flows.levels import Transaction
 from legato.flows.service import Flows
 
 RefuseMessage = RefuseMessageError
 
 __all__ = [
+    "Answers",
     "Context",
     "Endpoint",
     "FlowBackendError",
+    "FlowEndedError",
     "FlowError",
     "FlowFailedError",
+    "FlowFuture",
     "FlowMessageSendError",
     "FlowTimeoutError",
     "Flows",
@@ -44,6 +50,7 @@ __all__ = [
     "Policy",
     "RefuseMessage",
     "RefuseMessageError",
+    "Request",
     "StateVersionError",
     "Transaction",
 ]

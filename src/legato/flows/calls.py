@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from legato.errors import IllegalCallFlowError
-from legato.flows.envelope import TRAIL_HOPS_MAX, Call, Envelope, Frame, Hop, Outgoing, Saved
+from legato.flows.envelope import TRAIL_HOPS_MAX, Call, Envelope, Frame, Hop, Outgoing, Reach, Saved
 from legato.limits import FLOW_CALLS_MAX, FLOW_STACK_FRAMES_MAX
 
 NOTHING = Saved()
@@ -90,7 +90,7 @@ class Calls:
         """
         self._make(Call.REQUEST)
         if frame is None:
-            frame = Frame(self._next_id("request"), state)
+            frame = Frame(self.next_stage("request"), state)
         stack = (*self.incoming.stack, frame)
         if len(stack) > FLOW_STACK_FRAMES_MAX:
             raise IllegalCallFlowError(
@@ -109,7 +109,8 @@ class Calls:
         self._make(Call.REPLY)
         if self.incoming.stack:
             *stack, frame = self.incoming.stack
-            self._send(Call.REPLY, frame.to, data, state=frame.state, stack=tuple(stack), frame=frame)
+            call, sent = (Call.REPLY, data) if frame.instead is None else (Call.COMPENSATE, frame.instead.data)
+            self._send(call, frame.to, sent, state=frame.state, stack=tuple(stack), frame=frame)
 
     def next(self, data: msgspec.Raw, state: Saved, *, delay_ms: int = 0) -> None:
         """Go on in the next stage, in a transaction of its own.
@@ -118,7 +119,7 @@ class Calls:
             IllegalCallFlowError: nothing follows, or another call was made.
         """
         self._make(Call.NEXT)
-        to = self._next_id("next")
+        to = self.next_stage("next")
         self._send(Call.NEXT, to, data, state=state, stack=self.incoming.stack, delay_ms=delay_ms)
 
     def goto(self, to: str, data: msgspec.Raw, state: Saved = NOTHING, *, delay_ms: int = 0) -> None:
@@ -137,7 +138,7 @@ class Calls:
             IllegalCallFlowError: nothing follows, or another call was made.
         """
         self._make(Call.NEXT)
-        self._next_id("next_direct")
+        self.next_stage("next_direct")
 
     def stepped(self, place: Place) -> Calls:
         """For the stage that `next_direct` goes to: what was sent so far stays, other calls are free again."""
@@ -155,7 +156,12 @@ class Calls:
             "a stage makes requests, or one reply, or one next, or one goto."
         )
 
-    def _next_id(self, what: str) -> str:
+    def next_stage(self, what: str) -> str:
+        """The stage that follows, for a call named `what`.
+
+        Raises:
+            IllegalCallFlowError: none does.
+        """
         if self.place.next_id is None:
             raise IllegalCallFlowError(
                 f"{self.place.stage_id} is the last stage: nothing follows that `{what}` could reach."
@@ -204,7 +210,7 @@ class Calls:
             join=frame.join if frame else "",
             key=frame.key if frame else "",
         )
-        self.outgoing.append(Outgoing(envelope, topic=frame is not None and frame.topic, delay_ms=delay_ms))
+        self.outgoing.append(Outgoing(envelope, frame.reach if frame else Reach.STAGE, delay_ms=delay_ms))
 
 
 def longer(trail: tuple[Hop, ...], hop: Hop) -> tuple[Hop, ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from legato.errors import FlowError, IllegalCallFlowError, RefuseMessageError
 from legato.flows.calls import Calls
 from legato.flows.definitions import Endpoint
-from legato.flows.envelope import Compensation, Envelope, Saved
+from legato.flows.envelope import Compensation, Envelope, Outgoing, Saved
 from legato.flows.initiation import Initiation, joined_trace_id
+from legato.flows.joins import Request, begin_join
 from legato.flows.payloads import to_json
 from legato.flows.stashing import make_stash
 
@@ -92,6 +93,11 @@ class Context(Generic[S]):
         """Texts that travel with the flow."""
         return dict(self._calls.luggage.properties)
 
+    @property
+    def outgoing(self) -> list[Outgoing]:
+        """What has been called for so far."""
+        return self._calls.outgoing
+
     # -- its database
 
     @property
@@ -122,6 +128,27 @@ class Context(Generic[S]):
             IllegalCallFlowError: nothing follows this stage, or another kind of call was made (CONTRACT D23).
         """
         self._calls.request(to, to_json(data), self._saved(), delay_ms=delay_ms)
+
+    def request_all(
+        self, requests: Mapping[str, Request], *, timeout_s: float | None = None, partial: bool = False
+    ) -> None:
+        """Ask several endpoints at once; the next stage gets all replies together, as `Answers`, whoever may die.
+
+        Args:
+            requests: by a key that the next stage finds the reply under.
+            timeout_s: seconds after which who has not answered is not waited for; None to wait for ever.
+            partial: whether the next stage takes the answers that came; else the flow fails if one does not.
+
+        Raises:
+            IllegalCallFlowError: nothing follows this stage, or another kind of call was made.
+        """
+        begin_join(
+            self._calls,
+            {key: (request.to, to_json(request.data)) for key, request in requests.items()},
+            self._saved(),
+            timeout_ms=0 if timeout_s is None else max(1, round(timeout_s * 1000)),
+            partial=partial,
+        )
 
     def reply(self, data: Any) -> None:
         """Answer whoever asked, before the last stage; nothing is sent if nobody did.

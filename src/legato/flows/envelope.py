@@ -12,7 +12,7 @@ FORMAT = 1
 
 
 class Call(StrEnum):
-    """How a stage came to be called (CONTRACT D23)."""
+    """How a stage came to be called (CONTRACT D23); FAILURE tells who waits that the flow failed."""
 
     SEND = "send"
     PUBLISH = "publish"
@@ -20,6 +20,26 @@ class Call(StrEnum):
     REPLY = "reply"
     NEXT = "next"
     GOTO = "goto"
+    FAILURE = "failure"
+    COMPENSATE = "compensate"
+
+
+class Reach(StrEnum):
+    """What the name in `Frame.to` or `Envelope.to` means.
+
+    Attributes:
+        STAGE: the queue of a stage.
+        TOPIC: the topic that subscription terminators of that name hear.
+        ANSWERS: the queue of answers to the joins of a stage (`joining.py`).
+        JOINED: the queue in which the joins of a stage wait for their answers.
+        ADDRESS: a queue of just this name: a future's.
+    """
+
+    STAGE = "stage"
+    TOPIC = "topic"
+    ANSWERS = "answers"
+    JOINED = "joined"
+    ADDRESS = "address"
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -38,18 +58,20 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
     """Somebody who waits for a reply.
 
     Attributes:
-        to: the stage that gets it, or a name of its own if it is a future's.
-        state: what that stage finds as its own state.
-        topic: whether `to` is published to; False for a queue.
-        join: which answer of a join this is, empty for none (`joins.py`).
+        to: who gets it.
+        state: what it finds as its own state.
+        reach: what `to` means.
+        join: which join the reply is an answer to, empty for none (`joins.py`).
         key: under which name the join keeps the answer.
+        instead: what it gets instead of the reply: it does not wait for an answer but for its turn (`failing.py`).
     """
 
     to: str
     state: Saved = Saved()
-    topic: bool = False
+    reach: Reach = Reach.STAGE
     join: str = ""
     key: str = ""
+    instead: Saved | None = None
 
 
 class Hop(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -105,6 +127,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         trail: the calls so far, oldest first, at most `TRAIL_HOPS_MAX`.
         compensations: to be run in reverse should the flow fail.
         join, key: of an answer to a join, which of its answers this is (`Frame`).
+        failure: why the flow failed, for who waits for its reply.
     """
 
     format: int = FORMAT
@@ -130,6 +153,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     compensations: tuple[Compensation, ...] = ()
     join: str = ""
     key: str = ""
+    failure: str = ""
 
 
 class Outgoing(msgspec.Struct, frozen=True):
@@ -137,13 +161,13 @@ class Outgoing(msgspec.Struct, frozen=True):
 
     Attributes:
         envelope: what.
-        topic: whether to a topic; False for a queue.
+        reach: what `envelope.to` means.
         delay_ms: before which it is not delivered.
         time_to_live_ms: after which it expires; 0 for never.
     """
 
     envelope: Envelope
-    topic: bool = False
+    reach: Reach = Reach.STAGE
     delay_ms: int = 0
     time_to_live_ms: int = 0
 

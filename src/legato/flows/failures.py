@@ -10,7 +10,13 @@ from dataclasses import dataclass
 
 from legato.amqp.types import Int
 from legato.client import Message, Queue, Session, TextMessage
-from legato.errors import IllegalCallFlowError, MessageFormatError, RefuseMessageError, StateVersionError
+from legato.errors import (
+    FlowEndedError,
+    IllegalCallFlowError,
+    MessageFormatError,
+    RefuseMessageError,
+    StateVersionError,
+)
 
 DEAD_LETTER_PREFIX = "DLQ."
 STACK_TRACE_CHARS_MAX = 16_000
@@ -26,7 +32,7 @@ DEAD_LETTERED_AT_MS = "legato_dead_lettered_at_ms"
 DEAD_LETTER_COUNT = "legato_dead_letter_count"
 ORIGINAL_DESTINATION = "legato_original_destination"
 
-HOPELESS = (RefuseMessageError, MessageFormatError, StateVersionError, IllegalCallFlowError)
+HOPELESS = (RefuseMessageError, FlowEndedError, MessageFormatError, StateVersionError, IllegalCallFlowError)
 """Errors that another attempt cannot mend (CONTRACT D21)."""
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from legato.client import Session
-from legato.errors import FlowBackendError, JMSError, TransactionRolledBackError
+from legato.errors import FlowBackendError, FlowError, FlowMessageSendError, JMSError, TransactionRolledBackError
+from legato.flows.context import Context
 from legato.flows.envelope import Outgoing
+from legato.flows.running import continued
+from legato.flows.stashing import read_stash
 from legato.flows.wire import Sender
 
 if TYPE_CHECKING:
@@ -26,23 +30,41 @@ class Initiator:
         self._lock = threading.Lock()
         self._free: list[tuple[Session, Sender]] = []
 
-    def send(self, outgoing: Sequence[Outgoing]) -> None:
+    def send(
+        self, outgoing: Sequence[Outgoing], *, once: bool = False, before_commit: Callable[[], None] | None = None
+    ) -> None:
         """Send all of it in one transaction, or nothing.
+
+        Args:
+            once: whether somebody may have sent the same before.
+            before_commit: commits a database when nothing else can fail but the brokers (CONTRACT D4).
 
         Raises:
             FlowBackendError: nothing was committed.
+            FlowMessageSendError: `before_commit` was done, and the messages are not sent (CONTRACT D7).
         """
         if not outgoing:
+            if before_commit is not None:
+                before_commit()
             return
+        first = Once(before_commit)
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
-                self._send(outgoing)
+                self._send(outgoing, once, first)
                 return
             except TransactionRolledBackError as error:
                 if attempt == ATTEMPTS_MAX:
-                    raise FlowBackendError(f"The flows were not begun, and nothing was committed: {error}") from error
+                    raise first.failure(error) from error
             except JMSError as error:
-                raise FlowBackendError(f"The flows were not begun, and nothing was committed: {error}") from error
+                raise first.failure(error) from error
+
+    @contextmanager
+    def unstash(self, stash: bytes) -> Iterator[Context[Any]]:
+        """See `Flows.unstash`."""
+        stashed = read_stash(stash)
+        context = continued(stashed, self._flows.registry, self._flows.clock.now_us())
+        yield context
+        self.send(context.outgoing)
 
     def close(self) -> None:
         """Close the sessions that nobody uses."""
@@ -51,13 +73,17 @@ class Initiator:
         for session, _ in free:
             session.close()
 
-    def _send(self, outgoing: Sequence[Outgoing]) -> None:
+    def _send(self, outgoing: Sequence[Outgoing], once: bool, before_commit: Once) -> None:
         session, sender = self._borrow()
         try:
             for one in outgoing:
-                sender.send(one)
+                sender.send(one, once=once)
+            if session.transaction_doomed:
+                raise TransactionRolledBackError("A failover came before anything was committed.")
+            before_commit()
             session.commit()
         except TransactionRolledBackError:
+            session.rollback()
             self._give_back(session, sender)
             raise
         except BaseException:
@@ -75,3 +101,25 @@ class Initiator:
     def _give_back(self, session: Session, sender: Sender) -> None:
         with self._lock:
             self._free.append((session, sender))
+
+
+class Once:
+    """The commit of a database before that of messages, which may be tried again."""
+
+    def __init__(self, commit: Callable[[], None] | None) -> None:
+        self._commit = commit
+        self._is_done = False
+
+    def __call__(self) -> None:
+        """Commit, unless that has been done."""
+        if self._commit is not None and not self._is_done:
+            self._commit()
+            self._is_done = True
+
+    def failure(self, error: JMSError) -> FlowError:
+        """What the initiator is told when the messages cannot be sent."""
+        if self._is_done:
+            return FlowMessageSendError(
+                f"The database has been committed, and the messages were not sent, so the flows never start: {error}"
+            )
+        return FlowBackendError(f"The flows were not begun, and nothing was committed: {error}")

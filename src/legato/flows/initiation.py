@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from legato.errors import FlowError
 from legato.flows.calls import first_envelope
-from legato.flows.envelope import Call, Frame, Outgoing, Saved
+from legato.flows.envelope import Call, Frame, Outgoing, Reach, Saved
 from legato.flows.payloads import to_json
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection as DatabaseConnection
 
 IdMaker = Callable[[], str]
 
@@ -50,6 +54,22 @@ class Initiation:
         self._time_to_live_ms = time_to_live_ms
         self._sideloads: dict[str, bytes] = {}
         self._properties: dict[str, str] = {}
+        self._database: Callable[[], DatabaseConnection] | None = None
+
+    @property
+    def database(self) -> DatabaseConnection:
+        """The initiation's own database transaction; it commits before the messages do (CONTRACT D7).
+
+        Raises:
+            FlowError: the initiation has none.
+        """
+        if self._database is None:
+            raise FlowError("This initiation has no database transaction: begin it with `initiate(transaction=...)`.")
+        return self._database()
+
+    def with_database(self, database: Callable[[], DatabaseConnection]) -> None:
+        """Give it a database transaction, which begins when it is asked for."""
+        self._database = database
 
     def add_sideload(self, name: str, data: bytes) -> None:
         """Send bytes beside the data of the calls that follow."""
@@ -66,11 +86,11 @@ class Initiation:
             state: what the endpoint's first stage finds as its state, None for a new one.
             delay_ms: before which it is not delivered.
         """
-        return self._begin(Call.SEND, to, data, (), state=state, delay_ms=delay_ms)
+        return self.begin(Call.SEND, to, data, (), state=state, delay_ms=delay_ms)
 
     def publish(self, to: str, data: Any) -> str:
         """Call all subscription terminators of that name; returns the id of the flow."""
-        return self._begin(Call.PUBLISH, to, data, (), topic=True)
+        return self.begin(Call.PUBLISH, to, data, (), reach=Reach.TOPIC)
 
     def request(
         self,
@@ -92,9 +112,10 @@ class Initiation:
             subscription: whether `reply_to` is a subscription terminator (CONTRACT D24, `replyToSubscription`).
         """
         saved = Saved() if state is None else Saved(to_json(state), state_version)
-        return self._begin(Call.REQUEST, to, data, (Frame(reply_to, saved, topic=subscription),), delay_ms=delay_ms)
+        reach = Reach.TOPIC if subscription else Reach.STAGE
+        return self.begin(Call.REQUEST, to, data, (Frame(reply_to, saved, reach),), delay_ms=delay_ms)
 
-    def _begin(
+    def begin(
         self,
         call: Call,
         to: str,
@@ -102,7 +123,7 @@ class Initiation:
         stack: tuple[Frame, ...],
         *,
         state: Any = None,
-        topic: bool = False,
+        reach: Reach = Reach.STAGE,
         delay_ms: int = 0,
     ) -> str:
         flow_id = self._new_id()
@@ -124,7 +145,7 @@ class Initiation:
             properties=self._properties,
             trace_context=self.trace_context,
         )
-        self.outgoing.append(Outgoing(envelope, topic=topic, delay_ms=delay_ms, time_to_live_ms=self._time_to_live_ms))
+        self.outgoing.append(Outgoing(envelope, reach, delay_ms=delay_ms, time_to_live_ms=self._time_to_live_ms))
         return flow_id
 
 

@@ -5,17 +5,24 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from legato.errors import FlowError
-from legato.flows.calls import Calls, Place
+from legato.flows.calls import Calls, Place, derived_id
 from legato.flows.context import AfterCommit, Context
-from legato.flows.definitions import Stage
+from legato.flows.definitions import Endpoint, Registry, Stage
 from legato.flows.envelope import Call, Envelope, Outgoing
 from legato.flows.payloads import from_json, load_state, to_json
+from legato.flows.stashing import Stash
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as DatabaseConnection
+
+
+STASHED = -100
+"""Ordinal of the ids of calls that continue a stash."""
 
 
 @dataclass
@@ -69,6 +76,23 @@ def run_stage(
         calls = calls.stepped(place_of(stage))
     ran.outgoing = calls.outgoing
     return ran
+
+
+def continued(stash: Stash, registry: Registry, now_us: int) -> Context[Any]:
+    """The context of a stage whose flow was stashed, to make its calls from now.
+
+    The calls are of a run of their own: their ids are not those of the run that stashed.
+
+    Raises:
+        StateVersionError: its state cannot be read.
+    """
+    origin = msgspec.structs.replace(stash.envelope, message_id=derived_id(stash.envelope.message_id, STASHED))
+    try:
+        endpoint = registry.stage(stash.stage_id).endpoint
+    except KeyError:
+        endpoint = Endpoint(stash.stage_id)
+    state = load_state(stash.state, endpoint.state, endpoint.state_version, endpoint.upcasters, endpoint.id)
+    return Context(Calls(origin, stash.place, now_us), endpoint, state)
 
 
 def place_of(stage: Stage) -> Place:

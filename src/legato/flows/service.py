@@ -7,24 +7,36 @@ import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from legato.client import Connection, ConnectionFactory
+from legato.client import Connection, ConnectionFactory, Message, Session
 from legato.clock import Clock, SystemClock
-from legato.errors import ConfigError
+from legato.errors import ConfigError, FlowEndedError, MessageFormatError
+from legato.flows.cancelling import Cancelled
+from legato.flows.context import Context
 from legato.flows.definitions import Endpoint, Function, Policy, Registry, Stage
-from legato.flows.failures import Whereabouts
+from legato.flows.envelope import Call, Envelope
+from legato.flows.failing import consequences
+from legato.flows.failures import Whereabouts, bury
+from legato.flows.futures import FUTURE_TIMEOUT_S, FlowFuture, Futures
+from legato.flows.inbox import RETENTION_S_DEFAULT
 from legato.flows.initiating import Initiator
 from legato.flows.initiation import Initiation
+from legato.flows.joining import JoinWorker
+from legato.flows.joins import Answers
 from legato.flows.levels import Transaction
+from legato.flows.looping import SessionLoop
 from legato.flows.payloads import Upcaster
 from legato.flows.transactions import Level, MessagingOnly
-from legato.flows.wire import PREFIX
+from legato.flows.wire import PREFIX, Sender, envelope_of
 from legato.flows.worker import StageWorker
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection as DatabaseConnection
     from sqlalchemy import Engine
+
+    from legato.flows.backing import Backing
 
 F = TypeVar("F", bound=Function)
 
@@ -43,7 +55,11 @@ class Flows:
         prefix: before stage ids in the names of queues.
         policy: for endpoints that do not say otherwise. By default a stage of a service with a database has inbox and
             outbox, and one without commits its messages alone.
+        inbox_retention_s: how long an inbox remembers a message, in seconds; no message may be on its way for longer.
         clock: where the time comes from.
+
+    Raises:
+        ConfigError: the database cannot be used.
     """
 
     def __init__(
@@ -55,6 +71,7 @@ class Flows:
         version: str = "",
         prefix: str = PREFIX,
         policy: Policy = Policy(),  # noqa: B008 - frozen
+        inbox_retention_s: float = RETENTION_S_DEFAULT,
         clock: Clock | None = None,
     ) -> None:
         self.url = url
@@ -63,10 +80,9 @@ class Flows:
         self.registry = Registry()
         self.clock = clock or SystemClock()
         self.whereabouts = Whereabouts.here(f"{name} {version}".strip())
-        self._engine = make_engine(database) if database is not None else None
         self._policy = policy.over(
             Policy(
-                transaction=Transaction.MESSAGING if self._engine is None else Transaction.INBOX_OUTBOX,
+                transaction=Transaction.MESSAGING if database is None else Transaction.INBOX_OUTBOX,
                 idempotent=False,
                 concurrency=min(CONCURRENCY_MAX_DEFAULT, 2 * (os.cpu_count() or 1)),
                 interactive_concurrency=0,
@@ -76,8 +92,13 @@ class Flows:
         )
         self._connection: Connection | None = None
         self._lock = threading.Lock()
-        self._workers: list[StageWorker] = []
+        self._workers: list[SessionLoop] = []
         self._initiator = Initiator(self)
+        self._backing = (
+            None if database is None else make_backing(database, self._initiator, self.clock, inbox_retention_s)
+        )
+        self._futures = Futures(self)
+        self._cancelled = Cancelled(prefix)
 
     # -- declaring
 
@@ -140,6 +161,9 @@ class Flows:
                 self._add_worker(stage, levels[stage.id], number + 1)
             for number in range(policy.interactive_concurrency or 0):
                 self._add_worker(stage, levels[stage.id], number + 1, interactive=True)
+            if stage.message is Answers:
+                self._workers.append(JoinWorker(self, stage.id))
+        self._cancelled.follow(self.connection())
         for worker in self._workers:
             worker.start()
 
@@ -156,13 +180,14 @@ class Flows:
             worker.ask_to_end()
         ended = [worker.end(timeout_s) for worker in self._workers]
         self._workers.clear()
+        self._futures.close()
+        if self._backing is not None:
+            self._backing.close(timeout_s)
         self._initiator.close()
         with self._lock:
             connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-        if self._engine is not None:
-            self._engine.dispose()
         return all(ended)
 
     def run(self) -> None:
@@ -183,28 +208,97 @@ class Flows:
     # -- beginning flows
 
     @contextmanager
-    def initiate(self, trace_id: str, *, sender: str = "", **options: Any) -> Iterator[Initiation]:
+    def initiate(
+        self,
+        trace_id: str,
+        *,
+        sender: str = "",
+        transaction: Transaction = Transaction.MESSAGING,
+        database: DatabaseConnection | None = None,
+        **options: Any,
+    ) -> Iterator[Initiation]:
         """Begin flows; what is sent in the `with` block is sent at its end, all of it or nothing (CONTRACT D24).
 
         Args:
             trace_id: mandatory: what people will call the flows.
             sender: who initiates; the service by default.
+            transaction: with another one than `MESSAGING` there is `Initiation.database`, which is committed at the
+                end of the block, too.
+            database: an open transaction of the application's: the flows begin if, and as soon as, that commits.
             options: `interactive`, `persistent`, `deadline_us`, `time_to_live_ms` of `Initiation`.
 
         Raises:
             FlowBackendError: nothing was committed; try again.
-            FlowMessageSendError: the database is committed, and the messages could not be sent (CONTRACT D7).
+            FlowMessageSendError: the database is committed, and the messages could not be sent: undo what it says
+                (CONTRACT D7). Never with `INBOX_OUTBOX`, or with `database`.
+            ConfigError: the service has no database.
         """
         initiation = Initiation(
             trace_id, sender=sender or self.name, now_us=self.clock.now_us(), new_id=new_id, **options
         )
-        yield initiation
-        self._initiator.send(initiation.outgoing)
+        if database is None and transaction is Transaction.MESSAGING:
+            yield initiation
+            self._initiator.send(initiation.outgoing)
+            return
+        if self._backing is None:
+            raise ConfigError("The service has no database: give it one, `Flows(..., database=...)`.")
+        if database is not None:
+            with self._backing.joining(database, initiation):
+                yield initiation
+        else:
+            with self._backing.beginning(initiation, transaction):
+                yield initiation
 
     def send(self, to: str, data: Any, *, trace_id: str, **options: Any) -> str:
         """Begin one flow; returns its id. As `initiate` with one `send`."""
         with self.initiate(trace_id, **options) as initiation:
             return initiation.send(to, data)
+
+    def request(
+        self,
+        to: str,
+        data: Any,
+        *,
+        trace_id: str,
+        reply: Any = Any,
+        timeout_s: float = FUTURE_TIMEOUT_S,
+        **options: Any,
+    ) -> FlowFuture:
+        """Begin a flow and have its reply here: `await flows.request(...)`, or `.result()` where nothing awaits.
+
+        Args:
+            to: the endpoint.
+            data: its request.
+            reply: the class of its reply.
+            timeout_s: seconds to wait for it.
+            options: as for `initiate`.
+
+        Raises:
+            FlowError: more futures wait than `FUTURES_MAX`.
+        """
+        return self._futures.request(to, data, reply, timeout_s, trace_id, options)
+
+    def unstash(self, stash: bytes) -> AbstractContextManager[Context[Any]]:
+        """Continue a flow that was stashed: the `with` block acts for the stage that did (CONTRACT D23).
+
+        The endpoint must be declared here if its state has upcasters or is to be looked at.
+
+        Raises:
+            MessageFormatError: these bytes are no stash.
+            StateVersionError: its state cannot be read.
+            FlowBackendError: nothing was committed; try again.
+        """
+        return self._initiator.unstash(stash)
+
+    def cancel(self, flow_id: str) -> None:
+        """Have no stage of any service work on a flow again; its compensations run, and who waits for it hears.
+
+        Takes effect at the flow's next message; it is remembered for `cancelling.RETENTION_S`.
+
+        Raises:
+            FlowBackendError: nothing was committed; try again.
+        """
+        self._cancelled.cancel(self.connection(), flow_id)
 
     # -- for its parts
 
@@ -216,6 +310,32 @@ class Flows:
                 self._connection.start()
             return self._connection
 
+    def check_going_on(self, envelope: Envelope) -> None:
+        """Be sure that somebody may still work on a flow; what undoes a failed one always may be worked on.
+
+        Raises:
+            FlowEndedError: its deadline has passed, or it was cancelled.
+        """
+        if envelope.deadline_us and self.clock.now_us() > envelope.deadline_us:
+            raise FlowEndedError(f"The deadline of flow {envelope.trace_id} has passed.")
+        if self._cancelled.has(envelope.flow_id) and envelope.call is not Call.COMPENSATE:
+            raise FlowEndedError(f"Flow {envelope.trace_id} was cancelled.")
+
+    def bury(self, session: Session, message: Message, error: BaseException, queue: str) -> None:
+        """Send a message that `session` has received to the dead letters of `queue`, and what follows of the failure.
+
+        The caller commits.
+        """
+        now_us = self.clock.now_us()
+        bury(session, message, error, queue, self.whereabouts, now_us // 1000)
+        try:
+            envelope = envelope_of(message)
+        except MessageFormatError:
+            return
+        sender = Sender(session, self.prefix)
+        for outgoing in consequences(envelope, f"{type(error).__name__}: {error}", now_us):
+            sender.send(outgoing)
+
     def _add_worker(self, stage: Stage, level: Level, number: int, *, interactive: bool = False) -> None:
         self._workers.append(StageWorker(self, stage, level, number, interactive=interactive))
 
@@ -223,11 +343,11 @@ class Flows:
         policy = self.policy_of(stage)
         if policy.transaction is Transaction.MESSAGING:
             return MessagingOnly()
-        if self._engine is None:
+        if self._backing is None:
             raise ConfigError(
                 f"{stage.id} wants a transaction of {policy.transaction} and the service has no database."
             )
-        raise NotImplementedError
+        return self._backing.level(stage, policy)
 
 
 def new_id() -> str:
@@ -235,8 +355,14 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-def make_engine(database: str | Engine) -> Engine:
-    """An engine from an URL, or the one that is given."""
-    from sqlalchemy import create_engine
+def make_backing(database: str | Engine, initiator: Initiator, clock: Clock, inbox_retention_s: float) -> Backing:
+    """What the service has its database for.
 
-    return create_engine(database) if isinstance(database, str) else database
+    Raises:
+        ConfigError: SQLAlchemy is not installed, or the database cannot be used.
+    """
+    try:
+        from legato.flows.backing import Backing
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"A database needs the module {error.name}: pip install 'legato[flows]'.") from error
+    return Backing(database, initiator, clock, new_id, inbox_retention_s)

@@ -6,11 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from legato.clock import Clock
 from legato.flows.envelope import Envelope, Outgoing
 from legato.flows.running import Ran
+from legato.points import FlowPoint, Rig
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as DatabaseConnection
+
+    from legato.flows.database import DataSource
+    from legato.flows.inbox import Inbox
+    from legato.flows.outbox import Outbox
 
 Database = Callable[[], "DatabaseConnection"]
 """Gives a stage its open database transaction."""
@@ -85,3 +91,81 @@ class MessagingOnly:
         messaging.send([outgoing for one in ran for outgoing in one.outgoing])
         messaging.commit()
         return ran
+
+
+class BestEffort:
+    """`Transaction.BEST_EFFORT`: the database commits when nothing else can fail but the brokers (CONTRACT D4)."""
+
+    def __init__(self, source: DataSource) -> None:
+        self._source = source
+        self._rig = Rig.of_environment()
+
+    def perform(self, stage_id: str, received: Sequence[Received], run: Run, messaging: Messaging) -> list[Ran]:
+        with self._source.transaction() as work:
+            ran = [run(one, work.connection) for one in received]
+            messaging.send([outgoing for one in ran for outgoing in one.outgoing])
+            messaging.check()
+            reach(self._rig, FlowPoint.BEFORE_DATABASE_COMMIT)
+            work.commit()
+        reach(self._rig, FlowPoint.BETWEEN_DATABASE_COMMIT_AND_MESSAGING_COMMIT)
+        messaging.commit()
+        return ran
+
+
+SENDS_AGAIN_MAX = 3
+"""Deliveries of a message whose work is done at which the stage itself sends what came of it; then only sweepers do.
+
+A broker that refuses what was sent would otherwise make a dead letter of a message that has been worked on.
+"""
+
+
+class InboxOutbox:
+    """`Transaction.INBOX_OUTBOX`: what came and what goes is written with the work (CONTRACT D12, D13, D14)."""
+
+    def __init__(self, source: DataSource, inbox: Inbox, outbox: Outbox, clock: Clock) -> None:
+        self._source = source
+        self._inbox = inbox
+        self._outbox = outbox
+        self._clock = clock
+        self._rig = Rig.of_environment()
+
+    def perform(self, stage_id: str, received: Sequence[Received], run: Run, messaging: Messaging) -> list[Ran]:
+        ran, sends = self._work(stage_id, received, run)
+        reach(self._rig, FlowPoint.BETWEEN_DATABASE_COMMIT_AND_MESSAGING_COMMIT)
+        messaging.send(sends, once=True)
+        reach(self._rig, FlowPoint.BETWEEN_SEND_AND_MESSAGING_COMMIT)
+        messaging.commit()
+        reach(self._rig, FlowPoint.BETWEEN_MESSAGING_COMMIT_AND_CLEANING)
+        self._outbox.sent(sends)
+        return ran
+
+    def _work(self, stage_id: str, received: Sequence[Received], run: Run) -> tuple[list[Ran], list[Outgoing]]:
+        """Do the stage's work, and commit its database; returns what is to be sent for it, too."""
+        now_us = self._clock.now_us()
+        ran: list[Ran] = []
+        rows: list[tuple[str, Outgoing]] = []
+        done: list[str] = []
+        with self._source.transaction() as work:
+            connection = work.connection()
+            new = self._inbox.enter(connection, stage_id, [one.envelope.message_id for one in received], now_us)
+            for one in received:
+                message_id = one.envelope.message_id
+                if message_id in new:
+                    new.remove(message_id)
+                    result = run(one, work.connection)
+                    rows += [(message_id, outgoing) for outgoing in result.outgoing]
+                    ran.append(result)
+                elif one.delivery_count <= SENDS_AGAIN_MAX:
+                    done.append(message_id)
+            sends = self._outbox.unsent(connection, done) if done else []
+            self._outbox.put(connection, rows, now_us)
+            with self._outbox.deleting(connection):
+                reach(self._rig, FlowPoint.BEFORE_DATABASE_COMMIT)
+                work.commit()
+        return ran, [*sends, *(outgoing for _, outgoing in rows)]
+
+
+def reach(rig: Rig | None, point: FlowPoint) -> None:
+    """The process is at `point`, if it is drilled."""
+    if rig is not None:
+        rig.reach(point)

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+from collections import OrderedDict
+
 from legato.amqp.types import Int
-from legato.client import DeliveryMode, Destination, Message, MessageProducer, Queue, Session, TextMessage, Topic
+from legato.client import (
+    DeliveryMode,
+    Destination,
+    InvalidDestinationError,
+    Message,
+    MessageProducer,
+    Queue,
+    Session,
+    TemporaryQueue,
+    TextMessage,
+    Topic,
+)
 from legato.errors import MessageFormatError
-from legato.flows.envelope import Envelope, Outgoing, decode, encode
+from legato.flows.envelope import Envelope, Outgoing, Reach, decode, encode
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "flows."
 """Before the id of a stage, in the name of its queue."""
@@ -19,6 +35,12 @@ CALL = "legato_call"
 CALL_NUMBER = "legato_call_number"
 INTERACTIVE = "legato_interactive"
 
+JOIN = "legato_join"
+
+ANSWERS_SUFFIX = ".answers"
+JOINED_SUFFIX = ".joined"
+PRODUCERS_MAX = 100
+"""Of a session; the one that was not used for longest is closed: futures' addresses come and go."""
 PRIORITY_DEFAULT = 4
 PRIORITY_INTERACTIVE = 8
 
@@ -31,6 +53,31 @@ def queue_of(stage_id: str, prefix: str = PREFIX) -> Queue:
 def topic_of(endpoint_id: str, prefix: str = PREFIX) -> Topic:
     """The topic that a subscription terminator hears."""
     return Topic(prefix + endpoint_id)
+
+
+def answers_queue_of(stage_id: str, prefix: str = PREFIX) -> Queue:
+    """The queue of answers to the joins of a stage."""
+    return Queue(prefix + stage_id + ANSWERS_SUFFIX)
+
+
+def joined_queue_of(stage_id: str, prefix: str = PREFIX) -> Queue:
+    """The queue in which the joins of a stage wait."""
+    return Queue(prefix + stage_id + JOINED_SUFFIX)
+
+
+def destination_of(to: str, reach: Reach, prefix: str = PREFIX) -> Destination:
+    """Where an envelope goes."""
+    match reach:
+        case Reach.STAGE:
+            return queue_of(to, prefix)
+        case Reach.TOPIC:
+            return topic_of(to, prefix)
+        case Reach.ANSWERS:
+            return answers_queue_of(to, prefix)
+        case Reach.JOINED:
+            return joined_queue_of(to, prefix)
+        case Reach.ADDRESS:
+            return TemporaryQueue(to)
 
 
 def message_of(envelope: Envelope) -> TextMessage:
@@ -70,10 +117,10 @@ class Sender:
     def __init__(self, session: Session, prefix: str = PREFIX) -> None:
         self._session = session
         self._prefix = prefix
-        self._producers: dict[Destination, MessageProducer] = {}
+        self._producers: OrderedDict[Destination, MessageProducer] = OrderedDict()
 
     def send(self, outgoing: Outgoing, *, once: bool = False) -> None:
-        """Send one.
+        """Send one; an answer to a future whose process is gone goes nowhere.
 
         Args:
             once: whether somebody may have sent the same before: the broker then drops it if it remembers that.
@@ -82,15 +129,34 @@ class Sender:
             JMSError: the broker refused it.
         """
         envelope = outgoing.envelope
-        to: Destination = (topic_of if outgoing.topic else queue_of)(envelope.to, self._prefix)
-        producer = self._producers.get(to)
-        if producer is None:
-            producer = self._producers[to] = self._session.create_producer(to)
+        try:
+            producer = self._producer(destination_of(envelope.to, outgoing.reach, self._prefix))
+        except InvalidDestinationError:
+            if outgoing.reach is not Reach.ADDRESS:
+                raise
+            logger.info("Flow %s: nobody waits for its reply any more.", envelope.trace_id)
+            return
+        message = message_of(envelope)
+        if outgoing.reach is Reach.ANSWERS:
+            # One at a time works on the answers to a join.
+            message.set_property("JMSXGroupID", envelope.join)
+        if outgoing.reach is Reach.JOINED:
+            message.set_property(JOIN, envelope.join)
         producer.send(
-            message_of(envelope),
+            message,
             delivery_mode=DeliveryMode.PERSISTENT if envelope.persistent else DeliveryMode.NON_PERSISTENT,
             priority=PRIORITY_INTERACTIVE if envelope.interactive else PRIORITY_DEFAULT,
             time_to_live_ms=outgoing.time_to_live_ms,
             delivery_delay_ms=outgoing.delay_ms,
             duplicate_id=envelope.message_id if once else None,
         )
+
+    def _producer(self, to: Destination) -> MessageProducer:
+        producer = self._producers.get(to)
+        if producer is None:
+            producer = self._producers[to] = self._session.create_producer(to)
+            if len(self._producers) > PRODUCERS_MAX:
+                self._producers.popitem(last=False)[1].close()
+        else:
+            self._producers.move_to_end(to)
+        return producer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,18 +10,16 @@ from legato.client import Message, MessageConsumer, Session
 from legato.errors import JMSError, TransactionRolledBackError
 from legato.flows.definitions import Stage
 from legato.flows.envelope import Outgoing
-from legato.flows.failures import HOPELESS, bury
+from legato.flows.failures import HOPELESS
+from legato.flows.looping import SessionLoop
 from legato.flows.running import Ran, run_stage
 from legato.flows.transactions import Database, Level, Received
-from legato.flows.wire import Sender, envelope_of, queue_of, topic_of
+from legato.flows.wire import INTERACTIVE, Sender, envelope_of, queue_of, topic_of
 
 if TYPE_CHECKING:
     from legato.flows.service import Flows
 
 logger = logging.getLogger(__name__)
-
-CHILL_FIRST_S = 0.1
-CHILL_MAX_S = 30.0
 
 
 class SessionMessaging:
@@ -44,7 +41,7 @@ class SessionMessaging:
         self._session.commit()
 
 
-class StageWorker:
+class StageWorker(SessionLoop):
     """One of the threads of a stage.
 
     Args:
@@ -55,88 +52,34 @@ class StageWorker:
     """
 
     def __init__(self, flows: Flows, stage: Stage, level: Level, number: int, *, interactive: bool = False) -> None:
+        super().__init__(flows, f"{stage.id} {number}")
         self.stage = stage
         self._flows = flows
         self._level = level
         self._interactive = interactive
         self._policy = flows.policy_of(stage)
         self._queue = flows.prefix + stage.id
-        self._ending = threading.Event()
-        self._idle = threading.Event()
-        self._session: Session | None = None
         self._alone = False
-        self._thread = threading.Thread(target=self._work, name=f"{stage.id} {number}", daemon=True)
 
-    def start(self) -> None:
-        """Begin to take messages."""
-        self._thread.start()
-
-    def ask_to_end(self) -> None:
-        """Take no further message."""
-        self._ending.set()
-
-    def end(self, timeout_s: float) -> bool:
-        """Wait for the message that is worked on; after `timeout_s` it is rolled back. False if it had to be."""
-        self._ending.set()
-        graceful = self._idle.wait(timeout_s) or not self._thread.is_alive()
-        session = self._session
-        if session is not None:
-            session.close()
-        self._thread.join(timeout_s)
-        return graceful
-
-    def _work(self) -> None:
-        chill_s = CHILL_FIRST_S
-        while not self._ending.is_set():
-            try:
-                with self._flows.connection().create_session(transacted=True) as session:
-                    self._session = session
-                    self._serve(session)
-                chill_s = CHILL_FIRST_S
-            except JMSError as error:
-                if self._ending.is_set():
-                    break
-                logger.warning("%s: %s Again in %.1f s.", self.stage.id, error, chill_s)
-                self._ending.wait(chill_s)
-                chill_s = min(2 * chill_s, CHILL_MAX_S)
-        self._idle.set()
-
-    def _serve(self, session: Session) -> None:
-        consumer = self._consumer(session)
-        messaging = SessionMessaging(session, self._flows.prefix)
-        while not self._ending.is_set():
-            self._idle.set()
-            message = consumer.receive()
-            self._idle.clear()
-            if message is None:
-                break
-            try:
-                self._take(session, consumer, messaging, message)
-            except TransactionRolledBackError as error:
-                logger.info("%s: rolled back by a failover, comes again: %s", self.stage.id, error)
-
-    def _consumer(self, session: Session) -> MessageConsumer:
+    def consumer(self, session: Session) -> MessageConsumer:
+        self._messaging = SessionMessaging(session, self._flows.prefix)
         if self.stage.endpoint.topic:
             return session.create_consumer(topic_of(self.stage.id, self._flows.prefix))
         queue = queue_of(self.stage.id, self._flows.prefix)
-        selector = "legato_interactive = TRUE" if self._interactive else None
+        selector = f"{INTERACTIVE} = TRUE" if self._interactive else None
         return session.create_consumer(queue, selector, prefetch=2 * self._batch)
 
-    @property
-    def _batch(self) -> int:
-        return self._policy.batch_max or 1
-
-    def _take(self, session: Session, consumer: MessageConsumer, messaging: SessionMessaging, first: Message) -> None:
-        messages = [first]
-        while len(messages) < self._batch and not self._alone and not first.redelivered:
+    def take(self, session: Session, consumer: MessageConsumer, message: Message) -> None:
+        messages = [message]
+        while len(messages) < self._batch and not self._alone and not message.redelivered:
             another = consumer.receive_no_wait()
             if another is None:
                 break
             messages.append(another)
         self._alone = False
         try:
-            received = [Received(envelope_of(message), message.delivery_count) for message in messages]
-            ran = self._level.perform(self.stage.id, received, self._run, messaging)
+            received = [Received(envelope_of(one), one.delivery_count) for one in messages]
+            ran = self._level.perform(self.stage.id, received, self._run, self._messaging)
         except TransactionRolledBackError:
             raise
         except Exception as error:
@@ -145,7 +88,12 @@ class StageWorker:
             for one in ran:
                 self._after_commit(one)
 
+    @property
+    def _batch(self) -> int:
+        return self._policy.batch_max or 1
+
     def _run(self, received: Received, database: Database | None) -> Ran:
+        self._flows.check_going_on(received.envelope)
         return run_stage(
             self.stage,
             received.envelope,
@@ -166,7 +114,7 @@ class StageWorker:
                 raise error
             return
         logger.error("%s: to the dead letters: %r", self.stage.id, error, exc_info=error)
-        bury(session, message, error, self._queue, self._flows.whereabouts, self._flows.clock.now_us() // 1000)
+        self._flows.bury(session, message, error, self._queue)
         session.commit()
 
     def _after_commit(self, ran: Ran) -> None:

@@ -54,7 +54,7 @@ def declare_shop(flows: Flows) -> queue.SimpleQueue[tuple[str, Receipt]]:
 
     @flows.terminator("Orders.done")
     def done(context: Context[None], receipt: Receipt) -> None:
-        receipts.put((context.trace_id, receipt))
+        context.after_commit(lambda: receipts.put((context.trace_id, receipt)))
 
     return receipts
 

@@ -1,0 +1,64 @@
+"""Flows that nobody is to work on any more: every service hears of them, at once or when it starts."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from legato.client import Connection, JMSError, Message, Queue, TextMessage, Topic
+from legato.errors import FlowBackendError
+
+RETENTION_S = 24 * 3600
+CANCELLED_MAX = 100_000
+"""Of more, the oldest are forgotten."""
+NAME = "cancelled"
+
+
+class Cancelled:
+    """The ids of cancelled flows.
+
+    Each is a message of a queue, that stays there for a day and that a service which starts looks through, and of a
+    topic, which those that run hear.
+
+    Args:
+        prefix: of the names of both.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._queue = Queue(f"{prefix}{NAME}")
+        self._topic = Topic(f"{prefix}{NAME}.now")
+        self._ids: OrderedDict[str, None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def has(self, flow_id: str) -> bool:
+        """Whether that flow is cancelled."""
+        return flow_id in self._ids
+
+    def follow(self, connection: Connection) -> None:
+        """Hear of all that are and will be cancelled; the connection's end ends it."""
+        connection.create_session().create_consumer(self._topic).message_listener = self._take
+        with connection.create_session() as session, session.create_browser(self._queue) as browser:
+            for message in browser:
+                self._take(message)
+
+    def cancel(self, connection: Connection, flow_id: str) -> None:
+        """Tell all services.
+
+        Raises:
+            FlowBackendError: nothing was committed.
+        """
+        try:
+            with connection.create_session(transacted=True) as session:
+                for destination in (self._queue, self._topic):
+                    producer = session.create_producer(destination)
+                    producer.send(TextMessage(flow_id), time_to_live_ms=RETENTION_S * 1000)
+                session.commit()
+        except JMSError as error:
+            raise FlowBackendError(f"Flow {flow_id} was not cancelled: {error}") from error
+
+    def _take(self, message: Message) -> None:
+        if isinstance(message, TextMessage) and message.body:
+            with self._lock:
+                self._ids[message.body] = None
+                while len(self._ids) > CANCELLED_MAX:
+                    self._ids.popitem(last=False)

@@ -1,0 +1,92 @@
+"""A thread with a transacted session that takes messages until it is asked to end, whatever happens to its session."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from legato.client import Message, MessageConsumer, Session
+from legato.errors import JMSError, TransactionRolledBackError
+
+if TYPE_CHECKING:
+    from legato.flows.service import Flows
+
+logger = logging.getLogger(__name__)
+
+CHILL_FIRST_S = 0.1
+CHILL_MAX_S = 30.0
+CHILL_JITTER = 0.1
+
+
+class SessionLoop(ABC):
+    """What all threads of a service have in common.
+
+    Args:
+        name: for people who look at threads and logs.
+    """
+
+    def __init__(self, flows: Flows, name: str) -> None:
+        self.name = name
+        self._service = flows
+        self._ending = threading.Event()
+        self._idle = threading.Event()
+        self._session: Session | None = None
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+    @abstractmethod
+    def consumer(self, session: Session) -> MessageConsumer:
+        """The consumer of a new session."""
+
+    @abstractmethod
+    def take(self, session: Session, consumer: MessageConsumer, message: Message) -> None:
+        """Work on a message, and commit or roll back."""
+
+    def start(self) -> None:
+        """Begin to take messages."""
+        self._thread.start()
+
+    def ask_to_end(self) -> None:
+        """Take no further message."""
+        self._ending.set()
+
+    def end(self, timeout_s: float) -> bool:
+        """Wait for the message that is worked on; after `timeout_s` it is rolled back. False if it had to be."""
+        self._ending.set()
+        graceful = self._idle.wait(timeout_s) or not self._thread.is_alive()
+        session = self._session
+        if session is not None:
+            session.close()
+        self._thread.join(timeout_s)
+        return graceful
+
+    def _work(self) -> None:
+        chill_s = CHILL_FIRST_S
+        while not self._ending.is_set():
+            try:
+                with self._service.connection().create_session(transacted=True) as session:
+                    self._session = session
+                    self._serve(session)
+                chill_s = CHILL_FIRST_S
+            except JMSError as error:
+                if self._ending.is_set():
+                    break
+                logger.warning("%s: %s Again in %.1f s.", self.name, error, chill_s)
+                self._ending.wait(chill_s * (1 + random.uniform(-CHILL_JITTER, CHILL_JITTER)))
+                chill_s = min(2 * chill_s, CHILL_MAX_S)
+        self._idle.set()
+
+    def _serve(self, session: Session) -> None:
+        consumer = self.consumer(session)
+        while not self._ending.is_set():
+            self._idle.set()
+            message = consumer.receive()
+            self._idle.clear()
+            if message is None:
+                break
+            try:
+                self.take(session, consumer, message)
+            except TransactionRolledBackError as error:
+                logger.info("%s: rolled back by a failover, comes again: %s", self.name, error)

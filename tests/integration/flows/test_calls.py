@@ -1,0 +1,267 @@
+"""Futures, joins, deadlines, cancelling, compensation, timers and stashes, on real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import time
+from collections.abc import Callable
+
+import pytest
+
+from legato.flows import (
+    Answers,
+    Context,
+    FlowFailedError,
+    Flows,
+    FlowTimeoutError,
+    Policy,
+    RefuseMessage,
+    Request,
+)
+from tests.integration.flows.test_service import WAIT_S, Order, Placing, Receipt, declare_shop
+from tests.support.broker import BrokerPair
+
+MakeFlows = Callable[..., Flows]
+FEW = Policy(concurrency=1)
+
+
+def test_a_reply_is_waited_for_and_awaited(make_flows: MakeFlows) -> None:
+    """CONTRACT D25."""
+    flows = make_flows(policy=FEW)
+    declare_shop(flows)
+    flows.start()
+    asked = flows.request("Orders.place", Order("tea", 2), reply=Receipt, trace_id="order:1", timeout_s=WAIT_S)
+    assert asked.result() == Receipt("tea", 6.0)
+
+    async def ask() -> Receipt:
+        receipt: Receipt = await flows.request("Orders.place", Order("milk", 1), reply=Receipt, trace_id="order:2")
+        return receipt
+
+    assert asyncio.run(ask()) == Receipt("milk", 4.0)
+
+
+def test_futures_outlive_the_broker(make_flows: MakeFlows, pair: BrokerPair) -> None:
+    """CONTRACT D25, E2."""
+    flows = make_flows(policy=FEW)
+    declare_shop(flows)
+    flows.start()
+    assert flows.request("Orders.place", Order("tea", 1), trace_id="first").result()
+    futures = [
+        flows.request("Orders.place", Order("tea", number), reply=Receipt, trace_id=f"order:{number}", timeout_s=WAIT_S)
+        for number in range(50)
+    ]
+    pair.kill_primary()
+    assert [future.result() for future in futures] == [Receipt("tea", 3.0 * number) for number in range(50)]
+
+
+def test_a_future_hears_that_its_flow_failed_and_when_its_time_is_up(make_flows: MakeFlows) -> None:
+    """CONTRACT D25, D21."""
+    flows = make_flows(policy=FEW)
+
+    @flows.single("Orders.refuse")
+    def refuse(context: Context[None], item: str) -> str:
+        raise RefuseMessage(f"no {item}")
+
+    flows.start()
+    with pytest.raises(FlowFailedError, match="RefuseMessageError: no tea"):
+        flows.request("Orders.refuse", "tea", trace_id="order:3", timeout_s=WAIT_S).result()
+    with pytest.raises(FlowTimeoutError):
+        flows.request("Nobody.there", "tea", trace_id="order:4", timeout_s=0.01).result()
+
+
+def declare_basket(flows: Flows, *, timeout_s: float | None = None, partial: bool = False) -> None:
+    """An endpoint that asks for the prices of everything at once; nobody answers for coffee."""
+    basket = flows.endpoint("Basket.total")
+
+    @basket.stage
+    def ask(context: Context[None], items: list[str]) -> None:
+        context.request_all(
+            {item: Request("Nobody.there" if item == "coffee" else "Prices.of", item) for item in items},
+            timeout_s=timeout_s,
+            partial=partial,
+        )
+
+    @basket.last_stage
+    def add(context: Context[None], prices: Answers) -> dict[str, float]:
+        return {key: prices.get(key, float) for key in prices.answers} | dict.fromkeys(prices.missing, -1.0)
+
+    @flows.single("Prices.of")
+    def price(context: Context[None], item: str) -> float:
+        if item == "beer":
+            raise RefuseMessage("not here")
+        return float(len(item))
+
+
+def test_a_join_goes_on_when_all_have_answered(make_flows: MakeFlows) -> None:
+    flows = make_flows(policy=Policy(concurrency=2))
+    declare_basket(flows)
+    flows.start()
+    futures = [
+        flows.request("Basket.total", ["tea", "milk", "sugar"], trace_id=f"basket:{number}", timeout_s=WAIT_S)
+        for number in range(5)
+    ]
+    assert [future.result() for future in futures] == 5 * [{"tea": 3.0, "milk": 4.0, "sugar": 5.0}]
+
+
+def test_a_join_outlives_the_broker_and_its_service(make_flows: MakeFlows, pair: BrokerPair) -> None:
+    flows = make_flows(policy=FEW)
+    declare_basket(flows)
+    with flows.initiate("begun before") as initiation:
+        for _ in range(10):
+            initiation.request("Basket.total", ["tea", "milk"], reply_to="Basket.done")
+    flows.start()
+    pair.kill_primary()
+    flows.stop(timeout_s=0)
+    again = make_flows(policy=FEW)
+    declare_basket(again)
+    totals: queue.SimpleQueue[dict[str, float]] = queue.SimpleQueue()
+
+    @again.terminator("Basket.done")
+    def done(context: Context[None], total: dict[str, float]) -> None:
+        context.after_commit(lambda: totals.put(total))
+
+    again.start()
+    assert [totals.get(timeout=WAIT_S) for _ in range(10)] == 10 * [{"tea": 3.0, "milk": 4.0}]
+    assert totals.empty()
+
+
+def test_a_partial_join_does_without_who_failed_or_was_late(make_flows: MakeFlows) -> None:
+    flows = make_flows(policy=FEW)
+    declare_basket(flows, timeout_s=0.5, partial=True)
+    flows.start()
+    future = flows.request("Basket.total", ["tea", "coffee", "beer"], trace_id="basket", timeout_s=WAIT_S)
+    assert future.result() == {"tea": 3.0, "coffee": -1.0, "beer": -1.0}
+
+
+def test_a_whole_join_fails_if_one_does(make_flows: MakeFlows) -> None:
+    flows = make_flows(policy=FEW)
+    declare_basket(flows)
+    flows.start()
+    with pytest.raises(FlowFailedError, match="beer: RefuseMessageError: not here"):
+        flows.request("Basket.total", ["tea", "beer"], trace_id="basket", timeout_s=WAIT_S).result()
+
+
+def declare_trip(flows: Flows, done: queue.SimpleQueue[str]) -> None:
+    """Three bookings, each with what undoes it; the last one fails."""
+    trip = flows.endpoint("Trip.book")
+
+    @trip.stage
+    def flight(context: Context[None], place: str) -> None:
+        done.put("flight booked")
+        context.compensate_with("Trip.undo", "flight")
+        context.next(place)
+
+    @trip.stage
+    def hotel(context: Context[None], place: str) -> None:
+        done.put("hotel booked")
+        context.compensate_with("Trip.undo", "hotel")
+        context.next(place)
+
+    @trip.last_stage
+    def car(context: Context[None], place: str) -> str:
+        raise RefuseMessage("no cars left")
+
+    @flows.single("Trip.undo")
+    def undo(context: Context[None], what: str) -> None:
+        done.put(f"{what} undone")
+
+
+def test_a_flow_that_fails_is_undone_in_reverse(make_flows: MakeFlows) -> None:
+    flows = make_flows(policy=FEW)
+    done: queue.SimpleQueue[str] = queue.SimpleQueue()
+    declare_trip(flows, done)
+    flows.start()
+    with pytest.raises(FlowFailedError, match="no cars left"):
+        flows.request("Trip.book", "Rome", trace_id="trip", timeout_s=WAIT_S).result()
+    assert [done.get(timeout=WAIT_S) for _ in range(4)] == [
+        "flight booked",
+        "hotel booked",
+        "hotel undone",
+        "flight undone",
+    ]
+
+
+def test_a_cancelled_flow_goes_no_further_and_is_undone(make_flows: MakeFlows) -> None:
+    flows = make_flows(policy=FEW)
+    done: queue.SimpleQueue[str] = queue.SimpleQueue()
+    declare_trip(flows, done)
+    with flows.initiate("trip") as initiation:
+        flow_id = initiation.send("Trip.book", "Rome")
+    flows.cancel(flow_id)
+    with flows.initiate("other") as initiation:
+        initiation.send("Trip.undo", "nothing")
+    flows.start()
+    assert done.get(timeout=WAIT_S) == "nothing undone"
+    assert done.empty()
+
+
+def test_no_stage_works_on_a_flow_after_its_deadline(make_flows: MakeFlows) -> None:
+    flows = make_flows(policy=FEW)
+    declare_shop(flows)
+    flows.start()
+    past = time.time_ns() // 1000 - 1
+    with pytest.raises(FlowFailedError, match="deadline"):
+        flows.request("Orders.place", Order("tea", 1), trace_id="late", timeout_s=WAIT_S, deadline_us=past).result()
+
+
+def test_a_timer_is_a_next_with_a_delay(make_flows: MakeFlows) -> None:
+    flows = make_flows(policy=FEW)
+    reminder = flows.endpoint("Reminder")
+
+    @reminder.stage
+    def set_timer(context: Context[None], text: str) -> None:
+        context.next(text, delay_ms=300)
+
+    @reminder.last_stage
+    def ring(context: Context[None], text: str) -> int:
+        return time.time_ns() // 1000 - context.envelope.sent_us
+
+    flows.start()
+    assert flows.request("Reminder", "tea", trace_id="tea", timeout_s=WAIT_S).result() >= 300_000
+
+
+def test_a_stash_is_continued_by_whoever_has_it(make_flows: MakeFlows) -> None:
+    """CONTRACT D23."""
+    flows = make_flows(policy=FEW)
+    stashes: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    approve = flows.endpoint("Orders.approve", state=Placing)
+
+    @approve.stage
+    def put_aside(context: Context[Placing], order: Order) -> None:
+        context.state.order = order
+        stashes.put(context.stash())
+
+    @approve.last_stage
+    def approved(context: Context[Placing], by: str) -> str:
+        order = context.state.order
+        assert order is not None
+        return f"{order.item} approved by {by}"
+
+    flows.start()
+    future = flows.request("Orders.approve", Order("tea", 1), trace_id="order:5", timeout_s=WAIT_S)
+    stash = stashes.get(timeout=WAIT_S)
+    with flows.unstash(stash) as context:
+        assert context.state.order == Order("tea", 1)
+        context.next("Ada")
+    assert future.result() == "tea approved by Ada"
+
+
+def test_what_is_published_comes_to_each_process(make_flows: MakeFlows) -> None:
+    """CONTRACT D24."""
+    heard: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+    for number in range(2):
+        flows = make_flows(policy=FEW)
+        declare_listener(flows, number, heard)
+        flows.start()
+    with flows.initiate("prices") as initiation:
+        initiation.publish("Prices.changed", "tea")
+    assert sorted(heard.get(timeout=WAIT_S) for _ in range(2)) == [(0, "tea"), (1, "tea")]
+
+
+def declare_listener(flows: Flows, number: int, heard: queue.SimpleQueue[tuple[int, str]]) -> None:
+    """A subscription terminator that says who it is."""
+
+    @flows.subscription_terminator("Prices.changed")
+    def changed(context: Context[None], item: str) -> None:
+        heard.put((number, item))
