@@ -113,12 +113,12 @@ class Actor:
             # Nobody knows whether it is stored: another message of the same duplicate id settles that (CONTRACT E17).
             self._expect(not self.contract.resends and error.code == UNBLOCKED, f"send() raised {error}")
             self.history.counts["sends cut off"] += 1
-            self._again = message.properties.get("id")
+            self._again = message.properties.get("id") or self._again
 
     def _refused(self, message: Any) -> None:
         """There was no room: another message of the same id is sent soon."""
         self.history.was_refused(message)
-        self._again = message.properties.get("id")
+        self._again = message.properties.get("id") or self._again
 
     def _presented(self, session: Session, name: str, message: Any) -> int:
         in_order = session.acknowledge_mode in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK)

@@ -12,6 +12,8 @@ from simulator.kernel import Kernel, Process
 from simulator.network import Network, Pipe
 from simulator.plan import Plan
 
+BETWEEN_US = (300_000, 1_500_000)
+"""From one takeover to the next: enough for clients to come back and to go on."""
 STOPPED_US = (10_000, 10_000_000)
 FULL_US = (10_000, 2_000_000)
 JUMP_US = (-90_000_000, 90_000_000)
@@ -55,6 +57,7 @@ class Trouble:
             (10, self._stop_broker),
             (18, self._kill_client),
             (3, self._stop_client),
+            (8, self._sleep_through),
             (8 if world.plan.clocks_jump else 0, self._jump),
             (25 if world.plan.disk_fills else 0, self._fill),
         ]
@@ -118,6 +121,24 @@ class Trouble:
             self._happened("clients stopped", process)
             process.paused = True
             kernel.after_for(None, kernel.between_us(*STOPPED_US), kernel.resume, process)
+
+    def _sleep_through(self) -> None:
+        """A client is stopped while two brokers die: what others did in between, nobody remembers but the store."""
+        kernel, process = self._world.kernel, self._world.a_client()
+        if not process.alive or process.paused:
+            return
+        self._happened("clients that slept through two takeovers", process)
+        process.paused = True
+        self._kill_primary()
+        asleep_us = kernel.between_us(*BETWEEN_US)
+        kernel.after_for(None, asleep_us, self._kill_primary)
+        kernel.after_for(None, asleep_us + kernel.between_us(*BETWEEN_US), kernel.resume, process)
+
+    def _kill_primary(self) -> None:
+        for host in self._world.hosts:
+            if host.serving and not self._world.disk.calm:
+                self._happened("brokers without power", host.name)
+                host.kill(power=True)
 
     def _jump(self) -> None:
         host = self._host()
