@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from legato.spark.connector.options import SourceOptions
 from legato.spark.connector.rows import ddl, fields
+from legato.spark.connector.stream import ROWS_OF_A_PARTITION
 
 _OPTIONS = SourceOptions(url="", include_properties=False)
 PARTITIONS = 8
@@ -102,7 +103,9 @@ class EmptyStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"rows": min(start["rows"] + self._limit, self._shape[0])}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        return [InputPartition(end["rows"] - start["rows"])]
+        count = end["rows"] - start["rows"]
+        parts = max(-(-count // ROWS_OF_A_PARTITION), 1)
+        return [InputPartition(count // parts + (number < count % parts)) for number in range(parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return batches(partition.value, *self._shape[1:])

@@ -11,7 +11,7 @@ from shutil import rmtree
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.emptyspark import Empty
-from bench.figures import Goal, Pair, interleave, summary
+from bench.figures import Goal, Pair, interleave, spread, summary
 from bench.harness import ROOT, finish, note, options, pairs_table, temporary_store
 from bench.processes import LEGATO, broker, load
 from legato.spark.session import start_session
@@ -46,6 +46,15 @@ class Sides:
     def browse_nothing(self) -> float:
         """The same rows from the empty source."""
         return self._timed(lambda: _forget(self._spark.read.format("empty").options(**self._empty).load()))
+
+    def count_waiting(self) -> float:
+        """How many wait: every row comes to Spark for it, with all of its columns."""
+        whole = self._legato | {"includeProperties": "true"}
+        return self._timed(lambda: self._check(self._spark.read.format("legato").options(**whole).load().count()))
+
+    def _check(self, found: int) -> None:
+        if found != self._count:
+            raise RuntimeError(f"{found} rows were counted, of {self._count}")
 
     def consume(self) -> float:
         """A stream of everything that waits; by assignment, so that the queue has to be filled again."""
@@ -109,6 +118,8 @@ def main() -> None:
         sides.browse_nothing(), sides.browse()  # Until the JVM is warm.
         measured["batch source"] = interleave(sides.browse, sides.browse_nothing, given.pairs)
         note(pairs_table("browse", "empty", "rows/s", measured["batch source"]))
+        counted = spread([sides.count_waiting() for _ in range(given.pairs)]).median
+        note(f"count() of {given.count:,} waiting messages: {given.count / counted:.2f} s, {counted:,.0f} rows/s")
         streams = []
         for number in range(given.pairs):
             if number:
@@ -120,11 +131,13 @@ def main() -> None:
     goals = {"batch source": SOURCE_GOAL, "stream source": SOURCE_GOAL, "sink": SINK_GOAL}
     found = {name: summary(pairs, Goal(goals[name], at_least=True)) for name, pairs in measured.items()}
     text = "\n\n".join(f"{name}\n" + pairs_table("legato", "empty", "rows/s", each) for name, each in measured.items())
+    text += f"\n\ncount() of {given.count:,} waiting messages: {given.count / counted:.2f} s, {counted:,.0f} rows/s"
     worst = min(found, key=lambda name: float(str(found[name]["ratio"])) / goals[name])
     result = found[worst] | {
         "met": all(each["met"] for each in found.values()),
         "goal": f"sources {SOURCE_GOAL}, sink {SINK_GOAL} of an empty one",
         "unit": "rows/s",
+        "count": {"messages": given.count, "s": round(given.count / counted, 3), "rows_per_s": round(counted)},
         "ratios": {name: each["ratio"] for name, each in found.items()},
         "sides": [f"Legato's {worst}", "an empty one"],
     }
