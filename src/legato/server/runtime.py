@@ -1,6 +1,7 @@
 """A server process from start to end: the roles that it takes, and what it says of itself."""
 
 import asyncio
+import codecs
 import logging
 import os
 import signal
@@ -92,6 +93,8 @@ class Runtime:
         """Wait until the store's lock is ours; None if we were told to stop instead (CONTRACT B2)."""
         _announce("backup")
         selectors.prepare()
+        # Python loads this codec when a listener is first given a host's name: 2 ms that clients would wait for.
+        codecs.lookup("idna")
         return await stand_by(self._config, self._lock, self._clock, self._stop, self._turn)
 
     async def _reign_once(self, takeover: Takeover, tls: ssl.SSLContext | None) -> None:
