@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from legato.testing import BrokerPair, broker_pair
+from tests.support.born import quick_starts
 from tests.support.clients import brokers, connect, factory, queue_name
 
 __all__ = ["brokers", "connect", "factory", "pair", "queue_name"]
@@ -16,5 +17,5 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
     directory = tmp_path_factory.mktemp("pair")
     settings = directory / "legato.toml"
     settings.write_text('[[address]]\nmatch = "exclusive.#"\nexclusive = true\n')
-    with broker_pair(directory, options=("--no-ledger", "--config", str(settings))) as running:
+    with quick_starts(), broker_pair(directory, options=("--no-ledger", "--config", str(settings))) as running:
         yield running

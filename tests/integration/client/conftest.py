@@ -1,5 +1,10 @@
 """Brokers for the client's tests: one pair for tests that leave it alone, a fresh pair for those that kill."""
 
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.born import quick_starts
 from tests.support.clients import (
     brokers,
     calm_pair,
@@ -25,3 +30,9 @@ __all__ = [
     "queue_name",
     "topic_name",
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_starts() -> Iterator[None]:
+    with quick_starts():
+        yield
