@@ -36,6 +36,15 @@ class Point(StrEnum):
     BETWEEN_SEND_AND_COMMIT = "between-send-and-commit"
 
 
+class FlowPoint(StrEnum):
+    """Where a process that works on flows can be held (CONTRACT D6)."""
+
+    BEFORE_DATABASE_COMMIT = "before-database-commit"
+    BETWEEN_DATABASE_COMMIT_AND_MESSAGING_COMMIT = "between-database-commit-and-messaging-commit"
+    BETWEEN_SEND_AND_MESSAGING_COMMIT = "between-send-and-messaging-commit"
+    BETWEEN_MESSAGING_COMMIT_AND_CLEANING = "between-messaging-commit-and-cleaning"
+
+
 class Rig:
     """What a drill wants of the processes that it drills: files in one directory."""
 
@@ -53,7 +62,7 @@ class Rig:
 
     # -- for the drill
 
-    def arm(self, point: Point) -> None:
+    def arm(self, point: Point | FlowPoint) -> None:
         """The next process that comes to `point` is held there."""
         partial = self._armed.with_suffix(".partial")
         partial.write_text(point)
@@ -87,7 +96,7 @@ class Rig:
 
     # -- for those that are drilled
 
-    def reach(self, point: Point) -> None:
+    def reach(self, point: Point | FlowPoint) -> None:
         """The process is at `point`: it is held there if the drill wants so."""
         mine = self._armed.with_suffix(f".{os.getpid()}")
         try:
