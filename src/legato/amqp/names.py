@@ -84,6 +84,10 @@ EXCEPTION = "x-opt-legato-exception"
 """Message annotation in a receiver's outcome `modified` (string): what its application raised. A dead letter shows it;
 of `rejected` the error's description is shown."""
 
+REJECTED_BY_APPLICATION = "legato:rejected"
+"""Condition in a receiver's outcome `rejected`: its application found the message to be at fault. The texts and whole
+numbers of the error's info map become properties of the dead letter."""
+
 # Deliveries of the broker carry an 8-byte big-endian tag: the message's sequence number in its queue.
 # A disposition `accepted` that is not settled asks for a confirmation: the broker settles when it is durable,
 # with state accepted, or with `rejected` and one of these conditions where that is so.

@@ -20,6 +20,8 @@ class Rejected(Outcome, frozen=True, gc=False):
 
     condition: str = ""
     description: str = ""
+    info: tuple[tuple[str, str | int], ...] = ()
+    """Further properties of the dead letter that the message becomes, by the receiver's application (AMQP 2.8.14)."""
 
 
 class Modified(Outcome, frozen=True, gc=False):

@@ -60,6 +60,7 @@ def read_outcome(delivery: Any, state: int) -> Outcome | None:
         return Rejected(
             c_text(lib.pn_condition_get_name(condition)) or "",
             c_text(lib.pn_condition_get_description(condition)) or "",
+            _info(read(lib.pn_condition_info(condition))),
         )
     if state == MODIFIED_STATE:
         annotations = read(lib.pn_disposition_annotations(disposition))
@@ -99,8 +100,16 @@ def _nested_outcome(value: Any) -> Outcome | None:
     if state == REJECTED_STATE:
         error = fields[0] if fields else None
         parts = error.value if isinstance(error, Described) and isinstance(error.value, list) else []
-        return Rejected(_text(parts, 0), _text(parts, 1))
+        return Rejected(_text(parts, 0), _text(parts, 1), _info(parts[2] if len(parts) > 2 else None))
     raise decode_error("an outcome that AMQP does not know")
+
+
+def _info(fields: Any) -> tuple[tuple[str, str | int], ...]:
+    """Of an error's info map, the texts and numbers."""
+    if not isinstance(fields, dict):
+        return ()
+    plain = {str(name): value for name, value in fields.items() if isinstance(value, str | int)}
+    return tuple((name, str(value) if isinstance(value, str) else int(value)) for name, value in plain.items())
 
 
 def _exception(annotations: Any) -> str:
@@ -144,7 +153,7 @@ def write_outcome(delivery: Any, outcome: Outcome) -> None:
     disposition = lib.pn_delivery_local(delivery)
     if isinstance(outcome, Rejected):
         condition = lib.pn_disposition_condition(disposition)
-        write_condition(condition, outcome.condition, outcome.description)
+        write_condition(condition, outcome.condition, outcome.description, dict(outcome.info))
         lib.pn_delivery_update(delivery, REJECTED_STATE)
     elif isinstance(outcome, Modified):
         lib.pn_disposition_set_failed(disposition, outcome.delivery_failed)
@@ -181,7 +190,10 @@ def _described(outcome: Outcome) -> Described:
     if isinstance(outcome, Rejected):
         if not outcome.condition:
             return Described(ULong(REJECTED_STATE), [])
-        error = Described(ULong(0x1D), [Symbol(outcome.condition), outcome.description or None])
+        parts: list[Any] = [Symbol(outcome.condition), outcome.description or None]
+        if outcome.info:
+            parts.append({Symbol(name): value for name, value in outcome.info})
+        error = Described(ULong(0x1D), parts)
         return Described(ULong(REJECTED_STATE), [error])
     raise TypeError(f"{type(outcome).__name__} is no outcome of a transaction")
 

@@ -72,6 +72,7 @@ class ConsumerWork:
             if delivery.again and delivery.link == end.incoming.link:
                 self._session._presented_again(delivery, message)
             self._session._unacknowledged[delivery] = None
+        message._delivery = delivery
         end.presented.append(delivery)
         if not end.scheduled:
             end.channel.wake_receiver(end)

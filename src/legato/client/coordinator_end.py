@@ -161,9 +161,11 @@ class CoordinatorEnd:
     def _consume(self, transaction: Transaction) -> None:
         """Make what the transaction received part of it at the broker."""
         assert transaction.id is not None
-        state = Transactional(transaction.id, ACCEPTED)
+        accepted = Transactional(transaction.id, ACCEPTED)
         received, transaction.received = transaction.received, []
         for delivery in received:
+            verdict = delivery.verdict
+            state = accepted if verdict is None else Transactional(transaction.id, verdict)
             delivery.consumer.settle(delivery, state, DeliveryState.ACKNOWLEDGED)
 
     def end(self, commit: bool, following: Transaction) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
+from legato.amqp.outcomes import Outcome
 from legato.client.session_state import AcknowledgementOutcome
 
 
@@ -31,7 +32,7 @@ class DeliveryState(Enum):
 class Delivery:
     """One message that a broker handed to a consumer; `handle` names it on the link numbered `link`."""
 
-    __slots__ = ("again", "batch", "consumer", "data", "handle", "link", "state", "stated", "tag", "times")
+    __slots__ = ("again", "batch", "consumer", "data", "handle", "link", "state", "stated", "tag", "times", "verdict")
 
     def __init__(self, consumer: Any, link: int, handle: int, tag: bytes, data: bytes) -> None:
         self.consumer = consumer
@@ -45,6 +46,8 @@ class Delivery:
         self.batch: AckBatch | None = None
         self.again = False
         """Whether the application had it before a failover, and is to get it again."""
+        self.verdict: Outcome | None = None
+        """What the application wants done with it at the commit, if not accepted."""
         self.times = 0
         """How often it got it again; the broker, which sends it as what is held, does not count that."""
 

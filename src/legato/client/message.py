@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from legato.amqp.codec import encode_value
 from legato.amqp.types import Int
@@ -14,6 +14,9 @@ from legato.client.large import Region
 from legato.client.properties import DELIVERY_COUNT, Properties
 from legato.client.typed_properties import TypedProperties
 from legato.errors import IllegalStateError, MessageFormatError, MessageNotWriteableError
+
+if TYPE_CHECKING:
+    from legato.client.deliveries import Delivery
 
 PRIORITY_DEFAULT = 4
 VALUE_PREFIX = b"\x00\x53\x77"
@@ -113,6 +116,8 @@ class Message(TypedProperties):
     """Where a received message's body comes from, until it is cleared."""
     _acknowledge: Callable[..., Any] | None = None
     """Takes the message, and `typed=True` if the outcome is to be returned."""
+    _delivery: Delivery | None = None
+    """As which it was received, where its session says only later what becomes of it."""
 
     @classmethod
     def received(cls, source: Source, acknowledge: Callable[..., Any]) -> Any:

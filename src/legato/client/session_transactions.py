@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from legato.amqp.names import REJECTED_BY_APPLICATION
+from legato.amqp.outcomes import RELEASED, Modified, Rejected
+from legato.client.deliveries import Delivery, DeliveryState
 from legato.client.endings import UNKNOWN, Query, in_doubt
+from legato.client.message import Message
 from legato.client.session_state import AcknowledgeMode, Send, Transaction, is_stored_already
 from legato.client.session_work import SessionWork
 from legato.client.steps import NOTHING, Steps
@@ -42,6 +48,42 @@ class SessionTransactions(SessionWork):
                 )
             self._disposed = []
         yield from self._tell_duplicates()
+
+    def reject(self, message: Message, reason: str, properties: Mapping[str, str | int] | None = None) -> None:
+        """Have the commit send a message that this transaction received to the dead letters.
+
+        The other messages that it received are consumed, and what it sent is sent, in the same step (AMQP 4.4.2).
+
+        Args:
+            reason: what the dead letter shows as its exception.
+            properties: further ones for the dead letter.
+
+        Raises:
+            IllegalStateError: the session is not transacted, or the message is not of its current transaction.
+        """
+        info = tuple((properties or {}).items())
+        self._delivery_of(message).verdict = Rejected(REJECTED_BY_APPLICATION, reason, info)
+
+    def give_back(self, message: Message, *, failed: bool = False, why: str = "") -> None:
+        """Have a message that this transaction received come again once it commits, here or elsewhere (AMQP 4.4.2).
+
+        Args:
+            failed: whether this delivery counts as failed (CONTRACT D15).
+            why: then, what is told of it should the message become a dead letter.
+
+        Raises:
+            IllegalStateError: the session is not transacted, or the message is not of its current transaction.
+        """
+        self._delivery_of(message).verdict = Modified(delivery_failed=True, text=why) if failed else RELEASED
+
+    def _delivery_of(self, message: Message) -> Delivery:
+        self._require_transaction()
+        delivery = message._delivery
+        if delivery is None or delivery.consumer.channel is not self._channel:
+            raise IllegalStateError("The message was not received by this session.")
+        if delivery.state is DeliveryState.ACKNOWLEDGED:
+            raise IllegalStateError("The transaction that received the message has ended.")
+        return delivery
 
     @property
     def transaction_doomed(self) -> bool:

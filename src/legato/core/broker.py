@@ -54,14 +54,13 @@ from legato.core.records import Batch
 from legato.core.refusals import FULL
 from legato.core.staging import Staging
 from legato.core.tick import Tick
-from legato.core.timing import Timing
 from legato.core.topics import Topic
 from legato.core.transactions import ROLLED_BACK, Transactions
 
 __all__ = ["FULL", "Broker"]
 
 
-class Broker(Transactions, Staging, Browsing, Capacity, Timing, Assigning):
+class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
     """The state machine of one epoch; see `State` for its arguments."""
 
     def take_batch(self, now_us: int) -> Batch | None:
@@ -192,7 +191,12 @@ class Broker(Transactions, Staging, Browsing, Capacity, Timing, Assigning):
         rolled_back = {
             transaction.id: (token, transaction)
             for token, transaction, commits in tick.discharges
-            if commits and (transaction.sends or any(duplicate.is_lost(lost) for duplicate in transaction.duplicates))
+            if commits
+            and (
+                transaction.sends
+                or transaction.buries
+                or any(duplicate.is_lost(lost) for duplicate in transaction.duplicates)
+            )
         }
         self._undo(tick, retry, rolled_back.keys(), description)
         if tick.released:

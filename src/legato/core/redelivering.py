@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from legato.core.consumers import Consumer
 from legato.core.dispatching import Dispatching
@@ -22,6 +24,8 @@ HISTORY = "JMS_LEGATO_HISTORY"
 DEAD_LETTERED_AT_MS = "JMS_LEGATO_DEAD_LETTERED_AT_MS"
 DEAD_LETTER_COUNT = "JMS_LEGATO_DEAD_LETTER_COUNT"
 """Of how often the message was a dead letter; kept when it is sent again."""
+
+NOTHING_MORE: Mapping[str, str | int] = MappingProxyType({})
 
 _US_PER_S = 1_000_000
 
@@ -120,8 +124,15 @@ class Redelivering(Dispatching):
             return False
         return queue.name.startswith(prefix) if brace else queue.name == prefix
 
-    def _dead_letter(self, message: Message, consumer: Consumer, cause: str, text: str) -> None:
-        """The message goes to the dead letters of its queue, with the reason."""
+    def _dead_letter(
+        self,
+        message: Message,
+        consumer: Consumer,
+        cause: str,
+        text: str,
+        properties: Mapping[str, str | int] = NOTHING_MORE,
+    ) -> None:
+        """The message goes to the dead letters of its queue, with the reason and what else its receiver says."""
         queue = message.queue
         found = self._archive.messages(queue.id, message.seq - 1, 1, 0)
         assert found, "a message in flight is in the store"
@@ -135,7 +146,8 @@ class Redelivering(Dispatching):
             tick.facts.append(MessageDeadLettered(queue.id, message.seq, consumer.id, cause, 0, 0))
             return
         dead = self.find_queue(name) or self.create_queue(name)
-        body = self._bodies.annotate(found[0].body, self._obituary(message, found[0], consumer, cause, text))
+        obituary = self._obituary(message, found[0], consumer, cause, text)
+        body = self._bodies.annotate(found[0].body, {**properties, **obituary})
         at = len(tick.facts)
         place = self._enqueue(dead, Outgoing(body, origin=(queue.id, message.seq)))
         tick.facts.insert(at, MessageDeadLettered(queue.id, message.seq, consumer.id, cause, *place))
@@ -151,7 +163,8 @@ class Redelivering(Dispatching):
             CAUSE: cause,
             ORIGINAL_DESTINATION: message.queue.address,
             ORIGINAL_SEQUENCE: message.seq,
-            DELIVERIES: max(message.count, 1),
+            # This delivery is counted already where it failed, and not where it was rejected.
+            DELIVERIES: message.count + (cause == "rejected"),
             HISTORY: json.dumps(attempts),
             DEAD_LETTERED_AT_MS: self.now_us // 1000,
             DEAD_LETTER_COUNT: (earlier if isinstance(earlier, int) else 0) + 1,

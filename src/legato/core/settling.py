@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from legato.core.consumers import Consumer
 from legato.core.consuming import Consuming
 from legato.core.facts import MessageConsumed, MessageTaken
 from legato.core.message import Message
+from legato.core.redelivering import NOTHING_MORE
 from legato.core.tick import Tick
 
 
@@ -67,14 +70,16 @@ class Settling(Consuming):
         self._returned_to.add(message.queue)
         return True
 
-    def reject(self, consumer: Consumer, message: Message, text: str) -> bool:
+    def reject(
+        self, consumer: Consumer, message: Message, text: str, properties: Mapping[str, str | int] = NOTHING_MORE
+    ) -> bool:
         """The consumer says that the message itself is at fault (AMQP 3.4.3): it goes to the dead letters."""
         if message.consumer is not consumer:
             return False
         del consumer.unsettled[message.seq]
         message.consumer = None
         if not message.queue.deleted:
-            self._dead_letter(message, consumer, "rejected", text)
+            self._dead_letter(message, consumer, "rejected", text, properties)
         return True
 
     def present(self, consumer: Consumer, message: Message) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from legato.core.consumers import Consumer
 from legato.core.message import Message
 from legato.core.repeats import Duplicate, First
@@ -13,6 +15,22 @@ if TYPE_CHECKING:
     from legato.core.state import Node
 
 
+class Disposal(msgspec.Struct, frozen=True):
+    """What a transaction does with a message that it received, other than consuming it (AMQP 4.4.2).
+
+    Attributes:
+        rejected: it goes to the dead letters; otherwise back to its place.
+        failed: whether the delivery counts as failed; of what goes back.
+        text: why, in the words of the receiver's application.
+        properties: further ones of the dead letter.
+    """
+
+    rejected: bool = False
+    failed: bool = False
+    text: str = ""
+    properties: tuple[tuple[str, str | int], ...] = ()
+
+
 class Transaction:
     """A declared transaction. `owner` is the shell's handle of the connection that declared it.
 
@@ -20,8 +38,10 @@ class Transaction:
     """
 
     __slots__ = (
+        "buries",
         "bytes",
         "consumed",
+        "disposals",
         "duplicates",
         "failed",
         "has_ids",
@@ -42,6 +62,10 @@ class Transaction:
         self.larges: list[int] = []
         """Large messages among them."""
         self.consumed: list[tuple[Consumer, Message]] = []
+        self.disposals: dict[Message, Disposal] = {}
+        """Those of `consumed` that it does something else with."""
+        self.buries = False
+        """Whether it sends any of them to the dead letters."""
         self.unsettled: list[Any] = []
         """Tokens of sends whose outcome is known, and told, with that of the transaction."""
         self.repeats: list[tuple[Node, Outgoing, bytes, First]] = []

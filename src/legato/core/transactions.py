@@ -19,7 +19,7 @@ from legato.core.settling import Settling
 from legato.core.state import Node
 from legato.core.tick import Tick
 from legato.core.traits import PLAIN, Traits
-from legato.core.transaction import Transaction
+from legato.core.transaction import Disposal, Transaction
 from legato.core.uploading import Uploading
 from legato.ids import make_txn_id, txn_counter, txn_epoch
 
@@ -86,14 +86,18 @@ class Transactions(Settling, Publishing, Uploading):
                     return True
         return False
 
-    def acknowledge_in(self, transaction: Transaction, consumer: Consumer, message: Message) -> bool:
-        """Consume at commit; until then the message is the transaction's."""
+    def acknowledge_in(
+        self, transaction: Transaction, consumer: Consumer, message: Message, disposal: Disposal | None = None
+    ) -> bool:
+        """Consume at commit, or do with it what `disposal` says; until then the message is the transaction's."""
         if message.consumer is not consumer:
             return False
         # An application that acknowledges has seen the message: should we crash before it commits, that counts.
         self.present(consumer, message)
         del consumer.unsettled[message.seq]
         transaction.consumed.append((consumer, message))
+        if disposal is not None:
+            transaction.disposals[message] = disposal
         return True
 
     def discharge(self, txn_id: bytes, owner: Any, *, fail: bool, token: Any) -> None:
@@ -167,6 +171,8 @@ class Transactions(Settling, Publishing, Uploading):
         did_work = transaction.did_work
         # What was in a queue that is gone went with it.
         transaction.consumed = [pair for pair in transaction.consumed if not pair[1].queue.deleted]
+        if transaction.disposals:
+            self._dispose(transaction)
         for consumer, message in transaction.consumed:
             self._consume(consumer, message, txn, tick)
         for node, outgoing in transaction.sends:
@@ -184,6 +190,27 @@ class Transactions(Settling, Publishing, Uploading):
             tick.facts.append(TransactionCommitted(txn, len(transaction.consumed), len(transaction.sends)))
             self._committing.add(txn)
         tick.discharges.append((token, transaction, True))
+
+    def _dispose(self, transaction: Transaction) -> None:
+        """Do what the transaction wants done with what it received and does not consume."""
+        kept = []
+        for consumer, message in transaction.consumed:
+            disposal = transaction.disposals.get(message)
+            if disposal is None:
+                kept.append((consumer, message))
+                continue
+            message.consumer = None
+            message.presented = False
+            if disposal.rejected:
+                transaction.buries = True
+                self._dead_letter(message, consumer, "rejected", disposal.text, dict(disposal.properties))
+                continue
+            if disposal.failed:
+                self._fail(message, consumer, "modified", transaction.id, disposal.text)
+            else:
+                message.queue.put_back(message)
+            self._returned_to.add(message.queue)
+        transaction.consumed = kept
 
     def roll_back(self, transaction: Transaction, cause: str, token: Any = None) -> None:
         """Undo a transaction: what it received returns to its place and counts, what it sent is gone."""

@@ -38,6 +38,7 @@ from legato.amqp.outcomes import (
 from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
+from legato.core.transaction import Disposal
 from legato.server.arriving import Arrivals
 from legato.server.attaching import Links
 from legato.server.endings import Ending
@@ -135,8 +136,8 @@ class Translator:
                 return self._broker.release(consumer, message)
             case Modified(delivery_failed=failed, undeliverable_here=here, text=text):
                 return self._broker.modify(consumer, message, failed=failed, undeliverable_here=here, text=text)
-            case Rejected(condition=condition, description=description):
-                return self._broker.reject(consumer, message, description or condition)
+            case Rejected(condition=condition, description=description, info=info):
+                return self._broker.reject(consumer, message, description or condition, dict(info))
         return False
 
     def _acknowledge_in(self, consumer: Consumer, message: Message, state: Transactional, unsettled: bool) -> None:
@@ -146,10 +147,8 @@ class Translator:
         if transaction is None:
             # The transaction is gone (rolled back by a failure): what it would have consumed returns.
             self._broker.modify(consumer, message, failed=True, undeliverable_here=False)
-        elif inner is None or isinstance(inner, Accepted):
-            self._broker.acknowledge_in(transaction, consumer, message)
         else:
-            self._give_back(consumer, message, inner)
+            self._broker.acknowledge_in(transaction, consumer, message, _disposal_of(inner))
         if unsettled:
             outlet.link.confirm(message.handle, state)
 
@@ -225,3 +224,15 @@ class Translator:
         if ending is Ending.CONNECTION_CLOSED and not self._opening.is_connected(peer.container):
             self._broker.release_container(peer.container)
             self._service.lingering.release(peer.container)
+
+
+def _disposal_of(outcome: Outcome | None) -> Disposal | None:
+    """What a transaction is to do with a message; None to consume it."""
+    match outcome:
+        case Rejected(condition=condition, description=description, info=info):
+            return Disposal(rejected=True, text=description or condition, properties=info)
+        case Modified(delivery_failed=failed, text=text):
+            return Disposal(failed=failed, text=text)
+        case Released():
+            return Disposal()
+    return None

@@ -46,6 +46,49 @@ def test_rollback_discards_sends_and_brings_receives_again_in_order(connect: Con
     assert drain(connection, queue_name) == []
 
 
+def test_a_commit_consumes_buries_and_gives_back_what_it_is_told_to_in_one_step(
+    connect: Connect, queue_name: str
+) -> None:
+    """CONTRACT D21, AMQP 4.4.2."""
+    connection = connect()
+    send(connection, queue_name, *"1234")
+    session = connection.create_session(transacted=True)
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    first, second, third, fourth = receive(consumer, 4)
+    session.reject(second, "never works", {"legato_attempts": 7, "legato_host": "ann's"})
+    session.give_back(third)
+    session.give_back(fourth, failed=True, why="not today")
+    session.create_producer(session.create_queue(f"{queue_name}.out")).send(first)
+    session.commit()
+    with pytest.raises(IllegalStateError):
+        session.reject(second, "again")
+    again = [(message.body, message.delivery_count) for message in receive(consumer, 2)]
+    assert again == [("3", 1), ("4", 2)]
+    session.close()
+    assert drain(connection, f"{queue_name}.out") == ["1"]
+    with connection.create_session() as reader:
+        letter = receive(reader.create_consumer(reader.create_queue(f"DLQ.{queue_name}")), 1)[0]
+    assert letter.body == "2"
+    said = letter.properties
+    assert (said["JMS_LEGATO_CAUSE"], said["JMS_LEGATO_EXCEPTION"]) == ("rejected", "never works")
+    assert (said["JMS_LEGATO_DELIVERIES"], said["legato_attempts"], said["legato_host"]) == (1, 7, "ann's")
+
+
+def test_what_was_to_be_buried_comes_again_after_a_rollback(connect: Connect, queue_name: str) -> None:
+    """CONTRACT A4."""
+    connection = connect()
+    send(connection, queue_name, "1")
+    session = connection.create_session(transacted=True)
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    session.reject(receive(consumer, 1)[0], "never works")
+    session.rollback()
+    [again] = receive(consumer, 1)
+    assert (again.body, again.delivery_count) == ("1", 2)
+    session.commit()
+    session.close()
+    assert drain(connection, f"DLQ.{queue_name}") == []
+
+
 def test_many_transactions_follow_each_other_in_a_session(connect: Connect, queue_name: str) -> None:
     connection = connect()
     expected = [str(number) for number in range(300)]

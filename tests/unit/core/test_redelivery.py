@@ -5,6 +5,7 @@ import json
 from legato.core.consumers import Consumer
 from legato.core.facts import MessageDeadLettered, MessageReturned
 from legato.core.settings import AddressSettings
+from legato.core.transaction import Disposal
 from tests.support.bodies import TextBodies
 from tests.support.scenario import Scenario
 
@@ -266,3 +267,45 @@ def test_what_a_commit_without_room_gives_back_is_delivered_again_once() -> None
     s.run()
     s.wait(1.1)
     assert s.received(consumer) == [b"1"]
+
+
+def test_a_transaction_buries_and_gives_back_when_it_commits_and_not_before() -> None:
+    """CONTRACT D21, AMQP 4.4.2."""
+    s = Scenario()
+    s.publish("q", b"consumed", b"buried", b"back")
+    consumer = s.consumer("q", 3)
+    transaction = s.broker.transaction(s.broker.declare("me"), "me")
+    assert transaction is not None
+    consumed, buried, back = s.in_hand(consumer)
+    s.broker.acknowledge_in(transaction, consumer, consumed)
+    disposal = Disposal(rejected=True, text="never works", properties=(("legato_attempts", 7),))
+    s.broker.acknowledge_in(transaction, consumer, buried, disposal)
+    s.broker.acknowledge_in(transaction, consumer, back, Disposal())
+    s.run()
+    assert s.broker.queue("q").depth == 3
+    s.broker.discharge(transaction.id, "me", fail=False, token="commit")
+    s.run()
+    assert s.discharged == ["commit"]
+    assert s.broker.queue("q").depth == 1
+    letter = s.received(s.consumer("DLQ.q", 1))[0]
+    assert b"never works" in letter
+    assert b'"legato_attempts":7' in letter
+
+
+def test_a_transaction_whose_dead_letter_finds_no_room_is_rolled_back_whole() -> None:
+    """CONTRACT D2: what it received comes again, and nothing is lost."""
+    s = Scenario()
+    s.publish("q", b"consumed", b"buried")
+    consumer = s.consumer("q", 2)
+    transaction = s.broker.transaction(s.broker.declare("me"), "me")
+    assert transaction is not None
+    consumed, buried = s.in_hand(consumer)
+    s.broker.acknowledge_in(transaction, consumer, consumed)
+    s.broker.acknowledge_in(transaction, consumer, buried, Disposal(rejected=True, text="never works"))
+    s.full = True
+    s.broker.discharge(transaction.id, "me", fail=False, token="commit")
+    s.run()
+    assert list(s.discharge_refused) == ["commit"]
+    assert s.broker.queue("q").depth == 2
+    s.received(consumer)
+    assert sorted(credit(s, consumer, 2)) == [b"buried", b"consumed"]
