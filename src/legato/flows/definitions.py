@@ -144,8 +144,10 @@ def signature_of(function: Function, stage_id: str) -> tuple[Any, Any]:
     """The classes that a stage's function takes and returns, from its annotations.
 
     Raises:
-        TypeError: it does not take two arguments, is not annotated, or with what JSON cannot carry.
+        TypeError: it is a coroutine function, does not take two arguments, or is not annotated with what JSON carries.
     """
+    if inspect.iscoroutinefunction(function):
+        raise TypeError(f"{stage_id}: stages are plain functions; {function.__name__} is a coroutine function.")
     parameters = list(inspect.signature(function).parameters.values())
     if len(parameters) != 2:
         raise TypeError(

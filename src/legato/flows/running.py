@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from legato.errors import FlowError
 from legato.flows.calls import Calls, Place, derived_id
 from legato.flows.context import AfterCommit, Context
 from legato.flows.definitions import Endpoint, Registry, Stage
@@ -62,10 +60,6 @@ def run_stage(
     while True:
         context = Context(calls, endpoint, state, delivery_count=delivery_count, database=database)
         returned = stage.function(context, message)
-        if inspect.isawaitable(returned):
-            raise FlowError(
-                f"{stage.id}: stages are plain functions; {stage.function.__name__} is a coroutine function."
-            )
         ran.after_commit += context._after_commit
         if stage.is_last and (calls.made is None or returned is not None):
             calls.reply(to_json(returned))
