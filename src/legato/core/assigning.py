@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 from legato import limits
-from legato.core.administering import Administering
 from legato.core.facts import AssignmentAcknowledged, AssignmentFenced, Kind, MessagesAssigned, MessageTaken
 from legato.core.lanes import LANE_SHIFT, Lane
 from legato.core.queues import Queue
-from legato.core.records import QueueRecord, Run
+from legato.core.records import ExpiryPlace, QueueRecord, Run
 from legato.core.refusals import AssignmentFencedOff, NotFound, Refusal
+from legato.core.timing import Timing
 
 ASSIGNMENT_PREFIX = "assignment://"
 
@@ -57,7 +57,7 @@ class Assigned(msgspec.Struct, frozen=True):
     waiting: int
 
 
-class Assigning(Administering):
+class Assigning(Timing):
     """Commands of pipelines."""
 
     def open_assignment(self, name: str, source: Queue, *, latest: bool = False) -> Assignment:
@@ -125,6 +125,8 @@ class Assigning(Administering):
                 f"{source.name} has consumers with selectors, groups or priorities, or is being looked through; what "
                 "may be theirs cannot be assigned."
             )
+        if limit > 0:
+            self._expire_first(source)
         for lane in source.order:
             for run in self._available(assignment, source, lane, limit, limit_bytes):
                 self._take_run(assignment.queue, source, run)
@@ -183,6 +185,12 @@ class Assigning(Administering):
             raise AssignmentFencedOff(
                 f"Another run of the pipeline uses {assignment.queue.name} since: this one must stop."
             )
+
+    def _expire_first(self, source: Queue) -> None:
+        """What has expired and is still there is not assigned: as much as one look at the clock would find."""
+        for place in self._archive.expired(ExpiryPlace(), self.now_us, limits.SCAN_MESSAGES):
+            if place.queue == source.id:
+                self._expire_at(source, place.seq)
 
     def _available(
         self, assignment: Assignment, source: Queue, lane: Lane, limit: int, limit_bytes: int

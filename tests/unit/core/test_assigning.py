@@ -188,6 +188,20 @@ def test_expiry_leaves_alone_what_is_being_assigned(s: Scenario) -> None:
     assert bodies(s, assignment) == [b"1"]
 
 
+@pytest.mark.parametrize("loaded", [False, True])
+def test_what_has_expired_is_not_assigned(s: Scenario, loaded: bool) -> None:
+    """Also where no look at the clock has removed it yet."""
+    s.publish("q", b"1")
+    s.publish("q", b"2", expires_us=s.now_us + 100)
+    s.publish("q", b"3")
+    if loaded:
+        s.consumer("q", 0)
+    assignment = opened(s)
+    s.now_us = s.broker.now_us = s.now_us + 200
+    assert assigned(s, assignment) == [b"1", b"3"]
+    assert s.broker.queue("q").depth == 0
+
+
 def test_a_full_address_has_room_again_when_it_was_assigned(s: Scenario) -> None:
     s.settings["q"] = AddressSettings(max_messages=2, when_full="block")
     s.publish("q", b"1", b"2")
