@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from interop.outcomes import FAILED, PASSED, Outcome, Report
-from legato.client import ConnectionFactory, TextMessage
+from legato.client import ConnectionFactory, Session, TextMessage
+from legato.errors import TransactionRolledBackError
 from legato.testing import BrokerPair, broker_pair
 
 SOURCE, SINK = "chaos.in", "chaos.out"
@@ -27,6 +28,8 @@ VICTIMS = ("driver", "worker", "broker")
 PROGRESS_WAIT_S = 600.0
 """The longest that the job may take to finish a batch: Spark takes some seconds to start."""
 DRAIN_WAIT_S = 30.0
+IN_A_TRANSACTION = 20
+"""Messages that are sent together: one at a time would be as slow as the disk."""
 
 
 class Job:
@@ -129,7 +132,7 @@ def command_of(pid: int) -> str:
 
 
 class Sending(threading.Thread):
-    """Sends numbered messages, evenly, until told that it is enough; those of a broker that dies are stored once.
+    """Sends numbered messages, evenly, until told that it is enough; what a broker's death cut off is stored once.
 
     Args:
         at_least: so many are sent, however early it is enough.
@@ -145,14 +148,31 @@ class Sending(threading.Thread):
 
     def run(self) -> None:
         began = time.monotonic()
-        with ConnectionFactory(self._url).create_connection() as connection, connection.create_session() as session:
+        with (
+            ConnectionFactory(self._url).create_connection() as connection,
+            connection.create_session(transacted=True) as session,
+        ):
             producer = session.create_producer(session.create_queue(SOURCE))
             while self.sent < self._at_least or not self.is_enough.is_set():
-                producer.send(TextMessage(f"n{self.sent}"))
-                self.sent += 1
+                numbers = range(self.sent, self.sent + IN_A_TRANSACTION)
+                for number in numbers:
+                    producer.send(TextMessage(f"n{number}"))
+                commit(session)
+                self.sent = numbers.stop
                 ahead_s = self.sent / self._per_s - (time.monotonic() - began)
                 if ahead_s > 0.01:
                     time.sleep(ahead_s)
+
+
+def commit(session: Session) -> None:
+    """Commit what was sent, again and again if the broker dies meanwhile."""
+    while True:
+        try:
+            session.commit()
+        except TransactionRolledBackError:
+            session.replay()
+        else:
+            return
 
 
 def torment(pair: BrokerPair, job: Job, sending: Sending, kills: int, chance: random.Random) -> Counter[str]:
