@@ -1,5 +1,5 @@
-"""What holds for all tests: none of Hypothesis' examples is judged by how long it took on a busy machine, and Spark is
-started once."""
+"""What holds for all tests: none of Hypothesis' examples is judged by how long it took on a busy machine, Spark is
+started once, and what takes long comes first, so that all workers end at the same time."""
 
 from typing import Any
 
@@ -11,6 +11,19 @@ settings.register_profile("legato", deadline=None)
 settings.load_profile("legato")
 
 _SPARK = "tests/spark/"
+_LONGEST_FIRST = (
+    _SPARK,
+    "tests/integration/drill/",
+    "tests/integration/test_demo_run.py",
+    "tests/integration/client/",
+    "tests/integration/",
+    "tests/stories/",
+    "tests/simulation/",
+    "tests/unit/store/",
+    "tests/unit/spark/",
+    "tests/",
+)
+_SPARK_TIMEOUT_S = 300
 
 
 class OneSpark(LoadFileScheduling):  # type: ignore[misc]
@@ -22,10 +35,14 @@ class OneSpark(LoadFileScheduling):  # type: ignore[misc]
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
-    """How tests are shared out to several workers."""
+    """How tests are shared out to several workers: in our order, not by how many tests a file has."""
+    config.option.loadscopereorder = False
     return OneSpark(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs Spark takes longest, so it comes first."""
-    items.sort(key=lambda item: not item.nodeid.startswith(_SPARK))
+    """Put the longest first; the first test with Spark may have to wait long for Spark on a busy machine."""
+    items.sort(key=lambda item: next(n for n, where in enumerate(_LONGEST_FIRST) if item.nodeid.startswith(where)))
+    for item in items:
+        if item.nodeid.startswith(_SPARK) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_SPARK_TIMEOUT_S))
