@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sqlalchemy import event
-
 from legato.clock import Clock
 from legato.errors import ConfigError, FlowBackendError, FlowError, FlowMessageSendError, JMSError
-from legato.flows.database import POSTGRESQL, DataSource, is_in_doubt
+from legato.flows.database import POSTGRESQL, DataSource, call_at_commit, is_in_doubt
 from legato.flows.definitions import Policy, Stage
 from legato.flows.inbox import RETENTION_S_DEFAULT, Inbox
 from legato.flows.initiating import Initiator
@@ -108,7 +106,7 @@ class Backing:
             return
         cause_id = self._new_id()
         self.outbox.put(connection, [(cause_id, one) for one in initiation.outgoing], self._clock.now_us())
-        event.listen(connection, "commit", lambda _: self.sweeper.expect(cause_id), once=True)
+        call_at_commit(connection, lambda: self.sweeper.expect(cause_id))
 
     @contextmanager
     def beginning(self, initiation: Initiation, transaction: Transaction) -> Iterator[None]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
-from sqlalchemy import Connection, Engine, create_engine, make_url
-from sqlalchemy.engine import CursorResult
-from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DBAPIError, NoSuchModuleError
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from legato.errors import ConfigError, FlowError
 from legato.flows.inbox import INBOX_SQL
@@ -136,7 +134,7 @@ class DatabaseTransaction:
     def _begin(self) -> None:
         writer = self._writer
         if writer is None:
-            self._connection = StageConnection(self._engine)
+            self._connection = begun(self._engine)
             return
         if not writer.acquire(timeout=WRITER_WAIT_MAX_S):
             raise FlowError(
@@ -144,7 +142,7 @@ class DatabaseTransaction:
                 "allows one at a time. Does a stage begin a second one while its own is open?"
             )
         try:
-            connection = StageConnection(self._engine)
+            connection = begun(self._engine)
             try:
                 # A transaction that began by reading could not go on to write after somebody else had written.
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -164,6 +162,13 @@ class DatabaseTransaction:
         finally:
             if self._writer is not None:
                 self._writer.release()
+
+
+def begun(engine: Engine) -> StageConnection:
+    """A connection with its transaction, which is SQLAlchemy's to commit even if only the driver is used in it."""
+    connection = StageConnection(engine)
+    connection.begin()
+    return connection
 
 
 def make_engine(database: str) -> Engine:
@@ -191,7 +196,7 @@ def make_engine(database: str) -> Engine:
         raise ConfigError(
             f"{database} needs the module {error.name}: pip install 'legato[flows]', or 'legato[postgresql]'."
         ) from error
-    except (ValueError, NoSuchModuleError) as error:
+    except ArgumentError as error:
         raise ConfigError(f"{database} is no URL of a database: {error}") from error
 
 
@@ -231,20 +236,11 @@ def tables_exist(connection: Connection) -> bool:
     return all(connection.dialect.has_table(connection, name) for name in ("legato_inbox", "legato_outbox"))
 
 
+def call_at_commit(connection: Connection, action: Callable[[], None]) -> None:
+    """Have something done when the application commits its transaction: just before that takes effect."""
+    event.listen(connection, "commit", lambda _: action(), once=True)
+
+
 def is_in_doubt(error: BaseException) -> bool:
     """Whether an error of a commit leaves open what became of it: the connection was lost meanwhile."""
     return isinstance(error, DBAPIError) and error.connection_invalidated
-
-
-Rows = Sequence[tuple[Any, ...]]
-__all__ = [
-    "CursorResult",
-    "DBAPIConnection",
-    "DataSource",
-    "DatabaseTransaction",
-    "StageConnection",
-    "create_tables",
-    "is_in_doubt",
-    "make_engine",
-    "schema_sql",
-]

@@ -1,0 +1,253 @@
+"""Stages and initiations with a database: what commits together, and what the tables of inbox and outbox hold."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Callable, Iterator
+
+import pytest
+from sqlalchemy import Connection, Engine, create_engine, event
+
+from legato.errors import ConfigError
+from legato.flows import Context, FlowBackendError, FlowError, Flows, Policy, Transaction
+from tests.support.databases import database_url, postgres
+
+__all__ = ["database_url", "postgres"]
+
+WAIT_S = 30.0
+FEW = Policy(concurrency=2)
+LEVELS = [Transaction.BEST_EFFORT, Transaction.INBOX_OUTBOX]
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """The test's own way to the database, with a table for totals."""
+    engine = create_engine(database_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE totals (item TEXT PRIMARY KEY, quantity INTEGER NOT NULL)")
+    yield engine
+    engine.dispose()
+
+
+def add(connection: Connection, item: str) -> None:
+    """One more of an item."""
+    sql = f"INSERT INTO totals VALUES ('{item}', 1) ON CONFLICT (item) DO UPDATE SET quantity = totals.quantity + 1"
+    connection.exec_driver_sql(sql)
+
+
+def totals(engine: Engine) -> dict[str, int]:
+    """What the database says."""
+    with engine.connect() as connection:
+        return {row.item: row.quantity for row in connection.exec_driver_sql("SELECT * FROM totals")}
+
+
+def count(engine: Engine, table: str) -> int:
+    """How many rows there are."""
+    with engine.connect() as connection:
+        return int(connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar_one())
+
+
+def declare_counting(flows: Flows) -> queue.SimpleQueue[str]:
+    """Three stages of which each counts in the database, and where their flows end."""
+    ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+    endpoint = flows.endpoint("Count")
+
+    @endpoint.stage
+    def first(context: Context[None], item: str) -> None:
+        add(context.database, item)
+        context.next(item)
+
+    @endpoint.stage
+    def second(context: Context[None], item: str) -> None:
+        context.dbapi_connection.cursor().execute(f"UPDATE totals SET quantity = quantity + 1 WHERE item = '{item}'")
+        context.next(item)
+
+    @endpoint.last_stage
+    def third(context: Context[None], item: str) -> str:
+        add(context.database, item)
+        return item
+
+    @flows.terminator("Counted", transaction=Transaction.MESSAGING)
+    def counted(context: Context[None], item: str) -> None:
+        ended.put(item)
+
+    return ended
+
+
+@pytest.mark.parametrize("batch_max", [1, 10])
+@pytest.mark.parametrize("level", LEVELS)
+def test_stages_work_in_one_database_transaction_each_that_commits_with_their_messages(
+    make_flows: Callable[..., Flows], database_url: str, engine: Engine, level: Transaction, batch_max: int
+) -> None:
+    """CONTRACT D1, D3, D4, D12, D13."""
+    flows = make_flows(database=database_url, policy=Policy(transaction=level, concurrency=2, batch_max=batch_max))
+    ended = declare_counting(flows)
+    items = [f"item{number}" for number in range(20)]
+    with flows.initiate("counting") as initiation:
+        for item in items:
+            initiation.request("Count", item, reply_to="Counted")
+    flows.start()
+    assert sorted(ended.get(timeout=WAIT_S) for _ in items) == sorted(items)
+    assert totals(engine) == dict.fromkeys(items, 3)
+    flows.stop()
+    if level is Transaction.INBOX_OUTBOX:
+        assert count(engine, "legato_inbox") == 3 * len(items)
+        assert count(engine, "legato_outbox") == 0, "what was sent is deleted"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_stage_that_fails_leaves_nothing_in_the_database_and_is_tried_again(
+    make_flows: Callable[..., Flows], database_url: str, engine: Engine, level: Transaction
+) -> None:
+    """CONTRACT D2, D5."""
+    flows = make_flows(database=database_url, policy=FEW)
+    seen: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    @flows.terminator("Fail", transaction=level)
+    def fail(context: Context[None], item: str) -> None:
+        add(context.database, item)
+        context.initiate("more").send("Counted", item)
+        if context.delivery_count == 1:
+            raise ValueError("the machine is broken")
+
+    @flows.terminator("Counted", transaction=Transaction.MESSAGING)
+    def counted(context: Context[None], item: str) -> None:
+        seen.put(context.delivery_count)
+
+    flows.start()
+    flows.send("Fail", "tea", trace_id="tea")
+    assert seen.get(timeout=WAIT_S) == 1
+    flows.stop()
+    assert totals(engine) == {"tea": 1}
+    assert seen.empty()
+
+
+def test_an_idempotent_stage_has_neither_inbox_nor_outbox(
+    make_flows: Callable[..., Flows], database_url: str, engine: Engine
+) -> None:
+    """CONTRACT D10, D14."""
+    flows = make_flows(database=database_url, policy=FEW)
+    done: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    @flows.terminator("Set", idempotent=True)
+    def set_quantity(context: Context[None], item: str) -> None:
+        add(context.database, item)
+        context.after_commit(lambda: done.put(item))
+
+    @flows.terminator("Keep")
+    def keep(context: Context[None], item: str) -> None:
+        """With an inbox."""
+
+    flows.start()
+    flows.send("Set", "tea", trace_id="tea")
+    assert done.get(timeout=WAIT_S) == "tea"
+    assert totals(engine) == {"tea": 1}
+    assert count(engine, "legato_inbox") == 0
+
+
+def test_a_stage_cannot_end_the_transaction_that_is_its_services(
+    make_flows: Callable[..., Flows], database_url: str, engine: Engine
+) -> None:
+    """CONTRACT D1."""
+    flows = make_flows(database=database_url, policy=FEW)
+    said: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    @flows.terminator("Commit")
+    def commit(context: Context[None], item: str) -> None:
+        add(context.database, item)
+        with pytest.raises(FlowError, match="commits with the stage"):
+            context.database.commit()
+        with pytest.raises(FlowError, match="raise an exception"):
+            context.database.rollback()
+        with context.database.begin_nested() as part:
+            add(context.database, "milk")
+            part.rollback()
+        context.after_commit(lambda: said.put(item))
+
+    flows.start()
+    flows.send("Commit", "tea", trace_id="tea")
+    assert said.get(timeout=WAIT_S) == "tea"
+    assert totals(engine) == {"tea": 1}
+
+
+def test_flows_begin_when_the_applications_own_transaction_commits_and_only_then(
+    make_flows: Callable[..., Flows], database_url: str, engine: Engine
+) -> None:
+    """CONTRACT D7, D12, D24."""
+    flows = make_flows(database=database_url, policy=FEW)
+    ended = declare_counting(flows)
+    flows.start()
+    for item, commits in (("coffee", False), ("tea", True)):
+        with engine.connect() as connection:
+            add(connection, item)
+            with flows.initiate(item, database=connection) as initiation:
+                initiation.request("Count", item, reply_to="Counted")
+            if commits:
+                connection.commit()
+    assert ended.get(timeout=WAIT_S) == "tea"
+    assert totals(engine) == {"tea": 4}
+    flows.stop()
+    assert count(engine, "legato_outbox") == 0
+    assert ended.empty()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_initiation_has_a_database_transaction_of_its_own(
+    make_flows: Callable[..., Flows], database_url: str, engine: Engine, level: Transaction
+) -> None:
+    """CONTRACT D3, D7."""
+    flows = make_flows(database=database_url, policy=FEW)
+    ended = declare_counting(flows)
+    flows.start()
+    with contextlib.suppress(KeyError), flows.initiate("coffee", transaction=level) as initiation:
+        add(initiation.database, "coffee")
+        initiation.request("Count", "coffee", reply_to="Counted")
+        raise KeyError("coffee")
+    with flows.initiate("tea", transaction=level) as initiation:
+        add(initiation.database, "tea")
+        initiation.request("Count", "tea", reply_to="Counted")
+    assert ended.get(timeout=WAIT_S) == "tea"
+    assert totals(engine) == {"tea": 4}
+
+
+def test_a_database_that_cannot_commit_begins_no_flow(
+    make_flows: Callable[..., Flows], database_url: str, engine: Engine
+) -> None:
+    """CONTRACT D5, D7."""
+    theirs = create_engine(database_url)
+    if theirs.dialect.name == "sqlite":
+        event.listen(theirs, "connect", lambda connection, _: connection.execute("PRAGMA foreign_keys = ON"))
+    flows = make_flows(database=theirs, policy=FEW)
+    ended = declare_counting(flows)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE parts (item TEXT REFERENCES totals (item) DEFERRABLE INITIALLY DEFERRED)"
+        )
+    flows.start()
+    initiate = flows.initiate("coffee", transaction=Transaction.BEST_EFFORT)
+    initiation = initiate.__enter__()
+    initiation.database.exec_driver_sql("INSERT INTO parts VALUES ('not an item')")
+    initiation.request("Count", "coffee", reply_to="Counted")
+    with pytest.raises(FlowBackendError, match="nothing was"):
+        initiate.__exit__(None, None, None)
+    with flows.initiate("tea") as initiation:
+        initiation.request("Count", "tea", reply_to="Counted")
+    assert ended.get(timeout=WAIT_S) == "tea"
+    assert ended.empty()
+    flows.stop()
+    theirs.dispose()
+
+
+@pytest.mark.parametrize(
+    ("database", "says"),
+    [
+        ("sqlite://", "in memory"),
+        ("no-such-database://x", "no URL of a database"),
+        ("mysql+pymysql://x", "pip install"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_refused_with_what_to_do(database: str, says: str) -> None:
+    """CONTRACT D3."""
+    with pytest.raises(ConfigError, match=says):
+        Flows("amqp://127.0.0.1:1", database=database)
