@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from legato.client import Session
 from legato.errors import FlowBackendError, FlowError, FlowMessageSendError, JMSError, TransactionRolledBackError
@@ -18,6 +18,13 @@ from legato.flows.wire import Sender
 if TYPE_CHECKING:
     from legato.flows.service import Flows
 
+
+class Send(Protocol):
+    """Takes messages in place of a broker."""
+
+    def __call__(self, outgoing: Sequence[Outgoing], *, once: bool = False) -> None: ...
+
+
 ATTEMPTS_MAX = 3
 """Of a commit that a failover rolled back: nothing was committed, so the same may be sent again."""
 
@@ -29,6 +36,11 @@ class Initiator:
         self._flows = flows
         self._lock = threading.Lock()
         self._free: list[tuple[Session, Sender]] = []
+        self._instead: Send | None = None
+
+    def redirect(self, send: Send) -> None:
+        """Hand what is sent to `send` and not to a broker."""
+        self._instead = send
 
     def send(
         self, outgoing: Sequence[Outgoing], *, once: bool = False, before_commit: Callable[[], None] | None = None
@@ -48,6 +60,10 @@ class Initiator:
                 before_commit()
             return
         first = Once(before_commit)
+        if self._instead is not None:
+            first()
+            self._instead(outgoing, once=once)
+            return
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
                 self._send(outgoing, once, first)

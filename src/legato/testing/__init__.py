@@ -1,4 +1,4 @@
-"""For tests of your own: a primary and a backup as real processes, to be killed, and a network to be cut.
+"""For tests of your own: brokers as real processes, to be killed, a network to be cut, and flows in virtual time.
 
 from legato.client import ConnectionFactory
 from legato.testing import broker_pair
@@ -10,6 +10,7 @@ with broker_pair() as brokers, ConnectionFactory(brokers.url).create_connection(
 """
 
 from legato.testing.brokers import BrokerPair, broker_pair
+from legato.testing.flows import FlowHarness
 from legato.testing.network import Network
 
-__all__ = ["BrokerPair", "Network", "broker_pair"]
+__all__ = ["BrokerPair", "FlowHarness", "Network", "broker_pair"]
