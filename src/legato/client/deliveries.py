@@ -102,7 +102,7 @@ class Incoming:
     longer in `inbox` is with the application, however the threads interleave.
     """
 
-    __slots__ = ("_awaited", "inbox", "link", "outstanding")
+    __slots__ = ("_awaited", "_settled_early", "inbox", "link", "outstanding")
 
     def __init__(self) -> None:
         self.inbox: deque[Delivery] = deque()
@@ -111,6 +111,8 @@ class Incoming:
         """Counts the links this consumer has had."""
         self._awaited: int | None = None
         """Held deliveries that the broker has yet to send again on this link; None before it said how many."""
+        self._settled_early: dict[bytes, Outcome] = {}
+        """What became of some of them before they came, by tag: the broker hears so when they come."""
 
     def arrived(self, consumer: Any, handle: int, tag: bytes, data: bytes, *, settled: bool = False) -> Delivery | None:
         """A transfer came. Returns the delivery if the application has it already: it must not be presented again."""
@@ -134,6 +136,17 @@ class Incoming:
             self.outstanding[tag] = delivery
         self.inbox.append(delivery)
         return None
+
+    def settle_early(self, delivery: Delivery, outcome: Outcome) -> None:
+        """The application is done with what was claimed on this link and has not come again yet."""
+        self._settled_early[delivery.tag] = outcome
+
+    def settled_early(self, tag: bytes) -> Outcome | None:
+        """What became of a claimed delivery that comes now; None if it is not settled."""
+        outcome = self._settled_early.pop(tag, None)
+        if outcome is not None and self._awaited:
+            self._awaited -= 1
+        return outcome
 
     def connection_lost(self, *, keep: bool, again: bool = False, resolve: bool = True) -> list[Delivery]:
         """Forget what was not presented: it comes again. Returns what the application has.
@@ -163,6 +176,7 @@ class Incoming:
             for delivery in with_application:
                 self._present_again(delivery, resolve)
         self._awaited = None
+        self._settled_early.clear()
         return with_application
 
     def _present_again(self, delivery: Delivery, resolve: bool) -> None:
@@ -196,8 +210,11 @@ class Incoming:
             elsewhere: sequence numbers that other receivers have or had.
         """
         if coming is None:
+            self._settled_early.clear()
             return self._close([d for d in self.outstanding.values() if d.link != self.link], DeliveryState.RETURNED)
         lost = {seq.to_bytes(8, "big") for seq in elsewhere}
+        for tag in lost:
+            self._settled_early.pop(tag, None)
         gone = self._close([d for d in self.outstanding.values() if d.tag in lost], DeliveryState.ELSEWHERE)
         self._awaited = coming
         return gone + self.claims_came()
@@ -215,6 +232,7 @@ class Incoming:
         if self._awaited != 0:
             return []
         self._awaited = -1
+        self._settled_early.clear()
         missing = [d for d in self.outstanding.values() if d.link != self.link]
         ours = self._close([d for d in missing if d.stated], DeliveryState.ACKNOWLEDGED)
         return ours + self._close([d for d in missing if not d.stated], DeliveryState.ELSEWHERE)

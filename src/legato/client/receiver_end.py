@@ -210,8 +210,14 @@ class ReceiverEnd(Stating):
     def on_transfer(self, event: Transfer) -> None:
         """A message came."""
         self._credit -= 1
-        known = self.incoming.arrived(self, event.delivery, event.tag, event.data, settled=event.settled)
-        if known is None:
+        outcome = self.incoming.settled_early(event.tag)
+        if outcome is not None:
+            event.link.settle(event.delivery, outcome)
+            self.incoming.claims_came()
+            self.grant()
+        elif (
+            known := self.incoming.arrived(self, event.delivery, event.tag, event.data, settled=event.settled)
+        ) is None:
             self._wanted = 0
         else:
             if known.state is DeliveryState.ACCEPTING:

@@ -57,8 +57,11 @@ class Stating(Credited):
         if delivery.state is not DeliveryState.HERE:
             return
         self.incoming.outstanding.pop(delivery.tag, None)
-        if delivery.link == self.incoming.link and self.link is not None:
-            self.link.settle(delivery.handle, outcome)
+        if self.link is not None:
+            if delivery.link == self.incoming.link:
+                self.link.settle(delivery.handle, outcome)
+            else:
+                self.incoming.settle_early(delivery, outcome)
         finish(delivery, state)
 
     def on_disposition(self, event: Disposition) -> None:

@@ -1,0 +1,99 @@
+"""What the application gives back after a failover before the broker has sent it again, without sockets."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from legato.amqp import names
+from legato.amqp.events import Attached, Transfer
+from legato.amqp.outcomes import DELIVERY_FAILED, Outcome
+from legato.client.contract import CONTRACTS
+from legato.client.receiver_end import ReceiverEnd
+from legato.client.session_state import AcknowledgeMode
+
+
+class NewLink:
+    """A link that counts its credit and remembers what was settled on it."""
+
+    def __init__(self, properties: dict[str, Any]) -> None:
+        self.claims = properties.get(names.HELD)
+        self.remote_source = SimpleNamespace(kind="source")
+        self.remote_properties: dict[str, Any] = {}
+        self.credit = 0
+        self.settled: dict[int, Outcome] = {}
+
+    def add_credit(self, count: int) -> None:
+        self.credit += count
+
+    def settle(self, handle: int, outcome: Outcome) -> None:
+        self.settled[handle] = outcome
+
+
+def consumer(prefetch: int) -> ReceiverEnd:
+    """A consumer with a link that is not answered yet."""
+    channel: Any = SimpleNamespace(
+        mode=AcknowledgeMode.CLIENT,
+        contract=CONTRACTS["legato"],
+        coordinator=None,
+        flowing=True,
+        holds_back=False,
+        session=SimpleNamespace(receiver=lambda name, source, properties: NewLink(properties)),
+        restored=lambda end: None,
+        touch=lambda: None,
+    )
+    source: Any = SimpleNamespace(properties=dict, terminus=lambda: None, check_answer=lambda answer: None)
+    end = ReceiverEnd(channel, "c", source, prefetch)
+    end.attach()
+    return end
+
+
+def answer(end: ReceiverEnd, **properties: Any) -> Any:
+    """The broker answers the attach."""
+    link: Any = end.link
+    link.remote_properties = {getattr(names, name): value for name, value in properties.items()}
+    end.on_attached(Attached(link))
+    return link
+
+
+def send(end: ReceiverEnd, *seqs: int) -> None:
+    """The broker sends messages, for which it must have credit."""
+    link: Any = end.link
+    for seq in seqs:
+        assert link.credit > 0, f"{seq} cannot come"
+        link.credit -= 1
+        end.on_transfer(Transfer(link, seq, seq.to_bytes(8, "big"), b"", False, None))
+
+
+def test_what_was_given_back_before_it_came_again_is_given_back_when_it_comes() -> None:
+    """CONTRACT B13, C8: the broker counts it as a failed delivery, and the inbox has no more than the prefetch."""
+    end = consumer(prefetch=3)
+    answer(end)
+    send(end, 1, 2, 3)
+    had = list(end.incoming.inbox)
+    end.incoming.inbox.clear()
+    end.connection_lost()
+    end.attach()
+    end.give_back([had[0], had[2]])
+    link = answer(end, HELD_COUNT=3, ELSEWHERE=[])
+    send(end, 1, 2, 3)
+    assert link.settled == {1: DELIVERY_FAILED, 3: DELIVERY_FAILED}
+    assert list(end.incoming.outstanding.values()) == [had[1]]
+    assert not end.incoming.inbox
+    assert end.incoming.awaited == 0
+    assert 0 < link.credit <= 3
+
+
+def test_what_was_given_back_and_went_elsewhere_is_a_message_like_any_other_when_it_comes_later() -> None:
+    end = consumer(prefetch=3)
+    answer(end)
+    send(end, 1, 2)
+    had = list(end.incoming.inbox)
+    end.incoming.inbox.clear()
+    end.connection_lost()
+    end.attach()
+    end.give_back(had)
+    link = answer(end, HELD_COUNT=1, ELSEWHERE=[1])
+    send(end, 1, 2)
+    assert link.settled == {2: DELIVERY_FAILED}
+    assert [delivery.seq for delivery in end.incoming.inbox] == [1]
