@@ -202,6 +202,13 @@ class Channel(ChannelEnds):
         if self.coordinator is not None:
             self.coordinator.pump()
 
+    def give_up(self, error: JMSError) -> None:
+        """The session closes, and the broker has not answered for too long: who waits for anything hears so."""
+        self.fail_quietly(error)
+        for receiver in list(self.receivers):
+            receiver.give_up()
+        self.touch()
+
     def abandon(self, error: JMSError) -> None:
         """The connection is gone for good: whatever waits hears so."""
         self.fail_quietly(error)

@@ -175,6 +175,13 @@ class ReceiverEnd(Stating):
         self.released = False
         self._detach_when_done()
 
+    def give_up(self) -> None:
+        """The session closes, and what it accepted was not confirmed for too long: what became of that stays open."""
+        outstanding = self.incoming.outstanding
+        for delivery in [each for each in outstanding.values() if each.state is DeliveryState.ACCEPTING]:
+            del outstanding[delivery.tag]
+        self.close_if_asked()
+
     def _detach_when_done(self) -> None:
         states = {delivery.state for delivery in self.incoming.outstanding.values()}
         if DeliveryState.ACCEPTING in states or (self.released and DeliveryState.HERE in states):

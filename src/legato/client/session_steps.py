@@ -20,6 +20,9 @@ _Producer = TypeVar("_Producer", bound=ProducerSteps)
 _Consumer = TypeVar("_Consumer", bound=ConsumerSteps)
 _Browser = TypeVar("_Browser", bound=BrowserSteps)
 
+GIVEN_UP_AFTER_S = 1.0
+"""What was given up has at least so long to end in good order, before all else is given up too."""
+
 
 class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _Consumer, _Browser]):
     """What one thread, or one task, at a time works with (Jakarta Messaging 6.2); anyone may call `close()`.
@@ -55,7 +58,8 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
         # Another thread's receive() returns now; its commit() or send() first comes to its end.
         if not (yield from self._turn.awaited(self._patience_s)):
             self._give_up_sends()
-            yield from self._turn.awaited()
+            while not (yield from self._turn.awaited(max(self._patience_s, GIVEN_UP_AFTER_S))):
+                self._give_up()
         try:
             yield from self._close_all()
         except BaseException:
@@ -97,7 +101,8 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
         either = Wait(channel.gate, lambda: ready() or channel.error or transport.error, self._patience_s)
         if not (yield either):
             self._give_up_sends()
-            yield Wait(channel.gate, either.ready)
+            while not (yield Wait(channel.gate, either.ready, max(self._patience_s, GIVEN_UP_AFTER_S))):
+                self._give_up()
 
     def _give_up_sends(self) -> None:
         error = JMSError(
@@ -107,6 +112,20 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
         )
         channel = self._channel
         channel.transport.post(channel.give_up_sends, error)
+        channel.transport.hurry()
+
+    def _give_up(self) -> None:
+        """Whatever else the broker has not answered: who is blocked in a call on the session hears so."""
+        dispatcher = self._dispatcher
+        if dispatcher is not None and not dispatcher.ended and not self._blocked:
+            return  # A listener of the application takes its time (Jakarta Messaging 6.2.14).
+        error = JMSError(
+            f"The session was closed, and the broker did not answer within {self._patience_s:g} s; what came of the "
+            "call is not known.",
+            code="TIMEOUT",
+        )
+        channel = self._channel
+        channel.transport.post(channel.give_up, error)
         channel.transport.hurry()
 
     def _check_not_in_listener(self, what: str) -> None:

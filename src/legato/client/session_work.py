@@ -43,6 +43,8 @@ class SessionWork:
         self._consumers: list[ConsumerSteps] = []
         self._dispatcher: Dispatcher | None = None
         self._closed = False
+        self._blocked = False
+        """Whether a call waits for the broker."""
         self._contract = connection._options.contract
         self._channel = Channel(
             connection._transport, name, acknowledge_mode, self._transaction, self._contract, owner=self
@@ -143,8 +145,12 @@ class SessionWork:
             released = releases and channel.interruptions != interruptions
             return ready() or channel.error or transport.error or released
 
-        if not (yield Wait(channel.gate, over, timeout_s)):
-            return False
+        self._blocked = True
+        try:
+            if not (yield Wait(channel.gate, over, timeout_s)):
+                return False
+        finally:
+            self._blocked = False
         if not ready():
             raise channel.error or transport.error or _released(what)
         return True
