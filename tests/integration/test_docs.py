@@ -37,7 +37,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name)
-def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, pair: BrokerPair) -> None:
+def test_the_python_of_a_page_runs_from_top_to_bottom(
+    page: Path, pair: BrokerPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
     for line, code in blocks(page, "python"):
         assert "amqp://" not in code or SHOWN_URL in code
