@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from legato.client import ConnectionFactory, TextMessage
-from legato.errors import ConfigError, JMSError
+from legato.errors import JMSError
 from legato.spark.connector.offsets import Offset
 from legato.spark.connector.options import source_options
 from legato.spark.connector.requests import Fenced, shared_requests
@@ -48,7 +48,7 @@ def fill(broker: Server, *texts: str, address: str = "orders", topic: bool = Fal
 
 def stream(broker: Server, **options: str) -> StreamReader:
     given = {"url": url(broker), "subscription": "spark", "payload": "text", "pollIntervalMs": "0"}
-    if not {"topic", "queues", "queuePattern"} & options.keys():
+    if not {"topic", "topicPattern", "queues", "queuePattern"} & options.keys():
         given["queue"] = "orders"
     READERS.append(StreamReader(source_options(given | options)))
     return READERS[-1]
@@ -183,19 +183,6 @@ def test_what_is_gone_is_told_unless_that_is_not_wanted(broker: Server) -> None:
     assert rows(stream(broker, failOnDataLoss="false"), start, end) == []
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"subscription": ""}, "subscription"),
-        ({"readMode": "browse"}, "readMode"),
-        ({"startingOffsets": '{"orders": 1}'}, "startingOffsets"),
-    ],
-)
-def test_what_a_stream_cannot_do_is_said_at_once(broker: Server, options: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        stream(broker, **options)
-
-
 def test_the_next_batch_is_assigned_while_spark_works_on_one(broker: Server) -> None:
     fill(broker, *map(str, range(6)))
     reader = stream(broker)
@@ -238,3 +225,26 @@ def test_a_reader_can_go_to_another_process_before_it_is_asked_anything(broker: 
     assert [
         row["body"] for part in reader.partitions({}, end) for one in copied.read(part) for row in one.to_pylist()
     ] == ["1"]
+
+
+def test_topics_have_a_subscription_each_with_the_selector(broker: Server) -> None:
+    reader = stream(broker, topicPattern="prices.*", selector="JMSType IS NULL")
+    fill(broker, address="prices.a", topic=True)
+    fill(broker, address="prices.b", topic=True)
+    start = reader.initialOffset()
+    fill(broker, "1", address="prices.a", topic=True)
+    fill(broker, "2", address="prices.b", topic=True)
+    assert sorted(rows(reader, start, reader.latestOffset(start, ALL))) == ["1", "2"]
+
+
+def test_a_stream_waits_for_enough_rows_but_not_for_ever(broker: Server) -> None:
+    fill(broker, "1")
+    reader = stream(broker, minOffsetsPerTrigger="2", maxTriggerDelay="1h")
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ALL) == start
+    fill(broker, "2")
+    assert reader.latestOffset(start, ALL) == {"orders": 2}
+    hasty = stream(broker, minOffsetsPerTrigger="9", maxTriggerDelay="0s")
+    start = hasty.initialOffset()
+    assert hasty.latestOffset(start, ALL) == start
+    assert hasty.latestOffset(start, ALL) == {"orders": 2}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
@@ -13,13 +14,13 @@ from legato.bulk.requests import PLAN, PlannedPart, PlanRequest
 from legato.errors import ConfigError
 from legato.spark.connector.offsets import Range
 from legato.spark.connector.options import EARLIEST, SourceOptions
+from legato.spark.connector.places import matching
 from legato.spark.connector.reading import bulk_client, read_frames
 from legato.spark.connector.requests import Requests, shared_requests
-from legato.spark.connector.rows import Frames
+from legato.spark.connector.rows import Frames, Wanted
 from legato.spark.connector.stream import RangePartition
 
 _PARTITIONS = 8
-_PATTERN_PAGE = 1000
 _LAST = (1 << 63) - 1
 
 
@@ -29,7 +30,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         if options.read_mode == "consume":
             raise ConfigError("A batch browses; to consume, use a stream with the trigger availableNow.")
-        if options.topics and not options.subscription:
+        if options.is_topic and not options.subscription:
             raise ConfigError("Topics keep nothing by themselves: name the durable subscription to be browsed.")
         self._options = options
 
@@ -44,20 +45,20 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         frames = Frames(self._options, partition.range.address)
+        wanted = Wanted(self._options)
         for frame in read_frames(shared_requests(self._options.url), partition.range):
-            yield frames.rows(frame)
+            if (shown := wanted.of(frame)).num_rows:
+                yield wanted.unexpired(frames.rows(shown))
 
     def _names(self, requests: Requests) -> dict[str, str]:
         """What is read, and under which name the broker has it."""
         options = self._options
-        if options.queue_pattern:
-            found = requests.ask("query", "queue", match=options.queue_pattern, count=_PATTERN_PAGE)
-            return {row["name"]: row["name"] for row in found["results"]}
-        if options.topics:
-            from urllib.parse import quote
-
-            return dict.fromkeys(options.topics, f"subscription:///{quote(options.subscription, safe='')}")
-        return {queue: queue for queue in options.queues}
+        addresses = options.addresses
+        if options.pattern:
+            addresses = matching(requests, options.pattern, topics=options.is_topic)
+        if not options.is_topic:
+            return {queue: queue for queue in addresses}
+        return {topic: f"subscription:///{quote(options.subscription_of(topic), safe='')}" for topic in addresses}
 
     def _parts(self, requests: Requests, address: str, name: str, wanted: int) -> list[Range]:
         after, through = self._bounds(address)

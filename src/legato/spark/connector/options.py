@@ -25,13 +25,22 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     topics: tuple[str, ...] = ()
     queue_pattern: str = ""
     """Queues whose name matches: `*` is one word, `#` any number of them; also those that come later."""
+    topic_pattern: str = ""
+    """Likewise topics."""
     subscription: str = ""
     """Under which name a stream's place is kept at the broker; another stream of that name takes its place."""
     selector: str = ""
-    """Of topics: which messages the subscription is to get."""
+    """Which messages a subscription is to get, or a batch to show."""
     starting_offsets: str | dict[str, int] = EARLIEST
     ending_offsets: str | dict[str, int] = LATEST
+    starting_timestamp_ms: int = 0
+    """Of a batch: nothing that was stored before, in milliseconds since 1970; 0 for any time."""
+    ending_timestamp_ms: int = 0
+    """Of a batch: nothing that was stored at that time or later."""
     max_offsets_per_trigger: int = 0
+    min_offsets_per_trigger: int = 0
+    """A stream waits for so many rows, but no longer than `max_trigger_delay_ms`."""
+    max_trigger_delay_ms: int = 15 * 60 * 1000
     max_bytes_per_trigger: int = 0
     min_partitions: int = 0
     max_records_per_partition: int = 0
@@ -52,7 +61,17 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_topic(self) -> bool:
         """Whether topics are read."""
-        return bool(self.topics)
+        return bool(self.topics or self.topic_pattern)
+
+    @property
+    def pattern(self) -> str:
+        """Which queues or topics are read, if they are not named."""
+        return self.queue_pattern or self.topic_pattern
+
+    def subscription_of(self, address: str) -> str:
+        """The subscription's name at an address: of several topics, each has a durable subscription of its own."""
+        is_one = not self.is_topic or len(self.topics) == 1
+        return self.subscription if is_one else f"{self.subscription}:{address}"
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +118,14 @@ def _offsets(text: str) -> str | dict[str, int]:
     return {str(name): int(number) for name, number in offsets.items()}
 
 
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+
+
+def _duration_ms(text: str) -> int:
+    digits = text.strip().rstrip("msh")
+    return _count(digits) * _UNITS_MS[text.strip()[len(digits) :]]
+
+
 _Reader = Callable[[str], Any]
 _READERS: dict[str, tuple[str, _Reader, str]] = {
     "url": ("url", str, "a broker's URL"),
@@ -107,12 +134,17 @@ _READERS: dict[str, tuple[str, _Reader, str]] = {
     "topic": ("topics", _names, "a name"),
     "topics": ("topics", _names, "names with commas between them"),
     "queuepattern": ("queue_pattern", str, "a pattern such as orders.#"),
+    "topicpattern": ("topic_pattern", str, "a pattern such as prices.#"),
     "subscription": ("subscription", str, "a name"),
     "selector": ("selector", str, "a message selector"),
     "startingoffsets": ("starting_offsets", _offsets, 'earliest, latest or JSON such as {"orders": 12}'),
     "endingoffsets": ("ending_offsets", _offsets, 'latest or JSON such as {"orders": 12}'),
+    "startingtimestamp": ("starting_timestamp_ms", _count, "milliseconds since 1970"),
+    "endingtimestamp": ("ending_timestamp_ms", _count, "milliseconds since 1970"),
     "maxoffsetspertrigger": ("max_offsets_per_trigger", _count, "a whole number, 0 for no limit"),
     "maxmessagespertrigger": ("max_offsets_per_trigger", _count, "a whole number, 0 for no limit"),
+    "minoffsetspertrigger": ("min_offsets_per_trigger", _count, "a whole number"),
+    "maxtriggerdelay": ("max_trigger_delay_ms", _duration_ms, "a time such as 15m, 30s or 500ms"),
     "maxbytespertrigger": ("max_bytes_per_trigger", _count, "a whole number, 0 for no limit"),
     "minpartitions": ("min_partitions", _count, "a whole number"),
     "maxrecordsperpartition": ("max_records_per_partition", _count, "a whole number, 0 for no limit"),
@@ -126,7 +158,8 @@ _READERS: dict[str, tuple[str, _Reader, str]] = {
 _SPELLING = {
     name.lower(): name
     for name in (
-        *("queuePattern", "startingOffsets", "endingOffsets", "maxOffsetsPerTrigger", "maxMessagesPerTrigger"),
+        *("queuePattern", "topicPattern", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
+        *("maxOffsetsPerTrigger", "maxMessagesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
         *("maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeProperties"),
         *("includeBody", "readMode", "pollIntervalMs", "transactionalId", "deliveryMode", "ignoreUnknownColumns"),
     )
@@ -140,7 +173,7 @@ _SINK_READERS: dict[str, tuple[str, _Reader, str]] = {
     "deliverymode": ("delivery_mode", str, " or ".join(DELIVERY_MODES)),
     "ignoreunknowncolumns": ("ignore_unknown_columns", _boolean, "true or false"),
 }
-_ADDRESSES = ("queue", "queues", "topic", "topics", "queuePattern")
+_ADDRESSES = ("queue", "queues", "topic", "topics", "queuePattern", "topicPattern")
 _FOREIGN = ("path", "checkpointlocation")
 """Spark's own options that reach sources."""
 
@@ -163,14 +196,16 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         )
     _check_url(values, texts)
     options = SourceOptions(**values)
-    if not (options.addresses or options.queue_pattern):
+    if not (options.addresses or options.pattern):
         raise ConfigError(f"The option {named[0]} names nothing.")
     if options.payload not in PAYLOADS:
         raise ConfigError(f"The option payload is {' or '.join(PAYLOADS)}, not {options.payload!r}.")
     if options.read_mode and options.read_mode not in READ_MODES:
         raise ConfigError(f"The option readMode is {' or '.join(READ_MODES)}, not {options.read_mode!r}.")
-    if options.selector and not options.topics:
-        raise ConfigError("The option selector is for topics; of a queue, filter the rows: the others would be lost.")
+    if options.selector:
+        _check_selector(options.selector)
+    if 0 < options.max_offsets_per_trigger < options.min_offsets_per_trigger:
+        raise ConfigError("The option minOffsetsPerTrigger is larger than maxOffsetsPerTrigger.")
     if options.max_offsets_per_trigger and options.max_bytes_per_trigger:
         raise ConfigError("Give one of the options maxOffsetsPerTrigger and maxBytesPerTrigger, not both.")
     return options
@@ -210,6 +245,16 @@ def _read(texts: Mapping[str, str], readers: Mapping[str, tuple[str, _Reader, st
         except (ValueError, KeyError):
             raise ConfigError(f"The option {_SPELLING.get(name, name)} wants {wanted}, not {text!r}.") from None
     return values
+
+
+def _check_selector(selector: str) -> None:
+    from legato.amqp.filters import matcher
+    from legato.errors import InvalidSelectorError
+
+    try:
+        matcher(selector)
+    except InvalidSelectorError as error:
+        raise ConfigError(f"The option selector cannot be understood: {error}") from None
 
 
 def _check_url(values: dict[str, Any], texts: Mapping[str, str]) -> None:

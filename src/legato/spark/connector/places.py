@@ -14,7 +14,6 @@ from legato.spark.connector.options import LATEST, SourceOptions
 from legato.spark.connector.requests import Requests
 
 NO_LIMIT = 1 << 62
-_PATTERN_PAGE = 1000
 
 
 class Place(msgspec.Struct):
@@ -38,11 +37,24 @@ class Limits(msgspec.Struct, frozen=True):
     rows: int = NO_LIMIT
     size: int = 0
     """Bytes, about; 0 for any."""
+    at_least: int = 0
+    """Rows that have to be there, or it has none."""
 
     @property
     def is_none(self) -> bool:
         """Whether it may have everything."""
         return self.rows == NO_LIMIT and not self.size
+
+
+def matching(requests: Requests, pattern: str, *, topics: bool) -> tuple[str, ...]:
+    """The names of the queues or topics that match a pattern."""
+    names: list[str] = []
+    more = True
+    while more:
+        found = requests.ask("query", "topic" if topics else "queue", match=pattern, offset=len(names))
+        names += [row["name"] for row in found["results"]]
+        more = found["more"]
+    return tuple(names)
 
 
 class Places:
@@ -97,7 +109,10 @@ class Places:
             # Nothing to take, but how much there is.
             self._note(place, self._ask("assign", place.name, fence=place.fence, limit=0))
         ends = dict(planned)
-        for address, share in shares(self._available(planned, targets), limits.rows).items():
+        available = self._available(planned, targets)
+        if sum(available.values()) < limits.at_least:
+            return ends
+        for address, share in shares(available, limits.rows).items():
             if share:
                 ends[address] = self._assign(self.of(address), planned[address], share, limits.size)
         return ends
@@ -128,7 +143,7 @@ class Places:
     def _open(self, address: str) -> Place:
         told = self._ask(
             "open",
-            subscription=self._options.subscription,
+            subscription=self._options.subscription_of(address),
             address=address,
             topic=self._options.is_topic,
             latest=self._options.starting_offsets == LATEST,
@@ -139,11 +154,10 @@ class Places:
 
     def _addresses(self) -> tuple[str, ...]:
         """The addresses of the stream, those of a pattern as they are now."""
-        pattern = self._options.queue_pattern
-        if not pattern:
-            return self._options.addresses
-        found = self._connected().ask("query", "queue", match=pattern, count=_PATTERN_PAGE)
-        return tuple(row["name"] for row in found["results"])
+        options = self._options
+        if not options.pattern:
+            return options.addresses
+        return matching(self._connected(), options.pattern, topics=options.is_topic)
 
     def _note(self, place: Place, told: dict[str, Any]) -> None:
         place.acknowledged, place.last, place.waiting = told["acknowledged"], told["last"], told["waiting"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from legato.amqp.filters import matcher
 from legato.bulk.columns import COLUMNS, TIMESTAMP, decode, rows_of
 from legato.spark.connector.options import SourceOptions
 
@@ -77,6 +79,34 @@ class Frames:
         if self._options.payload == "text":
             columns["body"] = _text(columns["body"])
         return pa.RecordBatch.from_arrays([columns[name] for name in self._fields], schema=self._schema)
+
+
+class Wanted:
+    """Which messages of a frame a batch shows: by selector, and by when they were stored."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._matches = matcher(options.selector) if options.selector else None
+        self._from_us = options.starting_timestamp_ms * 1000
+        self._before_us = options.ending_timestamp_ms * 1000
+
+    def of(self, frame: pa.RecordBatch) -> pa.RecordBatch:
+        """The frame without the others."""
+        if self._from_us:
+            frame = frame.filter(pc.greater_equal(frame.column("stored_us"), self._from_us))
+        if self._before_us:
+            frame = frame.filter(pc.less(frame.column("stored_us"), self._before_us))
+        if self._matches is not None:
+            frame = frame.filter(
+                pa.array([self._matches(body) for body in frame.column("message").to_pylist()], pa.bool_())
+            )
+        return frame
+
+    def unexpired(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows whose time is not over: who browses does not see what nobody would get."""
+        expiration = rows.column("expiration")
+        if expiration.null_count == rows.num_rows:
+            return rows
+        return rows.filter(pc.fill_null(pc.greater(expiration, pa.scalar(datetime.now(UTC), TIMESTAMP)), True))
 
 
 def _text(body: pa.Array) -> pa.Array:

@@ -67,11 +67,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise ConfigError("A stream needs the option subscription: under that name the broker keeps its place.")
         if not isinstance(options.starting_offsets, str):
             raise ConfigError("A stream starts where its subscription is; startingOffsets is earliest or latest.")
+        if options.selector and not options.is_topic:
+            raise ConfigError(
+                "The option selector is for topics: a stream is the consumer of its queue, and what it left out nobody "
+                "would get. Filter its rows with where(), or send to a topic and name it and a subscription here."
+            )
+        if options.starting_timestamp_ms or options.ending_timestamp_ms:
+            raise ConfigError(
+                "The options startingTimestamp and endingTimestamp are for batches; filter a stream's rows."
+            )
         self._options = options
         self._known: Places | None = None
         self._targets: dict[str, int] | None = None
         """With `Trigger.AvailableNow`, the last number of each address that belongs to this run."""
         self._idle_until = 0.0
+        self._waiting_since: float | None = None
+        """Since when there are fewer rows than a batch is to have."""
         self._planner: ThreadPoolExecutor | None = None
         self._ahead: _Ahead | None = None
 
@@ -96,10 +107,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if ends is None:
             if time.monotonic() < self._idle_until:
                 return ordered(start)
-            ends = self._plan(start, start, limits)
+            ends = self._plan(start, start, self._patient(limits))
         if ends == ordered(start):
             self._idle_until = time.monotonic() + self._options.poll_interval_ms / 1000
-        elif not limits.is_none:
+            return ends
+        self._waiting_since = None
+        if not limits.is_none:
             self._plan_ahead(start, ends, limits)
         return ends
 
@@ -154,6 +167,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._known is None:
             self._known = Places(self._options)
         return self._known
+
+    def _patient(self, limits: Limits) -> Limits:
+        """The limits, with how many rows have to be there: none after a while, or if nothing else will come."""
+        at_least = self._options.min_offsets_per_trigger
+        now = time.monotonic()
+        if not at_least or self._targets is not None:
+            return limits
+        if self._waiting_since is None:
+            self._waiting_since = now
+        elif now > self._waiting_since + self._options.max_trigger_delay_ms / 1000:
+            return limits
+        return msgspec.structs.replace(limits, at_least=at_least)
 
     def _plan(self, done: Offset, planned: Offset, limits: Limits) -> Offset:
         """Up to where the batch behind `planned` goes; what is `done` is acknowledged."""

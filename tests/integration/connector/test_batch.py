@@ -1,0 +1,62 @@
+"""The batch source, called as Spark calls it, against a real broker: what waits is shown, and stays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from legato.client import ConnectionFactory, TextMessage
+from legato.spark.connector.batch import BatchReader
+from legato.spark.connector.options import source_options
+from tests.support.server import Server, server
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with server(tmp_path_factory.mktemp("batch") / "store") as running:
+        yield running
+
+
+def browsed(broker: Server, **options: str) -> list[str]:
+    given = {"url": f"amqp://127.0.0.1:{broker.port}", "payload": "text"}
+    reader = BatchReader(source_options(given | options))
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return sorted(row["body"] for batch in batches for row in batch.to_pylist())
+
+
+def test_a_selector_shows_what_a_browser_with_it_would(broker: Server) -> None:
+    """Of a queue, nothing is taken."""
+    with ConnectionFactory(f"amqp://127.0.0.1:{broker.port}").create_connection() as connection:
+        session = connection.create_session()
+        producer = session.create_producer(session.create_queue("selected"))
+        for number in range(10):
+            message = TextMessage(str(number))
+            message.set_property("number", number)
+            producer.send(message)
+    assert browsed(broker, queue="selected", selector="number > 6") == ["7", "8", "9"]
+    assert len(browsed(broker, queue="selected")) == 10
+
+
+def test_times_of_storing_bound_a_batch(broker: Server) -> None:
+    with ConnectionFactory(f"amqp://127.0.0.1:{broker.port}").create_connection() as connection:
+        session = connection.create_session()
+        producer = session.create_producer(session.create_queue("timed"))
+        producer.send(TextMessage("before"))
+        between_ms = time.time_ns() // 1_000_000 + 1
+        while time.time_ns() // 1_000_000 <= between_ms:
+            pass
+        producer.send(TextMessage("after"))
+    assert browsed(broker, queue="timed", startingTimestamp=str(between_ms)) == ["after"]
+    assert browsed(broker, queue="timed", endingTimestamp=str(between_ms)) == ["before"]
+
+
+def test_what_has_expired_is_not_shown(broker: Server) -> None:
+    with ConnectionFactory(f"amqp://127.0.0.1:{broker.port}").create_connection() as connection:
+        session = connection.create_session()
+        producer = session.create_producer(session.create_queue("expiring"))
+        producer.send(TextMessage("lasting"))
+        producer.time_to_live_ms = 1
+        producer.send(TextMessage("short"))
+    assert browsed(broker, queue="expiring") == ["lasting"]
