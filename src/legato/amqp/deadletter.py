@@ -21,7 +21,7 @@ def annotate(body: bytes, properties: Mapping[str, str | int]) -> bytes:
 
     Args:
         body: a message as it is stored.
-        properties: whole numbers become ints, and longs where that is too small.
+        properties: truth values stay such, whole numbers become ints, and longs where that is too small.
 
     Raises:
         ValueError: a number does not fit a long.
@@ -46,6 +46,8 @@ def annotate(body: bytes, properties: Mapping[str, str | int]) -> bytes:
 def _encoded(value: str | int) -> bytes:
     if isinstance(value, str):
         return encode_string(value)
+    if isinstance(value, bool):
+        return encode_value(value)
     return encode_value(Int(value) if -_INT_MAX <= value < _INT_MAX else int(value))
 
 

@@ -108,8 +108,14 @@ def _info(fields: Any) -> tuple[tuple[str, str | int], ...]:
     """Of an error's info map, the texts and numbers."""
     if not isinstance(fields, dict):
         return ()
-    plain = {str(name): value for name, value in fields.items() if isinstance(value, str | int)}
-    return tuple((name, str(value) if isinstance(value, str) else int(value)) for name, value in plain.items())
+    return tuple((str(name), _plain(value)) for name, value in fields.items() if isinstance(value, str | int))
+
+
+def _plain(value: str | int) -> str | int:
+    """Without AMQP's kind of text or number."""
+    if isinstance(value, bool):
+        return value
+    return str(value) if isinstance(value, str) else int(value)
 
 
 def _exception(annotations: Any) -> str:

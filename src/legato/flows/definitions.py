@@ -27,6 +27,9 @@ class Policy:
         deliveries_max: after so many attempts the message goes to the dead letters, with what happened (CONTRACT D20);
             0 leaves that to the broker.
         batch_max: messages that wait anyway, and that one transaction may take together.
+        circuit_failures: after so many failures in a row the stage of this process pauses (`circuit.Circuit`); 0 for
+            never.
+        circuit_pause_s, circuit_pause_max_s: the first pause, in seconds, and the longest: it doubles.
     """
 
     transaction: Transaction | None = None
@@ -35,6 +38,9 @@ class Policy:
     interactive_concurrency: int | None = None
     deliveries_max: int | None = None
     batch_max: int | None = None
+    circuit_failures: int | None = None
+    circuit_pause_s: float | None = None
+    circuit_pause_max_s: float | None = None
 
     def over(self, other: Policy) -> Policy:
         """This, and what `other` says where this says nothing."""

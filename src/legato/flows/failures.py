@@ -8,8 +8,7 @@ import socket
 import traceback
 from dataclasses import dataclass
 
-from legato.amqp.types import Int
-from legato.client import Message, Queue, Session, TextMessage
+from legato.client import Message, Session
 from legato.errors import (
     FlowEndedError,
     IllegalCallFlowError,
@@ -18,22 +17,21 @@ from legato.errors import (
     StateVersionError,
 )
 
-DEAD_LETTER_PREFIX = "DLQ."
-STACK_TRACE_CHARS_MAX = 16_000
+STACK_TRACE_BYTES_MAX = 16_000
+EXCEPTION_CHARS_MAX = 1_000
 
 REFUSED = "legato_refused"
-EXCEPTION = "legato_exception"
 STACK_TRACE = "legato_stack_trace"
 ATTEMPTS = "legato_attempts"
 HOST = "legato_host"
 VERSIONS = "legato_versions"
 SERVICE = "legato_service"
-DEAD_LETTERED_AT_MS = "legato_dead_lettered_at_ms"
-DEAD_LETTER_COUNT = "legato_dead_letter_count"
-ORIGINAL_DESTINATION = "legato_original_destination"
 
 HOPELESS = (RefuseMessageError, FlowEndedError, MessageFormatError, StateVersionError, IllegalCallFlowError)
 """Errors that another attempt cannot mend (CONTRACT D21)."""
+
+ENVIRONMENTAL = (ConnectionError, TimeoutError, InterruptedError)
+DATABASE_ERRORS = frozenset({"OperationalError", "InterfaceError", "DisconnectionError", "TimeoutError"})
 
 
 @dataclass(frozen=True)
@@ -53,52 +51,62 @@ class Whereabouts:
     @classmethod
     def here(cls, service: str) -> Whereabouts:
         """This process."""
-        return cls(service, f"{socket.gethostname()}:{os.getpid()}", f"Python {platform.python_version()}")
+        from importlib.metadata import version
+
+        versions = f"Python {platform.python_version()}, Legato {version('legato')}"
+        return cls(service, f"{socket.gethostname()}:{os.getpid()}", versions)
 
 
-def dead_letter_of(
-    message: TextMessage, error: BaseException, queue: str, where: Whereabouts, now_ms: int
-) -> TextMessage:
-    """A copy of a message that says why it is a dead letter (CONTRACT D20).
+@dataclass(frozen=True)
+class Failure:
+    """What is remembered of an attempt that failed.
 
-    Args:
-        queue: where it failed.
-        now_ms: milliseconds since 1970.
+    Attributes:
+        text: the exception, in one line where it is one.
+        stack_trace: its last `STACK_TRACE_BYTES_MAX` bytes.
+        hopeless: whether another attempt cannot mend it.
+        environmental: whether it is no message's fault: a database or another service cannot be reached.
     """
-    letter = TextMessage(message.body)
-    letter.correlation_id = message.correlation_id
-    letter.type = message.type
-    for name, value in message.properties.items():
-        if not name.startswith("JMSX"):
-            letter.set_property(name, value)
-    times = message.properties.get(DEAD_LETTER_COUNT)
-    trace = "".join(traceback.format_exception(error))
-    reasons: dict[str, bool | int | str] = {
-        REFUSED: isinstance(error, HOPELESS),
-        EXCEPTION: f"{type(error).__qualname__}: {error}",
-        STACK_TRACE: trace[-STACK_TRACE_CHARS_MAX:],
-        ATTEMPTS: Int(message.delivery_count),
+
+    text: str
+    stack_trace: str
+    hopeless: bool
+    environmental: bool
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """What `error` says."""
+        trace = "".join(traceback.format_exception(error)).encode(errors="replace")
+        return cls(
+            f"{type(error).__qualname__}: {error}"[:EXCEPTION_CHARS_MAX],
+            trace[-STACK_TRACE_BYTES_MAX:].decode(errors="ignore"),
+            isinstance(error, HOPELESS),
+            is_environmental(error),
+        )
+
+
+def is_environmental(error: BaseException) -> bool:
+    """Whether it tells of a database or a network that cannot be reached, by its class."""
+    if isinstance(error, ENVIRONMENTAL):
+        return True
+    kinds = type(error).__mro__
+    return any(kind.__name__ in DATABASE_ERRORS and not kind.__module__.startswith("legato") for kind in kinds)
+
+
+def bury(session: Session, message: Message, failure: Failure, where: Whereabouts) -> None:
+    """Have a message that this session received go to the dead letters when it commits (CONTRACT D20).
+
+    The broker does it, so that its facts and what it says of dead letters are the same for all of them.
+
+    Raises:
+        IllegalStateError: the message is not of the session's current transaction.
+    """
+    said: dict[str, str | int] = {
+        REFUSED: failure.hopeless,
+        STACK_TRACE: failure.stack_trace,
+        ATTEMPTS: message.delivery_count,
         HOST: where.host,
         VERSIONS: where.versions,
         SERVICE: where.service,
-        DEAD_LETTERED_AT_MS: now_ms,
-        DEAD_LETTER_COUNT: Int((int(times) if isinstance(times, int) else 0) + 1),
-        ORIGINAL_DESTINATION: queue,
     }
-    for name, value in reasons.items():
-        letter.set_property(name, value)
-    return letter
-
-
-def bury(session: Session, message: Message, error: BaseException, queue: str, where: Whereabouts, now_ms: int) -> None:
-    """Send a message that this session received to the dead letters of `queue`; the caller commits.
-
-    Raises:
-        JMSError: the broker refused it.
-    """
-    if isinstance(message, TextMessage):
-        letter: Message = dead_letter_of(message, error, queue, where, now_ms)
-    else:
-        letter = message
-    with session.create_producer(Queue(DEAD_LETTER_PREFIX + queue)) as producer:
-        producer.send(letter, priority=message.priority)
+    session.reject(message, failure.text, said)

@@ -10,6 +10,7 @@ import msgspec
 from legato.client import Message, MessageConsumer, Session
 from legato.errors import MessageFormatError
 from legato.flows.envelope import Envelope, Outgoing, Reach
+from legato.flows.failures import Failure
 from legato.flows.joins import Join, join_of, waiting
 from legato.flows.looping import SessionLoop
 from legato.flows.wire import JOIN, Sender, answers_queue_of, envelope_of, joined_queue_of
@@ -46,7 +47,7 @@ class JoinWorker(SessionLoop):
         try:
             envelope = envelope_of(message)
         except MessageFormatError as error:
-            self._flows.bury(session, message, error, self._queue.name)
+            self._flows.bury(session, message, Failure.of(error))
         else:
             for outgoing in self._answered(session, envelope):
                 self._sender.send(outgoing)

@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 CHILL_FIRST_S = 0.1
 CHILL_MAX_S = 30.0
 CHILL_JITTER = 0.1
+WAIT_MAX_S = 0.5
+"""Seconds after which a worker that takes nothing looks again whether it may."""
 
 
 class SessionLoop(ABC):
@@ -43,6 +45,10 @@ class SessionLoop(ABC):
     @abstractmethod
     def take(self, session: Session, consumer: MessageConsumer, message: Message) -> None:
         """Work on a message, and commit or roll back."""
+
+    def wait_s(self) -> float:
+        """How many seconds to take no messages and have none; 0 to go on."""
+        return 0.0
 
     def start(self) -> None:
         """Begin to take messages."""
@@ -82,6 +88,13 @@ class SessionLoop(ABC):
         consumer = self.consumer(session)
         while not self._ending.is_set():
             self._idle.set()
+            if self.wait_s():
+                # What was prefetched is for others meanwhile.
+                consumer.close()
+                while wait_s := self.wait_s():
+                    if self._ending.wait(min(wait_s, WAIT_MAX_S)):
+                        return
+                consumer = self.consumer(session)
             message = consumer.receive()
             self._idle.clear()
             if message is None:

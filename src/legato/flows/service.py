@@ -6,29 +6,31 @@ import os
 import signal
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from legato.client import Connection, ConnectionFactory, Message, Session
 from legato.clock import Clock, SystemClock
 from legato.errors import ConfigError, FlowEndedError, MessageFormatError
 from legato.flows.cancelling import Cancelled
+from legato.flows.circuit import FAILURES_DEFAULT, PAUSE_DEFAULT_S, PAUSE_MAX_DEFAULT_S
 from legato.flows.context import Context
-from legato.flows.definitions import Endpoint, Function, Policy, Registry, Stage
+from legato.flows.declaring import Declarations
+from legato.flows.definitions import Policy, Stage
 from legato.flows.envelope import Call, Envelope
 from legato.flows.failing import consequences
-from legato.flows.failures import Whereabouts, bury
+from legato.flows.failures import Failure, Whereabouts, bury
 from legato.flows.futures import FUTURE_TIMEOUT_S, FlowFuture, Futures
 from legato.flows.inbox import RETENTION_S_DEFAULT
-from legato.flows.initiating import Initiator
+from legato.flows.initiating import Initiator, Send
 from legato.flows.initiation import Initiation
 from legato.flows.joining import JoinWorker
 from legato.flows.joins import Answers
 from legato.flows.levels import Transaction
 from legato.flows.looping import SessionLoop
-from legato.flows.payloads import Upcaster
 from legato.flows.transactions import Level, MessagingOnly
+from legato.flows.vitals import Vitals
 from legato.flows.wire import PREFIX, Sender, envelope_of
 from legato.flows.worker import StageWorker
 
@@ -38,14 +40,12 @@ if TYPE_CHECKING:
 
     from legato.flows.backing import Backing
 
-F = TypeVar("F", bound=Function)
-
 CONCURRENCY_MAX_DEFAULT = 10
 DELIVERIES_MAX_DEFAULT = 6
 STOP_TIMEOUT_S = 30.0
 
 
-class Flows:
+class Flows(Declarations):
     """What a program declares its endpoints with, runs them with, and begins flows with.
 
     Args:
@@ -74,10 +74,10 @@ class Flows:
         inbox_retention_s: float = RETENTION_S_DEFAULT,
         clock: Clock | None = None,
     ) -> None:
+        super().__init__()
         self.url = url
         self.name = name
         self.prefix = prefix
-        self.registry = Registry()
         self.clock = clock or SystemClock()
         self.whereabouts = Whereabouts.here(f"{name} {version}".strip())
         self._policy = policy.over(
@@ -88,55 +88,21 @@ class Flows:
                 interactive_concurrency=0,
                 deliveries_max=DELIVERIES_MAX_DEFAULT,
                 batch_max=1,
+                circuit_failures=FAILURES_DEFAULT,
+                circuit_pause_s=PAUSE_DEFAULT_S,
+                circuit_pause_max_s=PAUSE_MAX_DEFAULT_S,
             )
         )
         self._connection: Connection | None = None
         self._lock = threading.Lock()
         self._workers: list[SessionLoop] = []
+        self.vitals: dict[str, Vitals] = {}
         self._initiator = Initiator(self)
         self._backing = (
             None if database is None else make_backing(database, self._initiator, self.clock, inbox_retention_s)
         )
         self._futures = Futures(self)
         self._cancelled = Cancelled(prefix)
-
-    # -- declaring
-
-    def endpoint(
-        self,
-        id: str,
-        *,
-        state: Any = None,
-        state_version: int = 1,
-        upcasters: Mapping[int, Upcaster] | None = None,
-        **policy: Any,
-    ) -> Endpoint:
-        """Declare an endpoint; its stages are added by `@endpoint.stage` and `@endpoint.last_stage` (CONTRACT D23).
-
-        Args:
-            state: the class of its memory, with a default for every field.
-            state_version, upcasters: see `Endpoint`.
-            policy: fields of `Policy`.
-        """
-        return self.registry.add(
-            Endpoint(id, state=state, state_version=state_version, upcasters=upcasters, policy=Policy(**policy))
-        )
-
-    def single(self, id: str, **policy: Any) -> Callable[[F], F]:
-        """Declare an endpoint of one stage, which returns the reply; a decorator."""
-        endpoint = self.endpoint(id, **policy)
-        return lambda function: endpoint.last_stage(function)
-
-    def terminator(self, id: str, *, state: Any = None, state_version: int = 1, **policy: Any) -> Callable[[F], F]:
-        """Declare where flows end: one stage that does not reply; a decorator."""
-        endpoint = Endpoint(id, state=state, state_version=state_version, terminator=True, policy=Policy(**policy))
-        return self.registry.add(endpoint).stage
-
-    def subscription_terminator(self, id: str, *, state: Any = None, **policy: Any) -> Callable[[F], F]:
-        """Declare what each process does with what is published under a name; a decorator."""
-        policy = {"transaction": Transaction.MESSAGING, **policy, "concurrency": 1}
-        endpoint = Endpoint(id, state=state, terminator=True, topic=True, policy=Policy(**policy))
-        return self.registry.add(endpoint).stage
 
     def policy_of(self, stage: Stage) -> Policy:
         """How a stage is run: what was said for it, for its endpoint, for the service."""
@@ -153,7 +119,7 @@ class Flows:
             JMSError: no broker can be reached.
         """
         stages = self.registry.stages()
-        levels = {stage.id: self._level(stage) for stage in stages}
+        levels = {stage.id: self.level_of(stage) for stage in stages}
         self.connection()
         for stage in stages:
             policy = self.policy_of(stage)
@@ -310,6 +276,10 @@ class Flows:
                 self._connection.start()
             return self._connection
 
+    def redirect(self, send: Send) -> None:
+        """Have what is sent from now on handed to `send` and not to a broker, for tests of services."""
+        self._initiator.redirect(send)
+
     def check_going_on(self, envelope: Envelope) -> None:
         """Be sure that somebody may still work on a flow; what undoes a failed one always may be worked on.
 
@@ -321,25 +291,31 @@ class Flows:
         if self._cancelled.has(envelope.flow_id) and envelope.call is not Call.COMPENSATE:
             raise FlowEndedError(f"Flow {envelope.trace_id} was cancelled.")
 
-    def bury(self, session: Session, message: Message, error: BaseException, queue: str) -> None:
-        """Send a message that `session` has received to the dead letters of `queue`, and what follows of the failure.
+    def bury(self, session: Session, message: Message, failure: Failure) -> None:
+        """Have a message that `session` has received become a dead letter, and send what follows of the flow's failure.
 
-        The caller commits.
+        All of it happens when the caller commits.
         """
         now_us = self.clock.now_us()
-        bury(session, message, error, queue, self.whereabouts, now_us // 1000)
+        bury(session, message, failure, self.whereabouts)
         try:
             envelope = envelope_of(message)
         except MessageFormatError:
             return
         sender = Sender(session, self.prefix)
-        for outgoing in consequences(envelope, f"{type(error).__name__}: {error}", now_us):
+        for outgoing in consequences(envelope, failure.text, now_us):
             sender.send(outgoing)
 
     def _add_worker(self, stage: Stage, level: Level, number: int, *, interactive: bool = False) -> None:
-        self._workers.append(StageWorker(self, stage, level, number, interactive=interactive))
+        vitals = self.vitals.setdefault(stage.id, Vitals(self.policy_of(stage), pauses=not stage.endpoint.topic))
+        self._workers.append(StageWorker(self, stage, level, vitals, number, interactive=interactive))
 
-    def _level(self, stage: Stage) -> Level:
+    def level_of(self, stage: Stage) -> Level:
+        """The transaction that a stage runs in.
+
+        Raises:
+            ConfigError: it wants a database and the service has none.
+        """
         policy = self.policy_of(stage)
         if policy.transaction is Transaction.MESSAGING:
             return MessagingOnly()

@@ -107,7 +107,9 @@ def envelope_of(message: Message) -> Envelope:
         MessageFormatError: it carries none.
     """
     if not isinstance(message, TextMessage) or not message.body:
-        raise MessageFormatError(f"A {type(message).__name__} is not a message of a flow.")
+        raise MessageFormatError(
+            f"A {type(message).__name__} without a flow's JSON came to a stage's queue: only flows may send there."
+        )
     return decode(message.body)
 
 

@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING
 
 from legato.client import Message, MessageConsumer, Session
 from legato.errors import JMSError, TransactionRolledBackError
+from legato.flows.circuit import State
 from legato.flows.definitions import Stage
 from legato.flows.envelope import Outgoing
-from legato.flows.failures import HOPELESS
-from legato.flows.looping import SessionLoop
+from legato.flows.failures import HOPELESS, Failure
+from legato.flows.looping import WAIT_MAX_S, SessionLoop
 from legato.flows.running import Ran, run_stage
 from legato.flows.transactions import Database, Level, Received
-from legato.flows.wire import INTERACTIVE, Sender, envelope_of, queue_of, topic_of
+from legato.flows.vitals import Vitals
+from legato.flows.wire import INTERACTIVE, MESSAGE_ID, Sender, envelope_of, queue_of, topic_of
 
 if TYPE_CHECKING:
     from legato.flows.service import Flows
 
 logger = logging.getLogger(__name__)
+
+ANOTHER_WAIT_S = 0.2
+"""Seconds to wait for a message that has not failed yet."""
 
 
 class SessionMessaging:
@@ -28,8 +33,11 @@ class SessionMessaging:
     def __init__(self, session: Session, prefix: str) -> None:
         self._session = session
         self._sender = Sender(session, prefix)
+        self.sent = False
+        """Whether the open transaction has sent anything."""
 
     def send(self, outgoing: Sequence[Outgoing], *, once: bool = False) -> None:
+        self.sent = self.sent or bool(outgoing)
         for one in outgoing:
             self._sender.send(one, once=once)
 
@@ -38,7 +46,13 @@ class SessionMessaging:
             raise TransactionRolledBackError("A failover came while the stage was at work; nothing was committed.")
 
     def commit(self) -> None:
+        self.sent = False
         self._session.commit()
+
+    def rollback(self) -> None:
+        """Undo what was received and sent."""
+        self.sent = False
+        self._session.rollback()
 
 
 class StageWorker(SessionLoop):
@@ -47,19 +61,23 @@ class StageWorker(SessionLoop):
     Args:
         flows: the service that it belongs to.
         level: the transaction that it runs in.
+        vitals: what it shares with the other workers of the stage.
         number: among the stage's workers, from 1.
         interactive: whether it takes only messages for which a person waits.
     """
 
-    def __init__(self, flows: Flows, stage: Stage, level: Level, number: int, *, interactive: bool = False) -> None:
-        super().__init__(flows, f"{stage.id} {number}")
+    def __init__(
+        self, flows: Flows, stage: Stage, level: Level, vitals: Vitals, number: int, *, interactive: bool = False
+    ) -> None:
+        super().__init__(flows, f"{stage.id} {'interactive ' * interactive}{number}")
         self.stage = stage
         self._flows = flows
         self._level = level
+        self._vitals = vitals
         self._interactive = interactive
         self._policy = flows.policy_of(stage)
-        self._queue = flows.prefix + stage.id
-        self._alone = False
+        self._singly = 0
+        """So many messages are to be taken one by one, because they failed together."""
 
     def consumer(self, session: Session) -> MessageConsumer:
         self._messaging = SessionMessaging(session, self._flows.prefix)
@@ -69,14 +87,27 @@ class StageWorker(SessionLoop):
         selector = f"{INTERACTIVE} = TRUE" if self._interactive else None
         return session.create_consumer(queue, selector, prefetch=2 * self._batch)
 
+    def wait_s(self) -> float:
+        circuit = self._vitals.circuit
+        if circuit.state is State.CLOSED:
+            return 0.0
+        if self._interactive:
+            return WAIT_MAX_S  # It cannot try: perhaps no message ever comes that it takes.
+        with self._vitals.lock:
+            return circuit.wait_s(self.name, self._now_s())
+
     def take(self, session: Session, consumer: MessageConsumer, message: Message) -> None:
         messages = [message]
-        while len(messages) < self._batch and not self._alone and not message.redelivered:
-            another = consumer.receive_no_wait()
-            if another is None:
-                break
-            messages.append(another)
-        self._alone = False
+        circuit = self._vitals.circuit
+        if circuit.state is State.CLOSED:
+            self._fill(session, consumer, messages)
+        elif circuit.may_take(self.name):
+            messages = [self._one_to_try(session, consumer, message)]
+        else:
+            session.give_back(message)
+            session.commit()
+            return
+        begun_us = self._flows.clock.now_us()
         try:
             received = [Received(envelope_of(one), one.delivery_count) for one in messages]
             ran = self._level.perform(self.stage.id, received, self._run, self._messaging)
@@ -85,41 +116,129 @@ class StageWorker(SessionLoop):
         except Exception as error:
             self._failed(session, messages, error)
         else:
-            for one in ran:
-                self._after_commit(one)
+            self._succeeded(received, ran, begun_us)
+
+    # -- which messages
 
     @property
     def _batch(self) -> int:
         return self._policy.batch_max or 1
 
+    def _now_s(self) -> float:
+        return self._flows.clock.now_us() / 1e6
+
+    def _fill(self, session: Session, consumer: MessageConsumer, messages: list[Message]) -> None:
+        """Add to a batch what waits anyway; what failed before, maybe in a batch, is tried by itself."""
+        if self._singly:
+            self._singly -= 1
+            return
+        while len(messages) < self._batch and not messages[0].redelivered:
+            another = consumer.receive_no_wait()
+            if another is None:
+                return
+            if another.redelivered:
+                session.give_back(another)
+                return
+            messages.append(another)
+
+    def _one_to_try(self, session: Session, consumer: MessageConsumer, first: Message) -> Message:
+        """Of the messages that wait one that has not failed since the circuit opened; the first if all have."""
+        avoided = self._vitals.circuit.avoided
+        passed: list[Message] = []
+        candidate: Message | None = first
+        while candidate is not None and candidate.message_id in avoided and len(passed) <= len(avoided):
+            passed.append(candidate)
+            candidate = consumer.receive(timeout_s=ANOTHER_WAIT_S)
+        chosen = candidate or passed.pop(0)
+        for each in passed:
+            session.give_back(each)
+        return chosen
+
+    # -- a run and what comes of it
+
     def _run(self, received: Received, database: Database | None) -> Ran:
-        self._flows.check_going_on(received.envelope)
+        envelope = received.envelope
+        last = self._policy.deliveries_max or 0
+        if (last and received.delivery_count > last) or self._vitals.condemned(envelope.message_id) is not None:
+            raise _DueError
+        self._flows.check_going_on(envelope)
         return run_stage(
             self.stage,
-            received.envelope,
+            envelope,
             now_us=self._flows.clock.now_us(),
             delivery_count=received.delivery_count,
             database=database,
         )
 
+    def _succeeded(self, received: Sequence[Received], ran: Sequence[Ran], begun_us: int) -> None:
+        outgoing = [one for each in ran for one in each.outgoing]
+        now_us = self._flows.clock.now_us()
+        if self._vitals.succeeded([one.envelope for one in received], outgoing, begun_us, now_us):
+            logger.warning("%s: works again; the circuit is closed.", self.stage.id)
+        for each in ran:
+            for action in each.after_commit:
+                try:
+                    action()
+                except Exception:
+                    logger.exception("%s: something to be done after the commit failed", self.stage.id)
+
     def _failed(self, session: Session, messages: Sequence[Message], error: Exception) -> None:
         message = messages[0]
-        last = self._policy.deliveries_max or 0
-        hopeless = isinstance(error, HOPELESS) or (last and message.delivery_count >= last)
-        if len(messages) > 1 or not hopeless or (isinstance(error, JMSError) and not isinstance(error, HOPELESS)):
-            self._alone = len(messages) > 1
-            session.rollback()
-            logger.warning("%s: attempt %d failed: %r", self.stage.id, message.delivery_count, error, exc_info=error)
-            if isinstance(error, JMSError) and not isinstance(error, HOPELESS):
-                raise error
+        if len(messages) > 1:
+            self._singly = len(messages)
+            self._messaging.rollback()
+            logger.warning("%s: %d messages are tried one by one: %r", self.stage.id, len(messages), error)
             return
-        logger.error("%s: to the dead letters: %r", self.stage.id, error, exc_info=error)
-        self._flows.bury(session, message, error, self._queue)
-        session.commit()
+        if isinstance(error, JMSError) and not isinstance(error, HOPELESS):
+            self._messaging.rollback()
+            raise error
+        if isinstance(error, _DueError):
+            self._bury(session, message, self._vitals.condemned(message_key(message)) or LOST_ATTEMPTS)
+            return
+        failure = Failure.of(error)
+        counts, opened = self._vitals.failed(message.message_id or "", failure, self._flows.clock.now_us())
+        if opened:
+            logger.error("%s: one failure after the other, it pauses: %s", self.stage.id, failure.text)
+        last = self._policy.deliveries_max or 0
+        if failure.hopeless or (counts and last and message.delivery_count >= last):
+            if self._messaging.sent:
+                # What was sent would be committed with the dead letter (CONTRACT D20).
+                self._vitals.condemn(message_key(message), failure)
+                self._messaging.rollback()
+            else:
+                self._bury(session, message, failure)
+            return
+        logger.warning("%s: attempt %d failed: %s", self.stage.id, message.delivery_count, failure.text, exc_info=error)
+        if self._messaging.sent:
+            self._messaging.rollback()
+        else:
+            # Only this one goes back: what was prefetched is tried next, and the broker knows the reason.
+            session.give_back(message, failed=counts, why=failure.text)
+            self._messaging.commit()
 
-    def _after_commit(self, ran: Ran) -> None:
-        for action in ran.after_commit:
-            try:
-                action()
-            except Exception:
-                logger.exception("%s: something to be done after the commit failed", self.stage.id)
+    def _bury(self, session: Session, message: Message, failure: Failure) -> None:
+        logger.error("%s: to the dead letters: %s\n%s", self.stage.id, failure.text, failure.stack_trace)
+        key = message_key(message)
+        # Should a failover roll this back, it is done at the next delivery.
+        self._vitals.condemn(key, failure)
+        self._flows.bury(session, message, failure)
+        self._messaging.commit()
+        self._vitals.pardon(key)
+        self._vitals.buried()
+
+
+class _DueError(Exception):
+    """The message is to be buried without another attempt."""
+
+
+LOST_ATTEMPTS = Failure(
+    "Every attempt ended without telling why: whoever worked on it died, or its broker did.",
+    "",
+    hopeless=False,
+    environmental=False,
+)
+
+
+def message_key(message: Message) -> str:
+    """What a message is remembered by: its id as a flow's, which only flows' messages have."""
+    return str(message.properties.get(MESSAGE_ID) or message.message_id)

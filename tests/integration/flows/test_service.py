@@ -104,7 +104,7 @@ def test_a_message_that_a_stage_refuses_is_a_dead_letter_at_once_and_says_why(
     letter = dead_letter(calm_pair.url, f"{prefix}Orders.refuse")
     assert attempts == [1]
     assert letter.properties["legato_refused"] is True
-    assert letter.properties["legato_exception"] == "RefuseMessageError: no coffee here"
+    assert letter.properties["JMS_LEGATO_EXCEPTION"] == "RefuseMessageError: no coffee here"
     assert "raise RefuseMessage" in str(letter.properties["legato_stack_trace"])
 
 

@@ -1,0 +1,126 @@
+"""How a stage of this process does: its circuit, what it has counted, and whose last attempt it remembers."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from legato.flows.circuit import Circuit
+from legato.flows.definitions import Policy
+from legato.flows.envelope import Envelope, Outgoing
+from legato.flows.failures import Failure
+
+CONDEMNED_MAX = 1_000
+WEIGHT_OF_LATEST = 0.1
+"""In means that follow the times."""
+
+
+@dataclass
+class Meter:
+    """What a stage has counted since its process began; times in seconds.
+
+    Attributes:
+        runs: messages worked on.
+        failures: attempts that failed.
+        buried: messages sent to the dead letters.
+        in_queue_s, in_stage_s: means that follow the latest: from when the message was sent to when it was taken, and
+            from there to the commit.
+        in_stage_max_s: the longest run.
+        callers: messages by who sent them.
+        calls: messages sent by whom they are for.
+        last_run_us, last_failure_us: when, microseconds since 1970; 0 for never.
+        last_failure: its exception.
+    """
+
+    runs: int = 0
+    failures: int = 0
+    buried: int = 0
+    in_queue_s: float = 0.0
+    in_stage_s: float = 0.0
+    in_stage_max_s: float = 0.0
+    callers: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
+    last_run_us: int = 0
+    last_failure_us: int = 0
+    last_failure: str = ""
+
+    def ran(self, in_queue_s: float, in_stage_s: float, now_us: int) -> None:
+        """A message was worked on."""
+        weight = WEIGHT_OF_LATEST if self.runs else 1.0
+        self.runs += 1
+        self.in_queue_s += weight * (max(in_queue_s, 0.0) - self.in_queue_s)
+        self.in_stage_s += weight * (in_stage_s - self.in_stage_s)
+        self.in_stage_max_s = max(self.in_stage_max_s, in_stage_s)
+        self.last_run_us = now_us
+
+
+class Vitals:
+    """What the workers of one stage share; of several threads.
+
+    Args:
+        policy: the stage's.
+        pauses: whether it may pause; a topic's messages do not wait for it.
+    """
+
+    def __init__(self, policy: Policy, *, pauses: bool = True) -> None:
+        self.lock = threading.Lock()
+        self.meter = Meter()
+        self.circuit = Circuit(
+            (policy.circuit_failures or 0) if pauses else 0,
+            policy.circuit_pause_s or 0.0,
+            policy.circuit_pause_max_s or 0.0,
+        )
+        self._condemned: OrderedDict[str, Failure] = OrderedDict()
+
+    def succeeded(
+        self, envelopes: Iterable[Envelope], outgoing: Iterable[Outgoing], begun_us: int, now_us: int
+    ) -> bool:
+        """Messages were worked on, in one transaction; returns whether this closed the circuit."""
+        with self.lock:
+            meter = self.meter
+            for envelope in envelopes:
+                meter.ran((begun_us - envelope.sent_us) / 1e6, (now_us - begun_us) / 1e6, now_us)
+                meter.callers[envelope.sender] += 1
+            for one in outgoing:
+                meter.calls[one.envelope.to] += 1
+            return self.circuit.succeeded()
+
+    def failed(self, message_id: str, failure: Failure, now_us: int) -> tuple[bool, bool]:
+        """An attempt failed; returns whether it counts, and whether the circuit is open now."""
+        with self.lock:
+            self.meter.failures += 1
+            self.meter.last_failure = failure.text
+            self.meter.last_failure_us = now_us
+            if failure.hopeless:
+                return True, False
+            opened = self.circuit.opened
+            counts = self.circuit.failed(message_id, now_us / 1e6, environmental=failure.environmental)
+            return counts, self.circuit.opened != opened
+
+    def buried(self) -> None:
+        """A message is among the dead letters."""
+        with self.lock:
+            self.meter.buried += 1
+
+    # -- messages that are to be buried at their next delivery (CONTRACT D20)
+
+    def condemn(self, message_id: str, failure: Failure) -> None:
+        """The message could not be buried where it failed: the next who gets it does so."""
+        with self.lock:
+            self._condemned[message_id] = failure
+            while len(self._condemned) > CONDEMNED_MAX:
+                self._condemned.popitem(last=False)
+
+    def condemned(self, message_id: str) -> Failure | None:
+        """Why the message is to be buried, if it is."""
+        if not self._condemned:
+            return None
+        with self.lock:
+            return self._condemned.get(message_id)
+
+    def pardon(self, message_id: str) -> None:
+        """The message is buried, or done."""
+        with self.lock:
+            self._condemned.pop(message_id, None)

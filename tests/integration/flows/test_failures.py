@@ -1,0 +1,182 @@
+"""Stages that fail: what becomes of their messages, and of those that wait behind them."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from legato.client import BytesMessage, ConnectionFactory, Queue, management
+from legato.flows import Context, Flows, Policy
+from legato.flows.circuit import State
+from tests.integration.client.calling import until
+from tests.integration.flows.test_service import WAIT_S, dead_letter
+from tests.support.broker import BrokerPair
+
+
+def depth(pair: BrokerPair, name: str) -> int:
+    rows = list(management.rows(pair.url, "queue", name))
+    return sum(int(row["depth"]) for row in rows)
+
+
+def test_the_dead_letter_of_a_flow_is_the_brokers_own_and_says_all_that_is_known(
+    make_flows: Callable[..., Flows], calm_pair: BrokerPair, prefix: str
+) -> None:
+    """CONTRACT D2, D20."""
+    flows = make_flows(name="shop", version="1.2", policy=Policy(concurrency=1, deliveries_max=2))
+
+    @flows.terminator("Orders.fail")
+    def fail(context: Context[None], item: str) -> None:
+        raise ValueError(f"no {item}")
+
+    flows.start()
+    flows.send("Orders.fail", "coffee", trace_id="order:1")
+    said = dead_letter(calm_pair.url, f"{prefix}Orders.fail").properties
+    assert said["JMS_LEGATO_CAUSE"] == "rejected"
+    assert said["JMS_LEGATO_EXCEPTION"] == "ValueError: no coffee"
+    assert said["JMS_LEGATO_ORIGINAL_DESTINATION"] == f"{prefix}Orders.fail"
+    assert (said["JMS_LEGATO_DELIVERIES"], said["legato_attempts"], said["JMS_LEGATO_DEAD_LETTER_COUNT"]) == (2, 2, 1)
+    assert (said["legato_refused"], said["legato_service"], said["legato_trace_id"]) == (False, "shop 1.2", "order:1")
+    assert str(said["legato_stack_trace"]).rstrip().endswith("ValueError: no coffee")
+    assert "Python" in str(said["legato_versions"])
+
+
+def test_what_is_no_flows_message_is_a_dead_letter_at_once(
+    make_flows: Callable[..., Flows], calm_pair: BrokerPair, prefix: str
+) -> None:
+    """CONTRACT D21."""
+    flows = make_flows(policy=Policy(concurrency=1, batch_max=10))
+
+    @flows.terminator("Orders.take")
+    def take(context: Context[None], item: str) -> None:
+        raise AssertionError
+
+    with ConnectionFactory(calm_pair.url).create_connection() as connection, connection.create_session() as session:
+        session.create_producer(Queue(f"{prefix}Orders.take")).send(BytesMessage(b"who am I"))
+    flows.start()
+    with ConnectionFactory(calm_pair.url).create_connection() as connection, connection.create_session() as session:
+        connection.start()
+        letter = session.create_consumer(Queue(f"DLQ.{prefix}Orders.take")).receive(timeout_s=WAIT_S)
+    assert letter is not None
+    assert (letter.body, letter.properties["legato_attempts"]) == (b"who am I", 1)
+    assert "only flows may send there" in str(letter.properties["JMS_LEGATO_EXCEPTION"])
+
+
+def test_a_message_at_which_its_workers_died_is_a_dead_letter_before_it_is_tried_again(
+    make_flows: Callable[..., Flows], calm_pair: BrokerPair, prefix: str
+) -> None:
+    """CONTRACT D20: at the start of the delivery after the last one that was allowed."""
+    flows = make_flows(policy=Policy(concurrency=1, deliveries_max=2))
+
+    @flows.terminator("Orders.die")
+    def die(context: Context[None], item: str) -> None:
+        raise AssertionError
+
+    flows.send("Orders.die", "coffee", trace_id="order:1")
+    with ConnectionFactory(calm_pair.url).create_connection() as connection:
+        connection.start()
+        for _ in range(2):
+            with connection.create_session(transacted=True) as session:
+                assert session.create_consumer(Queue(f"{prefix}Orders.die")).receive(timeout_s=WAIT_S) is not None
+                session.rollback()
+    flows.start()
+    said = dead_letter(calm_pair.url, f"{prefix}Orders.die").properties
+    assert str(said["JMS_LEGATO_EXCEPTION"]).startswith("Every attempt ended without telling why")
+    assert said["legato_attempts"] == 3
+
+
+def test_what_was_sent_before_a_stage_failed_is_not_sent_with_its_dead_letter(
+    make_flows: Callable[..., Flows], calm_pair: BrokerPair, prefix: str, monkeypatch: Any
+) -> None:
+    """CONTRACT D20: the message is buried at its next delivery, with the stack trace of the one that failed."""
+    flows = make_flows(policy=Policy(concurrency=1, deliveries_max=1))
+    reached: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    @flows.terminator("Orders.next")
+    def following(context: Context[None], item: str) -> None:
+        reached.put(item)
+
+    @flows.terminator("Orders.late")
+    def late(context: Context[None], item: str) -> None:
+        context.initiate("child").send("Orders.next", item)
+
+    class FailsAfterSending:
+        """A level whose last step before the commit fails, as a database's deferred constraint does."""
+
+        def perform(self, stage_id: str, received: Any, run: Any, messaging: Any) -> Any:
+            ran = [run(one, None) for one in received]
+            messaging.send([outgoing for one in ran for outgoing in one.outgoing])
+            if stage_id == "Orders.late":
+                raise ValueError("the constraint is violated")
+            messaging.commit()
+            return ran
+
+    monkeypatch.setattr(flows, "level_of", lambda stage: FailsAfterSending())
+    flows.start()
+    flows.send("Orders.late", "coffee", trace_id="order:1")
+    said = dead_letter(calm_pair.url, f"{prefix}Orders.late").properties
+    assert said["JMS_LEGATO_EXCEPTION"] == "ValueError: the constraint is violated"
+    assert "the constraint is violated" in str(said["legato_stack_trace"])
+    flows.send("Orders.next", "milk", trace_id="order:2")
+    assert reached.get(timeout=WAIT_S) == "milk"
+
+
+def test_a_stage_whose_database_is_down_pauses_and_loses_no_message_to_the_dead_letters(
+    make_flows: Callable[..., Flows], calm_pair: BrokerPair, prefix: str
+) -> None:
+    """CONTRACT D16."""
+    flows = make_flows(
+        policy=Policy(
+            concurrency=2, deliveries_max=3, circuit_failures=3, circuit_pause_s=0.05, circuit_pause_max_s=0.1
+        )
+    )
+    down = threading.Event()
+    done: queue.SimpleQueue[str] = queue.SimpleQueue()
+    down.set()
+
+    @flows.terminator("Orders.store")
+    def store(context: Context[None], item: str) -> None:
+        if down.is_set():
+            raise ConnectionError("the database is down")
+        context.after_commit(lambda: done.put(item))
+
+    items = [str(number) for number in range(30)]
+    with flows.initiate("orders") as initiation:
+        for item in items:
+            initiation.send("Orders.store", item)
+    flows.start()
+    vitals = flows.vitals["Orders.store"]
+    until(lambda: vitals.meter.failures >= 8)
+    assert vitals.circuit.opened
+    assert depth(calm_pair, f"DLQ.{prefix}Orders.store") == 0
+    down.clear()
+    assert sorted(done.get(timeout=WAIT_S) for _ in items) == sorted(items)
+    assert vitals.circuit.state is State.CLOSED
+    assert depth(calm_pair, f"DLQ.{prefix}Orders.store") == 0
+
+
+def test_poison_at_the_head_of_a_queue_does_not_keep_its_circuit_open(
+    make_flows: Callable[..., Flows], calm_pair: BrokerPair, prefix: str
+) -> None:
+    """CONTRACT D16."""
+    flows = make_flows(
+        policy=Policy(
+            concurrency=1, deliveries_max=3, circuit_failures=3, circuit_pause_s=0.05, circuit_pause_max_s=0.1
+        )
+    )
+    done: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    @flows.terminator("Orders.mixed")
+    def mixed(context: Context[None], item: str) -> None:
+        if item.startswith("poison"):
+            raise ValueError(item)
+        context.after_commit(lambda: done.put(item))
+
+    with flows.initiate("orders") as initiation:
+        for item in ("poison 1", "poison 2", "poison 3", "tea", "milk"):
+            initiation.send("Orders.mixed", item)
+    flows.start()
+    assert sorted(done.get(timeout=WAIT_S) for _ in range(2)) == ["milk", "tea"]
+    until(lambda: depth(calm_pair, f"DLQ.{prefix}Orders.mixed") == 3)
+    assert flows.vitals["Orders.mixed"].meter.buried == 3
