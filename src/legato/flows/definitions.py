@@ -20,7 +20,7 @@ class Policy:
     """How a stage is run; None leaves a choice to the endpoint, and there to the service.
 
     Attributes:
-        transaction: what its database and its messages have in common.
+        transaction: what its database and its messages have in common; its name will do.
         idempotent: it may do its work twice without harm: no inbox and no outbox are kept for it (CONTRACT D10, D14).
         concurrency: how many messages each process works on at once.
         interactive_concurrency: threads kept for messages for which a person waits, 0 for none of their own.
@@ -41,6 +41,10 @@ class Policy:
     circuit_failures: int | None = None
     circuit_pause_s: float | None = None
     circuit_pause_max_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.transaction is not None:
+            object.__setattr__(self, "transaction", Transaction(self.transaction))
 
     def over(self, other: Policy) -> Policy:
         """This, and what `other` says where this says nothing."""

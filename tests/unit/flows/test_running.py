@@ -12,6 +12,7 @@ from legato.errors import IllegalCallFlowError, MessageFormatError, StateVersion
 from legato.flows.context import Context
 from legato.flows.definitions import Endpoint, Policy, Registry
 from legato.flows.envelope import Envelope, Saved
+from legato.flows.levels import Transaction
 from legato.flows.payloads import from_json, to_json
 from legato.flows.running import continued, run_stage
 from legato.flows.stashing import read_stash
@@ -215,6 +216,12 @@ def test_what_is_said_for_a_stage_goes_before_the_endpoint_and_that_before_the_s
     assert Policy(concurrency=1).over(Policy(concurrency=2, batch_max=9)).over(service) == Policy(
         concurrency=1, batch_max=9, deliveries_max=6
     )
+
+
+def test_a_transaction_may_be_given_by_its_name() -> None:
+    assert Policy(transaction="best-effort").transaction is Transaction.BEST_EFFORT  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="two-phase"):
+        Policy(transaction="two-phase")  # type: ignore[arg-type]
 
 
 def test_a_flow_that_a_stage_begins_is_called_after_its_own_unless_told_otherwise() -> None:
