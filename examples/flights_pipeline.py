@@ -92,7 +92,7 @@ def run(url: str, out: Path, stop: threading.Event) -> None:
     from legato.spark.session import start_session
 
     (out / "delays").mkdir(parents=True, exist_ok=True)
-    spark = start_session("flights", minutes=True)
+    spark = start_session("flights")
     queries = [writer.trigger(processingTime="1 second").start() for writer in pipeline(spark, url, out.as_uri())]
     while not stop.wait(0.5):
         for query in queries:
