@@ -8,6 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCHMARKS := P1 P2 P3 P4 P5 P6 P7 P8 P9 P10 P11 P12 P13
+COMPILED := setup.py tools/build_batch.py src/legato/amqp/_batch.c src/legato/amqp/_batch.h
 ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -21,7 +22,7 @@ help: ## Show this list
 
 install: $(INSTALLED) ## Create .venv with the locked versions and Legato itself
 
-$(INSTALLED): requirements.lock pyproject.toml
+$(INSTALLED): requirements.lock pyproject.toml $(COMPILED)
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "Legato needs Python 3.11 or newer: install it, or name one: make PYTHON=/path/to/python3.11 ..." >&2; \
 		exit 1; \

@@ -9,6 +9,7 @@ import msgspec
 from cproton import ffi, lib
 
 from legato import limits
+from legato.amqp import batch
 from legato.amqp.deliveries import Deliveries, Known, check_stray
 from legato.amqp.events import (
     Attached,
@@ -21,6 +22,7 @@ from legato.amqp.events import (
 )
 from legato.amqp.link import Link, Receiver, Sender, Session, links_limit_reached
 from legato.amqp.pndata import c_text, read_map, read_symbols, write_map, write_symbols
+from legato.amqp.runs import Runs
 from legato.amqp.states import read_condition, write_condition
 from legato.errors import ProtocolError
 
@@ -85,6 +87,8 @@ class Connection:
         self._ticked: list[Event] = []
         self._pn = lib.pn_connection()
         self._collector = lib.pn_collector()
+        self._batches = batch.available
+        self._runs = Runs(self._links, self._deliveries) if self._batches else None
         lib.pn_connection_collect(self._pn, self._collector)
         self._transport = transport = lib.pn_transport()
         if server:
@@ -276,11 +280,14 @@ class Connection:
         transfers = self._transfers
         known_of = self._deliveries.get
         handlers = self._handlers
+        runs = self._runs
         while event := _peek(collector):
             kind = _event_type(event)
             if kind == _DELIVERY:
                 if not self.closing:
                     delivery = _event_delivery(event)
+                    if runs is not None and runs.take(collector, delivery, events):
+                        continue
                     known = known_of(delivery)
                     if known is not None:
                         transfers.on_disposition(delivery, known, events)

@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from cproton import lib
 
+from legato.amqp import batch
 from legato.amqp.outcomes import Outcome
 from legato.amqp.pndata import read_map, write_map
-from legato.amqp.states import write_condition
+from legato.amqp.states import ACCEPTED_STATE, write_condition
 from legato.amqp.terminus import Terminus, read_terminus, write_terminus
 
 if TYPE_CHECKING:
     from legato.amqp.link import Session
+
+_pn_delivery_settle = lib.pn_delivery_settle
+_pn_delivery_update = lib.pn_delivery_update
 
 
 class Link:
@@ -119,6 +123,20 @@ class Link:
         self.connection._produce()
         if self.remote_detached:
             self._free()
+
+    def _accept_all(self, handles: list[int]) -> None:
+        """Accept and settle what is not settled yet."""
+        take = self._unsettled.pop
+        forget = self._deliveries.pop
+        found = [delivery for handle in handles if (delivery := take(handle, None)) is not None]
+        for delivery in found:
+            forget(delivery, None)
+        if self.connection._batches:
+            batch.settle_all(found, ACCEPTED_STATE)
+            return
+        for delivery in found:
+            _pn_delivery_update(delivery, ACCEPTED_STATE)
+            _pn_delivery_settle(delivery)
 
     def _attach(
         self,

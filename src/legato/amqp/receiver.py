@@ -78,14 +78,7 @@ class Receiver(Link):
 
     def accept_all(self, deliveries: list[int]) -> None:
         """`settle` as accepted, for many at once."""
-        take = self._unsettled.pop
-        forget = self._deliveries.pop
-        for delivery in deliveries:
-            pn_delivery = take(delivery, None)
-            if pn_delivery is not None:
-                forget(pn_delivery, None)
-                _pn_delivery_update(pn_delivery, ACCEPTED_STATE)
-                _pn_delivery_settle(pn_delivery)
+        self._accept_all(deliveries)
 
     def update(self, delivery: int, outcome: Outcome) -> None:
         """State `outcome` without settling: a terminal one asks the sender for a confirmation (AMQP 2.6.12)."""

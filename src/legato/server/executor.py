@@ -102,15 +102,19 @@ class Executor:
         if outlet.settled:
             self._deliver_settled(consumer, outlet, effect.messages)
             return
-        send = outlet.link.send
         exact = consumer.reports_presented
-        for message in effect.messages:
+        messages = effect.messages
+        bodies: list[bytes] = []
+        for message in messages:
             data = message.body
             assert data is not None
             if message.count or message.flagged:
                 data = _redelivered(data, message, exact)
-            message.handle = send(data, _TAG(message.seq), message)
+            bodies.append(data)
             message.body = None
+        tags = struct.pack(f">{len(messages)}Q", *[message.seq for message in messages])
+        for message, handle in zip(messages, outlet.link.send_all(bodies, tags, messages), strict=True):
+            message.handle = handle
 
     def _deliver_settled(self, consumer: Consumer, outlet: Outlet, messages: list[Message]) -> None:
         """A receiver that settles nothing (AMQP 2.6.12): what is sent to it is consumed, at most once."""

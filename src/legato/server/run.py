@@ -7,8 +7,11 @@ from collections.abc import Callable
 
 import uvloop
 
+from legato.amqp import batch
 from legato.server.config import Config
 from legato.server.runtime import Runtime
+
+log = logging.getLogger("legato.run")
 
 
 def run(config: Config, read_config: Callable[[], Config]) -> None:
@@ -23,6 +26,8 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
         datefmt="%H:%M:%S",
         stream=sys.stderr,
     )
+    way = "many at once, by the compiled module" if batch.available else "one by one, in Python"
+    log.debug("deliveries go through the engine %s", way)
     # The hot path makes no cycles; scanning the window of waiting messages again and again would cost time for nothing.
     gc.collect()
     gc.freeze()

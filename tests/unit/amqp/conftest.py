@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from legato.amqp import batch
 from tests.unit.amqp.pair import Pair
 
 
@@ -13,3 +14,13 @@ def pair() -> Iterator[Pair]:
     joined = Pair().opened()
     yield joined
     joined.free()
+
+
+@pytest.fixture(params=["batched", "one by one"], scope="module")
+def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Connections that call the engine for many deliveries at once, and connections that call it for each."""
+    if request.param == "batched" and not batch.available:
+        pytest.skip("the optional module was not compiled, or is forbidden")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch, "available", request.param == "batched")
+        yield

@@ -15,6 +15,8 @@ from legato.amqp.terminus import Terminus
 from legato.amqp.types import Described, Symbol, UInt, ULong
 from tests.unit.amqp.pair import Pair, of
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 HEADER = b"AMQP\x00\x01\x00\x00"
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from legato.amqp.events import Closed
 from tests.unit.amqp.pair import Pair, of
+
+pytestmark = pytest.mark.usefixtures("either_way")
 
 EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 

@@ -11,6 +11,8 @@ from legato.amqp.link import Sender
 from legato.amqp.terminus import Terminus
 from tests.unit.amqp.pair import Pair, of
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 def send_part(sender: Sender, part: bytes) -> None:
     """Begin a message of which more is to come."""

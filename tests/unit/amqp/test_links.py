@@ -12,6 +12,8 @@ from legato.amqp.terminus import Terminus
 from legato.amqp.types import Described, Symbol, UInt, ULong
 from tests.unit.amqp.pair import Pair, of
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 SELECTOR = {"jms-selector": Described(ULong(0x0000468C00000004), "price > 3")}
 
 

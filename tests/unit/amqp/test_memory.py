@@ -14,6 +14,8 @@ from legato.amqp.terminus import Terminus
 from tests.unit.amqp import many_connections
 from tests.unit.amqp.pair import Pair, of
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 def test_settling_twice_never_settles_the_delivery_that_took_its_place(pair: Pair) -> None:
     """The engine pools deliveries: the same pointer soon names another message."""

@@ -10,6 +10,8 @@ from legato.amqp.outcomes import ACCEPTED, Released
 from legato.amqp.states import ACCEPTED_STATE
 from tests.unit.amqp.pair import Pair, of
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 PART = bytes(range(256)) * 1024
 PARTS = 8
 """Two MiB in all."""

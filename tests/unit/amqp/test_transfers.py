@@ -18,6 +18,8 @@ from legato.amqp.outcomes import (
 )
 from tests.unit.amqp.pair import Pair, of
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 TERMINAL = [
     ACCEPTED,
     RELEASED,

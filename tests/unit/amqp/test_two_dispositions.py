@@ -1,10 +1,14 @@
 """The engine tells of each change of a delivery, and shows the last state for all of them."""
 
+import pytest
+
 from legato.amqp.connection import Connection, Settings
 from legato.amqp.events import Attached, Disposition, Opened, SessionBegan, Transfer
 from legato.amqp.link import Sender
 from legato.amqp.outcomes import ACCEPTED, RECEIVED
 from legato.amqp.terminus import Terminus
+
+pytestmark = pytest.mark.usefixtures("either_way")
 
 
 def test_two_dispositions_in_one_read_are_not_the_last_one_twice() -> None:

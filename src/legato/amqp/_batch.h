@@ -1,0 +1,52 @@
+typedef struct {
+    size_t size;
+    const char *start;
+} tag_bytes;
+
+/* What is called of Proton; each function has its name there behind `pn_`. */
+typedef struct {
+    void *(*collector_peek)(void *collector);
+    _Bool (*collector_pop)(void *collector);
+    int (*event_type)(void *event);
+    void *(*event_delivery)(void *event);
+    void *(*delivery)(void *link, tag_bytes tag);
+    void *(*delivery_link)(void *delivery);
+    _Bool (*delivery_readable)(void *delivery);
+    _Bool (*delivery_partial)(void *delivery);
+    size_t (*delivery_pending)(void *delivery);
+    uint64_t (*delivery_remote_state)(void *delivery);
+    _Bool (*delivery_settled)(void *delivery);
+    tag_bytes (*delivery_tag)(void *delivery);
+    void (*delivery_update)(void *delivery, uint64_t state);
+    void (*delivery_settle)(void *delivery);
+    _Bool (*link_is_sender)(void *link);
+    void *(*link_current)(void *link);
+    ssize_t (*link_recv)(void *link, char *bytes, size_t size);
+    ssize_t (*link_send)(void *link, const char *bytes, size_t size);
+    _Bool (*link_advance)(void *link);
+} proton_functions;
+
+extern proton_functions proton;
+
+/* Whether the environment leaves the choice open: LEGATO_PURE, if set and not 0, forbids this module. */
+_Bool wanted(void);
+
+/* Whole messages that wait at the collector's head, read from `link` and advanced past; returns how many.
+
+   Ends before the first event that is anything else, or for which there is no room. A message that came settled is
+   settled. `ends` says where in `bytes` each ends; tags have 32 bytes each. */
+int take_transfers(void *collector, int delivery_type, void *link, int count_max, size_t message_bytes_max,
+                   char *bytes, size_t bytes_max, void *deliveries, uint32_t *ends, char *settled,
+                   char *tags, char *tag_sizes);
+
+/* Outcomes without fields that wait at the collector's head, for deliveries of senders; returns how many.
+
+   Nothing is settled. `states` has each state's code, 0 for none, with 0x80 if the peer settled. Ends before the first
+   event that is anything else. */
+int take_outcomes(void *collector, int delivery_type, int count_max, void *deliveries, char *states);
+
+/* Settle deliveries, after `state` was stated if it is not 0. */
+void settle_all(void *deliveries, int count, uint64_t state);
+
+/* Send messages over a link, with tags of 8 bytes; `ends` says where in `bytes` each ends. */
+void send_all(void *link, int count, const char *bytes, const uint32_t *ends, const char *tags, void *deliveries);

@@ -1,0 +1,262 @@
+"""Runs of deliveries through the compiled module say and send what one call at a time does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from cproton import lib
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from legato.amqp import batch
+from legato.amqp.connection import Connection, Settings
+from legato.amqp.events import Attached, Event, SessionBegan
+from legato.amqp.link import Link, Receiver, Sender
+from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Rejected, Transactional
+from legato.amqp.types import Described, UInt, ULong
+from tests.unit.amqp.pair import Pair
+from tests.unit.amqp.test_hostile import ATTACH_RECEIVER, ATTACH_SENDER, BEGIN, FLOW, HEADER, OPEN, frame
+
+pytestmark = pytest.mark.skipif(not batch.available, reason="the optional module was not compiled, or is forbidden")
+
+MESSAGE_BYTES_MAX = 2000
+CREDIT = 40
+
+
+def plain(event: Event) -> tuple[Any, ...]:
+    """What an event says, comparable between connections."""
+    fields = []
+    for name in event.__struct_fields__:
+        value = getattr(event, name)
+        if isinstance(value, Link):
+            value = (value.name, value.credit, value.closed, value._last_handle, sorted(value._unsettled))
+        fields.append((name, value) if name != "session" else (name, None))
+    return (type(event).__name__, *fields)
+
+
+def held(link: Link) -> tuple[Any, ...]:
+    """What is kept of a link's deliveries, by us and by the engine."""
+    engine = 0 if link.closed else lib.pn_link_unsettled(link._pn)
+    return link.credit, sorted(link._unsettled), link._reported.copy(), len(link._deliveries), engine
+
+
+# -- the same bytes from a peer that may do anything -------------------------------------------------------------
+
+STATES = [
+    None,
+    Described(ULong(0x24), []),
+    Described(ULong(0x26), []),
+    Described(ULong(0x23), [UInt(0), ULong(0)]),
+    Described(ULong(0x27), [True]),
+    Described(ULong(0x34), [b"txn"]),
+    Described(ULong(0x34), [b"txn", Described(ULong(0x24), [])]),
+]
+
+
+@st.composite
+def transfers(draw: st.DrawFn, at: int) -> bytes:
+    """Some transfers, one frame each or two."""
+    frames = []
+    for number in range(at, at + draw(st.integers(1, 8))):
+        link = draw(st.sampled_from([0] * 12 + [1, 2, 2]))
+        tag = draw(st.sampled_from([b"t", b"12345678", b"x" * 32, b""]))
+        settled = draw(st.sampled_from([False, False, True]))
+        state = draw(st.sampled_from([None, None, None, *STATES]))
+        aborted = draw(st.integers(0, 9)) == 0
+        size = draw(st.sampled_from([1, 10, 300, 10, 300, 0, MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX + 1]))
+        for more in draw(st.sampled_from([[False], [False], [True, False], [True]])):
+            fields = [UInt(link), UInt(number), tag, UInt(0), settled, more, None, state, False, aborted and not more]
+            frames.append(frame(0x14, fields, payload=bytes([number % 256]) * size))
+    return b"".join(frames)
+
+
+@st.composite
+def dispositions(draw: st.DrawFn) -> bytes:
+    """An outcome for some of what we sent, or of what we received."""
+    first = draw(st.integers(0, 12))
+    return frame(
+        0x15,
+        [
+            draw(st.sampled_from([True, True, True, False])),
+            UInt(first),
+            UInt(first + draw(st.integers(0, 6))),
+            draw(st.booleans()),
+            draw(st.sampled_from(STATES)),
+        ],
+    )
+
+
+SECOND_ATTACH = frame(
+    0x12,
+    ["m", UInt(2), False, None, None, Described(ULong(0x28), []), Described(ULong(0x29), ["q"]), None, None, UInt(0)],
+)
+DETACH = frame(0x16, [UInt(1), True])
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[bytes]:
+    """What a peer sends, as its pieces arrive."""
+    data, at = b"", 0
+    for _ in range(draw(st.integers(1, 8))):
+        kind = draw(st.integers(0, 9))
+        if kind < 4:
+            data += draw(transfers(at))
+            at += 8
+        elif kind < 8:
+            data += draw(dispositions())
+        else:
+            data += draw(st.sampled_from([FLOW, SECOND_ATTACH, DETACH]))
+    cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=4)))
+    return [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+
+
+def heard(pieces: list[bytes], *, batched: bool) -> list[Any]:
+    """What a server with links in both directions reports of them, and answers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch, "available", batched)
+        connection = Connection(
+            server=True, settings=Settings(container_id="server", max_message_bytes=MESSAGE_BYTES_MAX)
+        )
+    connection.open()
+    log: list[Any] = []
+    for piece in [HEADER + OPEN + BEGIN + ATTACH_SENDER + ATTACH_RECEIVER + FLOW, *pieces]:
+        events = connection.receive_data(piece)
+        log += map(plain, events)
+        for event in events:
+            if isinstance(event, SessionBegan):
+                event.session.open()
+            elif isinstance(event, Attached):
+                event.link.accept()
+                if isinstance(event.link, Receiver):
+                    event.link.add_credit(12)
+                elif isinstance(event.link, Sender):
+                    tags = b"".join(number.to_bytes(8, "big") for number in range(9))
+                    event.link.send_all([b"m" * number for number in range(9)], tags, range(9))
+        log.append(connection.data_to_send())
+        log += map(held, connection._links.values())
+    connection.free()
+    return log
+
+
+@settings(max_examples=300, deadline=None)
+@given(streams())
+def test_the_same_bytes_mean_the_same(pieces: list[bytes]) -> None:
+    assert heard(pieces, batched=True) == heard(pieces, batched=False)
+
+
+# -- the same calls on two connections ---------------------------------------------------------------------------
+
+OUTCOMES = [
+    ACCEPTED,
+    ACCEPTED,
+    ACCEPTED,
+    RELEASED,
+    RECEIVED,
+    DELIVERY_FAILED,
+    Rejected("a:b"),
+    Transactional(b"t", ACCEPTED),
+]
+STEPS = st.lists(
+    st.tuples(st.integers(0, 11), st.integers(0, 30), st.sampled_from(OUTCOMES), st.booleans()), min_size=1, max_size=25
+)
+
+
+class Conversation:
+    """Two connections that are told what to do, and everything they report and write."""
+
+    def __init__(self, *, batched: bool) -> None:
+        self.log: list[Any] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(batch, "available", batched)
+            self.pair = Pair(client={"max_frame_bytes": 512}, server={"max_frame_bytes": 512}).opened()
+        self.sender, self.receiver = self.pair.outgoing(credit=CREDIT, max_message_bytes=MESSAGE_BYTES_MAX)
+        self.sent = 0
+
+    def step(self, kind: int, number: int, outcome: Any, flag: bool) -> None:
+        """One thing that a shell may do."""
+        sender, receiver = self.sender, self.receiver
+        sending = sender._begun == 0 and sender.credit > number
+        if kind <= 1 and sending:
+            tags = b"".join((self.sent + at).to_bytes(8, "big") for at in range(number))
+            bodies = [b"m" * (1 + at * (300 if flag else 1)) for at in range(number)]
+            self.log.append(list(sender.send_all(bodies, tags, range(self.sent, self.sent + number))))
+            self.sent += number
+        elif kind == 2 and sending:
+            txn_id = b"t" if flag else None
+            self.log.append(
+                sender.send(b"s" * number * 10, bytes(number), self.sent, settled=number > 20, txn_id=txn_id)
+            )
+        elif kind == 3 and sending:
+            self.log.append(sender.begin(b"12345678", "begun"))
+        elif kind == 4 and sender._begun:
+            sender.push(b"p" * 100)
+            if flag:
+                sender.abort()
+            else:
+                sender.finish()
+        elif kind == 5:
+            receiver.accept_all([*sorted(receiver._unsettled)[:number], number])
+        elif kind == 6:
+            for handle in sorted(receiver._unsettled)[:number]:
+                receiver.update(handle, outcome)
+        elif kind == 7:
+            for handle in sorted(receiver._unsettled)[:number]:
+                receiver.settle(handle, outcome)
+        elif kind == 8:
+            sender.confirm_all([*sorted(sender._unsettled)[:number], number])
+        elif kind == 9:
+            receiver.reads_tags = flag
+            receiver.add_credit(number)
+        elif kind == 10 and number > 28:
+            (sender if flag else receiver).close()
+        else:
+            self.exchange(number)
+
+    def exchange(self, cut_at: int) -> None:
+        """Hand over what both have written; the server gets it in two pieces, cut at 0 to 30 thirtieths."""
+        up, down = self.pair.client.data_to_send(), self.pair.server.data_to_send()
+        self.log += [up, down]
+        cut = len(up) * cut_at // 30
+        for piece in (up[:cut], up[cut:]):
+            self.log += map(plain, self.pair.server.receive_data(piece))
+        self.log += map(plain, self.pair.client.receive_data(down))
+        self.log += map(held, (self.sender, self.receiver))
+
+
+@settings(max_examples=200, deadline=None)
+@given(STEPS)
+def test_the_same_calls_say_and_write_the_same(steps: list[tuple[int, int, Any, bool]]) -> None:
+    logs = []
+    for batched in (True, False):
+        conversation = Conversation(batched=batched)
+        for step in [*steps, *[(11, 0, None, False)] * 4]:
+            conversation.step(*step)
+        conversation.pair.free()
+        logs.append(conversation.log)
+    assert logs[0] == logs[1]
+
+
+def test_more_messages_than_one_call_takes_arrive(pair: Pair) -> None:
+    """Both bounds of a run are crossed: the number of its messages, and their bytes."""
+    count = 2 * batch.RUN_MAX + 10
+    sender, receiver = pair.outgoing(credit=2 * count)
+    tags = b"".join(number.to_bytes(8, "big") for number in range(count))
+    sender.send_all([b"m"] * count, tags, range(count))
+    sender.send_all([b"large" * 5000] * 40, tags[:320], range(40))
+    _, events = pair.exchange()
+    assert [event.data for event in events] == [b"m"] * count + [b"large" * 5000] * 40  # type: ignore[attr-defined]
+    receiver.accept_all(sorted(receiver._unsettled))
+    events, _ = pair.exchange()
+    assert [event.context for event in events] == [*range(count), *range(40)]  # type: ignore[attr-defined]
+    assert sender.unsettled == receiver.unsettled == len(sender._deliveries) == 0
+
+
+def test_the_environment_can_forbid_the_module() -> None:
+    environment = {**os.environ, "LEGATO_PURE": "1"}
+    script = "from legato.amqp import batch; print(batch.available)"
+    asked = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert asked.stdout == "False\n"
