@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from typing import TYPE_CHECKING
 
 from legato.amqp import names
 from legato.amqp.events import Attached, Detached, Disposition, Flow
-from legato.amqp.outcomes import Accepted, Modified, Outcome, Rejected, Released, Transactional
+from legato.amqp.outcomes import Accepted, Modified, Transactional
 from legato.amqp.terminus import Terminus
-from legato.client.conditions import UNBLOCKED, error_of
+from legato.client.conditions import error_of
 from legato.client.destinations import Destination
 from legato.client.large import Region, unreadable
+from legato.client.refusals import refused, released
 from legato.client.session_state import Outgoing, Send, Transaction, is_stored_already
 from legato.client.uploading import Uploading
 from legato.errors import JMSError
@@ -23,12 +25,8 @@ if TYPE_CHECKING:
     from legato.client.wire import Wire
 
 
-def _released(destination: Destination) -> JMSError:
-    return JMSError(
-        f"The connection was lost before the broker confirmed the message for {destination}; whether it is stored is "
-        "not known. To send it again is safe with a duplicate id.",
-        code=UNBLOCKED,
-    )
+RUN_BYTES_MAX = 1 << 18
+"""What goes to the engine in one call is copied once more: not more than this, or one message."""
 
 
 class SenderEnd:
@@ -77,7 +75,7 @@ class SenderEnd:
             self._close_done()
         if not self.channel.contract.resends:
             for send in self.outgoing.blocked():
-                self.finish(send, _released(self.destination))
+                self.finish(send, released(self.destination))
         return self.outgoing.connection_lost()
 
     def on_attached(self, event: Attached) -> None:
@@ -151,8 +149,11 @@ class SenderEnd:
             if send.stream is not None:
                 self._begin_upload(link, send, send.stream, txn_id)
                 continue
-            waiting.popleft()
+            if transaction is None:
+                credit -= self._send_run(link, credit)
+                continue
             unconfirmed.append(send)
+            waiting.popleft()
             link.send(send.data, send.number.to_bytes(8, "big"), send, txn_id=txn_id)
             credit -= 1
         if link.draining and self._uploading is None:
@@ -162,6 +163,25 @@ class SenderEnd:
             self.channel.coordinator.pump()
         if self.closing:
             self._detach_when_done()
+
+    def _send_run(self, link: Sender, credit: int) -> int:
+        """Send the first of what waits and what follows that is like it: whole, and of no transaction; how many."""
+        waiting = self.outgoing.waiting
+        unconfirmed = self.outgoing.unconfirmed
+        run: list[Send] = []
+        size = 0
+        while waiting and len(run) < credit and size < RUN_BYTES_MAX:
+            send = waiting[0]
+            if send.transaction is not None or send.stream is not None:
+                break
+            # In this order: whoever flushes sees each of them at one of both places.
+            unconfirmed.append(send)
+            waiting.popleft()
+            run.append(send)
+            size += len(send.data)
+        tags = struct.pack(f">{len(run)}Q", *[send.number for send in run])
+        link.send_all([send.data for send in run], tags, run)
+        return len(run)
 
     # -- out of a file -----------------------------------------------------------------------------------
 
@@ -233,7 +253,7 @@ class SenderEnd:
             send.message.duplicate = True
             self.duplicates.append(send.message)
         else:
-            error = self._error_of(outcome)
+            error = refused(self.destination, outcome)
         self._decide(send, error)
         if self.closing:
             self._detach_when_done()
@@ -243,17 +263,6 @@ class SenderEnd:
             send.transaction.failure = send.transaction.failure or error
         for done in self.outgoing.decided(send, error):
             self.finish(done, done.error)
-
-    def _error_of(self, outcome: Outcome | None) -> JMSError:
-        what = f"The message for {self.destination} was refused"
-        match outcome:
-            case Rejected(condition=condition, description=description):
-                return error_of(condition, description, what)
-            case Released():
-                return JMSError(f"{what}: the broker released it; it was not stored.", code="released")
-            case Modified():
-                return JMSError(f"{what}: the broker could not deliver it; it was not stored.", code="modified")
-        return JMSError(f"{what}: the broker settled it without an outcome.")
 
     def finish(self, send: Send, error: JMSError | None) -> None:
         """The last word on a send; later ones do not count."""
