@@ -86,9 +86,13 @@ class Level(Protocol):
 class MessagingOnly:
     """`Transaction.MESSAGING`: receive and send commit together; there is no database (CONTRACT D3)."""
 
+    def __init__(self) -> None:
+        self._rig = Rig.of_environment()
+
     def perform(self, stage_id: str, received: Sequence[Received], run: Run, messaging: Messaging) -> list[Ran]:
         ran = [run(one, None) for one in received]
         messaging.send([outgoing for one in ran for outgoing in one.outgoing])
+        reach(self._rig, FlowPoint.BETWEEN_SEND_AND_MESSAGING_COMMIT)
         messaging.commit()
         return ran
 
