@@ -41,10 +41,19 @@ class _Nursery:
         theirs.close()
 
     def bear(self, arguments: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]) -> int:
-        """Start a broker; returns its process's number."""
-        with self._lock:
-            socket.send_fds(self._requests, [json.dumps([arguments, dict(environment)]).encode()], list(descriptors))
-            return int(self._requests.recv(32))
+        """Start a broker; returns its process's number.
+
+        Raises:
+            ConnectionError: the nursery has ended; its standard error says why. The next broker gets another one.
+        """
+        request = json.dumps([arguments, dict(environment)]).encode()
+        try:
+            with self._lock:
+                socket.send_fds(self._requests, [request], list(descriptors))
+                return int(self._requests.recv(32))
+        except (OSError, ValueError) as error:
+            _nursery.cache_clear()
+            raise ConnectionError(f"the nursery ended with {self._process.wait()}") from error
 
 
 @functools.cache
