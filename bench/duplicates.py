@@ -54,6 +54,7 @@ def measure(named: bool, given: argparse.Namespace) -> float:
             store.commit(batch)
             broker.committed(commit)
             broker.flow(consumer, given.batch, False, commit)
+            broker.dispatch_returned(commit)
             broker.take_effects()
             for message in list(consumer.unsettled.values()):
                 broker.acknowledge(consumer, message, confirm=False)

@@ -44,6 +44,8 @@ def installed(kernel: Kernel, network: Network, history: History) -> Iterator[No
     def watched(self: executor.Executor, effect: Any) -> None:
         history.dispatching(self._broker.epoch, effect)
         deliver(self, effect)
+        if effect.consumer.port.link.credit < 0:
+            raise history.broken(f"consumer {effect.consumer.id} was given more messages than it had credit for")
 
     detach, release_container, release = Broker.detach, Broker.release_container, Broker.release
 

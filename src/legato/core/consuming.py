@@ -136,7 +136,10 @@ class Consuming(Reserving):
             message.queue.put_back(message)
 
     def flow(self, consumer: Consumer, credit: int, draining: bool, now_us: int) -> None:
-        """The consumer's credit is now `credit`."""
+        """The consumer's credit is now `credit`; it is used up by `dispatch_returned`.
+
+        Not before: until what was given is on the link, the same credit may be told again, by this or another flow.
+        """
         self.now_us = now_us
         consumer.credit = credit
         consumer.window = max(consumer.window, credit)
@@ -144,7 +147,7 @@ class Consuming(Reserving):
             consumer.drain_after = consumer.queue.coming()
         consumer.draining = draining
         self._refresh(consumer)
-        self._dispatch(consumer.queue)
+        self._returned_to.add(consumer.queue)
 
     def block(self, consumer: Consumer, blocked: bool, now_us: int) -> None:
         """The consumer's connection cannot take more bytes now, or can again."""

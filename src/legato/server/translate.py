@@ -79,8 +79,11 @@ class Translator:
         self._opening = Opening(lambda peer: self._let_go(peer, Ending.LOST))
 
     def handle(self, peer: Peer, events: list[Event], now_us: int) -> None:
-        """Apply the events of one read, in order; flows last, when everything before them has been counted."""
-        flows: list[Sender] = []
+        """Apply the events of one read, in order; flows last, when everything before them has been counted.
+
+        Each link's once: what the first of them led to is not on the link yet when the next one is looked at.
+        """
+        flows: dict[Sender, None] = {}
         for event in events:
             kind = event.__class__
             if kind is Transfer:
@@ -88,7 +91,7 @@ class Translator:
             elif kind is Disposition:
                 self._disposition(event)  # type: ignore[arg-type]
             elif kind is Flow:
-                flows.append(event.link)  # type: ignore[attr-defined]
+                flows[event.link] = None  # type: ignore[attr-defined]
             elif kind is TransferPart:
                 self._arrivals.part(peer, event, now_us)  # type: ignore[arg-type]
             else:

@@ -273,6 +273,20 @@ def test_what_returns_with_a_count_is_not_overtaken_by_what_returns_without() ->
     assert s.received(waiting) == [b"1", b"2"]
 
 
+def test_credit_that_is_told_twice_is_used_up_once() -> None:
+    """AMQP 2.6.7: more credit and a drain may come in one read, or another consumer's flow between the two."""
+    s = Scenario()
+    consumer, other = s.consumer("q", 0), s.consumer("q", 0)
+    s.publish("q", b"1", b"2", b"3", b"4", b"5", b"6")
+    s.broker.flow(consumer, 1, False, s.now_us)
+    s.broker.flow(other, 1, False, s.now_us)
+    s.broker.flow(consumer, 1, True, s.now_us)
+    s.broker.flow(other, 1, True, s.now_us)
+    s.run()
+    assert s.received(consumer) == [b"1"]
+    assert s.received(other) == [b"2"]
+
+
 def test_a_consumer_is_given_a_run_at_a_time_until_its_socket_took_it() -> None:
     """Large messages must not pile up in memory, nor the first wait for the last."""
     s = Scenario()
@@ -281,6 +295,7 @@ def test_a_consumer_is_given_a_run_at_a_time_until_its_socket_took_it() -> None:
     consumer, _ = s.broker.attach(s.broker.queue("q"), None, "c")
     s.inbox[consumer] = []
     s.broker.flow(consumer, 6, True, s.now_us)
+    s.broker.dispatch_returned(s.now_us)
     while s.step():
         pass
     assert len(s.received(consumer)) == 2
