@@ -23,23 +23,27 @@ class LegatoDataSource(DataSource):
     def name(cls) -> str:
         return "legato"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType | str:
         from legato.spark.connector.options import source_options
         from legato.spark.connector.rows import ddl
+        from legato.spark.connector.tables import is_for_table, own, schema_with
 
-        return ddl(source_options(self.options))
+        options = source_options(own(self.options))
+        return schema_with(self.options, options) if is_for_table(self.options) else ddl(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from legato.spark.connector.batch import BatchReader
         from legato.spark.connector.options import source_options
+        from legato.spark.connector.tables import remembered
 
-        return BatchReader(source_options(self.options))
+        return BatchReader(source_options(remembered(self.options, schema)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from legato.spark.connector.options import source_options
         from legato.spark.connector.stream import StreamReader
+        from legato.spark.connector.tables import remembered
 
-        return StreamReader(source_options(self.options))
+        return StreamReader(source_options(remembered(self.options, schema)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from legato.errors import ConfigError

@@ -82,9 +82,13 @@ def test_a_queue_is_a_table_that_stays(spark: SparkSession, url: str) -> None:
 
 def test_a_queue_is_a_table_in_sql(spark: SparkSession, url: str) -> None:
     fill(url, "sql", "1", "2", "3")
-    spark.sql(f"CREATE TEMPORARY VIEW waiting USING legato OPTIONS (url '{url}', queue 'sql', payload 'text')")
-    assert spark.sql("select sum(cast(body as int)) s from waiting").collect()[0].s == 6
-    spark.sql("DROP VIEW waiting")
+    spark.sql(f"CREATE TABLE waiting USING legato OPTIONS (url '{url}', queue 'sql', payload 'text')")
+    spark.sql("CREATE TABLE summed (body STRING) USING legato")
+    spark.sql(f"INSERT INTO summed WITH (url = '{url}', queue = 'sums') SELECT sum(cast(body AS int)) FROM waiting")
+    assert drain(url, "sums", 1) == ["6"]
+    assert spark.sql("SELECT body FROM waiting WHERE seq = 2").collect()[0].body == "2"
+    spark.sql("DROP TABLE waiting")
+    spark.sql("DROP TABLE summed")
 
 
 def test_a_stream_passes_on_what_comes_exactly_once_over_restarts(

@@ -265,7 +265,10 @@ def _check_url(values: dict[str, Any], texts: Mapping[str, str]) -> None:
 
     url = values.get("url", "")
     if not url:
-        raise ConfigError("Give the option url, such as amqp://localhost:5672,localhost:5673.")
+        raise ConfigError(
+            "Give the option url, such as amqp://localhost:5672,localhost:5673. Spark forgets the options of a table "
+            "that is created with columns: say them again, with INSERT INTO name WITH (url = ..., queue = ...)."
+        )
     if user := texts.get("username"):
         scheme, _, rest = url.partition("://")
         if "@" in rest:

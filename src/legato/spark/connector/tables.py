@@ -1,0 +1,52 @@
+"""Options of tables (`CREATE TABLE ... USING legato`): Spark 4.3 hands them over once, when the table is created.
+
+Whoever reads or writes the table later is given its columns alone. So the options go with the first column, as what
+Spark calls its metadata, which the catalog keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from legato.spark.connector.options import SourceOptions
+from legato.spark.connector.rows import fields
+
+_KEY = "legato"
+_OF_TABLES = ("provider", "owner", "location", "external", "comment", "collation", "is_managed_location", "table_type")
+"""What Spark says of a table among its options."""
+_REPEATED = "option."
+"""Spark hands over each option of a table twice, once with this before it."""
+
+
+def is_for_table(options: Mapping[str, str]) -> bool:
+    """Whether the options are those of a table that is being created."""
+    return "provider" in options
+
+
+def own(options: Mapping[str, str]) -> dict[str, str]:
+    """The options without what Spark adds to them."""
+    return {
+        name: value
+        for name, value in options.items()
+        if name.lower() not in _OF_TABLES and not name.lower().startswith(_REPEATED)
+    }
+
+
+def schema_with(options: Mapping[str, str], source: SourceOptions) -> StructType:
+    """The schema of a table, which remembers its options."""
+    first, *others = from_arrow_schema(pa.schema(list(fields(source).items()))).fields
+    return StructType([StructField(first.name, first.dataType, metadata={_KEY: own(options)}), *others])
+
+
+def remembered(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """The options, with those that the table was created with where nothing else is said."""
+    kept: dict[str, str] = {}
+    for field in schema.fields:
+        kept |= (field.metadata or {}).get(_KEY, {})
+    return {name.lower(): value for name, value in kept.items()} | {
+        name.lower(): value for name, value in own(options).items()
+    }

@@ -1,0 +1,27 @@
+"""A table's options are with its columns when Spark has forgotten them."""
+
+from pyspark.sql.types import StructType
+
+from legato.spark.connector.options import source_options
+from legato.spark.connector.rows import fields
+from legato.spark.connector.tables import is_for_table, own, remembered, schema_with
+
+CREATED = {"url": "amqp://one", "Queue": "q", "option.url": "amqp://one", "provider": "legato", "owner": "me"}
+
+
+def test_the_options_of_a_table_come_back_with_its_schema() -> None:
+    assert is_for_table(CREATED)
+    schema = schema_with(CREATED, source_options(own(CREATED)))
+    kept = StructType.fromJson(schema.jsonValue())
+    assert remembered({}, kept) == {"url": "amqp://one", "queue": "q"}
+    assert remembered({"QUEUE": "other"}, kept) == {"url": "amqp://one", "queue": "other"}
+
+
+def test_a_table_has_the_columns_of_the_source() -> None:
+    options = source_options({"url": "amqp://one", "queue": "q"})
+    assert schema_with({}, options).names == list(fields(options))
+
+
+def test_what_is_no_table_keeps_its_options() -> None:
+    assert not is_for_table({"url": "amqp://one"})
+    assert remembered({"URL": "amqp://one"}, StructType()) == {"url": "amqp://one"}
