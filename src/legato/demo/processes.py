@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,14 +42,14 @@ class Child:
         self.log_file = log_file
         with log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [*program, *arguments],
+                [*_DYING_WITH_PARENT, *program, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={**os.environ, **(environment or {})},
                 # Ctrl-C is for the parent alone: it stops its children in order.
                 start_new_session=True,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+                preexec_fn=_die_with_parent if _libc is not None and not _DYING_WITH_PARENT else None,
             )
         self._reader = threading.Thread(target=self._read, args=(on_line, on_end), name=f"read {name}", daemon=True)
         self._reader.start()
@@ -102,6 +103,10 @@ class Child:
 
 
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+_DYING_WITH_PARENT = [setpriv, "--pdeathsig", "KILL", "--"] if (setpriv := shutil.which("setpriv")) else []
+"""Asks the kernel for it and becomes the program. `_die_with_parent` is for where it is not installed: to run it Python
+forks, and drops in the fork what other threads hold. A connection of Py4J, say, is shut down there, for us too.
+"""
 
 
 def _die_with_parent() -> None:

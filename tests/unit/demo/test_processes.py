@@ -3,9 +3,12 @@
 import os
 import queue
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -80,3 +83,27 @@ def test_a_child_does_not_outlive_a_parent_that_was_killed(tmp_path: Path) -> No
         signal.pidfd_send_signal(child, signal.SIGKILL)
     os.close(child)
     assert ended
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="without it children are forked")
+def test_what_a_thread_holds_is_not_dropped_in_the_child_of_another_thread(tmp_path: Path) -> None:
+    """As Py4J's connections, which shut their sockets down when they are dropped: the parent's are the same sockets."""
+    dropped_in: list[int] = []
+    reading, writing = os.pipe()
+
+    class Held:
+        def __del__(self) -> None:
+            dropped_in.append(os.getpid())
+            os.write(writing, b"dropped")
+
+    held = threading.local()
+    held.here = Held()
+    with ThreadPoolExecutor(1) as executor:
+        _, said = executor.submit(start, tmp_path, "print('ready')").result()
+        assert said.get(timeout=20) == b"ready\n"
+        assert said.get(timeout=20) is None
+    assert not select.select([reading], [], [], 0)[0]
+    del held
+    assert dropped_in == [os.getpid()]
+    os.close(reading)
+    os.close(writing)
