@@ -25,6 +25,8 @@ from legato.testing import BrokerPair, broker_pair
 
 SOURCE, SINK = "chaos.in", "chaos.out"
 VICTIMS = ("driver", "worker", "broker")
+WORKERS = ("pyspark.worker", "python_streaming_source_runner", "python_streaming_sink_runner")
+"""Python processes of Spark that work on a stream, by what is in their command lines."""
 PROGRESS_WAIT_S = 600.0
 """The longest that the job may take to finish a batch: Spark takes some seconds to start."""
 DRAIN_WAIT_S = 30.0
@@ -78,7 +80,9 @@ class Job:
             with_no_process_is_fine(pid, signal.SIGKILL)
 
     def kill_a_worker(self, chance: random.Random) -> str:
-        """SIGKILL to one of Spark's Python processes; returns which.
+        """SIGKILL to one of the Python processes that work on the stream; returns which.
+
+        Those are the executors' workers, and what asks the broker for offsets. Others only answer when a query starts.
 
         Raises:
             TimeoutError: there is none.
@@ -86,11 +90,11 @@ class Job:
         deadline = time.monotonic() + PROGRESS_WAIT_S
         while time.monotonic() < deadline:
             self.keep_running()
-            if workers := [pid for pid in self._members() if "pyspark" in command_of(pid)]:
+            working = {pid: command_of(pid) for pid in self._members()}
+            if workers := [pid for pid in working if any(name in working[pid] for name in WORKERS)]:
                 pid = chance.choice(workers)
-                module = next((word for word in command_of(pid).split() if word.startswith("pyspark.")), "pyspark")
                 with_no_process_is_fine(pid, signal.SIGKILL)
-                return module
+                return working[pid].split()[-1]
             time.sleep(0.1)
         raise TimeoutError("Spark has no Python process; see the job's log")
 
