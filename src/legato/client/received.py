@@ -21,6 +21,7 @@ from legato.amqp.names import REDELIVERED
 from legato.amqp.types import Int
 from legato.client.bodies import BODIES, fitting, guessed_kind
 from legato.client.destinations import Destination, destination_of
+from legato.client.front import Front
 from legato.client.large import LargeData, Region
 from legato.client.message_ids import correlation_id_of, message_id_text
 from legato.client.messages import (
@@ -82,27 +83,30 @@ def message_id_of(data: bytes) -> str | None:
 class Received:
     """A message's bytes; where their sections lie is found out as far as it is asked for."""
 
-    __slots__ = ("_body_at", "_body_section", "_data", "_places", "_queue", "kind")
+    __slots__ = ("_body_at", "_body_section", "_data", "_front", "_places", "_queue", "kind")
 
-    _prefix: ClassVar[tuple[bytes, type[Message]]] = (b"\xff", Message)
-    """What the last message scanned had before its properties, and the class that this means: producers repeat it."""
+    _last: ClassVar[Front] = Front(b"\xff", Message)
+    """Of the last message that was scanned."""
 
     def __init__(self, data: bytes, queue: Destination) -> None:
         self._data = data
         self._queue = queue
         self._places: dict[int, tuple[int, int]] | None = None
+        self._front: Front | None = None
+        """If it is known, and no section lies between properties and body."""
         self.kind: type[Message]
         """The class of message it is."""
-        prefix, kind = Received._prefix
+        front = Received._last
         try:
-            if data.startswith(prefix):
-                at = len(prefix)
+            if data.startswith(front.raw):
+                at = len(front.raw)
                 if data[at : at + 4] == _SHORT_PROPERTIES:
                     at += 5 + data[at + 4]
                     if data[at] == 0 and data[at + 1] == 0x53 and data[at + 2] >= DATA:
                         self._body_at = at
                         self._body_section = data[at + 2]
-                        self.kind = kind
+                        self._front = front
+                        self.kind = front.kind
                         return
             self._scan()
         except IndexError:
@@ -129,8 +133,8 @@ class Received:
             at = end
         annotated = self._annotated_kind(places)
         self.kind = annotated or self._guess()
-        if annotated is not None and prefix_end <= _PREFIX_MAX_BYTES:
-            Received._prefix = (data[:prefix_end], annotated)
+        if annotated is not None and prefix_end <= _PREFIX_MAX_BYTES and data[:prefix_end] != Received._last.raw:
+            Received._last = Front(data[:prefix_end], annotated)
         return places
 
     def _annotated_kind(self, places: dict[int, tuple[int, int]]) -> type[Message] | None:
@@ -220,9 +224,9 @@ class Received:
         return None if body is None else getattr(body, body.__struct_fields__[0])
 
     def _decode_headers(self) -> dict[str, Any]:
-        header, _ = scan_header(self._data)
-        annotations = self._section(MESSAGE_ANNOTATIONS, dict)
-        flagged = self._section(DELIVERY_ANNOTATIONS, dict).get(REDELIVERED) is True
+        front = self._decode_front()
+        header, annotations, flagged = front.header, front.annotations, front.flagged
+        assert header is not None
         fields = [*self._section(PROPERTIES, list), *[None] * 13]
         message_id, user_id, to, subject, reply_to, correlation_id, content_type, content_encoding = fields[:8]
         expiry_ms, creation_ms, group_id, group_sequence = fields[8:12]
@@ -257,6 +261,14 @@ class Received:
             values["content_encoding"] = content_encoding
         return values
 
+    def _decode_front(self) -> Front:
+        front = self._front or Front(b"", self.kind)
+        if front.header is None:
+            front.annotations = self._section(MESSAGE_ANNOTATIONS, dict)
+            front.flagged = self._section(DELIVERY_ANNOTATIONS, dict).get(REDELIVERED) is True
+            front.header, _ = scan_header(self._data)
+        return front
+
     def _destination(self, name: str, annotations: dict[str, Any], annotation: str) -> Destination:
         kind = annotations.get(annotation)
         if kind is None:
@@ -266,8 +278,13 @@ class Received:
         return destination_of(name, self._queue.kind if kind is None else kind)
 
     def _section(self, code: int, kind: type) -> Any:
-        places = self._scan() if self._places is None else self._places
-        place = places.get(code)
+        front = self._front
+        if front is not None and front.header is not None:
+            # What lies before the properties is known, and after them comes the body.
+            place = (len(front.raw) + 3, self._body_at) if code == PROPERTIES else None
+        else:
+            places = self._scan() if self._places is None else self._places
+            place = places.get(code)
         if place is None:
             return kind()
         value = decode_value(self._data, place[0])[0]

@@ -1,0 +1,23 @@
+"""What lies before the properties of a received message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from legato.amqp.header import Header
+from legato.client.message import Message
+
+
+class Front:
+    """What a message has before its properties, and what that means: producers repeat it, so it is decoded once."""
+
+    __slots__ = ("annotations", "flagged", "header", "kind", "raw")
+
+    def __init__(self, raw: bytes, kind: type[Message]) -> None:
+        self.raw = raw
+        self.kind = kind
+        self.header: Header | None = None
+        """None until somebody asks for a header; the next two come with it."""
+        self.annotations: dict[Any, Any] = {}
+        self.flagged = False
+        """Whether it may have been delivered before."""
