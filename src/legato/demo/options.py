@@ -39,7 +39,7 @@ class DemoOptions:
     out: Path = field(default_factory=lambda: Path("demo-out"))
     producers: int = 2
     workers: int = 2
-    sessions_per_worker: int = 2
+    sessions_per_worker: int = 4
     flights_per_commit: int = 50
     port: int = 0
 
