@@ -9,6 +9,7 @@ from legato.cli import (
     audit,
     browse,
     demo,
+    dlq,
     drill,
     ledger,
     queue,
@@ -47,6 +48,7 @@ app.command("subscriptions")(subscription.subscriptions)
 app.command("reload")(reload.reload)
 app.command("switchover")(switchover.switchover)
 app.add_typer(ledger.app)
+app.add_typer(dlq.app)
 app.add_typer(queue.app)
 app.add_typer(topic.app)
 app.add_typer(subscription.app)

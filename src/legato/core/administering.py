@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from legato import limits
@@ -12,6 +13,7 @@ from legato.core.facts import QueuePaused
 from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.records import StoredMessage
+from legato.core.redelivering import NOTHING_MORE
 from legato.core.refusals import Exists
 from legato.core.state import Node
 from legato.core.topics import Topic
@@ -20,12 +22,21 @@ from legato.core.topics import Topic
 class Job:
     """Work on what waits in a queue when it begins: those that match are moved to `to`, or dropped."""
 
-    def __init__(self, queue: Queue, to: Node | None, matches: Matcher | None, limit: int, token: Any) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        to: Node | None,
+        matches: Matcher | None,
+        limit: int,
+        token: Any,
+        properties: Mapping[str, str | int] = NOTHING_MORE,
+    ) -> None:
         self.queue = queue
         self.to = to
         self.matches = matches
         self.left = limit
         self.token = token
+        self.properties = properties
         self.count = 0
         self.ranges = [(lane.start, lane.visible_seq) for lane in queue.order]
         """What is still to be looked at: above the first, up to the second."""
@@ -81,9 +92,22 @@ class Administering(Consuming):
         """Drop what waits now and is in nobody's hands; `Finished` tells how many those were."""
         self._begin(Job(queue, None, None, queue.depth, token))
 
-    def move(self, queue: Queue, to: Node, token: Any, *, matches: Matcher | None = None, limit: int = 1 << 62) -> None:
-        """Move what waits now, or what matches, to another address; `Finished` tells how many those were."""
-        self._begin(Job(queue, to, matches, limit, token))
+    def move(
+        self,
+        queue: Queue,
+        to: Node,
+        token: Any,
+        *,
+        matches: Matcher | None = None,
+        limit: int = 1 << 62,
+        properties: Mapping[str, str | int] = NOTHING_MORE,
+    ) -> None:
+        """Move what waits now, or what matches, to another address; `Finished` tells how many those were.
+
+        Args:
+            properties: that the messages get on their way, in place of those of the same names.
+        """
+        self._begin(Job(queue, to, matches, limit, token, properties))
 
     def _begin(self, job: Job) -> None:
         job.queue.jobs += 1
@@ -155,6 +179,8 @@ class Administering(Consuming):
         else:
             outgoing = self._again(message)
             outgoing.count = 0
+            if job.properties:
+                outgoing.body = self._bodies.annotate(outgoing.body, job.properties)
             self._move(message, "moved", job.to, outgoing)
         job.count += 1
         job.left -= 1

@@ -13,11 +13,13 @@ from legato.core.message import Message
 from legato.core.moving import Outgoing
 from legato.core.queues import Queue
 from legato.core.records import StoredMessage
+from legato.core.settings import AddressSettings
 from legato.core.traits import Traits
 
 CAUSE = "JMS_LEGATO_CAUSE"
 EXCEPTION = "JMS_LEGATO_EXCEPTION"
 ORIGINAL_DESTINATION = "JMS_LEGATO_ORIGINAL_DESTINATION"
+ORIGINAL_SUBSCRIPTION = "JMS_LEGATO_ORIGINAL_SUBSCRIPTION"
 ORIGINAL_SEQUENCE = "JMS_LEGATO_ORIGINAL_SEQUENCE"
 DELIVERIES = "JMS_LEGATO_DELIVERIES"
 HISTORY = "JMS_LEGATO_HISTORY"
@@ -119,10 +121,7 @@ class Redelivering(Dispatching):
 
     def _is_dead_letter_queue(self, queue: Queue) -> bool:
         """Dead letters do not die again: their queue keeps them."""
-        prefix, brace, _ = queue.settings.dead_letter_queue.partition("{")
-        if queue.kind != Kind.QUEUE or not prefix:
-            return False
-        return queue.name.startswith(prefix) if brace else queue.name == prefix
+        return queue.kind == Kind.QUEUE and holds_dead_letters(queue.name, queue.settings)
 
     def _dead_letter(
         self,
@@ -171,7 +170,17 @@ class Redelivering(Dispatching):
         }
         if text:
             obituary[EXCEPTION] = text
+        if message.queue.kind == Kind.SUBSCRIPTION and not message.queue.temporary:
+            obituary[ORIGINAL_SUBSCRIPTION] = message.queue.name
         return obituary
+
+
+def holds_dead_letters(name: str, settings: AddressSettings) -> bool:
+    """Whether a queue is one that dead letters go to, by its name and its settings."""
+    prefix, brace, _ = settings.dead_letter_queue.partition("{")
+    if not prefix:
+        return False
+    return name.startswith(prefix) if brace else name == prefix
 
 
 def _source_name(queue: Queue) -> str:

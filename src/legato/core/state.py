@@ -103,6 +103,10 @@ class State:
         """What there is under a plain name: the queue before the topic."""
         return self.find_queue(address) or self.find_topic(address)
 
+    def settings_of(self, address: str) -> AddressSettings:
+        """What holds for an address."""
+        return self._settings(address)
+
     def find_queue(self, name: str) -> Queue | None:
         """The queue or subscription of that name in the store, if there is one."""
         queue = self.queues.get(name)

@@ -26,6 +26,7 @@ ATTEMPTS = "legato_attempts"
 HOST = "legato_host"
 VERSIONS = "legato_versions"
 SERVICE = "legato_service"
+UNDONE = "legato_undone"
 
 HOPELESS = (RefuseMessageError, FlowEndedError, MessageFormatError, StateVersionError, IllegalCallFlowError)
 """Errors that another attempt cannot mend (CONTRACT D21)."""
@@ -93,10 +94,13 @@ def is_environmental(error: BaseException) -> bool:
     return any(kind.__name__ in DATABASE_ERRORS and not kind.__module__.startswith("legato") for kind in kinds)
 
 
-def bury(session: Session, message: Message, failure: Failure, where: Whereabouts) -> None:
+def bury(session: Session, message: Message, failure: Failure, where: Whereabouts, *, undone: bool = False) -> None:
     """Have a message that this session received go to the dead letters when it commits (CONTRACT D20).
 
     The broker does it, so that its facts and what it says of dead letters are the same for all of them.
+
+    Args:
+        undone: whether what its flow did is undone therefore.
 
     Raises:
         IllegalStateError: the message is not of the session's current transaction.
@@ -108,5 +112,6 @@ def bury(session: Session, message: Message, failure: Failure, where: Whereabout
         HOST: where.host,
         VERSIONS: where.versions,
         SERVICE: where.service,
+        UNDONE: undone,
     }
     session.reject(message, failure.text, said)

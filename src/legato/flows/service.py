@@ -7,7 +7,7 @@ import signal
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from legato.client import Connection, ConnectionFactory, Message, Session
@@ -18,7 +18,7 @@ from legato.flows.circuit import FAILURES_DEFAULT, PAUSE_DEFAULT_S, PAUSE_MAX_DE
 from legato.flows.context import Context
 from legato.flows.declaring import Declarations
 from legato.flows.definitions import Policy, Stage
-from legato.flows.envelope import Call, Envelope
+from legato.flows.envelope import Call, Envelope, Outgoing
 from legato.flows.failing import consequences
 from legato.flows.failures import Failure, Whereabouts, bury
 from legato.flows.futures import FUTURE_TIMEOUT_S, FlowFuture, Futures
@@ -296,15 +296,14 @@ class Flows(Declarations):
 
         All of it happens when the caller commits.
         """
-        now_us = self.clock.now_us()
-        bury(session, message, failure, self.whereabouts)
-        try:
-            envelope = envelope_of(message)
-        except MessageFormatError:
-            return
+        follows: list[Outgoing] = []
+        with suppress(MessageFormatError):
+            follows = consequences(envelope_of(message), failure.text, self.clock.now_us())
+        undone = any(one.envelope.call is Call.COMPENSATE for one in follows)
+        bury(session, message, failure, self.whereabouts, undone=undone)
         sender = Sender(session, self.prefix)
-        for outgoing in consequences(envelope, failure.text, now_us):
-            sender.send(outgoing)
+        for one in follows:
+            sender.send(one)
 
     def _add_worker(self, stage: Stage, level: Level, number: int, *, interactive: bool = False) -> None:
         vitals = self.vitals.setdefault(stage.id, Vitals(self.policy_of(stage), pauses=not stage.endpoint.topic))

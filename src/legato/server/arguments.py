@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -64,3 +65,19 @@ def flag(arguments: dict[str, Any], key: str) -> bool:
     if not isinstance(value, bool):
         raise Rejection(f"{key} is true or false.")
     return value
+
+
+def properties(arguments: dict[str, Any]) -> dict[str, str | int]:
+    """Properties for messages: JSON text of an object with texts, whole numbers and truth values.
+
+    Raises:
+        Rejection: it is something else.
+    """
+    given = arguments.get("properties", "{}")
+    try:
+        found = json.loads(given)
+    except (TypeError, ValueError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, str | int) for value in found.values()):
+        raise Rejection("properties is a JSON object of texts, whole numbers and truth values.")
+    return found

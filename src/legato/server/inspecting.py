@@ -12,6 +12,7 @@ from legato.core.broker import Broker
 from legato.core.facts import Kind
 from legato.core.queues import Queue
 from legato.core.records import QueueRecord
+from legato.core.redelivering import holds_dead_letters
 from legato.core.topics import TOPIC_PREFIX, Topic
 from legato.server.addresses import matches
 from legato.server.ports import Node
@@ -51,6 +52,8 @@ class QueueStatus(msgspec.Struct):
     paused: bool
     temporary: bool
     selector: str = ""
+    dead_letters: bool = False
+    """Whether it is a queue that dead letters go to."""
 
 
 class TopicStatus(msgspec.Struct):
@@ -152,6 +155,7 @@ class Inspector:
             paused=queue.paused,
             temporary=queue.temporary,
             selector=queue.selector,
+            dead_letters=queue.kind == Kind.QUEUE and holds_dead_letters(queue.name, queue.settings),
         )
 
     def _resting(self, record: QueueRecord) -> QueueStatus:
@@ -175,6 +179,8 @@ class Inspector:
             paused=record.paused,
             temporary=record.temporary,
             selector=record.selector,
+            dead_letters=record.kind == Kind.QUEUE
+            and holds_dead_letters(record.name, self._broker.settings_of(record.name)),
         )
 
     def _head_age_s(self, queue: int, depth: int, lanes: list[int]) -> float | None:

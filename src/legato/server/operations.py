@@ -9,7 +9,7 @@ import msgspec
 
 from legato.core.queues import Queue
 from legato.core.topics import Topic
-from legato.server.arguments import Pending, Rejection, number, text
+from legato.server.arguments import Pending, Rejection, number, properties, text
 from legato.server.filters import compiled
 from legato.server.ports import Node
 from legato.server.refused import NOT_FOUND, Refused
@@ -142,7 +142,7 @@ class Operations:
 
     def _move(self, arguments: dict[str, Any]) -> Any:
         queue = self._queue(arguments)
-        to = self._nodes.find(text(arguments, "to"))
+        to = self._target(text(arguments, "to"))
         if to is queue:
             raise Rejection("A queue's messages cannot be moved to itself.")
         selector = arguments.get("selector", "")
@@ -150,8 +150,18 @@ class Operations:
             raise Rejection("selector is a string.")
         limit = number(arguments, "limit", 0) or 1 << 62
         pending = Pending(queue.name, "moved")
-        self._broker.move(queue, to, pending, matches=compiled(selector) if selector.strip() else None, limit=limit)
+        matches = compiled(selector) if selector.strip() else None
+        self._broker.move(queue, to, pending, matches=matches, limit=limit, properties=properties(arguments))
         return pending
+
+    def _target(self, name: str) -> Node:
+        """Where messages are moved to: what is under that name, or a subscription that is there."""
+        if name.startswith(_SUBSCRIPTIONS):
+            subscription = self._broker.find_subscription(name)
+            if subscription is None:
+                raise Refused(NOT_FOUND, f"There is no subscription {name!r}.")
+            return subscription
+        return self._nodes.find(name)
 
     def _pause(self, arguments: dict[str, Any], paused: bool) -> Any:
         queue = self._queue(arguments)

@@ -1,0 +1,304 @@
+"""`legato dlq`: dead letters, why they are some, and what to do about them."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shlex
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
+
+if TYPE_CHECKING:
+    from legato.cli.letters import Letter
+
+REISSUES_MAX = 3
+
+app = typer.Typer(
+    name="dlq",
+    help="Dead letters: list them by cause, show, edit, reissue and mute them.",
+    epilog="Begin with `legato dlq list`. QUEUE is a queue of dead letters, such as DLQ.orders, or the queue whose "
+    "dead letters are meant, orders. Messages are named by their ids, or by what only one id begins with.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+LettersArgument = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="Of dead letters, or whose they are.", show_default=False)
+]
+NamesArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[ID]...", help="Ids, or their beginnings.", show_default=False)
+]
+NameArgument = Annotated[str, typer.Argument(metavar="ID", help="Its id, or the beginning of it.", show_default=False)]
+AllOption = Annotated[bool, typer.Option("--all", help="All of the queue.")]
+CauseOption = Annotated[
+    str,
+    typer.Option(
+        "--cause",
+        help="All with this cause: its short name in the list, or a part of it.",
+        metavar="CAUSE",
+        show_default=False,
+    ),
+]
+TraceOption = Annotated[
+    str, typer.Option("--trace", help="All of the flow of that trace id.", metavar="TRACE_ID", show_default=False)
+]
+LimitOption = Annotated[int, typer.Option("--limit", help="At most so many, the oldest first; 0: all.", min=0)]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+
+
+@app.command("list")
+def list_letters(
+    queue: Annotated[
+        str, typer.Argument(metavar="[QUEUE]", help="Only this one, message by message.", show_default=False)
+    ] = "",
+    muted: Annotated[bool, typer.Option("--muted", help="What was muted, and why.")] = False,
+    cause: CauseOption = "",
+    trace: TraceOption = "",
+    as_json: JsonOption = False,
+    url: UrlOption = URL_DEFAULT,
+) -> None:
+    """List the queues of dead letters with what their messages died of; or the messages of one queue.
+
+    Examples: legato dlq list; legato dlq list orders; legato dlq list --muted
+    """
+    from legato.cli import letters, letters_shown
+
+    if queue:
+        name = letters.MUTED_PREFIX + letters.find_queue(url, queue) if muted else letters.find_queue(url, queue)
+        found = letters.chosen(letters.letters(url, name), cause=cause, trace=trace)
+        letters_shown.print_letters(found, as_json=as_json)
+        return
+    groups = [
+        (row, letters.chosen(letters.letters(url, str(row["name"])), cause=cause, trace=trace))
+        for row in letters.dead_letter_queues(url, muted=muted)
+    ]
+    letters_shown.print_causes([(row, found) for row, found in groups if found], as_json=as_json)
+
+
+@app.command("show")
+def show(queue: LettersArgument, name: NameArgument, as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
+    """Show one dead letter whole: why, where, who tried, its stack trace, what it carries.
+
+    Example: legato dlq show orders ID:4c1
+    """
+    from legato.cli import letters, letters_shown
+
+    [letter] = letters.chosen(letters.letters(url, letters.find_queue(url, queue)), [name])
+    letters_shown.print_letter(letter, as_json=as_json)
+
+
+@app.command("edit")
+def edit(
+    queue: LettersArgument,
+    name: NameArgument,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Put VALUE, as JSON or else a text, at PATH; may be repeated.", metavar="PATH=VALUE"
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="The whole new body.", metavar="FILE", show_default=False)
+    ] = None,
+    reissue_it: Annotated[bool, typer.Option("--reissue", help="And send it back to where it came from.")] = False,
+    dry_run: DryRunOption = False,
+    url: UrlOption = URL_DEFAULT,
+) -> None:
+    """Change the body of a dead letter; without --set or --file in $EDITOR. It stays among the dead letters.
+
+    A flow's message is an envelope: its request or reply is at `data`, the state of the stage at `state.data`.
+
+    Examples: legato dlq edit orders ID:4c1; legato dlq edit orders ID:4c1 --set data.quantity=2 --reissue
+    """
+    from legato.cli import edited, letters
+
+    [letter] = letters.chosen(letters.letters(url, letters.find_queue(url, queue)), [name])
+    body = letters.body_of(letter.message)
+    if file is not None:
+        new: Any = _read(file.read_text())
+    elif changes:
+        new = edited.with_changes(body, changes)
+    else:
+        new = _in_editor(body)
+    if new == body:
+        typer.echo(f"{letter.id} stays as it is")
+        return
+    if dry_run:
+        typer.echo(_pretty(new))
+        return
+    now_called = edited.replace(url, letter, new, f"{getpass.getuser()}@{socket.gethostname()}")
+    typer.echo(f"{letter.id} is changed; it is {now_called} now")
+    if reissue_it:
+        reissue(queue, [now_called], url=url)
+
+
+@app.command("reissue")
+def reissue(
+    queue: LettersArgument,
+    names: NamesArgument = None,
+    all_of_them: AllOption = False,
+    cause: CauseOption = "",
+    trace: TraceOption = "",
+    limit: LimitOption = 0,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            help="Another place than where they came from: a queue, or topic://NAME.",
+            metavar="ADDRESS",
+            show_default=False,
+        ),
+    ] = "",
+    per_second: Annotated[
+        float, typer.Option("--per-second", help="At most so many a second; 0: as fast as can be.", min=0)
+    ] = 0.0,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help=f"Also those that were dead letters more than {REISSUES_MAX} times, or whose flow is undone.",
+        ),
+    ] = False,
+    dry_run: DryRunOption = False,
+    url: UrlOption = URL_DEFAULT,
+) -> None:
+    """Send dead letters back to where they came from. Each is moved in one step: no crash doubles or loses it.
+
+    Messages keep their ids, and may so be known to an inbox: work that is done is not done again.
+
+    Examples: legato dlq reissue orders ID:4c1; legato dlq reissue orders --cause ConnectionError --per-second 20
+    """
+    from legato.cli import letters
+
+    _check_some(names, all_of_them, cause, trace)
+    found = letters.chosen(letters.letters(url, letters.find_queue(url, queue)), names or (), cause, trace, limit)
+    going, staying = _partition(found, to, force=force)
+    for letter, why in staying:
+        typer.echo(f"{letter.id} stays: {why}", err=True)
+    if dry_run:
+        for letter in going:
+            typer.echo(f"{letter.id} would go to {to or letter.origin}: {letter.reason}")
+        return
+    moved = 0
+    for count in letters.move(url, going, to=to, per_second=per_second):
+        moved += count
+    gone = len(going) - moved
+    typer.echo(f"reissued {moved} dead letters" + (f"; {gone} were gone already" if gone else ""))
+    if staying:
+        raise typer.Exit(1)
+
+
+@app.command("mute")
+def mute(
+    queue: LettersArgument,
+    reason: Annotated[
+        str, typer.Option("--reason", help="Why nobody needs to look at them.", metavar="TEXT", show_default=False)
+    ],
+    names: NamesArgument = None,
+    all_of_them: AllOption = False,
+    cause: CauseOption = "",
+    trace: TraceOption = "",
+    limit: LimitOption = 0,
+    dry_run: DryRunOption = False,
+    url: UrlOption = URL_DEFAULT,
+) -> None:
+    """Put dead letters aside, with a reason: they are in no list and no count of dead letters until they are unmuted.
+
+    They wait in MUTED.QUEUE. Example: legato dlq mute orders --cause 'no such customer' --reason 'test data, see 4711'
+    """
+    from legato.cli import letters
+
+    _check_some(names, all_of_them, cause, trace)
+    name = letters.find_queue(url, queue)
+    found = letters.chosen(letters.letters(url, name), names or (), cause, trace, limit)
+    said: dict[str, str | int] = {
+        letters.MUTED_REASON: reason,
+        letters.MUTED_BY: f"{getpass.getuser()}@{socket.gethostname()}",
+        letters.MUTED_AT_MS: int(time.time() * 1000),
+    }
+    _move(url, found, letters.MUTED_PREFIX + name, said, "muted", dry_run=dry_run)
+
+
+@app.command("unmute")
+def unmute(
+    queue: LettersArgument,
+    names: NamesArgument = None,
+    all_of_them: AllOption = False,
+    cause: CauseOption = "",
+    trace: TraceOption = "",
+    limit: LimitOption = 0,
+    dry_run: DryRunOption = False,
+    url: UrlOption = URL_DEFAULT,
+) -> None:
+    """Put dead letters that were muted back among the others.
+
+    Example: legato dlq unmute orders --all
+    """
+    from legato.cli import letters
+
+    _check_some(names, all_of_them, cause, trace)
+    name = letters.find_queue(url, queue)
+    muted = letters.letters(url, letters.MUTED_PREFIX + name)
+    found = letters.chosen(muted, names or (), cause, trace, limit)
+    _move(url, found, name, {letters.MUTED_REASON: ""}, "unmuted", dry_run=dry_run)
+
+
+def _move(url: str, found: list[Letter], to: str, said: dict[str, str | int], verb: str, *, dry_run: bool) -> None:
+    from legato.cli import letters
+
+    if dry_run:
+        for letter in found:
+            typer.echo(f"{letter.id} would be {verb}: {letter.reason}")
+        return
+    moved = sum(letters.move(url, found, to=to, properties=said))
+    typer.echo(f"{verb} {moved} dead letters")
+
+
+def _check_some(names: list[str] | None, all_of_them: bool, cause: str, trace: str) -> None:
+    if not (names or all_of_them or cause or trace):
+        raise typer.BadParameter("say which: ids, --cause, --trace or --all")
+
+
+def _partition(found: list[Letter], to: str, *, force: bool) -> tuple[list[Letter], list[tuple[Letter, str]]]:
+    """Those that may go, and those that stay with why."""
+    going, staying = [], []
+    for letter in found:
+        if not (to or letter.origin):
+            staying.append((letter, "nobody knows where it came from; name a place with --to"))
+        elif letter.times > REISSUES_MAX and not force:
+            staying.append((letter, f"it has been a dead letter {letter.times} times; --force sends it nevertheless"))
+        elif letter.undone and not force:
+            staying.append((letter, "what its flow did is undone since; --force sends it nevertheless"))
+        else:
+            going.append(letter)
+    return going, staying
+
+
+def _in_editor(body: Any) -> Any:
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "body.json"
+        path.write_text(_pretty(body))
+        if subprocess.run([*shlex.split(editor), str(path)], check=False).returncode:
+            return body
+        return _read(path.read_text())
+
+
+def _pretty(body: Any) -> str:
+    return body if isinstance(body, str) else json.dumps(body, indent=2, ensure_ascii=False)
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,251 @@
+"""Dead letters as the commands see them: where they are, why, and moving them exactly once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from legato.cli.management import request, rows
+from legato.client import BytesMessage, ConnectionFactory, Message, Queue, TextMessage
+from legato.core.redelivering import (
+    CAUSE,
+    DEAD_LETTER_COUNT,
+    DEAD_LETTERED_AT_MS,
+    DELIVERIES,
+    EXCEPTION,
+    HISTORY,
+    ORIGINAL_DESTINATION,
+    ORIGINAL_SUBSCRIPTION,
+)
+from legato.errors import JMSError
+
+MUTED_PREFIX = "MUTED."
+MUTED_REASON = "legato_muted_reason"
+MUTED_BY = "legato_muted_by"
+MUTED_AT_MS = "legato_muted_at_ms"
+UNDONE = "legato_undone"
+TRACE_ID = "legato_trace_id"
+STACK_TRACE = "legato_stack_trace"
+
+LOOKED_AT_MAX = 10_000
+"""Dead letters of a queue that are looked at, at most."""
+MOVED_AT_ONCE_MAX = 50
+"""Messages that one request names; the broker looks through the queue for each request once."""
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One dead letter.
+
+    Attributes:
+        queue: that it is in.
+        message: itself.
+        properties: its properties, as plain values.
+    """
+
+    queue: str
+    message: Message
+    properties: dict[str, Any] = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        """The message's id."""
+        return self.message.message_id or ""
+
+    @property
+    def reason(self) -> str:
+        """The exception, or if nobody told of one what the broker says."""
+        return str(self.properties.get(EXCEPTION) or self.properties.get(CAUSE) or "unknown")
+
+    @property
+    def cause(self) -> str:
+        """A short name of the reason, the same for all that differ in numbers, ids and quoted texts only."""
+        return hashlib.blake2b(general(self.reason).encode(), digest_size=3).hexdigest()
+
+    @property
+    def origin(self) -> str:
+        """Where it came from: a queue, `topic://NAME` or a subscription; empty if nobody knows."""
+        return str(self.properties.get(ORIGINAL_SUBSCRIPTION) or self.properties.get(ORIGINAL_DESTINATION) or "")
+
+    @property
+    def times(self) -> int:
+        """How often it has been a dead letter."""
+        return int(self.properties.get(DEAD_LETTER_COUNT) or 1)
+
+    @property
+    def attempts(self) -> int:
+        """Deliveries that failed before it became one."""
+        return int(self.properties.get(DELIVERIES) or 0)
+
+    @property
+    def trace_id(self) -> str:
+        """Of the flow that it belongs to, if any."""
+        return str(self.properties.get(TRACE_ID) or "")
+
+    @property
+    def undone(self) -> bool:
+        """Whether what its flow did is being undone, because it failed here."""
+        return bool(self.properties.get(UNDONE))
+
+    @property
+    def dead_since_ms(self) -> int:
+        """Milliseconds since 1970; 0 if nobody knows."""
+        return int(self.properties.get(DEAD_LETTERED_AT_MS) or 0)
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """Its last deliveries."""
+        try:
+            found = json.loads(self.properties.get(HISTORY) or "[]")
+        except ValueError:
+            return []
+        return found if isinstance(found, list) else []
+
+
+def general(reason: str) -> str:
+    """A reason without what differs from message to message."""
+    first = reason.splitlines()[0] if reason else ""
+    first = re.sub(r"'[^']*'|\"[^\"]*\"", "'…'", first)
+    return re.sub(r"\b[0-9a-fA-F-]{8,}\b|\d+", "#", first)
+
+
+def dead_letter_queues(url: str, *, muted: bool = False) -> list[dict[str, Any]]:
+    """Rows of the queues that hold dead letters, by name; those of muted ones if these are asked for."""
+    found = [row for row in rows(url, "queue") if (row["name"].startswith(MUTED_PREFIX) if muted else is_dead(row))]
+    return sorted((row for row in found if row["depth"]), key=lambda row: str(row["name"]))
+
+
+def is_dead(row: dict[str, Any]) -> bool:
+    """Whether a queue holds dead letters."""
+    return bool(row.get("dead_letters"))
+
+
+def find_queue(url: str, name: str) -> str:
+    """The queue that is meant by its own name, or by that of the queue whose dead letters it holds.
+
+    Raises:
+        JMSError: there is none.
+    """
+    names = [str(row["name"]) for row in rows(url, "queue") if is_dead(row)]
+    for candidate in (name, f"DLQ.{name}"):
+        if candidate in names:
+            return candidate
+    there = ", ".join(sorted(names)) or "none at all"
+    raise JMSError(f"{name} holds no dead letters, and no queue holds those of it; there are {there}.")
+
+
+def letters(url: str, queue: str, limit: int = LOOKED_AT_MAX) -> Iterator[Letter]:
+    """The dead letters of a queue, the oldest first."""
+    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+        connection.start()
+        with session.create_browser(Queue(queue)) as messages:
+            for number, message in enumerate(messages):
+                if number == limit:
+                    return
+                yield Letter(queue, message, dict(message.properties))
+
+
+def chosen(
+    found: Iterable[Letter], names: Sequence[str] = (), cause: str = "", trace: str = "", limit: int = 0
+) -> list[Letter]:
+    """Those that are meant.
+
+    Args:
+        names: ids, or what only one id begins with; empty for all.
+        cause: a cause's short name, or a part of the reason.
+        trace: a trace id.
+        limit: at most so many; 0 for all.
+
+    Raises:
+        JMSError: a name is nobody's, or several ids begin with it.
+    """
+    found = [
+        letter
+        for letter in found
+        if (not cause or letter.cause == cause or cause in letter.reason) and (not trace or letter.trace_id == trace)
+    ]
+    if names:
+        found = [_named(found, name) for name in names]
+    return found[:limit] if limit else found
+
+
+def _named(found: Sequence[Letter], name: str) -> Letter:
+    plain = name.removeprefix("ID:")
+    matching = [letter for letter in found if letter.id.removeprefix("ID:").startswith(plain)]
+    exact = [letter for letter in matching if letter.id.removeprefix("ID:") == plain]
+    if len(exact or matching) != 1:
+        which = "No dead letter has" if not matching else f"{len(matching)} dead letters have"
+        raise JMSError(f"{which} an id that begins with {name!r}.")
+    return (exact or matching)[0]
+
+
+def move(
+    url: str,
+    found: Sequence[Letter],
+    *,
+    to: str = "",
+    per_second: float = 0.0,
+    properties: dict[str, str | int] | None = None,
+) -> Iterator[int]:
+    """Move dead letters, each in one step of the broker's: it is here or there, never both and never nowhere.
+
+    They keep their ids and all else; a duplicate id of theirs is not looked at. What somebody else took away meanwhile
+    is left out.
+
+    Args:
+        to: where all go; else each goes back to where it came from.
+        per_second: at most so many; 0 for as many as can be.
+        properties: that they get.
+
+    Yields:
+        How many each request moved.
+    """
+    at_once = MOVED_AT_ONCE_MAX if not per_second else max(1, min(MOVED_AT_ONCE_MAX, int(per_second)))
+    arguments = {"properties": json.dumps(properties)} if properties else {}
+    begun_s, asked = time.monotonic(), 0
+    for queue, target, group in _lots(found, to, at_once):
+        if per_second:
+            time.sleep(max(begun_s + asked / per_second - time.monotonic(), 0.0))
+        ids = ", ".join("'" + letter.id.replace("'", "''") + "'" for letter in group)
+        done = request(url, "move", "queue", queue, to=target, selector=f"JMSMessageID IN ({ids})", **arguments)
+        asked += len(group)
+        yield int(done["moved"])
+
+
+def _lots(found: Sequence[Letter], to: str, at_once: int) -> Iterator[tuple[str, str, list[Letter]]]:
+    places: dict[tuple[str, str], list[Letter]] = {}
+    for letter in found:
+        places.setdefault((letter.queue, to or letter.origin), []).append(letter)
+    for (queue, target), group in places.items():
+        for begin in range(0, len(group), at_once):
+            yield queue, target, group[begin : begin + at_once]
+
+
+def body_of(message: Message) -> Any:
+    """A body as JSON has it, if it is JSON or a text.
+
+    Raises:
+        JMSError: it is neither, and cannot be edited therefore.
+    """
+    if not isinstance(message, TextMessage | BytesMessage):
+        raise JMSError(f"A {type(message).__name__} cannot be edited here.")
+    body = message.body
+    if isinstance(body, bytes):
+        try:
+            body = body.decode()
+        except UnicodeDecodeError:
+            raise JMSError("The body is bytes that are no text: it cannot be edited here.") from None
+    try:
+        return json.loads(body or "")
+    except ValueError:
+        return body or ""
+
+
+def is_flow(letter: Letter) -> bool:
+    """Whether it is a message of a flow."""
+    return "legato_flow_id" in letter.properties and isinstance(letter.message, TextMessage)

@@ -1,0 +1,184 @@
+"""How dead letters look on a terminal and as JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from legato.cli.letters import MUTED_AT_MS, MUTED_BY, MUTED_REASON, STACK_TRACE, Letter, body_of, general
+from legato.cli.rendering import as_object
+from legato.errors import JMSError
+
+ID_CHARS_MIN = 8
+_WHO = {
+    "legato_trace_id": "trace id",
+    "legato_flow_id": "flow",
+    "legato_stage": "stage",
+    "legato_sender": "sent by",
+    "legato_service": "service",
+    "legato_host": "host",
+    "legato_versions": "versions",
+    MUTED_REASON: "muted",
+    MUTED_BY: "muted by",
+    "legato_edited_by": "edited by",
+    "legato_edited_from": "edited from",
+}
+
+
+def print_causes(groups: Sequence[tuple[dict[str, Any], Sequence[Letter]]], *, as_json: bool) -> None:
+    """Queues of dead letters, and under each what its messages died of, the most frequent first."""
+    listed = [
+        {"queue": row["name"], "depth": row["depth"], "causes": [_as_cause(same) for same in _by_cause(found)]}
+        for row, found in groups
+    ]
+    if as_json:
+        typer.echo(json.dumps(listed))
+        return
+    if not listed:
+        typer.echo("There are no dead letters.")
+        return
+    console = Console()
+    for queue in listed:
+        console.print(f"[bold]{queue['queue']}[/]  {queue['depth']:,}", highlight=False)
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        table.add_column("count", justify="right", min_width=6)
+        for column in ("cause", "age", "times", "reason"):
+            table.add_column(column, style="dim" if column == "cause" else "", no_wrap=column != "reason")
+        for cause in queue["causes"]:
+            often = f"reissued {cause['times_max'] - 1}x" if cause["times_max"] > 1 else ""
+            table.add_row(f"{cause['count']:,}", cause["cause"], _age(cause["first_ms"]), often, Text(cause["reason"]))
+        console.print(table)
+
+
+def _by_cause(found: Sequence[Letter]) -> list[list[Letter]]:
+    same: dict[str, list[Letter]] = {}
+    for letter in found:
+        same.setdefault(letter.cause, []).append(letter)
+    return sorted(same.values(), key=len, reverse=True)
+
+
+def _as_cause(same: Sequence[Letter]) -> dict[str, Any]:
+    reasons = {letter.reason for letter in same}
+    return {
+        "cause": same[0].cause,
+        "reason": same[0].reason.splitlines()[0] if len(reasons) == 1 else general(same[0].reason),
+        "count": len(same),
+        "first_ms": min(letter.dead_since_ms for letter in same),
+        "last_ms": max(letter.dead_since_ms for letter in same),
+        "times_max": max(letter.times for letter in same),
+        "origins": sorted({letter.origin for letter in same}),
+        "first_id": same[0].id,
+    }
+
+
+def print_letters(found: Sequence[Letter], *, as_json: bool) -> None:
+    """Dead letters, a line each."""
+    if as_json:
+        for letter in found:
+            typer.echo(json.dumps(as_dict(letter)))
+        return
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for column in ("id", "since", "attempts", "cause", "trace id", "reason"):
+        table.add_column(column, no_wrap=column != "reason", justify="right" if column == "attempts" else "left")
+    short = _short_ids(found)
+    for letter in found:
+        attempts = letter.properties.get("legato_attempts") or letter.attempts
+        age, reason = _age(letter.dead_since_ms), Text(letter.reason.splitlines()[0])
+        table.add_row(short[letter.id], age, str(attempts), letter.cause, Text(letter.trace_id), reason)
+    Console().print(table, highlight=False)
+
+
+def _short_ids(found: Sequence[Letter]) -> dict[str, str]:
+    """Beginnings of ids that tell them apart."""
+    ids = sorted({letter.id.removeprefix("ID:") for letter in found})
+    short = {}
+    for at, one in enumerate(ids):
+        length = ID_CHARS_MIN
+        for other in ids[max(at - 1, 0) : at] + ids[at + 1 : at + 2]:
+            same = next(
+                (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(map(len, (one, other)))
+            )
+            length = max(length, same + 1)
+        short[one] = one[:length]
+    return {letter.id: short[letter.id.removeprefix("ID:")] for letter in found}
+
+
+def print_letter(letter: Letter, *, as_json: bool) -> None:
+    """One dead letter, whole."""
+    if as_json:
+        typer.echo(json.dumps(as_dict(letter)))
+        return
+    console = Console(soft_wrap=True)
+    console.print(Text(letter.reason, style="bold red"))
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    attempts = letter.properties.get("legato_attempts") or letter.attempts
+    for name, value in (
+        ("id", letter.id),
+        ("came from", letter.origin or "unknown"),
+        ("since", _time(letter.dead_since_ms)),
+        ("attempts", str(attempts)),
+        ("dead letter", "for the first time" if letter.times == 1 else f"for the {letter.times}. time"),
+        *((label, str(letter.properties[key])) for key, label in _WHO.items() if letter.properties.get(key)),
+    ):
+        table.add_row(name, Text(value))
+    if letter.undone:
+        table.add_row("flow", Text("what it did is being undone, or is undone", style="yellow"))
+    console.print(table)
+    if letter.history:
+        console.print("deliveries", style="dim")
+        for attempt in letter.history:
+            console.print(Text(f"  {_time(int(attempt.get('at_ms', 0)))}  {attempt.get('cause', '')}"))
+    if trace := letter.properties.get(STACK_TRACE):
+        console.print("stack trace", style="dim")
+        console.print(Text(str(trace).rstrip()))
+    console.print("body", style="dim")
+    console.print(Text(_body(letter)))
+
+
+def _body(letter: Letter) -> str:
+    try:
+        body = body_of(letter.message)
+    except JMSError:
+        return repr(letter.message.body)
+    return body if isinstance(body, str) else json.dumps(body, indent=2, ensure_ascii=False)
+
+
+def as_dict(letter: Letter) -> dict[str, Any]:
+    """A dead letter as JSON has it: the message, and what is known of its death."""
+    return {
+        "queue": letter.queue,
+        "id": letter.id,
+        "cause": letter.cause,
+        "reason": letter.reason,
+        "origin": letter.origin,
+        "times": letter.times,
+        "attempts": letter.properties.get("legato_attempts") or letter.attempts,
+        "trace_id": letter.trace_id,
+        "dead_since_ms": letter.dead_since_ms,
+        "muted_at_ms": letter.properties.get(MUTED_AT_MS) or 0,
+        "message": as_object(letter.message),
+    }
+
+
+def _age(since_ms: int) -> str:
+    if not since_ms:
+        return ""
+    seconds = max(time.time() - since_ms / 1000, 0.0)
+    for limit, size, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds") if milliseconds else ""

@@ -1,0 +1,195 @@
+"""`legato dlq`, on dead letters of flows and of others."""
+
+from __future__ import annotations
+
+import json
+import queue
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from legato.cli.main import app
+from legato.client import ConnectionFactory, Queue, TextMessage, Topic
+from legato.flows import Context, Flows, Policy
+from tests.integration.client.calling import until
+from tests.integration.flows.test_service import WAIT_S
+from tests.support.broker import BrokerPair
+
+Dlq = Callable[..., Result]
+
+
+@pytest.fixture
+def dlq(calm_pair: BrokerPair) -> Dlq:
+    """Runs `legato dlq` against the pair."""
+
+    def run(*arguments: str, code: int = 0, env: dict[str, str] | None = None) -> Result:
+        result = CliRunner().invoke(
+            app, ["dlq", *arguments], env={"LEGATO_URL": calm_pair.url, "COLUMNS": "200", **(env or {})}
+        )
+        assert result.exit_code == code, result.output
+        return result
+
+    return run
+
+
+def bury(url: str, name: str, *texts: str, reason: str = "never works", **properties: str) -> None:
+    """Have messages of a queue rejected."""
+    with (
+        ConnectionFactory(url).create_connection() as connection,
+        connection.create_session(transacted=True) as session,
+    ):
+        connection.start()
+        producer = session.create_producer(Queue(name))
+        for number, text in enumerate(texts):
+            message = TextMessage(text)
+            for key, value in properties.items():
+                message.set_property(key, value)
+            producer.send(message, duplicate_id=f"{name} {number} {text}")
+        session.commit()
+        consumer = session.create_consumer(Queue(name))
+        for number, _ in enumerate(texts):
+            received = consumer.receive(timeout_s=WAIT_S)
+            assert received is not None
+            session.reject(received, f"ValueError: {reason} {number}")
+        session.commit()
+
+
+def waiting(url: str, name: str) -> list[Any]:
+    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+        connection.start()
+        return list(session.create_browser(Queue(name)))
+
+
+def test_dead_letters_are_listed_by_cause_and_shown_whole(dlq: Dlq, calm_pair: BrokerPair, prefix: str) -> None:
+    name = f"{prefix}jobs"
+    bury(calm_pair.url, name, "one", "two", "three")
+    [row] = [row for row in json.loads(dlq("list", "--json").stdout) if row["queue"] == f"DLQ.{name}"]
+    [cause] = row["causes"]
+    assert (row["depth"], cause["count"], cause["reason"]) == (3, 3, "ValueError: never works #")
+    assert "ValueError: never works #" in dlq("list").stdout
+    by_message = dlq("list", name, "--cause", cause["cause"]).stdout
+    assert all(f"never works {number}" in by_message for number in range(3))
+    shown = dlq("show", name, cause["first_id"])
+    assert f"came from  {name}" in " ".join(shown.stdout.split(" " * 2)) or name in shown.stdout
+    assert "one" in shown.stdout
+    assert json.loads(dlq("show", name, cause["first_id"], "--json").stdout)["message"]["body"] == "one"
+
+
+def test_a_reissue_moves_what_is_meant_back_with_its_id_past_the_duplicate_window(
+    dlq: Dlq, calm_pair: BrokerPair, prefix: str
+) -> None:
+    name = f"{prefix}jobs"
+    bury(calm_pair.url, name, "one", "two", "three")
+    first, *_ = [json.loads(line) for line in dlq("list", name, "--json").stdout.splitlines()]
+    assert f"would go to {name}" in dlq("reissue", name, first["id"], "--dry-run").stdout
+    assert waiting(calm_pair.url, name) == []
+    assert dlq("reissue", name, first["id"]).stdout == "reissued 1 dead letters\n"
+    [back] = waiting(calm_pair.url, name)
+    assert (back.body, back.message_id, back.delivery_count) == ("one", first["id"], 1)
+    assert dlq("reissue", name, "--all", "--per-second", "100").stdout == "reissued 2 dead letters\n"
+    assert [message.body for message in waiting(calm_pair.url, name)] == ["one", "two", "three"]
+    assert dlq("reissue", name, code=2)
+
+
+def test_what_comes_back_again_and_again_is_not_reissued_without_force(
+    dlq: Dlq, calm_pair: BrokerPair, prefix: str
+) -> None:
+    name = f"{prefix}jobs"
+    bury(calm_pair.url, name, "one")
+    with (
+        ConnectionFactory(calm_pair.url).create_connection() as connection,
+        connection.create_session(transacted=True) as session,
+    ):
+        connection.start()
+        for _ in range(3):
+            dlq("reissue", name, "--all")
+            consumer = session.create_consumer(Queue(name))
+            received = consumer.receive(timeout_s=WAIT_S)
+            assert received is not None
+            session.reject(received, "again")
+            session.commit()
+            consumer.close()
+    refused = dlq("reissue", name, "--all", code=1)
+    assert "it has been a dead letter 4 times" in refused.stderr
+    assert dlq("reissue", name, "--all", "--force").stdout == "reissued 1 dead letters\n"
+
+
+def test_what_is_muted_is_in_no_list_until_it_is_unmuted(dlq: Dlq, calm_pair: BrokerPair, prefix: str) -> None:
+    name = f"{prefix}jobs"
+    bury(calm_pair.url, name, "one", "two")
+    assert dlq("mute", name, "--cause", "works 1", "--reason", "test data").stdout == "muted 1 dead letters\n"
+    assert [message.body for message in waiting(calm_pair.url, f"DLQ.{name}")] == ["one"]
+    [muted] = [json.loads(line) for line in dlq("list", name, "--muted", "--json").stdout.splitlines()]
+    assert muted["message"]["properties"]["legato_muted_reason"] == "test data"
+    assert dlq("unmute", name, "--all").stdout == "unmuted 1 dead letters\n"
+    assert [message.body for message in waiting(calm_pair.url, f"DLQ.{name}")] == ["one", "two"]
+
+
+def test_the_dead_letter_of_a_subscription_goes_back_to_that_one_alone(
+    dlq: Dlq, calm_pair: BrokerPair, prefix: str
+) -> None:
+    topic = f"{prefix}news"
+    with (
+        ConnectionFactory(calm_pair.url).create_connection() as connection,
+        connection.create_session(transacted=True) as session,
+    ):
+        connection.start()
+        mail = session.create_shared_durable_consumer(Topic(topic), f"{prefix}mail")
+        print_ = session.create_shared_durable_consumer(Topic(topic), f"{prefix}print")
+        session.create_producer(Topic(topic)).send(TextMessage("hello"))
+        session.commit()
+        assert print_.receive(timeout_s=WAIT_S) is not None
+        received = mail.receive(timeout_s=WAIT_S)
+        assert received is not None
+        session.reject(received, "no paper")
+        session.commit()
+        [row] = [row for row in json.loads(dlq("list", "--json").stdout) if row["queue"].startswith(f"DLQ.{topic}")]
+        dlq("reissue", row["queue"], "--all")
+        again = mail.receive(timeout_s=WAIT_S)
+        assert again is not None
+        assert again.body == "hello"
+        assert print_.receive_no_wait() is None
+        session.commit()
+
+
+def test_a_flow_that_failed_goes_on_with_what_it_carried_edited(
+    dlq: Dlq, make_flows: Callable[..., Flows], calm_pair: BrokerPair, prefix: str, tmp_path: Path
+) -> None:
+    """CONTRACT D20: through an inbox, which must not take the edited message for the one that failed."""
+    database = f"sqlite:///{tmp_path}/orders.db"
+    flows = make_flows(database=database, policy=Policy(concurrency=1, deliveries_max=1))
+    done: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+    broken = {"tea", "milk"}
+
+    @flows.terminator("Orders.store")
+    def store(context: Context[None], item: str) -> None:
+        context.database  # noqa: B018 - the transaction is begun
+        if item in broken:
+            raise ValueError(f"no {item}")
+        context.after_commit(lambda: done.put((context.message_id, item)))
+
+    flows.start()
+    flows.send("Orders.store", "tea", trace_id="order:1")
+    flows.send("Orders.store", "milk", trace_id="order:2")
+    name = f"{prefix}Orders.store"
+    until(lambda: len(waiting(calm_pair.url, f"DLQ.{name}")) == 2)
+    [tea] = [json.loads(line) for line in dlq("list", name, "--trace", "order:1", "--json").stdout.splitlines()]
+    editor = (
+        f'{shlex.quote(sys.executable)} -c "import sys,pathlib as p; f=p.Path(sys.argv[1]); '
+        "f.write_text(f.read_text().replace('tea', 'coffee'))\""
+    )
+    edited = dlq("edit", name, tea["id"], "--reissue", env={"EDITOR": editor, "VISUAL": editor})
+    assert "reissued 1 dead letters" in edited.stdout
+    message_id, item = done.get(timeout=WAIT_S)
+    assert item == "coffee"
+    assert message_id != tea["message"]["properties"]["legato_message_id"]
+    broken.clear()
+    [milk] = [json.loads(line) for line in dlq("list", name, "--json").stdout.splitlines()]
+    dlq("edit", name, milk["id"], "--set", "data.size=2", code=1)
+    dlq("reissue", name, "--trace", "order:2")
+    assert done.get(timeout=WAIT_S) == (milk["message"]["properties"]["legato_message_id"], "milk")
