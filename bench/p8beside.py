@@ -19,6 +19,7 @@ from bench.figures import Goal, Pair, interleave, spread
 from bench.harness import ROOT, finish_pairs, note, options, table, temporary_store
 from bench.p1 import WARM_UP
 from bench.processes import LEGATO, Broker, broker, load, send_and_receive
+from legato.spark.connector.requests import Requests
 from legato.spark.session import start_session
 
 GOAL = 0.85
@@ -37,6 +38,7 @@ class Beside:
         self._count = count
         self._size = size
         self._rate = rate
+        self._requests = Requests(f"amqp://127.0.0.1:{running.port}")
         self.rows: dict[str, list[float]] = {"legato": [], "empty": []}
         """How many rows a second Spark did read, in each run."""
 
@@ -46,7 +48,9 @@ class Beside:
 
     def beside_legato(self) -> float:
         """Messages a second while Spark reads from this broker."""
-        load("send", self._running.port, self._rate * SPARE_S, self._size, "--address", QUEUE)
+        missing = self._rate * SPARE_S - self._waiting()
+        if missing > 0:
+            load("send", self._running.port, missing, self._size, "--address", QUEUE)
         reader = self._spark.readStream.format("legato").option("url", f"amqp://127.0.0.1:{self._running.port}")
         reader = reader.option("queue", QUEUE).option("subscription", "beside").option("includeProperties", "false")
         with self._reading("legato", reader.option("maxOffsetsPerTrigger", self._rate).load()):
@@ -57,6 +61,10 @@ class Beside:
         given = {"count": self._rate * 1000, "size": self._size, "rows": 13_000, "limit": self._rate}
         with self._reading("empty", self._spark.readStream.format("empty").options(**given).load()):
             return self.alone()
+
+    def _waiting(self) -> int:
+        found = self._requests.ask("query", "queue", match=QUEUE)["results"]
+        return sum(int(row["depth"]) for row in found)
 
     @contextmanager
     def _reading(self, name: str, rows: DataFrame) -> Iterator[None]:
