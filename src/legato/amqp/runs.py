@@ -10,7 +10,7 @@ from legato.amqp.batch import SETTLED, Run, give_run, settle_all, take_run
 from legato.amqp.events import Disposition, Event, Transfer
 from legato.amqp.link import Link, Receiver
 from legato.amqp.outcomes import ACCEPTED, RECEIVED, RELEASED, Outcome
-from legato.amqp.states import ACCEPTED_STATE, RECEIVED_STATE, RELEASED_STATE
+from legato.amqp.states import ACCEPTED_STATE, RECEIVED_STATE, RELEASED_STATE, TRANSACTIONAL_STATE
 
 if TYPE_CHECKING:
     from legato.amqp.deliveries import Known
@@ -25,6 +25,7 @@ _OUTCOMES: dict[int, Outcome | None] = {
 
 _delivery_link = lib.pn_delivery_link
 _delivery_readable = lib.pn_delivery_readable
+_delivery_remote_state = lib.pn_delivery_remote_state
 
 
 class Runs:
@@ -41,6 +42,8 @@ class Runs:
 
     def take(self, collector: Any, delivery: Any, events: list[Event]) -> bool:
         """Handle what the collector's head begins, `delivery` being what it is about; False if that is not plain."""
+        if _delivery_remote_state(delivery) == TRANSACTIONAL_STATE:
+            return False
         if not _delivery_readable(delivery):
             run = take_run()
             taken = run.take_outcomes(collector)

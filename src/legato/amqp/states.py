@@ -21,6 +21,7 @@ from legato.amqp.outcomes import (
     Transactional,
 )
 from legato.amqp.pndata import c_text, decode_error, put, read, write_map
+from legato.amqp.repeated import RepeatedStates
 from legato.amqp.types import Described, Symbol, ULong
 
 RECEIVED_STATE = 0x23
@@ -70,14 +71,32 @@ def read_outcome(delivery: Any, state: int) -> Outcome | None:
             _exception(annotations),
             _is_duplicate(annotations),
         )
-    if state in (TRANSACTIONAL_STATE, DECLARED_STATE):
-        fields = read(lib.pn_disposition_data(disposition))
-        if not isinstance(fields, list) or not fields or not isinstance(fields[0], bytes):
-            raise decode_error("a transactional state without transaction id")
-        if state == DECLARED_STATE:
-            return Declared(fields[0])
-        return Transactional(fields[0], _nested_outcome(fields[1] if len(fields) > 1 else None))
+    if state == TRANSACTIONAL_STATE:
+        return _read_transactional(lib.pn_disposition_data(disposition))
+    if state == DECLARED_STATE:
+        return Declared(_transaction_fields(lib.pn_disposition_data(disposition))[0])
     return None
+
+
+_transactional = RepeatedStates()
+
+
+def _read_transactional(data: Any) -> Outcome:
+    raw = _transactional.bytes_of(data)
+    known = _transactional.find(raw)
+    if known is None:
+        fields = _transaction_fields(data)
+        known = Transactional(fields[0], _nested_outcome(fields[1] if len(fields) > 1 else None))
+        _transactional.keep(raw, known)
+    return known
+
+
+def _transaction_fields(data: Any) -> list[Any]:
+    """A transaction's id and what follows it."""
+    fields = read(data)
+    if not isinstance(fields, list) or not fields or not isinstance(fields[0], bytes):
+        raise decode_error("a transactional state without transaction id")
+    return fields
 
 
 def _nested_outcome(value: Any) -> Outcome | None:
@@ -168,20 +187,16 @@ def write_outcome(delivery: Any, outcome: Outcome) -> None:
             write_map(lib.pn_disposition_annotations(disposition), annotations)
         lib.pn_delivery_update(delivery, MODIFIED_STATE)
     elif isinstance(outcome, Declared):
-        _write_fields(disposition, [outcome.txn_id])
+        data = lib.pn_disposition_data(disposition)
+        lib.pn_data_clear(data)
+        put(data, [outcome.txn_id])
         lib.pn_delivery_update(delivery, DECLARED_STATE)
     elif isinstance(outcome, Transactional):
         nested = [] if outcome.outcome is None else [_described(outcome.outcome)]
-        _write_fields(disposition, [outcome.txn_id, *nested])
+        _transactional.write(lib.pn_disposition_data(disposition), outcome, [outcome.txn_id, *nested])
         lib.pn_delivery_update(delivery, TRANSACTIONAL_STATE)
     else:
         raise TypeError(f"{kind.__name__} is no delivery state")
-
-
-def _write_fields(disposition: Any, fields: list[Any]) -> None:
-    data = lib.pn_disposition_data(disposition)
-    lib.pn_data_clear(data)
-    put(data, fields)
 
 
 def _described(outcome: Outcome) -> Described:
