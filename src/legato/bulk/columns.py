@@ -17,6 +17,7 @@ from legato.bulk.extents import (
     Ints,
     Mask,
     binary_of,
+    is_uniform,
     list_items,
     padded,
     unsigned,
@@ -47,7 +48,8 @@ _PRIORITY_DEFAULT = 4
 _HEADER_FIELDS = 3
 _PROPERTY_FIELDS = 11
 _MESSAGE_ID, _SUBJECT, _REPLY_TO, _CORRELATION_ID, _EXPIRY, _CREATION, _GROUP_ID = 0, 3, 4, 5, 8, 9, 10
-_UINTS = (0x52, 0x70)
+_SEQUENCE = 0x76
+_ID_PREFIX = int.from_bytes(b"ID:")
 _PERSISTENT, _NON_PERSISTENT = "PERSISTENT", "NON_PERSISTENT"
 
 
@@ -114,6 +116,14 @@ def _sections(rows: Rows) -> tuple[dict[int, _Section], Mask]:
         value, fits = values_at(buffer, place + 3, end)
         sound &= ~more | (described & fits)
         more &= sound
+        if more.all() and is_uniform(code) and (one := int(code[0])) != _SEQUENCE and one <= VALUE:
+            if one not in sections:
+                place = value.end
+                continue
+            if not sections[one].has.any():
+                sections[one] = _Section(value, more)
+                place = value.end
+                continue
         for known, section in sections.items():
             here = more & (code == known)
             if not here.any():
@@ -124,7 +134,7 @@ def _sections(rows: Rows) -> tuple[dict[int, _Section], Mask]:
             section.value.start[here] = value.start[here]
             section.value.length[here] = value.length[here]
         # A body that is a sequence, or a footer behind it, is an oddity.
-        sound &= ~more | (code <= VALUE) & (code != 0x76)
+        sound &= ~more | (code <= VALUE) & (code != _SEQUENCE)
         place = np.where(more, value.end, place)
     sound &= place == end
     return sections, sound
@@ -140,7 +150,9 @@ def _decode_header(rows: Rows, sections: dict[int, _Section], sound: Mask, found
     found["priority"] = pa.array(np.minimum(number, 9).astype(np.int32))
     modes = pa.array([_NON_PERSISTENT, _PERSISTENT])
     found["delivery_mode"] = modes.take(pa.array(is_durable.astype(np.int8)))
-    return np.where(has_ttl & np.isin(ttl.code, _UINTS), unsigned(rows.buffer, ttl.start, ttl.length), 0)
+    return np.where(
+        has_ttl & ((ttl.code == 0x52) | (ttl.code == 0x70)), unsigned(rows.buffer, ttl.start, ttl.length), 0
+    )
 
 
 def _decode_properties(
@@ -182,12 +194,10 @@ def _fields(rows: Rows, section: _Section, sound: Mask, wanted: int) -> list[tup
 
 def _is_plain_id(buffer: Bytes, value: Extents, *, must: bool) -> Mask:
     """Whether an id is one that the JMS mapping leaves as it is: of a message, one that begins with `ID:`."""
-    prefix: Mask = np.ones(len(value.start), bool)
-    for place, byte in enumerate(b"ID:"):
-        prefix &= buffer[value.start + place] == byte
-    prefix &= value.length >= 3
+    word = unsigned(buffer, value.start, 4)
+    prefix: Mask = (word >> 8 == _ID_PREFIX) & (value.length >= 3)
     # "ID:AMQP_..." stands for another type or says that something is escaped.
-    escaped: Mask = prefix & (buffer[value.start + 3] == ord("A")) & (buffer[value.start + 4] == ord("M"))
+    escaped: Mask = prefix & (word & 0xFF == ord("A")) & (buffer[value.start + 4] == ord("M"))
     plain: Mask = prefix & ~escaped if must else ~escaped
     return plain
 

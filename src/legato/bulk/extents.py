@@ -6,7 +6,7 @@ said in a mask, never guessed; nothing reads beyond the buffer, whatever its byt
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ PADDING_BYTES = 16
 
 _WIDTHS = np.array([0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 0, 0, 0, 0, 0, 0], np.int64)
 _SIZE_BYTES = np.array([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4, 1, 4, 1, 4], np.int64)
+_KIND_MIN = 4
+"""Constructors begin at 0x40."""
 _INLINE_MAX = 12
 """A view of at most so many bytes holds them itself."""
 _OFFSET_MAX = (1 << 31) - 1
@@ -46,12 +48,35 @@ def padded(data: Bytes) -> Bytes:
 
 def unsigned(buffer: Bytes, start: Ints, length: Ints | int) -> Ints:
     """Big-endian numbers of at most 8 bytes; those of no bytes are 0."""
-    words = _windows(buffer, 8)[start].view(">u8")[:, 0].astype(np.uint64)
-    if isinstance(length, int):
-        return (words >> np.uint64(64 - 8 * length)).astype(np.int64)
+    if not isinstance(length, int):
+        if not is_uniform(length):
+            return _unsigned_of_any_length(buffer, start, length)
+        length = int(length[0]) if len(length) else 0
+    if length == 1:
+        return buffer[start].astype(np.int64)
+    if length in (2, 4, 8):
+        return _everywhere(buffer, f">u{length}")[start].astype(np.int64)
+    if not length:
+        return np.zeros(len(start), np.int64)
+    return (_everywhere(buffer, ">u8")[start] >> np.uint64(64 - 8 * length)).astype(np.int64)
+
+
+def _unsigned_of_any_length(buffer: Bytes, start: Ints, length: Ints) -> Ints:
+    words = _everywhere(buffer, ">u8")[start].astype(np.uint64)
     # A shift by the whole width is not defined: it is done in two steps.
     half = (32 - 4 * length).astype(np.uint64)
     return ((words >> half) >> half).astype(np.int64)
+
+
+def is_uniform(values: npt.NDArray[Any]) -> bool:
+    """Whether all are the same."""
+    return not len(values) or bool((values == values[0]).all())
+
+
+def _everywhere(buffer: Bytes, kind: str) -> npt.NDArray[Any]:
+    """The numbers of that kind that begin at each byte of the buffer."""
+    number = np.dtype(kind)
+    return np.ndarray((len(buffer) - number.itemsize + 1,), number, buffer, strides=(1,))
 
 
 def _windows(buffer: Bytes, width: int) -> npt.NDArray[np.uint8]:
@@ -62,27 +87,42 @@ def _windows(buffer: Bytes, width: int) -> npt.NDArray[np.uint8]:
 def values_at(buffer: Bytes, place: Ints, end: Ints) -> tuple[Extents, Mask]:
     """The values that begin at `place` and must not go beyond `end`; and where that is so."""
     code = buffer[place]
-    kind = code >> 4
-    size_bytes = _SIZE_BYTES[kind]
-    start = place + 1 + size_bytes
-    length = _WIDTHS[kind]
-    sized = size_bytes > 0
-    if sized.any():
-        length = np.where(sized, unsigned(buffer, place + 1, size_bytes), length)
-    fits = (start + length <= end) & (kind >= 4)
+    if len(code) and is_uniform(code):
+        # Messages of one sender are nearly always alike.
+        start, length, fits = _of_one_kind(buffer, place, end, int(code[0]) >> 4)
+    else:
+        start, length, fits = _of_any_kind(buffer, place, end, code >> 4)
     if not fits.all():
         length = np.where(fits, length, 0)
         start = np.where(fits, start, place)
     return Extents(code, start, length), fits
 
 
+def _of_one_kind(buffer: Bytes, place: Ints, end: Ints, kind: int) -> tuple[Ints, Ints, Mask]:
+    size_bytes = int(_SIZE_BYTES[kind])
+    start = place + (1 + size_bytes)
+    length = unsigned(buffer, place + 1, size_bytes) if size_bytes else np.full(len(place), _WIDTHS[kind])
+    fits = start + length <= end if kind >= _KIND_MIN else np.zeros(len(place), bool)
+    return start, length, fits
+
+
+def _of_any_kind(buffer: Bytes, place: Ints, end: Ints, kind: npt.NDArray[Any]) -> tuple[Ints, Ints, Mask]:
+    size_bytes = _SIZE_BYTES[kind]
+    start = place + 1 + size_bytes
+    length = _WIDTHS[kind]
+    sized = size_bytes > 0
+    if sized.any():
+        length = np.where(sized, unsigned(buffer, place + 1, size_bytes), length)
+    return start, length, (start + length <= end) & (kind >= _KIND_MIN)
+
+
 def list_items(buffer: Bytes, compound: Extents, wanted: int) -> tuple[list[tuple[Extents, Mask]], Mask]:
     """The first `wanted` items of lists: each with the rows that have it; and which rows hold a list that is whole."""
     code = compound.code
     empty, short, long = code == 0x45, code == 0xC0, code == 0xD0
-    count_bytes = np.where(long, 4, 1)
-    count = np.where(empty, 0, unsigned(buffer, compound.start, count_bytes))
-    place = compound.start + np.where(empty, 0, count_bytes)
+    count_bytes = np.where(empty, 0, np.where(long, 4, 1))
+    count = unsigned(buffer, compound.start, count_bytes)
+    place = compound.start + count_bytes
     end = compound.end
     sound = empty | short | long
     items = []
@@ -92,7 +132,7 @@ def list_items(buffer: Bytes, compound: Extents, wanted: int) -> tuple[list[tupl
         sound &= fits | ~has
         has &= fits
         items.append((value, has))
-        place = np.where(has, value.end, place)
+        place = value.end if has.all() else np.where(has, value.end, place)
     return items, sound
 
 
@@ -110,7 +150,7 @@ def binary_of(buffer: Bytes, start: Ints, length: Ints, valid: Mask) -> pa.Binar
     length = np.where(valid, length, 0)
     views = np.empty((rows, 4), np.int32)
     views[:, 0] = length
-    views[:, 1] = _windows(buffer, 4)[start].view(np.int32)[:, 0]
+    views[:, 1] = _everywhere(buffer, "<i4")[start]
     views[:, 2] = 0
     views[:, 3] = start
     inline = np.flatnonzero(length <= _INLINE_MAX)
