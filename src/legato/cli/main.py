@@ -11,6 +11,7 @@ from legato.cli import (
     demo,
     dlq,
     drill,
+    flows,
     ledger,
     queue,
     receive,
@@ -49,6 +50,7 @@ app.command("reload")(reload.reload)
 app.command("switchover")(switchover.switchover)
 app.add_typer(ledger.app)
 app.add_typer(dlq.app)
+app.add_typer(flows.app)
 app.add_typer(queue.app)
 app.add_typer(topic.app)
 app.add_typer(subscription.app)

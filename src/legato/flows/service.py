@@ -29,6 +29,8 @@ from legato.flows.joining import JoinWorker
 from legato.flows.joins import Answers
 from legato.flows.levels import Transaction
 from legato.flows.looping import SessionLoop
+from legato.flows.records import DatabaseTime
+from legato.flows.tracing import Tracing, make_tracing
 from legato.flows.transactions import Level, MessagingOnly
 from legato.flows.vitals import Vitals
 from legato.flows.wire import PREFIX, Sender, envelope_of
@@ -55,6 +57,7 @@ class Flows(Declarations):
         prefix: before stage ids in the names of queues.
         policy: for endpoints that do not say otherwise. By default a stage of a service with a database has inbox and
             outbox, and one without commits its messages alone.
+        trace_retention_s: how long each run of a stage is kept for `legato flows trace`, in seconds; 0 for not at all.
         inbox_retention_s: how long an inbox remembers a message, in seconds; no message may be on its way for longer.
         clock: where the time comes from.
 
@@ -71,6 +74,7 @@ class Flows(Declarations):
         version: str = "",
         prefix: str = PREFIX,
         policy: Policy = Policy(),  # noqa: B008 - frozen
+        trace_retention_s: float = 0.0,
         inbox_retention_s: float = RETENTION_S_DEFAULT,
         clock: Clock | None = None,
     ) -> None:
@@ -97,6 +101,9 @@ class Flows(Declarations):
         self._lock = threading.Lock()
         self._workers: list[SessionLoop] = []
         self.vitals: dict[str, Vitals] = {}
+        self.trace_retention_s = trace_retention_s
+        self.database_time: DatabaseTime | None = None
+        self.tracing: Tracing | None = None
         self._initiator = Initiator(self)
         self._backing = (
             None if database is None else make_backing(database, self._initiator, self.clock, inbox_retention_s)
@@ -118,6 +125,7 @@ class Flows(Declarations):
             ConfigError: a stage wants a database and the service has none.
             JMSError: no broker can be reached.
         """
+        self._begin_tracing()
         stages = self.registry.stages()
         levels = {stage.id: self.level_of(stage) for stage in stages}
         self.connection()
@@ -202,6 +210,8 @@ class Flows(Declarations):
         initiation = Initiation(
             trace_id, sender=sender or self.name, now_us=self.clock.now_us(), new_id=new_id, **options
         )
+        if self.tracing is not None:
+            initiation.trace_context = self.tracing.current()
         if database is None and transaction is Transaction.MESSAGING:
             yield initiation
             self._initiator.send(initiation.outgoing)
@@ -304,6 +314,12 @@ class Flows(Declarations):
         sender = Sender(session, self.prefix)
         for one in follows:
             sender.send(one)
+
+    def _begin_tracing(self) -> None:
+        """What the program has set up by now is used."""
+        self.tracing = make_tracing(self.name)
+        if self.trace_retention_s and self._backing is not None and self.database_time is None:
+            self.database_time = DatabaseTime(self._backing.source.engine)
 
     def _add_worker(self, stage: Stage, level: Level, number: int, *, interactive: bool = False) -> None:
         vitals = self.vitals.setdefault(stage.id, Vitals(self.policy_of(stage), pauses=not stage.endpoint.topic))

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Any
 
 from legato.client import Message, MessageConsumer, Session
-from legato.errors import JMSError, TransactionRolledBackError
+from legato.errors import JMSError, MessageFormatError, TransactionRolledBackError
 from legato.flows.circuit import State
 from legato.flows.definitions import Stage
-from legato.flows.envelope import Outgoing
+from legato.flows.envelope import Envelope
 from legato.flows.failures import HOPELESS, Failure
 from legato.flows.looping import WAIT_MAX_S, SessionLoop
+from legato.flows.messaging import SessionMessaging
+from legato.flows.records import record_of
 from legato.flows.running import Ran, run_stage
 from legato.flows.transactions import Database, Level, Received
 from legato.flows.vitals import Vitals
-from legato.flows.wire import INTERACTIVE, MESSAGE_ID, Sender, envelope_of, queue_of, topic_of
+from legato.flows.wire import INTERACTIVE, MESSAGE_ID, envelope_of, queue_of, topic_of
 
 if TYPE_CHECKING:
     from legato.flows.service import Flows
@@ -25,34 +28,6 @@ logger = logging.getLogger(__name__)
 
 ANOTHER_WAIT_S = 0.2
 """Seconds to wait for a message that has not failed yet."""
-
-
-class SessionMessaging:
-    """The messaging half of a stage's transaction, over a transacted session (`transactions.Messaging`)."""
-
-    def __init__(self, session: Session, prefix: str) -> None:
-        self._session = session
-        self._sender = Sender(session, prefix)
-        self.sent = False
-        """Whether the open transaction has sent anything."""
-
-    def send(self, outgoing: Sequence[Outgoing], *, once: bool = False) -> None:
-        self.sent = self.sent or bool(outgoing)
-        for one in outgoing:
-            self._sender.send(one, once=once)
-
-    def check(self) -> None:
-        if self._session.transaction_doomed:
-            raise TransactionRolledBackError("A failover came while the stage was at work; nothing was committed.")
-
-    def commit(self) -> None:
-        self.sent = False
-        self._session.commit()
-
-    def rollback(self) -> None:
-        """Undo what was received and sent."""
-        self.sent = False
-        self._session.rollback()
 
 
 class StageWorker(SessionLoop):
@@ -76,14 +51,17 @@ class StageWorker(SessionLoop):
         self._vitals = vitals
         self._interactive = interactive
         self._policy = flows.policy_of(stage)
+        self._taken_us = 0
+        """When the messages that it works on were taken."""
         self._singly = 0
         """So many messages are to be taken one by one, because they failed together."""
 
     def consumer(self, session: Session) -> MessageConsumer:
-        self._messaging = SessionMessaging(session, self._flows.prefix)
+        flows = self._flows
+        self._messaging = SessionMessaging(session, flows.prefix, flows.clock, flows.trace_retention_s)
         if self.stage.endpoint.topic:
-            return session.create_consumer(topic_of(self.stage.id, self._flows.prefix))
-        queue = queue_of(self.stage.id, self._flows.prefix)
+            return session.create_consumer(topic_of(self.stage.id, flows.prefix))
+        queue = queue_of(self.stage.id, flows.prefix)
         selector = f"{INTERACTIVE} = TRUE" if self._interactive else None
         return session.create_consumer(queue, selector, prefetch=2 * self._batch)
 
@@ -107,7 +85,7 @@ class StageWorker(SessionLoop):
             session.give_back(message)
             session.commit()
             return
-        begun_us = self._flows.clock.now_us()
+        self._taken_us = begun_us = self._flows.clock.now_us()
         try:
             received = [Received(envelope_of(one), one.delivery_count) for one in messages]
             ran = self._level.perform(self.stage.id, received, self._run, self._messaging)
@@ -162,13 +140,29 @@ class StageWorker(SessionLoop):
         if (last and received.delivery_count > last) or self._vitals.condemned(envelope.message_id) is not None:
             raise _DueError
         self._flows.check_going_on(envelope)
-        return run_stage(
-            self.stage,
-            envelope,
-            now_us=self._flows.clock.now_us(),
-            delivery_count=received.delivery_count,
-            database=database,
-        )
+        tracing, timing = self._flows.tracing, self._flows.database_time
+        taken_us, spent_s = self._flows.clock.now_us(), timing.spent_s if timing else 0.0
+        with tracing.processing(envelope, self.stage.id, received.delivery_count) if tracing else nullcontext():
+            ran = run_stage(
+                self.stage, envelope, now_us=taken_us, delivery_count=received.delivery_count, database=database
+            )
+            if tracing:
+                ran.outgoing = [tracing.sent(one) for one in ran.outgoing]
+        if self._messaging.records_runs:
+            calls = tuple((str(one.envelope.call), one.envelope.to) for one in ran.outgoing)
+            database_us = round(1e6 * (timing.spent_s - spent_s)) if timing else 0
+            self._record(envelope, taken_us, received.delivery_count, calls=calls, database_us=database_us)
+        return ran
+
+    def _record(self, envelope: Envelope, taken_us: int, attempt: int, **more: Any) -> None:
+        host = self._flows.whereabouts.host
+        self._messaging.records.append(record_of(envelope, self.stage.id, taken_us, attempt, host=host, **more))
+
+    def _record_failure(self, message: Message, failure: Failure, *, buried: bool) -> None:
+        if self._messaging.records_runs:
+            with suppress(MessageFormatError):
+                said: dict[str, Any] = {"failure": failure.text, "buried": buried}
+                self._record(envelope_of(message), self._taken_us, message.delivery_count, **said)
 
     def _succeeded(self, received: Sequence[Received], ran: Sequence[Ran], begun_us: int) -> None:
         outgoing = [one for each in ran for one in each.outgoing]
@@ -184,6 +178,7 @@ class StageWorker(SessionLoop):
 
     def _failed(self, session: Session, messages: Sequence[Message], error: Exception) -> None:
         message = messages[0]
+        self._messaging.records.clear()
         if len(messages) > 1:
             self._singly = len(messages)
             self._messaging.rollback()
@@ -214,6 +209,7 @@ class StageWorker(SessionLoop):
         else:
             # Only this one goes back: what was prefetched is tried next, and the broker knows the reason.
             session.give_back(message, failed=counts, why=failure.text)
+            self._record_failure(message, failure, buried=False)
             self._messaging.commit()
 
     def _bury(self, session: Session, message: Message, failure: Failure) -> None:
@@ -222,6 +218,7 @@ class StageWorker(SessionLoop):
         # Should a failover roll this back, it is done at the next delivery.
         self._vitals.condemn(key, failure)
         self._flows.bury(session, message, failure)
+        self._record_failure(message, failure, buried=True)
         self._messaging.commit()
         self._vitals.pardon(key)
         self._vitals.buried()

@@ -1,0 +1,95 @@
+"""`legato flows`: where flows are, and where they have been."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
+
+PREFIX_DEFAULT = "flows."
+
+app = typer.Typer(
+    name="flows",
+    help="Follow flows through the stages of services.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def options() -> None:
+    """What holds for every command."""
+
+
+@app.command("trace")
+def trace(
+    trace_id: Annotated[
+        str, typer.Argument(metavar="TRACE_ID", help="What the initiator called it.", show_default=False)
+    ],
+    prefix: Annotated[
+        str, typer.Option("--prefix", help="What the names of the flows' queues begin with.", metavar="PREFIX")
+    ] = PREFIX_DEFAULT,
+    as_json: JsonOption = False,
+    url: UrlOption = URL_DEFAULT,
+) -> None:
+    """Show a flow and the flows that it began: who called whom, and the time in queue, in stage and in database.
+
+    What has not ended is found where it waits, with the calls that led there, and so are dead letters. Runs that are
+    done are known of services that keep them: `Flows(trace_retention_s=3600)`.
+
+    The exit code is 1 if there is nothing of it. Example: legato flows trace order:17
+    """
+    from legato.cli import journeys
+
+    steps = journeys.steps_of(url, trace_id, prefix)
+    if as_json:
+        for step in steps:
+            typer.echo(json.dumps(step.as_dict()))
+    elif steps:
+        print_steps(steps)
+    if not steps:
+        typer.echo(f"no flow {trace_id} waits, is a dead letter, or has left records", err=True)
+        raise typer.Exit(1)
+
+
+def print_steps(steps: list[Any]) -> None:
+    """The steps of flows, a line each."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for heading in ("at", "from", "call", "to", "queue", "stage", "database", "then"):
+        right = heading in ("at", "queue", "stage", "database")
+        table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "then")
+    first_us = steps[0].sent_us
+    flow = steps[0].trace_id
+    for step in steps:
+        if step.trace_id != flow:
+            flow = step.trace_id
+            table.add_row("", Text(flow, style="bold"))
+        table.add_row(
+            f"+{_duration(step.sent_us - first_us) or '0'}",
+            Text(step.sender),
+            step.call,
+            Text(step.stage),
+            _duration(step.in_queue_us),
+            _duration(step.in_stage_us),
+            _duration(step.database_us),
+            Text(step.then, style="" if step.state in ("done", "passed") else "yellow"),
+        )
+    console = Console()
+    console.print(f"[bold]{steps[0].trace_id}[/]", highlight=False)
+    console.print(table, highlight=False)
+
+
+def _duration(microseconds: int) -> str:
+    if microseconds <= 0:
+        return ""
+    if microseconds < 1_000_000:
+        return f"{microseconds / 1000:.1f} ms"
+    seconds = microseconds / 1_000_000
+    return f"{seconds:.2f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
