@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from legato.spark.segments import write_rows
 from legato.spark.table import COLUMNS, SCHEMA
 from legato.store.segment_names import SegmentSpan
 
@@ -36,13 +36,7 @@ def write_facts(ledger: Path, facts: int) -> int:
     for number in range(segments):
         pieces, last, dead = _segment(number, position, dead)
         table = pa.concat_tables(_table(kind, columns) for kind, columns in pieces).unify_dictionaries()
-        pq.write_table(
-            table,
-            ledger / SegmentSpan(position, last).file_name,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=["kind", "epoch", "queue", "txn", "consumer", "attempt", "cause", "name", "size"],
-        )
+        write_rows(table, ledger / SegmentSpan(position, last).file_name)
         rows, position = rows + len(table), last + 1
     return rows
 

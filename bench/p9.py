@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
 
@@ -30,7 +31,9 @@ def processor_s(spark: SparkSession) -> float:
         fields = (process / "stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
         for thread in (process / "task").iterdir():
-            pending += (thread / "children").read_text().split()
+            # A thread may have ended meanwhile.
+            with suppress(FileNotFoundError):
+                pending += (thread / "children").read_text().split()
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

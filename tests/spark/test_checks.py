@@ -15,7 +15,10 @@ from legato.core.facts import (
     LogRecord,
     MessageConsumed,
     MessageDeadLettered,
+    MessageDelivered,
     MessageMoved,
+    MessageReleased,
+    MessageSeen,
     MessageStored,
     QueueCreated,
     QueueDeleted,
@@ -115,6 +118,17 @@ FAULTS: dict[str, Spoil] = {
         MessageConsumed(ORDERS, 4, 1, ms_us(305), 1, SECOND_TXN),
         MessageConsumed(ORDERS, 4, 1, ms_us(305), 2, SECOND_TXN),
     ),
+    "redelivered without flag": lambda r: [
+        *r,
+        record(2, 402, order(7), MessageDelivered(ORDERS, 7, 1, 1, False, ms_us(402)), MessageSeen(ORDERS, 7, 1)),
+        record(2, 403, MessageDelivered(ORDERS, 7, 1, 1, False, ms_us(403)), MessageConsumed(ORDERS, 7, 1, 1, 1)),
+    ],
+    "out of order in a group": lambda r: [
+        *r,
+        record(2, 402, order(7), order(8)),
+        record(2, 403, *(MessageDelivered(ORDERS, seq, 1, 1, False, ms_us(403), "g") for seq in (8, 7))),
+        record(2, 404, *(MessageConsumed(ORDERS, seq, 1, ms_us(403), 1) for seq in (7, 8))),
+    ],
     "queue unknown": lambda r: without(r, QueueCreated(DEAD, "DLQ")),
     "lost": lambda r: [*r, record(2, 402, order(7), QueueMarked(ORDERS, 7, 7, 5))],
     "resurrected": lambda r: [
@@ -264,3 +278,17 @@ def test_a_commit_that_the_ledger_holds_in_part_or_twice_is_torn(spark: SparkSes
     facts = read_facts(spark, tmp_path).where("not (kind = 'QueueCreated' and name = 'orders')")
     torn = records_torn(records(facts)).orderBy("position").collect()
     assert [tuple(row) for row in torn] == [(2, 2, 3), (9, 2, 1)]
+
+
+def test_a_message_that_was_released_is_new_to_the_next_consumer(spark: SparkSession, facts_of: MakeFacts) -> None:
+    released = record(
+        2,
+        402,
+        MessageDelivered(ORDERS, 6, 1, 1, False, ms_us(402), "g"),
+        MessageSeen(ORDERS, 6, 1),
+        MessageReleased(ORDERS, 6, 1, False),
+        MessageDelivered(ORDERS, 6, 2, 1, False, ms_us(402), "g"),
+        MessageSeen(ORDERS, 6, 2),
+        MessageDelivered(ORDERS, 6, 1, 2, True, ms_us(402), "g"),
+    )
+    assert failing(facts_of([*history(), released]), waiting_frame(spark, WAITING)) == {}

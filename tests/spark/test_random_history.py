@@ -3,7 +3,15 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from legato.core.facts import LogRecord, MessageMoved, MessagePublished, QueueDeleted
+from legato.core.facts import (
+    LogRecord,
+    MessageDelivered,
+    MessageMoved,
+    MessagePublished,
+    MessageReleased,
+    MessageSeen,
+    QueueDeleted,
+)
 from legato.spark.audit import audit_facts
 from legato.spark.waiting import waiting_in
 from tests.spark.conftest import MakeFacts
@@ -19,7 +27,7 @@ def test_random_histories_of_a_real_broker_raise_no_alarm(spark: SparkSession, f
     histories: list[list[LogRecord]] = []
     waiting: list[tuple[int, int]] = []
     for seed in range(HISTORIES):
-        history = History(seed)
+        history = History(seed, detailed=seed % 3 == 0)
         history.run(400)
         if seed % 2:
             history.heal()
@@ -27,7 +35,7 @@ def test_random_histories_of_a_real_broker_raise_no_alarm(spark: SparkSession, f
         histories.append([record for _, record in store.log(0, 1 << 40)])
         waiting += [(row["queue"] + QUEUES_EACH * seed, row["seq"]) for row in waiting_in(store).to_pylist()]
     facts = {fact.__class__ for records in histories for record in records for fact in record.facts}
-    assert {MessagePublished, MessageMoved, QueueDeleted} <= facts
+    assert {MessagePublished, MessageMoved, QueueDeleted, MessageDelivered, MessageSeen, MessageReleased} <= facts
     frame = facts_of(one_log(histories))
     exact = audit_facts(frame, spark.createDataFrame(waiting, "queue int, seq bigint"))
     assert [(check.name, check.examples) for check in exact.checks if check.count] == []

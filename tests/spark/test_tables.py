@@ -10,12 +10,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from legato.core.facts import LogRecord
 from legato.errors import ConfigError
+from legato.ids import txn_counter
+from legato.spark import delta
 from legato.spark.gold import VIEWS
 from legato.spark.ledger import read_facts
 from legato.spark.messages import lifecycle
 from legato.spark.segments import write_segment
-from legato.spark.tables import LedgerTables
-from tests.spark.history import DEAD, INVOICES, ORDERS, history
+from legato.spark.tables import LedgerTables, read_gold
+from tests.spark.history import DEAD, INVOICES, ORDERS, SECOND_TXN, history, ms_us
 
 NUMBERED = list(enumerate(history(), 1))
 CUTS = (0, 5, 8, len(NUMBERED))
@@ -58,6 +60,10 @@ def test_silver_made_in_portions_is_silver_made_at_once(
 ) -> None:
     at_once = lifecycle(read_facts(spark, places[0]))
     assert rows(made.silver().select(*at_once.columns)) == rows(at_once)
+    third = made.silver().where(f"queue = {ORDERS} and seq = 3").collect()[0]
+    said = third["producer"], third["sent_txn"], third["consumed_txn"], third["first_epoch"], third["last_epoch"]
+    assert said == (1, None, txn_counter(SECOND_TXN), 1, 2)
+    assert (third["first_delivered_us"], third["delivered_us"]) == (ms_us(305), ms_us(305))
     open_now = made.silver().where("open").select("queue", "seq")
     assert rows(open_now) == [(ORDERS, 6), (DEAD, 1)]
 
@@ -113,3 +119,32 @@ def test_a_ledger_that_is_not_there_is_refused(spark: SparkSession, tmp_path: Pa
 
 def test_the_queues_of_the_history_are_those_of_the_test() -> None:
     assert {ORDERS, INVOICES, DEAD} == {1, 2, 3}
+
+
+def test_delta_tables_hold_what_the_parquet_tables_hold_and_each_portion_once(
+    spark: SparkSession, made: LedgerTables, tmp_path: Path
+) -> None:
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed (pip install 'legato[delta]')")
+    ledger, tables = tmp_path / "ledger", tmp_path / "tables"
+    ledger.mkdir()
+    for begin, end in pairwise(CUTS):
+        write_segment(ledger, NUMBERED[begin:end])
+        if begin == CUTS[1]:
+            # All is committed to the table when it dies: done again, the portion adds nothing.
+            with pytest.raises(StreamingQueryException, match="killed"):
+                Killed(spark, str(ledger), tables, table_format="delta").run_once()
+        LedgerTables(spark, str(ledger), tables, table_format="delta").run_once()
+    silver = deltalake.DeltaTable(tables / "silver")
+    assert silver.transaction_version(delta.APPLICATION) == 2
+    assert silver.version() == 3, "it was made, and committed to three times"
+    places = [(row["queue"], row["seq"], row["open"]) for row in silver.to_pyarrow_table().to_pylist()]
+    assert sorted(places) == sorted((row["queue"], row["seq"], row["open"]) for row in made.silver().collect())
+    for step in VIEWS:
+        assert rows(read_gold(spark, tables, step.name)) == rows(made.view(step)), step.name
+
+
+def test_a_table_of_gold_that_is_not_there_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there are audit"):
+        read_gold(spark, tmp_path, "none")
+    with pytest.raises(ConfigError, match="no tables"):
+        read_gold(spark, tmp_path, "audit")

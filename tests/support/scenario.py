@@ -40,7 +40,7 @@ from tests.support.bodies import TextBodies
 class Scenario:
     """Commands go to the broker; what becomes visible is gathered per consumer and token."""
 
-    def __init__(self, store: MemoryStore | None = None) -> None:
+    def __init__(self, store: MemoryStore | None = None, *, detailed: bool = False) -> None:
         self.store = store or MemoryStore()
         self.now_us = 1_000_000
         self.settings: dict[str, AddressSettings] = {}
@@ -49,7 +49,9 @@ class Scenario:
             self.store.begin_epoch("test", self.now_us),
             bodies=TextBodies(),
             settings=lambda address: self.settings.get(address, DEFAULT_SETTINGS),
+            detailed=detailed,
         )
+        self._detailed = detailed
         self.broker.now_us = self.now_us
         self.confirmed: list[Any] = []
         self.duplicates: list[Any] = []
@@ -168,7 +170,7 @@ class Scenario:
 
     def crash(self) -> Scenario:
         """The broker dies; another begins the next epoch on its store."""
-        other = Scenario(self.store)
+        other = Scenario(self.store, detailed=self._detailed)
         other.now_us = other.broker.now_us = self.now_us
         other.settings.update(self.settings)
         return other

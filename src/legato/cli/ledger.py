@@ -4,7 +4,7 @@ import signal
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -37,6 +37,9 @@ def run(
     every_s: Annotated[float, typer.Option("--every", help="Else: look for more every so many seconds.")] = 10.0,
     segments: Annotated[int, typer.Option("--segments", help="Most segments in one portion.")] = 500,
     bronze: Annotated[bool, typer.Option("--bronze", help="Copy the facts too, so that segments may go.")] = False,
+    table_format: Annotated[
+        Literal["parquet", "delta"], typer.Option("--format", help="What the tables are; delta needs deltalake.")
+    ] = "parquet",
     master: MasterOption = None,
 ) -> None:
     """Bring the tables up to date with a ledger: each segment exactly once, whatever is killed meanwhile.
@@ -47,7 +50,9 @@ def run(
     from legato.spark.tables import LedgerTables
 
     spark = start_session("legato-ledger", master=master, minutes=True)
-    made = LedgerTables(spark, ledger, tables, segments_per_batch=segments, keep_bronze=bronze)
+    made = LedgerTables(
+        spark, ledger, tables, segments_per_batch=segments, keep_bronze=bronze, table_format=table_format
+    )
     if once:
         made.run_once()
     else:
@@ -70,15 +75,10 @@ def show(
     master: MasterOption = None,
 ) -> None:
     """Show a table of gold: audit, latencies, failovers, causes, duplicates, transactions."""
-    from legato.spark.gold import VIEWS
     from legato.spark.session import start_session
+    from legato.spark.tables import read_gold
 
-    if name not in {step.name for step in VIEWS}:
-        raise ConfigError(f"no table {name}: there are {', '.join(step.name for step in VIEWS)}")
-    path = tables / "gold" / name
-    if not path.is_dir():
-        raise ConfigError(f"no tables in {tables}: `legato ledger run` makes them")
-    start_session("legato-ledger", master=master).read.parquet(str(path)).show(rows, truncate=False)
+    read_gold(start_session("legato-ledger", master=master), tables, name).show(rows, truncate=False)
 
 
 @app.command("sql")

@@ -278,6 +278,9 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
                     if message.queue.is_schedule:
                         self._scheduled.releasing.discard(message.seq)
                     else:
+                        # Its application may have had it, and rejected it.
+                        message.flagged = message.flagged or message.presented
+                        message.presented = False
                         retry.give_back(message)
                 case QueueMarked() | MessageReturned(cause="carried") | DuplicateIdKept() | RunStored():
                     pass  # Marks are made anew; what would have carried a count, or had an id, is not stored.

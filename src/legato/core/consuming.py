@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from legato.core.consumers import Consumer, Matcher
-from legato.core.facts import ConsumerAttached, Kind
+from legato.core.facts import ConsumerAttached, Kind, MessageReleased
 from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.reservations import Reservation
@@ -125,10 +125,17 @@ class Consuming(Reserving):
             message.consumer = None
             if not message.presented:
                 message.flagged = message.flagged or not clean
+                self._record_released(message, consumer)
                 self._put_back(message)
             elif reservation is None:
                 message.presented = False
                 self._fail(message, consumer, "disconnect")
+
+    def _record_released(self, message: Message, consumer: Consumer) -> None:
+        """For the ledger: the message goes back, and its delivery does not count."""
+        if self._detailed and not message.queue.deleted:
+            flagged = message.flagged or message.count > 0
+            self._tick.facts.append(MessageReleased(message.queue.id, message.seq, consumer.id, flagged))
 
     def _put_back(self, message: Message) -> None:
         """The message goes to its place; if it was given back a moment ago, when that is durable."""

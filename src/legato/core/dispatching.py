@@ -8,6 +8,8 @@ from legato import limits
 from legato.core.consumers import Consumer
 from legato.core.dispatch import Given, dispatch_in_order
 from legato.core.effects import Deliver, Drained, Paced
+from legato.core.facts import MessageDelivered
+from legato.core.message import Message
 from legato.core.moving import Moving
 from legato.core.queues import Queue
 from legato.core.selecting import Selection
@@ -34,11 +36,25 @@ class Dispatching(Moving):
                 queue.delivered += len(messages)
                 consumer.served = queue.delivered
                 self._effects.append(Deliver(consumer, messages))
+                if self._detailed:
+                    self._record_delivered(consumer, messages)
                 if consumer.unsent_bytes >= limits.DELIVERY_BYTES_IN_ONE_GO:
                     self._effects.append(Paced(consumer))
         for consumer in queue.consumers:
             if consumer.draining and not (unfinished and consumer in unfinished):
                 self._drain(consumer)
+
+    def _record_delivered(self, consumer: Consumer, messages: list[Message]) -> None:
+        """For the ledger: these are on their way. What nothing else is committed with is committed on its own."""
+        queue = consumer.queue
+        for message in messages:
+            group = self._bodies.group(queue.body(message, self._archive))[0] if queue.grouped else ""
+            flagged = message.flagged or message.count > 0
+            self._tick.facts.append(
+                MessageDelivered(
+                    queue.id, message.seq, consumer.id, message.count + 1, flagged, message.delivered_us, group
+                )
+            )
 
     def _select(self, queue: Queue, given: Given) -> set[Consumer]:
         selection = Selection(queue, self._archive, self._bodies, self.now_us, self._expire)

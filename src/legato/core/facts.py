@@ -282,6 +282,42 @@ class MessageTaken(Fact, tag=26):
     link: str
 
 
+class MessageDelivered(Fact, tag=27):
+    """A message was handed to a consumer's link. Logged at the ledger's detail `all` only; the store keeps none of it.
+
+    `attempt` counts this delivery, from 1; `flagged` says that it went out as redelivered. `delivered_us` is when: the
+    fact is committed with what comes next. `group` is the message's, if its queue looks for groups.
+    """
+
+    queue: int
+    seq: int
+    consumer: int
+    attempt: int
+    flagged: bool
+    delivered_us: int
+    group: str = ""
+
+
+class MessageSeen(Fact, tag=28):
+    """A consumer said that its application has the message now. Logged at detail `all` only."""
+
+    queue: int
+    seq: int
+    consumer: int
+
+
+class MessageReleased(Fact, tag=29):
+    """A message went back to its place without its delivery counting. Logged at detail `all` only.
+
+    `flagged` says that its next delivery goes out as redelivered all the same.
+    """
+
+    queue: int
+    seq: int
+    consumer: int
+    flagged: bool
+
+
 class MessagesAssigned(Fact, tag=40):
     """`count` neighbours of a queue, from `seq` on without gaps, became those of an assignment from `to_seq` on."""
 
@@ -360,6 +396,9 @@ AnyFact = (
     | TransactionCommitted
     | TransactionRolledBack
     | MessageTaken
+    | MessageDelivered
+    | MessageSeen
+    | MessageReleased
     | MessagesAssigned
     | AssignmentAcknowledged
     | AssignmentFenced

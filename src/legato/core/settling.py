@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from legato.core.consumers import Consumer
 from legato.core.consuming import Consuming
-from legato.core.facts import MessageConsumed, MessageTaken
+from legato.core.facts import MessageConsumed, MessageSeen, MessageTaken
 from legato.core.message import Message
 from legato.core.redelivering import NOTHING_MORE
 from legato.core.tick import Tick
@@ -49,6 +49,7 @@ class Settling(Consuming):
         del consumer.unsettled[message.seq]
         message.consumer = None
         message.presented = False
+        self._record_released(message, consumer)
         message.queue.put_back(message)
         self._returned_to.add(message.queue)
         return True
@@ -87,3 +88,5 @@ class Settling(Consuming):
         if message.consumer is consumer and not message.presented:
             message.presented = True
             self._presented.append(message)
+            if self._detailed:
+                self._tick.facts.append(MessageSeen(message.queue.id, message.seq, consumer.id))

@@ -44,6 +44,7 @@ class State:
         bodies: Bodies,
         settings: Callable[[str], AddressSettings] = lambda address: DEFAULT_SETTINGS,
         chance: Callable[[], float] = lambda: 0.5,
+        detailed: bool = False,
     ) -> None:
         self.epoch = meta.epoch
         self.queues: dict[str, Queue] = {}
@@ -56,6 +57,7 @@ class State:
         self._bodies = bodies
         self._settings = settings
         self._chance = chance
+        self._detailed = detailed
         self._next_queue = meta.next_queue
         self._next_producer = meta.next_producer
         self._next_consumer = meta.next_consumer

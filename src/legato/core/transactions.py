@@ -208,6 +208,7 @@ class Transactions(Settling, Publishing, Uploading):
             if disposal.failed:
                 self._fail(message, consumer, "modified", transaction.id, disposal.text)
             else:
+                self._record_released(message, consumer)
                 message.queue.put_back(message)
             self._returned_to.add(message.queue)
         transaction.consumed = kept

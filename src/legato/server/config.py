@@ -7,7 +7,7 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -74,6 +74,8 @@ class LedgerSection(msgspec.Struct, forbid_unknown_fields=True):
     enabled: bool = True
     directory: str = ""
     """Where segments go; `ledger` inside the store's directory if empty."""
+    detail: Literal["durable", "all"] = "durable"
+    """Which facts are logged: what is durable, or also each delivery, presentation and release."""
 
 
 class HighAvailabilitySection(msgspec.Struct, forbid_unknown_fields=True):

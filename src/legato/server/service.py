@@ -82,6 +82,7 @@ class Service:
             bodies=MessageBodies(),
             settings=self.addresses.settings,
             chance=random.random,
+            detailed=config.ledger.detail == "all" and config.store.log_facts,
             reconnect_timeout_s=config.server.reconnect_timeout_s,
         )
         self.peers: set[Peer] = set()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from legato.core.lanes import LANE_SHIFT
 from legato.spark.ledger import PLACE, SENT, aggregate
 
 Frames = Mapping[str, DataFrame]
@@ -132,6 +133,43 @@ def attempt_forgotten(lifecycle: DataFrame) -> DataFrame:
     # A delivery that its application claimed again had been counted, and counts once when it ends.
     forgotten = lifecycle.where("attempt <= returned_attempt - claimed")
     return forgotten.select("queue", "seq", "attempt", "returned_attempt", "claimed")
+
+
+def redelivered_without_flag(facts: DataFrame) -> DataFrame:
+    """Messages that an application had had, and that went out again as if nobody had (CONTRACT A17)."""
+    kinds = "'MessageDelivered', 'MessageSeen', 'MessagePresented', 'MessageReleased'"
+    events = facts.where(f"kind in ({kinds})").selectExpr(
+        "queue",
+        "seq",
+        "consumer",
+        "kind = 'MessageDelivered' and not flagged as is_new",
+        f"{PLACE} as place",
+        f"if(kind in ('MessageSeen', 'MessagePresented'), {PLACE}, null) as seen_place",
+        f"if(kind = 'MessageReleased', {PLACE}, null) as released_place",
+    )
+    before = Window.partitionBy("queue", "seq").orderBy("place").rowsBetween(Window.unboundedPreceding, -1)
+    known = events.withColumn("seen", F.max("seen_place").over(before)).withColumn(
+        "released", F.max("released_place").over(before)
+    )
+    # What its consumer released it had not used, whatever it had said of it.
+    offending = known.where("is_new and seen > coalesce(released, -1)")
+    return offending.selectExpr("queue", "seq", "consumer", "place div 1048576 as position")
+
+
+def out_of_order_in_group(facts: DataFrame) -> DataFrame:
+    """Messages that came to a consumer for the first time after a later one of their group and priority had."""
+    delivered = facts.where("kind = 'MessageDelivered' and group_id is not null and not flagged")
+    first = aggregate(
+        delivered.withColumn("place", F.expr(PLACE)),
+        "queue, seq, group_id",
+        place="min(place)",
+        consumer="min_by(consumer, place)",
+    ).withColumn("lane", F.expr(f"shiftright(seq, {LANE_SHIFT})"))
+    before = Window.partitionBy("queue", "group_id", "lane", "consumer").orderBy("place")
+    latest = first.withColumn("after", F.max("seq").over(before.rowsBetween(Window.unboundedPreceding, -1)))
+    return latest.where("after > seq").selectExpr(
+        "queue", "seq", "group_id", "consumer", "after", "place div 1048576 as position"
+    )
 
 
 def attempt_invented(lifecycle: DataFrame) -> DataFrame:
@@ -283,6 +321,18 @@ CHECKS = (
         "No message was consumed with a delivery count that nothing on record explains.",
         ("lifecycle",),
         attempt_invented,
+    ),
+    Check(
+        "redelivered without flag",
+        "No message that an application had had was delivered again as if it were new (known at detail `all`).",
+        ("facts",),
+        redelivered_without_flag,
+    ),
+    Check(
+        "out of order in a group",
+        "No consumer was given the messages of a group out of order (known at detail `all`).",
+        ("facts",),
+        out_of_order_in_group,
     ),
     Check(
         "expired, consumed",

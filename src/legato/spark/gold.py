@@ -85,14 +85,17 @@ LATENCY = Step(
     "latency",
     "How many messages took how long: queueing (stored to delivered), processing (to consumed), and both.",
     f"""
-    select queue, hour, stage, rounded, count(*) as messages, max(us) as longest
-    from (select queue, hour, stage, us, {THREE_DIGITS} as rounded
-          from (select queue, {_hour("left_us")} as hour,
-                       stack(3, 'queueing', greatest(delivered_us - stored_us, 0L),
-                                'processing', greatest(left_us - delivered_us, 0L),
-                                'end to end', greatest(left_us - stored_us, 0L)) as (stage, us)
-                from {{messages}} where consumed_count > 0 and stored_count > 0))
-    group by queue, hour, stage, rounded
+    select queue, timestamp_micros(hours * {HOUR_US}L) as hour,
+           case stage when 0Y then 'queueing' when 1Y then 'processing' else 'end to end' end as stage,
+           rounded, messages, longest
+    from (select queue, hours, stage, rounded, count(*) as messages, max(us) as longest
+          from (select queue, hours, stage, us, {THREE_DIGITS} as rounded
+                from (select queue, left_us div {HOUR_US}L as hours,
+                             stack(3, 0Y, greatest(delivered_us - stored_us, 0L),
+                                      1Y, greatest(left_us - delivered_us, 0L),
+                                      2Y, greatest(left_us - stored_us, 0L)) as (stage, us)
+                      from {{messages}} where consumed_count > 0 and stored_count > 0))
+          group by queue, hours, stage, rounded)
     """,
 )
 

@@ -65,8 +65,18 @@ def latencies(lifecycle: DataFrame) -> DataFrame:
     return percentiles(counted, "queue, stage")
 
 
-THREE_DIGITS = "if(us < 1000, us, us - us % cast(pow(10, floor(log10(us)) - 2) as bigint))"
-"""SQL: a length of time to three digits, so that there are few of them: these can be counted and added up."""
+_DIGITS_MAX = 15
+"""A length of time of more digits, of thirty years, keeps more than three of them."""
+
+THREE_DIGITS = (
+    "case when us < 1000 then us "
+    + " ".join(f"when us < 1{'0' * digits}L then us - us % 1{'0' * (digits - 3)}L" for digits in range(4, _DIGITS_MAX))
+    + f" else us - us % 1{'0' * (_DIGITS_MAX - 3)}L end"
+)
+"""SQL: a length of time to three digits, so that there are few of them: these can be counted and added up.
+
+Not by logarithms, which cost more than all else that is done with it.
+"""
 
 SHARES = (0.5, 0.95, 0.99)
 

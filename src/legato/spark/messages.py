@@ -6,29 +6,47 @@ tally of both. What an hour's run reads is therefore that hour's facts, and the 
 
 from pyspark.sql import DataFrame
 
+from legato.ids import TXN_ID_BYTES
 from legato.spark.ledger import PLACE, aggregate
 
 _WEIGHTS = {"MessageStored": 1, "MessageConsumed": 1 << 8, "MessageDeadLettered": 1 << 16, "MessageMoved": 1 << 24}
 """How often each of these happened, in one number: fewer sums are faster, and nothing happens 255 times unnoticed."""
 
-_PRESENTED = 1 << 32
+_KINDS = (
+    "MessageStored",
+    "MessageConsumed",
+    "MessageDeadLettered",
+    "MessageMoved",
+    "MessageReturned",
+    "MessagePresented",
+    "MessageDelivered",
+)
+"""What is told of messages; from consumed to moved it is that they left their queue."""
 
-_LEFT = "kind in ('MessageConsumed', 'MessageDeadLettered', 'MessageMoved')"
-_OF_MESSAGES = f"(kind in ('MessageStored', 'MessageReturned', 'MessagePresented') or {_LEFT})"
+_STORED, _CONSUMED, _MOVED, _RETURNED, _PRESENTED, _DELIVERED = (
+    _KINDS.index(f"Message{what}") for what in ("Stored", "Consumed", "Moved", "Returned", "Presented", "Delivered")
+)
+
+_ONE_PRESENTED = 1 << 24
+_ONE_CLAIMED = 1 << 48
+"""In the number that counts what came back: the lowest three bytes are how often a delivery failed."""
 
 _MERGED = {
     "left": "sum(left)",
     "back": "sum(back)",
     "stored_us": "min(stored_us)",
+    "first_delivered_us": "min(first_delivered_us)",
     "delivered_us": "max(delivered_us)",
     "left_us": "max(left_us)",
     "stored_place": "min(stored_place)",
     "left_place": "max(left_place)",
     "attempt": "max(attempt)",
     "returned_attempt": "max(returned_attempt)",
-    "claimed": "sum(claimed)",
     "first_epoch": "min(first_epoch)",
     "last_epoch": "max(last_epoch)",
+    "producer": "max(producer)",
+    "sent_txn": "max(sent_txn)",
+    "consumed_txn": "max(consumed_txn)",
 }
 """How each column of a tally adds up."""
 
@@ -38,34 +56,47 @@ MESSAGES_SCHEMA = """
     queue int, seq bigint, stored_count bigint, consumed_count bigint, dead_count bigint, moved_count bigint,
     left_count bigint, returned_count bigint, presented_count bigint, stored_us bigint, delivered_us bigint,
     left_us bigint, stored_place bigint, left_place bigint, attempt int, returned_attempt int, claimed bigint,
-    first_epoch int, last_epoch int
+    first_epoch int, last_epoch int, first_delivered_us bigint, producer int, sent_txn bigint, consumed_txn bigint
 """
+
+_TXN = f"if({{}} and txn is not null, cast(conv(hex(substring(txn, {TXN_ID_BYTES - 7})), 16, 10) as bigint), null)"
+"""SQL: the counter in a transaction's id, which no other of its store has; the epoch is before it."""
 
 
 def tallies(facts: DataFrame) -> DataFrame:
     """What each fact adds to the tally of its message: a copy is a message of its subscription.
 
-    Only numbers: with strings among the columns that are aggregated Spark would have to sort instead of hash.
+    Only numbers: with strings among the columns that are aggregated Spark would have to sort instead of hash. The kind
+    is made a number first, once: to compare texts for each column would cost as much as to read them.
     """
-    weights = " ".join(f"when '{kind}' then {weight}L" for kind, weight in _WEIGHTS.items())
-    is_left = f"if({_LEFT}, {{}}, null)"
-    is_stored = "if(kind = 'MessageStored', {}, null)"
-    return facts.where(_OF_MESSAGES).selectExpr(
+    numbers = " ".join(f"when '{kind}' then {number}Y" for number, kind in enumerate(_KINDS))
+    weights = " ".join(f"when {_KINDS.index(kind)}Y then {weight}L" for kind, weight in _WEIGHTS.items())
+    is_left = f"if(what between {_CONSUMED} and {_MOVED}, {{}}, null)"
+    is_stored = f"if(what = {_STORED}, {{}}, null)"
+    numbered = facts.where(f"kind in ({', '.join(map(repr, _KINDS))})").selectExpr(
+        *("queue", "seq", "position", "ordinal", "epoch", "time_us", "delivered_us", "attempt", "cause"),
+        *("producer", "txn"),
+        f"case kind {numbers} end as what",
+    )
+    return numbered.selectExpr(
         "queue",
         "seq",
-        f"case kind {weights} else 0L end as left",
-        f"""case when kind = 'MessagePresented' then {_PRESENTED}L
-            when kind = 'MessageReturned' and cause not in ('carried', 'claimed') then 1L else 0L end as back""",
+        f"case what {weights} else 0L end as left",
+        f"""case when what <= {_MOVED} or what = {_DELIVERED} then 0L when what = {_PRESENTED} then {_ONE_PRESENTED}L
+            when cause = 'claimed' then {_ONE_CLAIMED}L when cause = 'carried' then 0L else 1L end as back""",
         f"{is_stored.format('time_us')} as stored_us",
+        "delivered_us as first_delivered_us",
         "delivered_us",
         f"{is_left.format('time_us')} as left_us",
         f"{is_stored.format(PLACE)} as stored_place",
         f"{is_left.format(PLACE)} as left_place",
-        "if(kind = 'MessageConsumed', attempt, null) as attempt",
-        "if(kind = 'MessageReturned', attempt, null) as returned_attempt",
-        "if(kind = 'MessageReturned' and cause = 'claimed', 1L, 0L) as claimed",
+        f"if(what = {_CONSUMED}, attempt, null) as attempt",
+        f"if(what = {_RETURNED}, attempt, null) as returned_attempt",
         "epoch as first_epoch",
         "epoch as last_epoch",
+        "producer",
+        f"{_TXN.format(f'what = {_STORED}')} as sent_txn",
+        f"{_TXN.format(f'what = {_CONSUMED}')} as consumed_txn",
     )
 
 
@@ -87,8 +118,8 @@ def messages(tallies: DataFrame) -> DataFrame:
         "(left >> 16) & 255 as dead_count",
         "left >> 24 as moved_count",
         "((left >> 8) & 255) + ((left >> 16) & 255) + (left >> 24) as left_count",
-        f"back & {_PRESENTED - 1}L as returned_count",
-        "back >> 32 as presented_count",
+        f"back & {_ONE_PRESENTED - 1}L as returned_count",
+        f"(back >> 24) & {_ONE_PRESENTED - 1}L as presented_count",
         "stored_us",
         "delivered_us",
         "left_us",
@@ -96,9 +127,8 @@ def messages(tallies: DataFrame) -> DataFrame:
         "left_place",
         "attempt",
         "returned_attempt",
-        "claimed",
-        "first_epoch",
-        "last_epoch",
+        "back >> 48 as claimed",
+        *("first_epoch", "last_epoch", "first_delivered_us", "producer", "sent_txn", "consumed_txn"),
     )
 
 
@@ -107,7 +137,7 @@ def tallied(messages: DataFrame) -> DataFrame:
     return messages.selectExpr(
         *MESSAGE,
         "stored_count + (consumed_count << 8) + (dead_count << 16) + (moved_count << 24) as left",
-        "returned_count + (presented_count << 32) as back",
+        "returned_count + (presented_count << 24) + (claimed << 48) as back",
         *(name for name in _MERGED if name not in ("left", "back")),
     )
 

@@ -3,23 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
-from importlib import resources
 from pathlib import Path
 
 from legato.spark import charts
 from legato.spark.causes import causes_chart
 from legato.spark.charts import duration, human
 from legato.spark.flights import TotalsComparison
+from legato.spark.page import CROSS, TICK, count, header, legend_of, page, plural, section, table, tile
 from legato.spark.result import AuditResult, CheckResult
-
-_TICK = '<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M5 12.5l4.5 4.5L19 7.5" {stroke}/></svg>'
-_CROSS = '<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M6.5 6.5l11 11m0-11l-11 11" {stroke}/></svg>'
-_STROKE = 'fill="none" stroke="currentColor" stroke-width="2.6" stroke-linecap="round" stroke-linejoin="round"'
-_LOGO = (
-    '<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M2 15C6 5 18 5 22 15" fill="none" stroke="currentColor"'
-    ' stroke-width="2" stroke-linecap="round"/><circle cx="4" cy="19" r="2.2" fill="currentColor"/>'
-    '<circle cx="12" cy="19" r="2.2" fill="currentColor"/><circle cx="20" cy="19" r="2.2" fill="currentColor"/></svg>'
-)
 
 
 def write_report(
@@ -73,16 +64,6 @@ def report_page(
     return page(title, sections)
 
 
-def page(title: str, sections: Iterable[str]) -> str:
-    """A whole page of sections."""
-    style = resources.files("legato.spark").joinpath("report.css").read_text(encoding="utf-8")
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)} · Legato</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{style}</style></head><body><main>{''.join(sections)}</main></body></html>\n"
-    )
-
-
 def _header(result: AuditResult, totals: TotalsComparison | None, title: str, complaints: Sequence[str]) -> str:
     good = result.passes and (totals is None or totals.equal) and not complaints
     start, end = (datetime.fromtimestamp(us / 1e6, UTC) for us in (result.first_us, result.last_us))
@@ -90,20 +71,10 @@ def _header(result: AuditResult, totals: TotalsComparison | None, title: str, co
     headline = "Every message is accounted for." if good else _complaint(result, totals, complaints)
     story = (
         f"{result.total('stored'):,} messages through {len(result.queues)} queues, "
-        f"{_plural(crashes, 'crash', 'crashes')} of the broker, {_plural(result.total('lost'), 'message')} lost, "
+        f"{plural(crashes, 'crash', 'crashes')} of the broker, {plural(result.total('lost'), 'message')} lost, "
         f"{result.total('duplicated') or 'none'} done twice."
     )
     return header(f"{title} · {start:%d %B %Y, %H:%M:%S} to {end:%H:%M:%S} UTC", headline, story, good=good)
-
-
-def header(title: str, headline: str, story: str, *, good: bool) -> str:
-    """The verdict, in large letters."""
-    mark = (_TICK if good else _CROSS).format(stroke=_STROKE)
-    return (
-        f'<header><div class="eyebrow">{_LOGO}<span><b>Legato</b> · {escape(title)}</span></div>'
-        f'<div class="verdict{"" if good else " fails"}"><div class="mark">{mark}</div>'
-        f"<div><h1>{headline}</h1><p>{story}</p></div></div></header>"
-    )
 
 
 def _complaint(result: AuditResult, totals: TotalsComparison | None, complaints: Sequence[str]) -> str:
@@ -111,7 +82,7 @@ def _complaint(result: AuditResult, totals: TotalsComparison | None, complaints:
     if failed:
         return f"{failed} of {len(result.checks)} checks do not hold."
     if complaints:
-        return f"{_plural(len(complaints), 'complaint')} besides the ledger."
+        return f"{plural(len(complaints), 'complaint')} besides the ledger."
     assert totals is not None
     return "What came out is not what went in."
 
@@ -122,14 +93,14 @@ def _tiles(result: AuditResult, totals: TotalsComparison | None) -> str:
     for point in result.timeline.throughput:
         consumed[point.bucket] = consumed.get(point.bucket, 0) + point.consumed
     tiles = [
-        _tile("stored", result.total("stored")),
-        _tile("consumed", result.total("consumed")),
-        _tile("forwarded", result.total("forwarded")),
-        _tile("dead-lettered", result.total("dead_lettered")),
-        _tile("still waiting", result.total("waiting")),
-        _tile("lost", result.total("lost"), wanted=0),
-        _tile("done twice", result.total("duplicated"), wanted=0),
-        _tile("takeovers", len(result.takeovers)),
+        tile("stored", result.total("stored")),
+        tile("consumed", result.total("consumed")),
+        tile("forwarded", result.total("forwarded")),
+        tile("dead-lettered", result.total("dead_lettered")),
+        tile("still waiting", result.total("waiting")),
+        tile("lost", result.total("lost"), wanted=0),
+        tile("done twice", result.total("duplicated"), wanted=0),
+        tile("takeovers", len(result.takeovers)),
         f'<div class="tile"><div class="value">{human(max(consumed.values(), default=0) / seconds)}</div>'
         '<div class="label">consumed a second, peak</div></div>',
     ]
@@ -141,24 +112,6 @@ def _tiles(result: AuditResult, totals: TotalsComparison | None) -> str:
             '<div class="label">carriers equal</div></div>'
         )
     return f'<div class="tiles">{"".join(tiles)}</div>'
-
-
-def _tile(label: str, value: int, wanted: int | None = None) -> str:
-    verdict = "" if wanted is None else (" good" if value == wanted else " bad")
-    return f'<div class="tile{verdict}"><div class="value">{value:,}</div><div class="label">{label}</div></div>'
-
-
-def section(title: str, note: str, body: str, legend: Sequence[tuple[str, str]] = ()) -> str:
-    """A part of a page: a headline with a note and the legend of its picture, and a body of HTML."""
-    return (
-        f'<section><div class="head"><h2>{title}</h2><span class="note">{note}</span>'
-        f"{_legend(legend) if legend else ''}</div>{body}</section>"
-    )
-
-
-def _legend(keys: Sequence[tuple[str, str]]) -> str:
-    items = "".join(f'<span style="--key:var(--{colour})">{escape(name)}</span>' for name, colour in keys)
-    return f'<div class="legend">{items}</div>'
 
 
 def _throughput(result: AuditResult) -> str:
@@ -221,7 +174,7 @@ def _latency(result: AuditResult) -> str:
     ]
     body = (
         f'<div class="scroll">{heat}</div>'
-        f'<div class="head"><h3>Share of messages that took at most so long</h3>{_legend(legend)}</div>'
+        f'<div class="head"><h3>Share of messages that took at most so long</h3>{legend_of(legend)}</div>'
         f'<div class="scroll">{curve}</div>{table(columns, rows)}'
     )
     note = "from stored to consumed, over time: the stronger the colour, the more messages"
@@ -232,10 +185,10 @@ def _queues(result: AuditResult) -> str:
     shown = {name: field for name, field in _QUEUE_COLUMNS.items() if name not in _RARE or result.total(field)}
     columns = ["queue", *(f"#{name}" for name in shown)]
     rows = [
-        [escape(queue.name), *(_count(name, getattr(queue, field)) for name, field in shown.items())]
+        [escape(queue.name), *(count(name, getattr(queue, field)) for name, field in shown.items())]
         for queue in result.queues
     ]
-    total = ["all", *(_count(name, result.total(field)) for name, field in shown.items())]
+    total = ["all", *(count(name, result.total(field)) for name, field in shown.items())]
     rare = "".join(f" + {name}" for name in _RARE if name in shown)
     return section("Queues", f"stored = consumed + dead-lettered{rare} + waiting + lost", table(columns, rows, total))
 
@@ -257,7 +210,7 @@ def _departures(result: AuditResult) -> str:
 
 def _topics(result: AuditResult) -> str:
     rows = [
-        [escape(topic.name), *(_count("", value) for value in (topic.published, topic.copies, topic.unheard))]
+        [escape(topic.name), *(count("", value) for value in (topic.published, topic.copies, topic.unheard))]
         for topic in result.topics
     ]
     if not rows:
@@ -282,12 +235,6 @@ _RARE = ("moved", "deleted with the queue")
 """Columns that are left out where they would hold nothing."""
 
 
-def _count(name: str, value: int) -> str:
-    if value == 0:
-        return '<span class="zero">0</span>'
-    return f'<span class="badge bad">{value:,}</span>' if name in ("lost", "done twice") else f"{value:,}"
-
-
 def _totals(totals: TotalsComparison) -> str:
     columns = ["carrier", "#flights", "#departure delays, min", "#arrival delays, min", "#distance, miles", ""]
     rows = []
@@ -310,7 +257,7 @@ def _totals(totals: TotalsComparison) -> str:
     ]
     total = ["all", *(f"{value:,}" for value in sums), ""]
     counts = (
-        f"{_plural(totals.missing, 'flight')} missing, {totals.duplicated or 'none'} collected twice, "
+        f"{plural(totals.missing, 'flight')} missing, {totals.duplicated or 'none'} collected twice, "
         f"{totals.unexpected or 'none'} unexpected"
     )
     examples = "".join(f"<code>{escape(example)}</code>" for example in totals.examples)
@@ -321,7 +268,7 @@ def _totals(totals: TotalsComparison) -> str:
 def _checks(checks: Iterable[CheckResult]) -> str:
     items = []
     for check in checks:
-        mark = (_CROSS if check.count else _TICK).format(stroke=_STROKE)
+        mark = CROSS if check.count else TICK
         found = ""
         if check.count:
             stories = "".join(f"<code>{escape(_story(example))}</code>" for example in check.examples)
@@ -345,23 +292,3 @@ def _footer(result: AuditResult) -> str:
         f"<footer>{result.facts:,} facts of the broker's log up to position {result.last_position:,}, "
         f"audited by Apache Spark in {result.seconds:.1f} s.</footer>"
     )
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: Sequence[str] | None = None) -> str:
-    """A table; columns whose name starts with `#` hold numbers. Cells are HTML."""
-    kinds = [' class="n"' if column.startswith("#") else "" for column in columns]
-    head = "".join(
-        f"<th{kind} scope=col>{escape(column.removeprefix('#'))}</th>"
-        for column, kind in zip(columns, kinds, strict=True)
-    )
-    body = "".join(f"<tr>{_cells(row, kinds)}</tr>" for row in rows)
-    foot = f"<tfoot><tr>{_cells(total, kinds)}</tr></tfoot>" if total else ""
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody>{foot}</table></div>'
-
-
-def _cells(row: Sequence[str], kinds: Sequence[str]) -> str:
-    return "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(row, kinds, strict=True))
-
-
-def _plural(count: int, one: str, many: str | None = None) -> str:
-    return f"{count or 'no'} {one if count == 1 else many or one + 's'}"

@@ -21,6 +21,9 @@ _LIVES = (
     "MessageConsumed",
     "MessageReturned",
     "MessagePresented",
+    "MessageDelivered",
+    "MessageSeen",
+    "MessageReleased",
     "MessageDeadLettered",
     "MessageMoved",
 )
@@ -187,6 +190,13 @@ def event(row: Row, names: Names) -> str:
             return f"came back{by}: {row['cause']}, {row['attempt']} failed so far{flagged}{txn}"
         case "MessagePresented":
             return f"presented{by}"
+        case "MessageDelivered":
+            again = " again" if row["flagged"] else ""
+            return f"delivered{again}{by}, delivery {row['attempt']}"
+        case "MessageSeen":
+            return f"given to its application{by}"
+        case "MessageReleased":
+            return f"given back unused{by}"
         case "MessageDeadLettered":
             target = _target(row["dead_queue"], row["dead_seq"], names)
             return f"dead-lettered{by}: {row['cause']}{target}"

@@ -50,6 +50,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "no_local": pa.bool_(),
     "container": pa.string(),
     "duplicate_id": pa.binary(),
+    "group_id": pa.string(),
 }
 """Every column of the ledger and its type. Columns only get added, at the end; absent values are null.
 
@@ -200,6 +201,12 @@ _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     f.MessageConsumed: _consumed,
     f.MessageReturned: _returned,
     f.MessagePresented: _same("queue", "seq", "consumer"),
+    f.MessageDelivered: lambda rows: {
+        **_same("queue", "seq", "consumer", "attempt", "flagged", "delivered_us")(rows),
+        "group_id": [fact.group or None for fact in rows],
+    },
+    f.MessageSeen: _same("queue", "seq", "consumer"),
+    f.MessageReleased: _same("queue", "seq", "consumer", "flagged"),
     f.MessageDeadLettered: _same("queue", "seq", "consumer", "cause", "dead_queue", "dead_seq"),
     f.DispatchMarked: _same("queue", "seq"),
     f.NumberRefused: _same("producer", "number"),

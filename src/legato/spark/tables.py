@@ -8,23 +8,52 @@
 1. What is streamed are the names of segments, not rows: each query then reads only the columns and kinds that it needs.
 2. A portion is written under its number. Done again after a crash, it replaces what was there: nothing counts twice.
 3. Messages that are open are carried from portion to portion: a run costs its facts and what waits, not the history.
+4. As Delta tables, silver and gold are the same files and what is made of them, committed to a log (`delta.py`).
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from legato.errors import ConfigError
+from legato.spark import delta
 from legato.spark.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS, Step, inputs
 from legato.spark.ledger import read_segments
 from legato.spark.messages import MESSAGES_SCHEMA, OPEN, added_up, messages, tallied, tallies
 
 SEGMENTS_PER_BATCH = 500
 """Bounds the memory of a portion: at most a quarter of a million rows are in a segment."""
+
+_AT_ONCE = 3
+"""Queries under way."""
+
+TableFormat = Literal["parquet", "delta"]
+
+_SILVER_PARTITIONS = {"batch": pa.int32(), "open": pa.bool_()}
+
+_SMALL_BYTES = 32 << 20
+_FOR_SMALL = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings of queries over so little that compiling them costs more than asking them."""
+
+_FOR_MESSAGES = {
+    # Each message is a group of its own: a small first map for frequent ones is looked into for nothing.
+    "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
+    # A task's messages should fit into the processor's memory.
+    "spark.sql.files.maxPartitionBytes": str(2 << 20),
+}
+"""Settings of the query that makes a row of each message."""
 
 _SEGMENT_NAMES = "path string, modificationTime timestamp, length bigint, content binary"
 
@@ -38,9 +67,10 @@ class LedgerTables:
         tables: directory of the tables; it is made if need be.
         segments_per_batch: most segments in a portion.
         keep_bronze: copy the facts too, into `TABLES/bronze`: the segments may then be deleted.
+        table_format: what silver and gold are; as Delta tables they need a directory of this machine's.
 
     Raises:
-        ConfigError: there is no such ledger.
+        ConfigError: there is no such ledger, or what the format needs is not installed.
     """
 
     def __init__(
@@ -51,10 +81,16 @@ class LedgerTables:
         *,
         segments_per_batch: int = SEGMENTS_PER_BATCH,
         keep_bronze: bool = False,
+        table_format: TableFormat = "parquet",
     ) -> None:
         if "://" not in ledger and not Path(ledger).is_dir():
             raise ConfigError(f"no ledger in {ledger}")
+        if table_format == "delta":
+            delta.require_delta()
+        self._delta = table_format == "delta"
         self._spark = spark
+        self._small = _session_like(spark, _FOR_SMALL)
+        self._of_messages = _session_like(spark, _FOR_MESSAGES)
         self._ledger = ledger
         self._tables = tables
         self._segments_per_batch = segments_per_batch
@@ -93,31 +129,53 @@ class LedgerTables:
 
     def _take_over(self, segments: DataFrame, batch: int) -> None:
         paths = [row["path"] for row in segments.collect()]
-        if not paths:
+        if not paths or (self._delta and delta.committed(self._tables / "silver") >= batch):
             return
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            # One is planned while another is computed.
+            of_facts = pool.submit(self._write_facts, paths, batch)
+            self._write_messages(paths, batch)
+            of_facts.result()
+        if self._delta:
+            delta.commit_files(self._tables / "silver", batch, self._silver_files(batch), _SILVER_PARTITIONS)
+        self._forget_open(batch)
+
+    def _write_facts(self, paths: Sequence[str], batch: int) -> None:
+        """The steps that ask facts, and bronze."""
         facts = BRONZE.of(segments=read_segments(self._spark, paths))
         if self._keep_bronze:
             self._write(facts, "bronze", batch)
-        every = tallies(facts)
+        for step in OF_FACTS:
+            self._write(step.of(facts=facts).coalesce(1), f"parts/{step.name}", batch)
+
+    def _write_messages(self, paths: Sequence[str], batch: int) -> None:
+        """Silver, and the steps that ask what is settled in it."""
+        every = tallies(read_segments(self._of_messages, paths))
         before = self._open_after(self._before(batch))
         if before is not None:
             every = every.unionByName(tallied(before))
         self._write(messages(added_up(every)).selectExpr("*", f"{OPEN} as open"), "silver", batch, "open")
-        settled = self._silver(batch).where("not open")
-        for steps, name, source in ((OF_FACTS, "facts", facts), (OF_MESSAGES, "messages", settled)):
-            for step in steps:
-                self._write(step.of(**{name: source}).coalesce(1), f"parts/{step.name}", batch)
-        self._forget_open(batch)
+        settled = self._silver(self._spark, batch).where("not open")
+        for step in OF_MESSAGES:
+            self._write(step.of(messages=settled).coalesce(1), f"parts/{step.name}", batch)
+
+    def _silver_files(self, batch: int) -> Iterator[Path]:
+        """What is settled in all portions up to this one, and what is open after it."""
+        for number in {*(each for each in self._batches() if each < batch), batch}:
+            directory = self._tables / "silver" / f"batch={number}"
+            yield from directory.glob("open=false/*.parquet")
+            if number == batch:
+                yield from directory.glob("open=true/*.parquet")
 
     def _write(self, frame: DataFrame, table: str, batch: int, *partitions: str) -> None:
         writer = frame.write.mode("overwrite").option("compression", "zstd")
         writer.partitionBy(*partitions).parquet(str(self._tables / table / f"batch={batch}"))
 
-    def _silver(self, batch: int | None = None) -> DataFrame:
+    def _silver(self, session: SparkSession, batch: int | None = None) -> DataFrame:
         """What was written for a portion, or for all."""
         path = self._tables / "silver" / ("" if batch is None else f"batch={batch}")
         columns = f"{MESSAGES_SCHEMA}, {'batch int, ' if batch is None else ''}open string"
-        return self._spark.read.schema(columns).parquet(str(path)).withColumn("open", F.expr("open = 'true'"))
+        return session.read.schema(columns).parquet(str(path)).withColumn("open", F.expr("open = 'true'"))
 
     def _before(self, batch: int) -> int:
         return max((number for number in self._batches() if number < batch), default=-1)
@@ -132,7 +190,7 @@ class LedgerTables:
         return [int(path.parent.name.removeprefix("batch=")) for path in last.glob("batch=*/_SUCCESS")]
 
     def _open_after(self, batch: int) -> DataFrame | None:
-        return self._silver(batch).where("open") if batch >= 0 else None
+        return self._silver(self._of_messages, batch).where("open") if batch >= 0 else None
 
     def _forget_open(self, batch: int) -> None:
         """What was open before the portion before this one is never asked for again."""
@@ -149,19 +207,55 @@ class LedgerTables:
         last = self.last_batch()
         if last < 0:
             raise ConfigError(f"no tables in {self._tables}: `legato ledger run` makes them")
-        return self._silver().where(f"not open or batch = {last}")
+        return self._silver(self._spark).where(f"not open or batch = {last}")
 
-    def part(self, name: str) -> DataFrame:
+    def part(self, name: str, session: SparkSession | None = None) -> DataFrame:
         """What a step wrote for all portions together."""
-        return self._spark.read.parquet(str(self._tables / "parts" / name)).where(f"batch <= {self.last_batch()}")
+        parts = (session or self._spark).read.parquet(str(self._tables / "parts" / name))
+        return parts.where(f"batch <= {self.last_batch()}")
 
     def view(self, step: Step) -> DataFrame:
         """A table of gold, as of the last portion."""
-        return step.of(**{name: self.part(name) for name in inputs(step)})
+        files = (self._tables / "parts").glob("*/batch=*/*.parquet")
+        session = self._small if sum(file.stat().st_size for file in files) < _SMALL_BYTES else self._spark
+        return step.of(**{name: self.part(name, session) for name in inputs(step)})
 
     def write_views(self) -> None:
         """Bring the tables of gold up to date."""
-        if self.last_batch() >= 0:
-            for step in VIEWS:
-                path = str(self._tables / "gold" / step.name)
-                self.view(step).coalesce(1).write.mode("overwrite").parquet(path)
+        last = self.last_batch()
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for done in [pool.submit(self._write_view, step, last) for step in VIEWS if last >= 0]:
+                done.result()
+
+    def _write_view(self, step: Step, batch: int) -> None:
+        path = self._tables / "gold" / step.name
+        if self._delta:
+            delta.replace(path, batch, self.view(step).toArrow())
+        else:
+            self.view(step).coalesce(1).write.mode("overwrite").parquet(str(path))
+
+
+def _session_like(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """A session on the same cluster, with the settings of another but for some."""
+    session = spark.newSession()
+    for name, value in {**spark.conf.getAll, **settings}.items():
+        if session.conf.isModifiable(name):
+            session.conf.set(name, value)
+    return session
+
+
+def read_gold(spark: SparkSession, tables: Path, name: str) -> DataFrame:
+    """A table of gold, in whatever format it is.
+
+    Raises:
+        ConfigError: there is none of that name, or no tables.
+    """
+    if name not in {step.name for step in VIEWS}:
+        raise ConfigError(f"no table {name}: there are {', '.join(step.name for step in VIEWS)}")
+    path = tables / "gold" / name
+    if not path.is_dir():
+        raise ConfigError(f"no tables in {tables}: `legato ledger run` makes them")
+    if delta.is_delta(path):
+        delta.require_delta()
+        return spark.createDataFrame(delta.read(path))
+    return spark.read.parquet(str(path))

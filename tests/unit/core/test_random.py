@@ -48,9 +48,9 @@ class Application:
 class History:
     """One random run."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, detailed: bool = False) -> None:
         self.random = random.Random(seed)
-        self.s = Scenario()
+        self.s = Scenario(detailed=detailed)
         for name in ("q", "r", "t"):
             self.s.settings[name] = self.random.choice(POLICIES)
         self.facts: list[object] = []
