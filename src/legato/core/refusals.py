@@ -5,6 +5,7 @@ from legato.errors import LegatoError
 FULL = "amqp:resource-limit-exceeded"
 NOT_FOUND = "amqp:not-found"
 LOCKED = "amqp:resource-locked"
+STILL_COMMITTING = "The batch is being committed for an earlier request: ask again."
 
 
 class Refusal(LegatoError):

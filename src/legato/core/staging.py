@@ -17,7 +17,7 @@ from legato.core.moving import Outgoing
 from legato.core.producers import Producer
 from legato.core.publishing import Publishing
 from legato.core.queues import Queue
-from legato.core.refusals import FULL, Refusal
+from legato.core.refusals import FULL, STILL_COMMITTING, Refusal
 from legato.core.state import Node
 from legato.core.tick import Tick
 from legato.core.traits import Traits
@@ -99,7 +99,7 @@ class Staging(Publishing):
     def _repeat_stage(self, producer: Producer, number: int, token: Any) -> None:
         pending = [stage for tick in (self._in_flight, self._tick) if tick is not None for stage in tick.stages]
         if any(stage.producer.name == producer.name and stage.number == number for stage in pending):
-            raise Refusal("The batch is being committed for an earlier request: ask again.")
+            raise Refusal(STILL_COMMITTING)
         self._tick.facts.append(DuplicateDropped(producer.id, number))
         self._tick.stages.append(Stage(token, producer, 0))
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import atexit
 import json
 import threading
+import time
 from typing import Any
 
 from legato.amqp.names import MANAGEMENT_ADDRESS
 from legato.client import Connection, ConnectionFactory, MessageConsumer, MessageProducer, Session, TextMessage
 from legato.client.uri import Uri, parse_uri
+from legato.core.refusals import STILL_COMMITTING
 from legato.errors import JMSError
 
 ANSWER_WAIT_S = 10.0
 ATTEMPTS = 30
 """So many times is asked, each answer awaited `ANSWER_WAIT_S`: a takeover that takes five minutes is survived."""
+STILL_COMMITTING_PAUSE_S = 1.0
 ROUNDS = 300
 """Rounds through the hosts before a lost broker is given up: some five minutes."""
 _OK = 200
@@ -53,8 +56,12 @@ class Requests:
                     # The connection is gone for good; whoever asks again gets another one.
                     self._connection = None
                     raise
-                if answer is not None:
+                if answer is None:
+                    continue
+                if answer.properties["statusDescription"] != STILL_COMMITTING:
                     return _result(answer)
+                # Its answer came too late for us: the broker, or its disk, is slow.
+                time.sleep(STILL_COMMITTING_PAUSE_S)
         raise JMSError(f"The broker at {self.uri} did not answer within {ATTEMPTS * ANSWER_WAIT_S:g} s.")
 
     @property
