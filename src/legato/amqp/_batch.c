@@ -86,12 +86,15 @@ int take_outcomes(void *collector, int delivery_type, int count_max, void *deliv
         if (delivery == NULL)
             break;
         void *link = proton.delivery_link(delivery);
-        if (!proton.link_is_sender(link) || proton.link_current(link) == delivery)
+        if (proton.link_current(link) == delivery)
+            break;
+        _Bool settled = proton.delivery_settled(delivery);
+        /* Of what came to us only this is news: the sender has heard our outcome. */
+        if (!proton.link_is_sender(link) && (!settled || proton.delivery_readable(delivery)))
             break;
         uint64_t state = proton.delivery_remote_state(delivery);
         if (state != 0 && state != ACCEPTED && state != RELEASED && state != RECEIVED)
             break;
-        _Bool settled = proton.delivery_settled(delivery);
         proton.collector_pop(collector);
         taken[count] = delivery;
         states[count] = (char)(state | (settled ? SETTLED : 0));

@@ -39,7 +39,8 @@ int take_transfers(void *collector, int delivery_type, void *link, int count_max
                    char *bytes, size_t bytes_max, void *deliveries, uint32_t *ends, char *settled,
                    char *tags, char *tag_sizes);
 
-/* Outcomes without fields that wait at the collector's head, for deliveries of senders; returns how many.
+/* Outcomes without fields that wait at the collector's head: any for what we sent, and for what came to us that its
+   sender has settled it; returns how many.
 
    Nothing is settled. `states` has each state's code, 0 for none, with 0x80 if the peer settled. Ends before the first
    event that is anything else. */

@@ -81,7 +81,7 @@ class Run:
         return self.count
 
     def take_outcomes(self, collector: Any) -> int:
-        """Read outcomes of what we sent that wait at the collector's head; how many there were."""
+        """Read outcomes of what we sent or received that wait at the collector's head; how many there were."""
         self.count = _batch.lib.take_outcomes(collector, _DELIVERY, RUN_MAX, self._deliveries, self._flags)
         return self.count
 
