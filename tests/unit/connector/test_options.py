@@ -3,7 +3,7 @@
 import pytest
 
 from legato.errors import ConfigError
-from legato.spark.connector.options import source_options
+from legato.spark.connector.options import sink_options, source_options
 from legato.spark.connector.rows import ddl
 from legato.spark.connector.stream import StreamReader
 
@@ -92,3 +92,8 @@ def test_several_topics_have_a_subscription_each() -> None:
 def test_what_a_stream_cannot_do_is_said_at_once(given: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         StreamReader(source_options({"url": URL, "queue": "a"} | given))
+
+
+def test_options_that_are_sparks_own_are_let_pass() -> None:
+    options = sink_options({"url": URL, "queue": "a", "checkpointLocation": "/c", "queryName": "flow"})
+    assert options.queue == "a"

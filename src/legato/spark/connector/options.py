@@ -174,8 +174,8 @@ _SINK_READERS: dict[str, tuple[str, _Reader, str]] = {
     "ignoreunknowncolumns": ("ignore_unknown_columns", _boolean, "true or false"),
 }
 _ADDRESSES = ("queue", "queues", "topic", "topics", "queuePattern", "topicPattern")
-_FOREIGN = ("path", "checkpointlocation")
-"""Spark's own options that reach sources."""
+_FOREIGN = ("path", "checkpointlocation", "queryname")
+"""Spark's own options that reach sources and sinks; `queryName` comes from declarative pipelines."""
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:
