@@ -25,6 +25,8 @@ from legato.flows.futures import FUTURE_TIMEOUT_S, FlowFuture, Futures
 from legato.flows.inbox import RETENTION_S_DEFAULT
 from legato.flows.initiating import Initiator, Send
 from legato.flows.initiation import Initiation
+from legato.flows.introspection import HOST_DEFAULT, IntrospectionServer, snapshot
+from legato.flows.introspection_page import page
 from legato.flows.joining import JoinWorker
 from legato.flows.joins import Answers
 from legato.flows.levels import Transaction
@@ -101,6 +103,7 @@ class Flows(Declarations):
         self._lock = threading.Lock()
         self._workers: list[SessionLoop] = []
         self.vitals: dict[str, Vitals] = {}
+        self._introspections: list[IntrospectionServer] = []
         self.trace_retention_s = trace_retention_s
         self.database_time: DatabaseTime | None = None
         self.tracing: Tracing | None = None
@@ -154,6 +157,8 @@ class Flows(Declarations):
             worker.ask_to_end()
         ended = [worker.end(timeout_s) for worker in self._workers]
         self._workers.clear()
+        while self._introspections:
+            self._introspections.pop().close()
         self._futures.close()
         if self._backing is not None:
             self._backing.close(timeout_s)
@@ -275,6 +280,30 @@ class Flows(Declarations):
             FlowBackendError: nothing was committed; try again.
         """
         self._cancelled.cancel(self.connection(), flow_id)
+
+    # -- being looked at
+
+    def introspection(self) -> dict[str, Any]:
+        """Endpoints, and of this process: who calls whom, counts, times, circuits, last failures; as JSON has it."""
+        return snapshot(self)
+
+    def introspection_page(self) -> str:
+        """The same as a page of HTML that needs nothing else."""
+        return page(snapshot(self))
+
+    def serve_introspection(self, port: int, host: str = HOST_DEFAULT) -> IntrospectionServer:
+        """Serve that page at `/`, and the JSON at `/json`, until the service stops or the server is closed.
+
+        Args:
+            port: 0 for any that is free; see `IntrospectionServer.port`.
+            host: whose address to listen at; whoever reaches it may look.
+
+        Raises:
+            OSError: the port is not free.
+        """
+        server = IntrospectionServer(self.introspection, port, host)
+        self._introspections.append(server)
+        return server
 
     # -- for its parts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -15,6 +15,7 @@ from legato.flows.failures import Failure
 CONDEMNED_MAX = 1_000
 WEIGHT_OF_LATEST = 0.1
 """In means that follow the times."""
+RATE_WINDOW_S = 10
 
 
 @dataclass
@@ -45,6 +46,7 @@ class Meter:
     last_run_us: int = 0
     last_failure_us: int = 0
     last_failure: str = ""
+    _seconds: deque[list[int]] = field(default_factory=lambda: deque(maxlen=RATE_WINDOW_S + 1))
 
     def ran(self, in_queue_s: float, in_stage_s: float, now_us: int) -> None:
         """A message was worked on."""
@@ -54,6 +56,15 @@ class Meter:
         self.in_stage_s += weight * (in_stage_s - self.in_stage_s)
         self.in_stage_max_s = max(self.in_stage_max_s, in_stage_s)
         self.last_run_us = now_us
+        second = now_us // 1_000_000
+        if not self._seconds or self._seconds[-1][0] != second:
+            self._seconds.append([second, 0])
+        self._seconds[-1][1] += 1
+
+    def per_s(self, now_us: int) -> float:
+        """Runs a second, of the last `RATE_WINDOW_S` whole ones."""
+        now_s = now_us // 1_000_000
+        return sum(count for second, count in self._seconds if now_s - RATE_WINDOW_S <= second < now_s) / RATE_WINDOW_S
 
 
 class Vitals:

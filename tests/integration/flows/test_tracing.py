@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -128,3 +129,30 @@ def test_spans_of_stages_are_children_of_those_of_the_calls(
     (process, _, one, _), (reply, kind, two, of_two), (last, _, _, of_last) = tracer.spans
     assert (process, reply, kind, last) == ("process Prices.of", "reply Orders.done", "PRODUCER", "process Orders.done")
     assert (of_two, of_last) == (one, two)
+
+
+def test_a_running_service_shows_its_endpoints_as_a_page(make_flows: Callable[..., Flows]) -> None:
+    flows = make_flows(policy=FEW, name="web <shop>", version="2")
+    receipts = declare_shop(flows)
+    server = flows.serve_introspection(0)
+    flows.start()
+    with flows.initiate("order:21") as initiation:
+        initiation.request("Orders.place", Order("tea", 2), reply_to="Orders.done")
+    receipts.get(timeout=WAIT_S)
+    until(lambda: flows.vitals["Orders.done"].meter.runs)
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/json") as answer:
+        seen = json.load(answer)
+    placing, prices, done = seen["endpoints"]
+    assert [stage["id"] for stage in placing["stages"]] == ["Orders.place", "Orders.place.stage1"]
+    assert (prices["stages"][0]["callers"], prices["stages"][0]["calls"]) == (
+        {"Orders.place": 1},
+        {"Orders.place.stage1": 1},
+    )
+    assert (done["kind"], done["stages"][0]["runs"], done["stages"][0]["circuit"]) == ("terminator", 1, "closed")
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/") as answer:
+        html = answer.read().decode()
+    assert "web &lt;shop&gt; 2" in html
+    assert "Orders.place.stage1" in html
+    flows.stop()
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/")
