@@ -1,0 +1,252 @@
+"""Inbox, outbox and sweeper on real databases, with a sender that the test looks into."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import pytest
+from sqlalchemy import create_engine
+
+from legato.errors import ConfigError
+from legato.flows.calls import first_envelope
+from legato.flows.database import DataSource, create_tables, schema_sql
+from legato.flows.envelope import Call, Outgoing
+from legato.flows.inbox import PRUNED_AT_ONCE_MAX, Inbox
+from legato.flows.outbox import Outbox
+from legato.flows.sweeper import CLAIMED_AT_ONCE_MAX, LEASE_US, Sweeper
+from tests.support.databases import database_url, postgres
+
+__all__ = ["database_url", "postgres"]
+
+GRACE_US = 5_000_000
+SECOND_US = 1_000_000
+RETENTION_S = 60.0
+
+
+class Hands:
+    """A clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.us = 1_700_000_000_000_000
+
+    def now_us(self) -> int:
+        return self.us
+
+    def monotonic_ms(self) -> int:
+        return self.us // 1000
+
+
+class Wire:
+    """Where the sweeper sends: it remembers, and refuses what it is told to."""
+
+    def __init__(self) -> None:
+        self.sent: list[list[str]] = []
+        self.refused: set[str] = set()
+
+    def __call__(self, outgoing: Sequence[Outgoing]) -> None:
+        ids = [one.envelope.message_id for one in outgoing]
+        if self.refused & set(ids):
+            raise ConnectionError("the queue is full")
+        self.sent.append(ids)
+
+
+class Desk:
+    """A database with its tables and a sweeper, which has no thread."""
+
+    def __init__(self, url: str) -> None:
+        self.source = DataSource(url)
+        self.source.create_tables()
+        self.clock, self.wire = Hands(), Wire()
+        self.inbox = Inbox(self.source.sql)
+        self.sweepers = [self._sweeper() for _ in range(2)]
+
+    def _sweeper(self) -> tuple[Outbox, Sweeper]:
+        outbox = Outbox(self.source.sql, skips_locked=self.source.kind == "postgresql", grace_us=GRACE_US)
+        return outbox, Sweeper(self.source, self.inbox, outbox, self.wire, self.clock, RETENTION_S)
+
+    def put(self, *ids: str) -> None:
+        """Rows, in a transaction."""
+        with self.source.transaction() as work:
+            rows = [("cause", outgoing(message_id, self.clock.us)) for message_id in ids]
+            self.sweepers[0][0].put(work.connection(), rows, self.clock.us)
+            work.commit()
+
+    def rows(self, table: str = "legato_outbox") -> list[str]:
+        """The ids in a table."""
+        with self.source.engine.connect() as connection:
+            return sorted(row[0] for row in connection.exec_driver_sql(f"SELECT message_id FROM {table}"))
+
+
+@pytest.fixture
+def desk(database_url: str) -> Iterator[Desk]:
+    """On each kind of database."""
+    made = Desk(database_url)
+    yield made
+    made.source.close()
+
+
+def outgoing(message_id: str, now_us: int) -> Outgoing:
+    """A message."""
+    return Outgoing(
+        first_envelope(
+            message_id=message_id,
+            flow_id="f1",
+            trace_id="order:17",
+            sender="test",
+            to="Orders.place",
+            data=msgspec.Raw(b'"\xc3\xa9"'),
+            now_us=now_us,
+            call=Call.SEND,
+        )
+    )
+
+
+def test_a_sweeper_sends_what_has_been_in_the_outbox_for_too_long_once_and_deletes_it(desk: Desk) -> None:
+    """CONTRACT D12."""
+    desk.put("a", "b")
+    _, sweeper = desk.sweepers[0]
+    sweeper.sweep()
+    assert desk.wire.sent == [], "whoever put it there is about to send it"
+    desk.clock.us += GRACE_US
+    sweeper.sweep()
+    assert desk.wire.sent == [["a", "b"]]
+    assert desk.rows() == []
+
+
+def test_what_one_sweeper_has_taken_is_no_other_ones_until_its_lease_ends(desk: Desk) -> None:
+    """CONTRACT D12."""
+    desk.put("a")
+    desk.clock.us += GRACE_US
+    with desk.source.transaction() as work:
+        taken = desk.sweepers[0][0].claim(work.connection(), desk.clock.us, LEASE_US, CLAIMED_AT_ONCE_MAX)
+        work.commit()
+    assert [(one.envelope.message_id, attempts) for one, attempts in taken] == [("a", 1)]
+    desk.sweepers[1][1].sweep()
+    assert desk.wire.sent == []
+    desk.clock.us += LEASE_US
+    desk.sweepers[1][1].sweep()
+    assert desk.wire.sent == [["a"]], "the other one has died"
+
+
+def test_sweepers_at_the_same_time_take_different_rows(desk: Desk) -> None:
+    """CONTRACT D12."""
+    ids = [f"id{number:03}" for number in range(3 * CLAIMED_AT_ONCE_MAX)]
+    desk.put(*ids)
+    desk.clock.us += GRACE_US
+    together([sweeper.sweep for _, sweeper in desk.sweepers])
+    assert sorted(one for sent in desk.wire.sent for one in sent) == ids
+    assert desk.rows() == []
+
+
+def test_what_the_broker_refuses_holds_nothing_up_and_is_tried_again(desk: Desk) -> None:
+    """CONTRACT D12."""
+    desk.put("a", "b", "c")
+    desk.wire.refused = {"b"}
+    desk.clock.us += GRACE_US
+    _, sweeper = desk.sweepers[0]
+    sweeper.sweep()
+    assert desk.wire.sent == [["a"], ["c"]]
+    assert desk.rows() == ["b"]
+    sweeper.sweep()
+    desk.wire.refused = set()
+    desk.clock.us += SECOND_US
+    sweeper.sweep()
+    assert len(desk.wire.sent) == 2, "not so soon"
+    desk.clock.us += SECOND_US
+    sweeper.sweep()
+    assert desk.wire.sent[2:] == [["b"]]
+    assert desk.rows() == []
+
+
+def test_rows_whose_transaction_could_not_delete_them_are_deleted_by_another(desk: Desk) -> None:
+    """CONTRACT D12."""
+    desk.put("a")
+    outbox, sweeper = desk.sweepers[0]
+    outbox.sent([outgoing("a", 0)])
+    with desk.source.transaction() as work, pytest.raises(KeyError), outbox.deleting(work.connection()):
+        raise KeyError("a")
+    assert desk.rows() == ["a"]
+    sweeper.sweep()
+    assert desk.rows() == []
+    assert desk.wire.sent == []
+
+
+def test_the_inbox_knows_a_message_until_its_time_is_over(desk: Desk) -> None:
+    """CONTRACT D13."""
+    ids = [f"id{number:04}" for number in range(PRUNED_AT_ONCE_MAX + 1)]
+    with desk.source.transaction() as work:
+        connection = work.connection()
+        for first in range(0, len(ids), 500):
+            part = ids[first : first + 500]
+            assert desk.inbox.enter(connection, "Orders.place", part, desk.clock.us) == set(part)
+        assert desk.inbox.enter(connection, "Orders.place", ["new", "new", ids[0]], desk.clock.us) == {"new"}
+        assert desk.inbox.enter(connection, "Orders.place", ["new"], desk.clock.us) == set()
+        assert desk.inbox.enter(connection, "Orders.place.stage1", ["new"], desk.clock.us) == {"new"}
+        work.commit()
+    desk.clock.us += round(RETENTION_S * SECOND_US)
+    with desk.source.transaction() as work:
+        desk.inbox.enter(work.connection(), "Orders.place", ["later"], desk.clock.us)
+        work.commit()
+    _, sweeper = desk.sweepers[0]
+    sweeper.sweep()
+    assert len(desk.rows("legato_inbox")) == len(ids) + 3
+    desk.clock.us += round(RETENTION_S * SECOND_US)
+    sweeper.sweep()
+    assert desk.rows("legato_inbox") == ["later"]
+
+
+def test_of_two_that_work_on_a_message_at_the_same_time_one_finds_it_new(desk: Desk) -> None:
+    """CONTRACT D13: a failover may have given it to both."""
+    found: list[set[str]] = []
+
+    def work_on_it() -> None:
+        with desk.source.transaction() as work:
+            found.append(desk.inbox.enter(work.connection(), "Orders.place", ["a"], desk.clock.us))
+            work.commit()
+
+    together([work_on_it] * 4)
+    assert sorted(map(sorted, found)) == [[], [], [], ["a"]]
+
+
+def test_tables_may_be_there_already_and_several_processes_may_create_them(database_url: str) -> None:
+    """CONTRACT D12."""
+    engines = [create_engine(database_url) for _ in range(4)]
+    together([lambda engine=engine: create_tables(engine) for engine in engines])  # type: ignore[misc]
+    with engines[0].begin() as connection:
+        for statement in schema_sql().split(";"):
+            if statement.strip():
+                connection.exec_driver_sql(statement)
+    for engine in engines:
+        engine.dispose()
+
+
+def test_inbox_and_outbox_are_refused_where_they_would_not_be_right(database_url: str) -> None:
+    """CONTRACT D14."""
+    engine = create_engine(database_url)
+    engine.dialect.name = "oracle"
+    with pytest.raises(ConfigError, match="SQLite or PostgreSQL; this database is oracle"):
+        create_tables(engine)
+    engine.dispose()
+
+
+def together(actions: Sequence[Callable[[], object]]) -> None:
+    """Run all at the same time; raises what one of them raised."""
+    errors: list[BaseException] = []
+    begin = threading.Barrier(len(actions))
+
+    def run(action: Callable[[], object]) -> None:
+        try:
+            begin.wait()
+            action()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(action,)) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
