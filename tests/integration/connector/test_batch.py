@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from legato.client import ConnectionFactory, TextMessage
 from legato.spark.connector.batch import BatchReader
 from legato.spark.connector.options import source_options
+from legato.spark.connector.reading import close_clients
+from legato.spark.connector.requests import close_shared
 from tests.support.server import Server, server
 
 
@@ -19,8 +23,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def browsed(broker: Server, **options: str) -> list[str]:
-    given = {"url": f"amqp://127.0.0.1:{broker.port}", "payload": "text"}
+def browsed(broker: Server, *, url: str = "", **options: str) -> list[str]:
+    given = {"url": url or f"amqp://127.0.0.1:{broker.port}", "payload": "text"}
     reader = BatchReader(source_options(given | options))
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
     return sorted(row["body"] for batch in batches for row in batch.to_pylist())
@@ -60,3 +64,18 @@ def test_what_has_expired_is_not_shown(broker: Server) -> None:
         producer.time_to_live_ms = 1
         producer.send(TextMessage("short"))
     assert browsed(broker, queue="expiring") == ["lasting"]
+
+
+def test_ranges_cross_tls(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject]
+    subprocess.run([*made, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    secure = {"LEGATO_TLS_CERTIFICATE": str(certificate), "LEGATO_TLS_KEY": str(key)}
+    with server(tmp_path / "store", environment=secure) as broker:
+        url = f"amqps://127.0.0.1:{broker.port}?tls_ca_file={certificate}"
+        with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+            session.create_producer(session.create_queue("secret")).send(TextMessage("hidden"))
+        assert browsed(broker, url=url, queue="secret") == ["hidden"]
+        close_clients()
+        close_shared()
