@@ -166,8 +166,7 @@ class SenderEnd:
 
     def _send_run(self, link: Sender, credit: int) -> int:
         """Send the first of what waits and what follows that is like it: whole, and of no transaction; how many."""
-        waiting = self.outgoing.waiting
-        unconfirmed = self.outgoing.unconfirmed
+        waiting, unconfirmed = self.outgoing.waiting, self.outgoing.unconfirmed
         run: list[Send] = []
         size = 0
         while waiting and len(run) < credit and size < RUN_BYTES_MAX:
