@@ -6,7 +6,7 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from legato.flows.levels import Transaction
 from legato.flows.payloads import Upcaster, check_kind, check_state
@@ -128,17 +128,28 @@ class Endpoint:
         """Whether its last stage is there."""
         return bool(self.stages) and (self.terminator or self.stages[-1].is_last)
 
-    def stage(self, function: F | None = None, **policy: Any) -> Any:
+    @overload
+    def stage(self, function: F) -> F: ...
+    @overload
+    def stage(self, function: None = None, **policy: Any) -> Callable[[F], F]: ...
+    def stage(self, function: F | None = None, **policy: Any) -> F | Callable[[F], F]:
         """Declare the next stage; a decorator, with or without arguments of `Policy`."""
         return self._declare(function, False, Policy(**policy))
 
-    def last_stage(self, function: F | None = None, **policy: Any) -> Any:
+    @overload
+    def last_stage(self, function: F) -> F: ...
+    @overload
+    def last_stage(self, function: None = None, **policy: Any) -> Callable[[F], F]: ...
+    def last_stage(self, function: F | None = None, **policy: Any) -> F | Callable[[F], F]:
         """Declare the last stage, which returns the reply; a decorator as `stage`."""
         return self._declare(function, True, Policy(**policy))
 
-    def _declare(self, function: F | None, is_last: bool, policy: Policy) -> Any:
+    def _declare(self, function: F | None, is_last: bool, policy: Policy) -> F | Callable[[F], F]:
         if function is None:
-            return lambda function: self._declare(function, is_last, policy)
+            return lambda function: self._take(function, is_last, policy)
+        return self._take(function, is_last, policy)
+
+    def _take(self, function: F, is_last: bool, policy: Policy) -> F:
         if self.complete:
             raise ValueError(f"{self.id} has its last stage already; {function.__name__} cannot follow it.")
         if is_last and self.terminator:

@@ -79,14 +79,15 @@ class Initiation:
         """Have a text travel with all messages of the flows whose calls follow."""
         self._properties[name] = text
 
-    def send(self, to: str, data: Any, *, state: Any = None, delay_ms: int = 0) -> str:
+    def send(self, to: str, data: Any, *, state: Any = None, delay_ms: int = 0, trace_id: str = "") -> str:
         """Call `to` and wait for nothing; returns the id of the flow.
 
         Args:
             state: what the endpoint's first stage finds as its state, None for a new one.
             delay_ms: before which it is not delivered.
+            trace_id: of this flow, if another than the initiation's.
         """
-        return self.begin(Call.SEND, to, data, (), state=state, delay_ms=delay_ms)
+        return self.begin(Call.SEND, to, data, (), state=state, delay_ms=delay_ms, trace_id=trace_id)
 
     def publish(self, to: str, data: Any) -> str:
         """Call all subscription terminators of that name; returns the id of the flow."""
@@ -125,12 +126,14 @@ class Initiation:
         state: Any = None,
         reach: Reach = Reach.STAGE,
         delay_ms: int = 0,
+        trace_id: str = "",
     ) -> str:
+        """Begin a flow in one of the ways above."""
         flow_id = self._new_id()
         envelope = first_envelope(
             message_id=self._new_id(),
             flow_id=flow_id,
-            trace_id=self.trace_id,
+            trace_id=trace_id or self.trace_id,
             sender=self.sender,
             to=to,
             data=to_json(data),

@@ -76,10 +76,12 @@ class SessionLoop(ABC):
                     self._session = session
                     self._serve(session)
                 chill_s = CHILL_FIRST_S
-            except JMSError as error:
+            except Exception as error:
                 if self._ending.is_set():
                     break
-                logger.warning("%s: %s Again in %.1f s.", self.name, error, chill_s)
+                # Whatever it is, a thread that ended would leave its queue to nobody.
+                trace = None if isinstance(error, JMSError) else error
+                logger.warning("%s: %s Again in %.1f s.", self.name, error, chill_s, exc_info=trace)
                 self._ending.wait(chill_s * (1 + random.uniform(-CHILL_JITTER, CHILL_JITTER)))
                 chill_s = min(2 * chill_s, CHILL_MAX_S)
         self._idle.set()

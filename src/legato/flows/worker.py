@@ -30,6 +30,12 @@ ANOTHER_WAIT_S = 0.2
 """Seconds to wait for a message that has not failed yet."""
 
 
+ALONE_FROM = 3
+"""A message that is delivered for the third time is not put into a batch. One delivery the death of a broker may have
+cost it, and all that waited with it; another one a batch that failed with somebody else.
+"""
+
+
 class StageWorker(SessionLoop):
     """One of the threads of a stage.
 
@@ -106,15 +112,15 @@ class StageWorker(SessionLoop):
         return self._flows.clock.now_us() / 1e6
 
     def _fill(self, session: Session, consumer: MessageConsumer, messages: list[Message]) -> None:
-        """Add to a batch what waits anyway; what failed before, maybe in a batch, is tried by itself."""
+        """Add to a batch what waits anyway; what failed before, more than once, is tried by itself."""
         if self._singly:
             self._singly -= 1
             return
-        while len(messages) < self._batch and not messages[0].redelivered:
+        while len(messages) < self._batch and messages[0].delivery_count < ALONE_FROM:
             another = consumer.receive_no_wait()
             if another is None:
                 return
-            if another.redelivered:
+            if another.delivery_count >= ALONE_FROM:
                 session.give_back(another)
                 return
             messages.append(another)
