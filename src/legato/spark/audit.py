@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import reduce
 from pathlib import Path
@@ -31,6 +32,9 @@ from legato.spark.result import (
 from legato.spark.scope import Part, Scope
 from legato.spark.story import short_stories
 from legato.store.segment_names import spans
+
+_AT_ONCE = 2
+"""Queries under way beside the checks."""
 
 EXAMPLES_MAX = 5
 EVERYTHING = Scope()
@@ -90,9 +94,12 @@ def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
     assert span is not None, "an aggregate has one row"
     first_us, last_us = span["first_us"] or 0, span["last_us"] or 0
     bucket_us = bucket_for(last_us - first_us)
-    checks = with_stories(run_checks(frames, part), frames["facts"])
     about = frames if scope.is_all else {**frames, "facts": part.facts(), "lifecycle": part.lifecycle()}
-    with closing(Accounts(frames["facts"])) as accounts:
+    with closing(Accounts(frames["facts"])) as accounts, ThreadPoolExecutor(_AT_ONCE) as pool:
+        # To plan the checks takes one processor as long as to answer them: meanwhile the others are not idle.
+        timeline = pool.submit(_timeline, about, accounts, first_us, bucket_us)
+        takeovers = pool.submit(_takeovers, about["facts"])
+        checks = with_stories(run_checks(frames, part), frames["facts"])
         offences = {check.name: check.count for check in checks}
         twice: dict[int, int] = {}
         if offences["number stored twice"]:
@@ -103,9 +110,9 @@ def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
             last_us=last_us,
             last_position=span["last_position"] or 0,
             queues=_queues(about, accounts, offences, twice, _offenders_by_name("lost", frames, part)),
-            takeovers=_takeovers(about["facts"]),
+            takeovers=takeovers.result(),
             checks=checks,
-            timeline=_timeline(about, accounts, first_us, bucket_us),
+            timeline=timeline.result(),
             topics=_topics(about["facts"], accounts, twice),
         )
 
