@@ -138,7 +138,7 @@ def browser() -> Iterator["Browser"]:
 def test_the_page_can_be_read_and_asks_nobody_else(browser: "Browser", tmp_path: Path, scheme: str, width: int) -> None:
     file = tmp_path / "report.html"
     file.write_text(report_page(example(), None, {2: 380.0}, "An example"), encoding="utf-8")
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     asked: list[str] = []
     said: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
