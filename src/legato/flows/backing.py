@@ -100,10 +100,10 @@ class Backing:
                 f"The service's database is {self.source.engine.url!r}: only there would its outbox be looked after. "
                 f"This connection leads to {connection.engine.url!r}."
             )
-        self._prepare()
         yield
         if not initiation.outgoing:
             return
+        self.source.create_tables_in(connection)
         cause_id = self._new_id()
         self.outbox.put(connection, [(cause_id, one) for one in initiation.outgoing], self._clock.now_us())
         call_at_commit(connection, lambda: self.sweeper.expect(cause_id))

@@ -83,6 +83,19 @@ class DataSource:
                 create_tables(self.engine)
                 self._is_prepared = True
 
+    def create_tables_in(self, connection: Connection) -> None:
+        """The same in an open transaction of the application's, which may hold what another one would wait for.
+
+        Raises:
+            ConfigError: the database is neither SQLite nor PostgreSQL.
+        """
+        if not self._is_prepared:
+            check_kind(self.kind)
+            if tables_exist(connection):
+                self._is_prepared = True
+            else:
+                execute_schema(connection)
+
     def same_as(self, connection: Connection) -> bool:
         """Whether a connection of the application's leads to this database."""
         theirs = connection.engine
@@ -214,21 +227,34 @@ def create_tables(engine: Engine) -> None:
     Raises:
         ConfigError: the database is neither SQLite nor PostgreSQL.
     """
-    kind = engine.dialect.name
-    if kind not in (SQLITE, POSTGRESQL):
-        raise ConfigError(f"Inbox and outbox are kept in SQLite or PostgreSQL; this database is {kind}.")
+    check_kind(engine.dialect.name)
     with engine.connect() as connection:
         if tables_exist(connection):
             return
     with engine.connect() as connection:
-        if kind == SQLITE:
+        if engine.dialect.name == SQLITE:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
-        else:
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({SCHEMA_LOCK})")
-        for statement in (*INBOX_SQL, *OUTBOX_SQL):
-            connection.exec_driver_sql(statement)
+        execute_schema(connection)
         connection.commit()
     logger.info("The tables of inbox and outbox were created.")
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a database in which inbox and outbox would not be right.
+
+    Raises:
+        ConfigError: the database is neither SQLite nor PostgreSQL.
+    """
+    if kind not in (SQLITE, POSTGRESQL):
+        raise ConfigError(f"Inbox and outbox are kept in SQLite or PostgreSQL; this database is {kind}.")
+
+
+def execute_schema(connection: Connection) -> None:
+    """Create what is missing in the connection's transaction."""
+    if connection.dialect.name == POSTGRESQL:
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({SCHEMA_LOCK})")
+    for statement in (*INBOX_SQL, *OUTBOX_SQL):
+        connection.exec_driver_sql(statement)
 
 
 def tables_exist(connection: Connection) -> bool:

@@ -81,18 +81,20 @@ class Sweeper:
 
     def _work(self) -> None:
         while True:
+            with self._condition:
+                awaited, self._awaited = self._awaited, []
+            if awaited:
+                self._send_committed(awaited)
+            ending = self._ending
             try:
                 self.sweep()
             except Exception as error:
                 logger.warning("The outbox could not be swept; again in %.0f s: %r", LOOK_EVERY_S, error)
+            if ending:
+                return
             with self._condition:
-                if self._ending:
-                    return
-                if not self._awaited:
+                if not self._awaited and not self._ending:
                     self._condition.wait(LOOK_EVERY_S)
-                awaited, self._awaited = self._awaited, []
-            if awaited:
-                self._send_committed(awaited)
 
     def sweep(self) -> None:
         """Send what is due, delete what was sent, and forget what the inbox has had for long enough."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -190,6 +191,50 @@ def test_flows_begin_when_the_applications_own_transaction_commits_and_only_then
     flows.stop()
     assert count(engine, "legato_outbox") == 0
     assert ended.empty()
+
+
+def test_an_application_that_only_begins_flows_needs_no_tables_beforehand(
+    make_flows: Callable[..., Flows], database_url: str, engine: Engine
+) -> None:
+    """CONTRACT D12, D24: its transaction has written already, so nobody else could create them."""
+    heard = make_flows()
+    ended = declare_counting(heard)
+    heard.start()
+    flows = make_flows(database=database_url)
+    with engine.begin() as connection:
+        add(connection, "tea")
+        with flows.initiate("tea", database=connection) as initiation:
+            initiation.send("Counted", "tea")
+    assert ended.get(timeout=WAIT_S) == "tea"
+    flows.stop()
+    assert count(engine, "legato_outbox") == 0
+
+
+def test_flows_do_not_begin_in_a_database_whose_outbox_nobody_looks_after(
+    make_flows: Callable[..., Flows], database_url: str, tmp_path: Path
+) -> None:
+    """CONTRACT D3: one database per service."""
+    flows = make_flows(database=f"sqlite:///{tmp_path}/other.db")
+    theirs = create_engine(database_url)
+    with theirs.connect() as connection:
+        initiate = flows.initiate("tea", database=connection)
+        with pytest.raises(FlowError, match="leads to"):
+            initiate.__enter__()
+    theirs.dispose()
+
+
+def test_what_all_processes_are_to_hear_has_no_inbox_that_they_share(
+    make_flows: Callable[..., Flows], database_url: str
+) -> None:
+    """CONTRACT D14."""
+    flows = make_flows(database=database_url)
+
+    @flows.subscription_terminator("News", transaction=Transaction.INBOX_OUTBOX)
+    def news(context: Context[None], item: str) -> None:
+        """Never."""
+
+    with pytest.raises(ConfigError, match="News hears in each process"):
+        flows.start()
 
 
 @pytest.mark.parametrize("level", LEVELS)
