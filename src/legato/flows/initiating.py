@@ -16,7 +16,7 @@ from legato.flows.stashing import read_stash
 from legato.flows.wire import Sender
 
 if TYPE_CHECKING:
-    from legato.flows.service import Flows
+    from legato.flows.beginnings import Beginnings
 
 
 class Send(Protocol):
@@ -32,7 +32,7 @@ ATTEMPTS_MAX = 3
 class Initiator:
     """Sessions for those who begin flows, lent to one thread at a time."""
 
-    def __init__(self, flows: Flows) -> None:
+    def __init__(self, flows: Beginnings) -> None:
         self._flows = flows
         self._lock = threading.Lock()
         self._free: list[tuple[Session, Sender]] = []
