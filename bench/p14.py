@@ -6,7 +6,6 @@ The loop receives, updates a row, sends and commits, database first: what a stag
 from __future__ import annotations
 
 import itertools
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -63,12 +62,42 @@ class Bench:
         return source
 
 
+class Progress:
+    """Tells the rate at which runs end once all workers are at work: the first part of them does not count."""
+
+    def __init__(self, count: int) -> None:
+        self._first, self._count = count // 5, count
+        self._done = itertools.count(1)
+        self._began = 0.0
+        self._over = threading.Event()
+        self.rate = 0.0
+
+    def add(self) -> None:
+        """One more is done."""
+        done = next(self._done)
+        if done == self._first:
+            self._began = time.perf_counter()
+        elif done == self._count:
+            self.rate = (self._count - self._first) / (time.perf_counter() - self._began)
+            self._over.set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all are."""
+        return self._over.is_set()
+
+    def wait(self) -> float:
+        """Wait for the last; returns how many were done in a second."""
+        if not self._over.wait(WAIT_S):
+            raise TimeoutError(f"{self._count} messages take longer than {WAIT_S:.0f} s")
+        return self.rate
+
+
 def by_hand(bench: Bench, count: int) -> float:
     """Messages a second through threads that somebody wrote for this one purpose."""
     name = f"hand{next(_names)}"
     source = bench.source()
-    done = itertools.count(1)
-    over = threading.Event()
+    progress = Progress(count)
     with ConnectionFactory(bench.url).create_connection() as connection:
         with connection.create_session(transacted=True) as session:
             producer = session.create_producer(Queue(name))
@@ -84,7 +113,7 @@ def by_hand(bench: Bench, count: int) -> float:
             with connection.create_session(transacted=True) as session:
                 consumer = session.create_consumer(Queue(name), prefetch=2)
                 producer = session.create_producer(Queue(f"{name}.out"))
-                while not over.is_set():
+                while not progress.is_over:
                     message = consumer.receive(timeout_s=1)
                     if message is None:
                         continue
@@ -95,20 +124,17 @@ def by_hand(bench: Bench, count: int) -> float:
                         producer.send(TextMessage(msgspec.json.encode(order).decode()))
                         transaction.commit()
                     session.commit()
-                    if next(done) == count:
-                        over.set()
+                    progress.add()
 
         threads = [threading.Thread(target=work) for _ in range(bench.workers)]
-        began = time.perf_counter()
         connection.start()
         for thread in threads:
             thread.start()
-        over.wait(WAIT_S)
-        took = time.perf_counter() - began
+        rate = progress.wait()
         for thread in threads:
             thread.join()
     source.close()
-    return count / took
+    return rate
 
 
 def begin_all(flows: Flows, bench: Bench, endpoint: str, count: int) -> None:
@@ -129,17 +155,16 @@ def by_stage(bench: Bench, level: Transaction, count: int) -> float:
         policy=Policy(transaction=level, concurrency=bench.workers),
     )
     bench.source().close()
-    done = itertools.count(1)
-    over = threading.Event()
+    progress = Progress(count)
 
     @flows.single("Bench.one")
     def one(context: Context[None], order: Order) -> Order:
         context.database.exec_driver_sql(UPDATE.format(order.item))
-        context.after_commit(lambda: over.set() if next(done) == count else None)
+        context.after_commit(progress.add)
         return order
 
     begin_all(flows, bench, "Bench.one", count)
-    return timed(flows, over, count)
+    return timed(flows, progress)
 
 
 def by_flow(bench: Bench, level: Transaction, count: int) -> float:
@@ -151,9 +176,7 @@ def by_flow(bench: Bench, level: Transaction, count: int) -> float:
         policy=Policy(transaction=level, concurrency=bench.workers),
     )
     bench.source().close()
-    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
-    done = itertools.count(1)
-    over = threading.Event()
+    progress = Progress(count)
     endpoint = flows.endpoint("Bench.three")
 
     def work(context: Context[None], order: Order) -> None:
@@ -173,22 +196,17 @@ def by_flow(bench: Bench, level: Transaction, count: int) -> float:
     @endpoint.last_stage
     def third(context: Context[None], order: Order) -> Order:
         work(context, order)
-        context.after_commit(lambda: over.set() if next(done) == count else None)
-        ended.put(order.item)
+        context.after_commit(progress.add)
         return order
 
     begin_all(flows, bench, "Bench.three", count)
-    return timed(flows, over, count)
+    return timed(flows, progress)
 
 
-def timed(flows: Flows, over: threading.Event, count: int) -> float:
-    """Messages, or flows, a second from the service's start to the last commit."""
-    began = time.perf_counter()
-    flows.start()
-    over.wait(WAIT_S)
-    took = time.perf_counter() - began
-    flows.stop()
-    return count / took
+def timed(flows: Flows, progress: Progress) -> float:
+    """Messages, or flows, a second."""
+    with flows:
+        return progress.wait()
 
 
 @contextmanager
