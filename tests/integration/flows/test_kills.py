@@ -55,7 +55,8 @@ def hear(flows: Flows) -> Ended:
 
     @flows.terminator("Done", transaction=Transaction.MESSAGING)
     def done(context: Context[None], item: str) -> None:
-        ended.put(item)
+        # Not before its commit: it may be held there, and rolled back by a failover.
+        context.after_commit(lambda: ended.put(item))
 
     return ended
 
