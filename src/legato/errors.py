@@ -20,6 +20,7 @@ LegatoError
 │   ├── RefuseMessageError           a stage will never take this message: to the dead letters at once
 │   ├── StateVersionError            a saved state whose version cannot be read
 │   ├── FlowBackendError             an initiation failed and nothing was committed
+│   ├── FlowInDoubtError             whether an initiation was committed is not known
 │   ├── FlowMessageSendError         the database is committed, the messages were not sent
 │   ├── FlowEndedError               its deadline has passed, or it was cancelled: no stage works on it
 │   ├── FlowFailedError              the flow that was waited for ended among the dead letters, or was cancelled
@@ -151,6 +152,10 @@ class StateVersionError(FlowError):
 
 class FlowBackendError(FlowError):
     """The initiation failed and nothing at all was committed: it may be tried again (CONTRACT D7)."""
+
+
+class FlowInDoubtError(FlowError):
+    """The connection was lost for good while flows were begun: whether they begin is not known."""
 
 
 class FlowMessageSendError(FlowError):

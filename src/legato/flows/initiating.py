@@ -8,7 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from legato.client import Session
-from legato.errors import FlowBackendError, FlowError, FlowMessageSendError, JMSError, TransactionRolledBackError
+from legato.errors import (
+    FlowBackendError,
+    FlowError,
+    FlowInDoubtError,
+    FlowMessageSendError,
+    JMSError,
+    TransactionRolledBackError,
+)
 from legato.flows.context import Context
 from legato.flows.envelope import Outgoing
 from legato.flows.running import continued
@@ -17,6 +24,9 @@ from legato.flows.wire import Sender
 
 if TYPE_CHECKING:
     from legato.flows.beginnings import Beginnings
+
+
+IN_DOUBT = "IN_DOUBT"
 
 
 class Send(Protocol):
@@ -53,6 +63,7 @@ class Initiator:
 
         Raises:
             FlowBackendError: nothing was committed.
+            FlowInDoubtError: the connection is gone for good, and whether the messages are sent is not known.
             FlowMessageSendError: `before_commit` was done, and the messages are not sent (CONTRACT D7).
         """
         if not outgoing:
@@ -138,4 +149,6 @@ class Once:
             return FlowMessageSendError(
                 f"The database has been committed, and the messages were not sent, so the flows never start: {error}"
             )
+        if error.code == IN_DOUBT:
+            return FlowInDoubtError(f"Whether the flows begin is not known: {error}")
         return FlowBackendError(f"The flows were not begun, and nothing was committed: {error}")
