@@ -84,8 +84,9 @@ class Application(Actor):
             if message is not None:
                 number = self._presented(session, name, message)
                 if any(number == earlier for earlier, _ in held):
-                    # What the application had is given to it again: it starts over.
-                    held.clear()
+                    # What the application had is given to it again: it starts over, if its contract says so (A15).
+                    kept = held if self.contract.keeps_unacknowledged else []
+                    held = [pair for pair in kept if pair[0] != number]
                 # A connection that was lost while it waited for its first message took nothing from it.
                 losses = losses if held else session._channel.interruptions
                 held.append((number, message))
