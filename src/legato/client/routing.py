@@ -30,6 +30,10 @@ def route(events: list[Event]) -> Iterator[Event]:
 
 def _route_rare(event: Event) -> bool:
     match event:
+        case Attached(link=link) if link.context is None:
+            link.refuse("amqp:not-allowed", "A client takes no links that its peer begins.")
+        case Flow(link=link) | Detached(link=link) if link.context is None:
+            pass
         case TransferPart(link=receiver):
             receiver.context.on_part(event)
         case TransferAborted(link=receiver):

@@ -43,6 +43,10 @@ class _Stopped(Exception):
     """`close()` was called while there was no connection."""
 
 
+PAUSE_S_MAX = 3600.0
+"""A selector takes no more than some weeks, and a clock may be set."""
+
+
 class Transport:
     """One connection's thread and everything that only it may touch."""
 
@@ -275,7 +279,7 @@ class Transport:
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0:
                 return
-            self._mailbox.sleep(remaining_s)
+            self._mailbox.sleep(min(remaining_s, PAUSE_S_MAX))
 
     def _adopt(self, wire: Wire) -> None:
         self.wire = wire
