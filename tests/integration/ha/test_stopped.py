@@ -13,6 +13,7 @@ import pytest
 from legato.amqp.outcomes import ACCEPTED
 from legato.amqp.terminus import Terminus
 from legato.client import ConnectionFactory, TextMessage
+from legato.ha.lease import CHECK_MS
 from legato.ha.lock import StoreLock
 from legato.ha.roles import Role
 from legato.store.lmdb import LmdbStore
@@ -161,6 +162,7 @@ def test_a_primary_whose_lock_was_taken_away_while_it_was_stopped_answers_nobody
                 asking = peer.session.receiver("late", source=Terminus(address="$status", kind="source"))
                 asking.add_credit(1)  # what needs no commit is not refused by the store
                 peer.flush()
+                time.sleep(2 * CHECK_MS / 1000)  # for less it may go on without a look at its lock
                 robbed.signal(signal.SIGCONT)
                 assert all_bytes_of(peer) == b""
                 assert robbed.wait() != 0
