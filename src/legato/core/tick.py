@@ -102,7 +102,7 @@ class Tick:
         """Token, transaction, whether it commits."""
 
     def __bool__(self) -> bool:
-        return bool(self.facts or self.discharges or self.returned or self.chunks or self.ended)
+        return bool(self.facts or self.discharges or self.returned or self.chunks or self.ended or self.stages)
 
     def give_back(self, message: Message) -> None:
         """The message returns to its place once this tick is durable."""

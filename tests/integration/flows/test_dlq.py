@@ -56,7 +56,7 @@ def bury(url: str, name: str, *texts: str, reason: str = "never works", **proper
             received = consumer.receive(timeout_s=WAIT_S)
             assert received is not None
             session.reject(received, f"ValueError: {reason} {number}")
-        session.commit()
+            session.commit()
 
 
 def waiting(url: str, name: str) -> list[Any]:

@@ -47,6 +47,13 @@ def test_a_batch_is_delivered_in_order_behind_what_waits(s: Scenario) -> None:
     assert received(s) == [b"before", *[b"%d" % n for n in range(300)], b"behind"]
 
 
+def test_a_batch_without_rows_is_confirmed_although_nothing_else_is_to_be_committed(s: Scenario) -> None:
+    publish(s, 1)
+    publish(s, 1, token="again")
+    assert s.staged == {"t": 0, "again": 0}
+    assert s.broker.idle
+
+
 def test_who_waits_already_gets_it_when_it_is_durable(s: Scenario) -> None:
     consumer = s.consumer("q", 10)
     publish(s, 1, b"1", b"2")
