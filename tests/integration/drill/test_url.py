@@ -41,7 +41,7 @@ def test_somebody_elses_brokers_are_left_as_they_were_found(broker: Server, tmp_
     arguments = ["--count", "2", "--faults", "cut,kill-client", "--every", "0.5", "--rate", "20", "--seed", "3"]
     files = ["--out", str(tmp_path / "out"), "--json", str(tmp_path / "result.json")]
     done = CliRunner().invoke(app, ["drill", "--url", url, *arguments, *files])
-    assert (tmp_path / "result.json").exists(), done.output
+    assert (tmp_path / "result.json").exists(), f"{done.output}\n{done.exception!r}"
     result = json.loads((tmp_path / "result.json").read_text())
     assert done.exit_code == 0, result["complaints"]
     assert (result["faults"], result["clients_killed"], result["lost"]) == (2, 1, 0)
