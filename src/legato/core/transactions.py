@@ -194,7 +194,7 @@ class Transactions(Settling, Publishing, Uploading):
     def _dispose(self, transaction: Transaction) -> None:
         """Do what the transaction wants done with what it received and does not consume."""
         kept = []
-        for consumer, message in transaction.consumed:
+        for consumer, message in _by_place(transaction.consumed):
             disposal = transaction.disposals.get(message)
             if disposal is None:
                 kept.append((consumer, message))
@@ -223,7 +223,7 @@ class Transactions(Settling, Publishing, Uploading):
     def _give_up(self, transaction: Transaction, cause: str) -> None:
         self._tick.ended += transaction.larges
         self._settle_sends(transaction, [])
-        for consumer, message in transaction.consumed:
+        for consumer, message in _by_place(transaction.consumed):
             message.consumer = None
             message.presented = False
             self._fail(message, consumer, "rollback", transaction.id)
@@ -258,3 +258,8 @@ class Transactions(Settling, Publishing, Uploading):
         """The connection `owner` is gone: its transactions are rolled back (CONTRACT A5)."""
         for transaction in [t for t in self._transactions.values() if t.owner is owner]:
             self.roll_back(transaction, "disconnect")
+
+
+def _by_place(consumed: list[tuple[Consumer, Message]]) -> list[tuple[Consumer, Message]]:
+    """What a transaction received, by place: a client may state it in another order, and dead letters keep theirs."""
+    return sorted(consumed, key=lambda pair: (pair[1].queue.id, pair[1].seq))

@@ -21,6 +21,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._state = Model()
         self._log: dict[int, LogRecord] = {}
+        self._log_bytes = 0
         self._lock = threading.Lock()
 
     def begin_epoch(self, broker: str, now_us: int) -> Meta:
@@ -160,14 +161,14 @@ class MemoryStore:
     def log_bytes(self) -> int:
         """See `Store.log_bytes`."""
         with self._lock:
-            return sum(len(encode_record(record)) for record in self._log.values())
+            return self._log_bytes
 
     def trim_log(self, through: int, limit: int) -> int:
         """See `Store.trim_log`."""
         with self._lock:
             oldest = [position for position in self._log if position <= through][:limit]
             for position in oldest:
-                del self._log[position]
+                self._log_bytes -= len(encode_record(self._log.pop(position)))
             return len(oldest)
 
     def prune(self, now_us: int) -> int:
@@ -196,7 +197,9 @@ class MemoryStore:
 
     def _append(self, time_us: int, facts: list[AnyFact]) -> int:
         self._state.meta.log_position += 1
-        self._log[self._state.meta.log_position] = LogRecord(self._state.meta.epoch, time_us, list(facts))
+        record = LogRecord(self._state.meta.epoch, time_us, list(facts))
+        self._log[self._state.meta.log_position] = record
+        self._log_bytes += len(encode_record(record))
         return self._state.meta.log_position
 
 

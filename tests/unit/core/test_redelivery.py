@@ -292,6 +292,23 @@ def test_a_transaction_buries_and_gives_back_when_it_commits_and_not_before() ->
     assert b'"legato_attempts":7' in letter
 
 
+def test_dead_letters_of_a_transaction_keep_their_order_however_they_are_stated() -> None:
+    """CONTRACT C9: a client's engine may put the first delivery's outcome behind the others'."""
+    s = Scenario()
+    s.publish("q", b"one", b"two", b"three")
+    consumer = s.consumer("q", 3)
+    transaction = s.broker.transaction(s.broker.declare("me"), "me")
+    assert transaction is not None
+    one, two, three = s.in_hand(consumer)
+    for message in (two, three, one):
+        s.broker.acknowledge_in(transaction, consumer, message, Disposal(rejected=True, text="never works"))
+    s.broker.discharge(transaction.id, "me", fail=False, token="commit")
+    s.run()
+    letters = s.received(s.consumer("DLQ.q", 3))
+    assert [b"two" in letter for letter in letters] == [False, True, False]
+    assert b"one" in letters[0]
+
+
 def test_a_transaction_whose_dead_letter_finds_no_room_is_rolled_back_whole() -> None:
     """CONTRACT D2: what it received comes again, and nothing is lost."""
     s = Scenario()
