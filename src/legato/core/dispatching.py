@@ -23,8 +23,9 @@ class Dispatching(Moving):
             return
         given: Given = {}
         unfinished: set[Consumer] | None = None
-        for consumer in [consumer for consumer in queue.ring if consumer.first]:
-            self._give_first(consumer, given)
+        for consumer in queue.consumers:
+            if consumer.first:
+                self._give_first(consumer, given)
         if not queue.paused and queue.held_until_us <= self.now_us:
             if queue.selecting:
                 unfinished = self._select(queue, given)
@@ -68,7 +69,7 @@ class Dispatching(Moving):
         return selection.unfinished
 
     def _give_first(self, consumer: Consumer, given: Given) -> None:
-        """What is the consumer's own already."""
+        """What is the consumer's own already, also if an exclusive queue has another to give to."""
         while consumer.first and consumer.ready:
             message = consumer.first.popleft()
             if message.expires_us and message.expires_us <= self.now_us and not message.presented:
@@ -82,7 +83,7 @@ class Dispatching(Moving):
             consumer.credit -= 1
             consumer.unsent_bytes += message.size
             given.setdefault(consumer, []).append(message)
-        if not consumer.ready:
+        if not consumer.ready and consumer in consumer.queue.ring:
             consumer.queue.ring.remove(consumer)
 
     def _drain(self, consumer: Consumer) -> None:

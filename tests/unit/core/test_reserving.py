@@ -346,6 +346,21 @@ def test_an_exclusive_queue_whose_consumer_does_not_come_back_goes_to_the_next()
     assert s.elsewhere == [1]
 
 
+def test_who_claims_what_it_holds_gets_it_though_an_exclusive_queue_has_another_to_give_to() -> None:
+    """CONTRACT B21."""
+    s = Scenario()
+    first, _ = exclusive(s)
+    s.present(first, 1)
+    s = s.crash()
+    s.settings["q"] = AddressSettings(exclusive=True)
+    leader = s.consumer("q", 0, exact=True, name="other")
+    back = s.consumer("q", 2, exact=True, name="me", link="one", held=[1])
+    assert s.received(back) == [b"1"]
+    s.broker.flow(leader, 10, False, s.now_us)
+    s.run()
+    assert s.received(leader) == [b"2"]
+
+
 # -- administration, time ----------------------------------------------------------------------------------------
 
 
