@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from legato.core.traits import FlowCall
+
 
 class TextBodies:
     """`group=G;` or `group=G!;` (closes it) at the front is the group, `{...};` the properties, the rest is free."""
@@ -26,6 +28,10 @@ class TextBodies:
 
     def read(self, body: bytes, name: str) -> object:
         return self._properties(body).get(name)
+
+    def flows(self, body: bytes) -> tuple[FlowCall, ...]:
+        flow = self._properties(body).get("flow")
+        return ((str(flow), "trace", "stage", "send", 1),) if flow else ()
 
     def _properties(self, body: bytes) -> dict[str, str | int]:
         if not body.startswith(b"{"):

@@ -46,7 +46,7 @@ class Admission:
                     if shape.expiry_at or shape.group_at:
                         special = shape.special_in(data)
                     if shape.has_properties:
-                        special = shape.with_duplicate_id(data, special)
+                        special = shape.with_properties(data, special)
                     return data, data[shape.id_at : shape.id_end].decode(), special
         except (IndexError, UnicodeDecodeError, UnusualError):
             pass
@@ -59,7 +59,9 @@ class Admission:
         stored = normalise(data, sections)
         if stored is data and (special is None or special.delivery_ms is None) and not _is_annotated(sections):
             # A delivery time is another one in every message, and so is a duplicate id among the annotations.
-            common = replace(special, duplicate_id=b"") if special is not None and special.duplicate_id else special
+            common = special
+            if special is not None and (special.duplicate_id or special.flows):
+                common = replace(special, duplicate_id=b"", flows=())
             shape = shape_of(sections, places, None if common == PLAIN else common)
             if shape is not None:
                 shapes = self._shapes

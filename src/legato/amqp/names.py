@@ -93,3 +93,19 @@ numbers of the error's info map become properties of the dead letter."""
 # with state accepted, or with `rejected` and one of these conditions where that is so.
 ALREADY_ACKNOWLEDGED = "legato:already-acknowledged"
 WENT_ELSEWHERE = "legato:went-elsewhere"
+
+# Application properties of a flow's message, from which the broker makes `MessageOfFlow` facts.
+FLOW_ID = "legato_flow_id"
+"""The flow (string): who has none is no flow's message."""
+
+FLOW_TRACE_ID = "legato_trace_id"
+"""What its initiator calls the flow (string)."""
+
+FLOW_STAGE = "legato_stage"
+"""The stage that is called (string)."""
+
+FLOW_CALL = "legato_call"
+"""How: `send`, `request`, `reply` ... (string)."""
+
+FLOW_CALL_NUMBER = "legato_call_number"
+"""Which call of its flow it is, from 1 (int)."""

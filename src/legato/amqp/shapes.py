@@ -6,6 +6,7 @@ import msgspec
 
 from legato.amqp.codec import skip_value
 from legato.amqp.fields import CORRELATION_ID, CREATION, EXPIRY, GROUP, GROUP_SEQUENCE, MESSAGE_ID, has_field
+from legato.amqp.flow_calls import FLOW_KEY, flow_calls
 from legato.amqp.sections import Sections
 from legato.amqp.special import CLOSING_SEQUENCE, DUPLICATE_ID_KEY, PLAIN, Special
 
@@ -91,8 +92,8 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
             closes = self._sequence(data) == CLOSING_SEQUENCE
         return Special(base.priority, base.ttl_ms, expiry_ms, base.delivery_ms, base.delay_ms, group, closes)
 
-    def with_duplicate_id(self, data: bytes, special: Special | None) -> Special | None:
-        """`special`, with the duplicate id that is among the message's application properties, if there is one.
+    def with_properties(self, data: bytes, special: Special | None) -> Special | None:
+        """`special`, with the duplicate id and the calls of flows that the message's application properties tell of.
 
         Raises:
             UnusualError: this has to be read with more care.
@@ -103,16 +104,10 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
             at, end = at + 2, at + 1 + data[at]
         else:
             at, end = at + 8, at + 4 + int.from_bytes(data[at : at + 4], "big")
-        place = data.find(DUPLICATE_ID_KEY, at, end) - 2
-        if place < 0:
+        has_id = data.find(DUPLICATE_ID_KEY, at, end) >= 0
+        flows = flow_calls(data, at, end) if data.find(FLOW_KEY, at, end) >= 0 else ()
+        if not has_id and not flows:
             return special
-        is_key = True
-        while at < place:
-            at = skip_value(data, at)
-            is_key = not is_key
-        value_at = place + 2 + len(DUPLICATE_ID_KEY)
-        if at != place or not is_key or data[value_at] not in SHORT:
-            raise UnusualError
         base = special or PLAIN
         return Special(
             base.priority,
@@ -122,8 +117,21 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
             base.delay_ms,
             base.group,
             base.closes_group,
-            data[value_at + 2 : value_at + 2 + data[value_at + 1]],
+            self._duplicate_id(data, at, end) if has_id else b"",
+            flows,
         )
+
+    def _duplicate_id(self, data: bytes, at: int, end: int) -> bytes:
+        """The duplicate id in application properties that have one, from `at` to `end`."""
+        place = data.find(DUPLICATE_ID_KEY, at, end) - 2
+        is_key = True
+        while at < place:
+            at = skip_value(data, at)
+            is_key = not is_key
+        value_at = place + 2 + len(DUPLICATE_ID_KEY)
+        if at != place or not is_key or data[value_at] not in SHORT:
+            raise UnusualError
+        return data[value_at + 2 : value_at + 2 + data[value_at + 1]]
 
     def _sequence(self, data: bytes) -> int:
         """The group sequence, which fills the properties up to their end."""

@@ -7,9 +7,12 @@ from typing import Any
 import msgspec
 
 from legato.amqp.codec import decode_value, malformed, skip_value
+from legato.amqp.entries import map_entries
 from legato.amqp.fields import EXPIRY, GROUP, GROUP_SEQUENCE, has_field
+from legato.amqp.flow_calls import FLOW_KEY, FlowCall, flow_calls
 from legato.amqp.names import DUPLICATE_ID
 from legato.amqp.sections import Sections, id_text
+from legato.errors import ProtocolError
 
 DUPLICATE_ID_KEY = DUPLICATE_ID.encode()
 DELIVERY_TIME = "x-opt-delivery-time"
@@ -39,6 +42,8 @@ class Special(msgspec.Struct, frozen=True, gc=False):
     closes_group: bool = False
     duplicate_id: bytes = b""
     """Its sender's name for it (`names.DUPLICATE_ID`); empty if it has none."""
+    flows: tuple[FlowCall, ...] = ()
+    """The calls of flows that it carries."""
 
 
 PLAIN = Special()
@@ -63,14 +68,16 @@ def special_of(sections: Sections, places: list[int]) -> Special | None:
     delivery_ms, delay_ms = _delivery(sections)
     priority, ttl_ms = min(header.priority, PRIORITY_MAX), header.ttl_ms or None
     duplicate_id = _duplicate_id(sections)
+    flows = _flows(sections)
     if (
         priority == _PRIORITY
         and ttl_ms is expiry_ms is delivery_ms is delay_ms is None
         and not group
         and not duplicate_id
+        and not flows
     ):
         return None
-    return Special(priority, ttl_ms, expiry_ms, delivery_ms, delay_ms, group, closes, duplicate_id)
+    return Special(priority, ttl_ms, expiry_ms, delivery_ms, delay_ms, group, closes, duplicate_id, flows)
 
 
 def group_at(data: bytes, places: list[int]) -> tuple[str, bool]:
@@ -95,6 +102,17 @@ def _duplicate_id(sections: Sections) -> bytes:
         if value is not None and value != "":
             return id_text(value).encode()
     return b""
+
+
+def _flows(sections: Sections) -> tuple[FlowCall, ...]:
+    """Those of a message whose properties cannot be read are none: it is not refused for the ledger's sake."""
+    at = sections.application_properties_at
+    if at < 0 or sections.data.find(FLOW_KEY, at, sections.body_at) < 0:
+        return ()
+    try:
+        return flow_calls(sections.data, *map_entries(sections.data, at))
+    except (ProtocolError, IndexError):
+        return ()
 
 
 def _delivery(sections: Sections) -> tuple[int | None, int | None]:

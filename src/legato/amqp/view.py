@@ -19,11 +19,14 @@ from legato.amqp.fields import (
     USER_ID,
     field_places,
 )
+from legato.amqp.flow_calls import FLOW_KEY, FlowCall, flow_calls
 from legato.amqp.header import APPLICATION_PROPERTIES, PROPERTIES, scan_header, section_at
 from legato.amqp.sections import scan
 from legato.amqp.special import PRIORITY_MAX, group_at
 
 _NAMES = 4096
+_SECTIONS_BYTES = 4096
+"""In so many bytes the application properties of a flow's message have begun."""
 
 
 class View:
@@ -94,6 +97,16 @@ def group_of(body: bytes) -> tuple[str, bool]:
         ProtocolError: the message is malformed.
     """
     return group_at(body, field_places(body, scan(body).properties_at))
+
+
+def flow_calls_of(body: bytes) -> tuple[FlowCall, ...]:
+    """The calls of flows that a message carries (`legato.amqp.flow_calls`).
+
+    Raises:
+        ProtocolError: the message is malformed.
+        IndexError: likewise.
+    """
+    return flow_calls(body, *entries_of(body)) if body.find(FLOW_KEY, 0, _SECTIONS_BYTES) >= 0 else ()
 
 
 def read_properties(body: bytes, names: Iterable[str]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from legato.core.facts import (
     MessageConsumed,
     MessageDeadLettered,
     MessageMoved,
+    MessageOfFlow,
     MessagePublished,
     MessageReturned,
     MessagesAssigned,
@@ -282,8 +283,10 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
                         message.flagged = message.flagged or message.presented
                         message.presented = False
                         retry.give_back(message)
-                case QueueMarked() | MessageReturned(cause="carried") | DuplicateIdKept() | RunStored():
-                    pass  # Marks are made anew; what would have carried a count, or had an id, is not stored.
+                case (
+                    QueueMarked() | MessageReturned(cause="carried") | DuplicateIdKept() | RunStored() | MessageOfFlow()
+                ):
+                    pass  # Marks are made anew; what would have carried a count, had an id or a flow, is not stored.
                 case DuplicateDropped() | DuplicateIdDropped():
                     pass  # `_undo_duplicates` looks at each.
                 case _:

@@ -269,6 +269,23 @@ class DuplicateIdDropped(Fact, tag=25):
     txn: bytes = b""
 
 
+class MessageOfFlow(Fact, tag=44):
+    """The message stored at this place carries a call of a flow; if it carries several, each has its own fact.
+
+    It follows the `MessageStored` or `MessagePublished` in the same batch, also when the broker itself moved the
+    message to this place, unless to the dead letters. `stage` is who is called, `call` how, `number` the call's in its
+    flow, from 1. The store keeps none of it.
+    """
+
+    queue: int
+    seq: int
+    flow_id: str
+    trace_id: str
+    stage: str
+    call: str
+    number: int
+
+
 class MessageTaken(Fact, tag=26):
     """A message that others had had left its queue: `link` of `container` took it; both empty if nobody consumed it.
 
@@ -396,6 +413,7 @@ AnyFact = (
     | TransactionCommitted
     | TransactionRolledBack
     | MessageTaken
+    | MessageOfFlow
     | MessageDelivered
     | MessageSeen
     | MessageReleased

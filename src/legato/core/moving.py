@@ -12,6 +12,7 @@ import msgspec
 from legato.core.facts import (
     Kind,
     MessageMoved,
+    MessageOfFlow,
     MessagePublished,
     MessageReturned,
     MessageStored,
@@ -24,7 +25,10 @@ from legato.core.schedule import SCHEDULE_NAME, Schedule, Scheduled, wrap
 from legato.core.state import Node, State
 from legato.core.tick import Publication
 from legato.core.topics import Topic
-from legato.core.traits import PLAIN, Traits
+from legato.core.traits import PLAIN, FlowCall, Traits
+
+_GOES_ON = ("due", "moved")
+"""A message that moves for one of these causes is still to be worked on."""
 
 
 class Outgoing(msgspec.Struct, gc=False):
@@ -75,7 +79,12 @@ class Moving(State):
         tick.bodies.append(body)
         tick.body_bytes += len(body)
         tick.stored.append(self._copy(node, seq, outgoing, outgoing.token))
+        if outgoing.traits.flows:
+            self._note_flows(node.id, seq, outgoing.traits.flows)
         return node.id, seq
+
+    def _note_flows(self, queue: int, seq: int, flows: tuple[FlowCall, ...]) -> None:
+        self._tick.facts += [MessageOfFlow(queue, seq, *call) for call in flows]
 
     def _fan_out(self, topic: Topic, outgoing: Outgoing, only: Queue | None = None) -> tuple[int, int]:
         """Publish to all subscriptions that want it, or to one of them; the body is stored once."""
@@ -106,6 +115,8 @@ class Moving(State):
             queue.lane_for(outgoing.traits.priority).last_seq = seq
             copies.append(self._copy(queue, seq, outgoing, None))
         tick.published.append(Publication(outgoing.token, copies))
+        if outgoing.traits.flows:
+            self._note_flows(topic.id, seq, outgoing.traits.flows)
         return topic.id, seq
 
     def _copy(self, queue: Queue, seq: int, outgoing: Outgoing, token: Any) -> Message:
@@ -202,7 +213,12 @@ class Moving(State):
         self._left(message)
         facts = self._tick.facts
         at = len(facts)
-        place = self._put_off(to, outgoing, due_us) if due_us else self._enqueue(to, outgoing)
+        if due_us:
+            place = self._put_off(to, outgoing, due_us)
+        else:
+            place = self._enqueue(to, outgoing)
+            if cause in _GOES_ON:
+                self._note_flows(*place, self._bodies.flows(outgoing.body))
         facts.insert(at, MessageMoved(message.queue.id, message.seq, cause, *place))
         self._tick.moved.append(message)
 

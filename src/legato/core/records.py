@@ -6,6 +6,7 @@ from typing import Protocol
 import msgspec
 
 from legato.core.facts import AnyFact
+from legato.core.traits import FlowCall
 
 
 class Batch(msgspec.Struct):
@@ -202,3 +203,6 @@ class Bodies(Protocol):
 
     def read(self, body: bytes, name: str) -> object:
         """An application property; None if there is none."""
+
+    def flows(self, body: bytes) -> tuple[FlowCall, ...]:
+        """The calls of flows that the message carries."""

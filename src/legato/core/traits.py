@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+FlowCall = tuple[str, str, str, str, int]
+"""A call of a flow: flow id, trace id, the stage that is called, the kind of call, and its number in the flow."""
+
 
 class Traits(msgspec.Struct, frozen=True, gc=False):
     """Priority (0-9), absolute expiry and delivery times (0: none), group (empty: none)."""
@@ -16,6 +19,8 @@ class Traits(msgspec.Struct, frozen=True, gc=False):
     """It is the last of its group: JMSXGroupSeq is negative."""
     duplicate_id: bytes = b""
     """Its sender's name for it; empty if it has none."""
+    flows: tuple[FlowCall, ...] = ()
+    """The calls of flows that it carries."""
 
 
 PLAIN = Traits()

@@ -240,4 +240,5 @@ def traits_of(special: Special, now_us: int) -> Traits:
         special.group,
         special.closes_group,
         special.duplicate_id,
+        special.flows,
     )

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from legato.amqp.deadletter import annotate
 from legato.amqp.expiry import without_expiry
 from legato.amqp.filters import matcher
-from legato.amqp.view import group_of, read_properties
+from legato.amqp.view import flow_calls_of, group_of, read_properties
+from legato.core.traits import FlowCall
 from legato.errors import ProtocolError
 
 
@@ -35,3 +36,10 @@ class MessageBodies:
             return read_properties(body, (name,)).get(name)
         except (ProtocolError, IndexError):
             return None
+
+    def flows(self, body: bytes) -> tuple[FlowCall, ...]:
+        """The calls of flows that the message carries."""
+        try:
+            return flow_calls_of(body)
+        except (ProtocolError, IndexError):
+            return ()

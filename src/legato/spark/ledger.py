@@ -15,7 +15,8 @@ SCHEMA = """
     flagged boolean, cause string, origin_queue int, origin_seq bigint, dead_queue int, dead_seq bigint, name string,
     stored bigint, consumed bigint, topic int, expires_us bigint, to_queue int, to_seq bigint, waiting bigint,
     paused boolean, queue_kind tinyint, temporary boolean, shared boolean, selector string, no_local boolean,
-    container string, duplicate_id binary, group_id string
+    container string, duplicate_id binary, group_id string,
+    flow_id string, trace_id string, stage string, call string
 """
 
 PLACE = "position * 1048576 + ordinal"

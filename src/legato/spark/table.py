@@ -51,14 +51,19 @@ COLUMNS: dict[str, pa.DataType] = {
     "container": pa.string(),
     "duplicate_id": pa.binary(),
     "group_id": pa.string(),
+    "flow_id": pa.string(),
+    "trace_id": pa.string(),
+    "stage": pa.string(),
+    "call": pa.string(),
 }
 """Every column of the ledger and its type. Columns only get added, at the end; absent values are null.
 
 `position` and `ordinal` say where the fact stands in the log; `time_us`, `delivered_us` and `expires_us` are
 microseconds since 1970. `attempt` is the delivery that was consumed, or the count that a returned message keeps. `name`
 is the name that a queue, producer, consumer's container, link or broker was given, or the message id of the message
-that was stored in place of a duplicate. `stored` and `consumed` are the counters of a `QueueMarked`, the numbers of
-messages sent and received by a transaction, the copies of a publication, and the window of a `DuplicateIdKept`.
+that was stored in place of a duplicate. `number` is that of a producer's message, or of a flow's call. `stored` and
+`consumed` are the counters of a `QueueMarked`, the numbers of messages sent and received by a transaction, the copies
+of a publication, and the window of a `DuplicateIdKept`.
 
 A `MessagePublished` has one row, whose `queue` is the topic, and for each copy a further one of kind `MessageStored`
 at the same position and ordinal, whose `queue` is the subscription and whose `topic` is that topic: in the account of
@@ -227,6 +232,7 @@ _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     f.AssignmentFenced: _renamed(queue="queue", number="fence"),
     f.MessageTaken: _renamed(queue="queue", seq="seq", container="container", name="link"),
     f.QueueMarked: _marked,
+    f.MessageOfFlow: _same("queue", "seq", "flow_id", "trace_id", "stage", "call", "number"),
 }
 
 

@@ -11,6 +11,7 @@ from legato.core.facts import (
     MessageConsumed,
     MessageDeadLettered,
     MessageMoved,
+    MessageOfFlow,
     MessagePresented,
     MessagePublished,
     MessageReturned,
@@ -187,6 +188,8 @@ def gather(batch: Batch) -> Changes:
             _gather_published(changes, fact, body)
         elif isinstance(fact, DuplicateIdKept):
             changes.queue(fact.queue).ids.append(fact)
+        elif isinstance(fact, MessageOfFlow):
+            pass
         else:
             _gather_rare(changes, fact)
             number = -1

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from legato.amqp.admission import Admission
 from legato.amqp.header import Header
 from legato.amqp.message import DataBody, Properties, ValueBody, encode_message
-from legato.amqp.names import DUPLICATE_ID
+from legato.amqp.names import DUPLICATE_ID, FLOW_CALL, FLOW_CALL_NUMBER, FLOW_ID, FLOW_STAGE, FLOW_TRACE_ID
 from legato.amqp.sections import normalise, scan
 from legato.amqp.special import Special
-from legato.amqp.types import Byte, Symbol, Timestamp, ULong
+from legato.amqp.types import Byte, Int, Symbol, Timestamp, ULong
 from legato.errors import ProtocolError
 
 MILLISECONDS = st.integers(0, 2**62)
@@ -23,6 +23,7 @@ SEQUENCES = st.none() | st.sampled_from([0, 5, 2**31, 2**32 - 1])
 KEYS = st.sampled_from([DUPLICATE_ID, DUPLICATE_ID + "2", "á\r" + DUPLICATE_ID])
 """The last one has in it what the name looks like on the wire."""
 IDS = KEYS | st.text(max_size=3) | st.binary(max_size=3) | st.text(min_size=250, max_size=300) | st.integers(0, 9)
+FLOW_NAMES = (FLOW_ID, FLOW_TRACE_ID, FLOW_STAGE, FLOW_CALL, FLOW_CALL_NUMBER)
 ANNOTATIONS = st.dictionaries(
     st.sampled_from(["x-opt-delivery-time", "x-opt-delivery-delay", "x-opt-jms-dest", "a", DUPLICATE_ID]).map(Symbol),
     st.integers(-9, 9) | MILLISECONDS.map(Timestamp) | MILLISECONDS.map(ULong) | st.text(max_size=3),
@@ -53,7 +54,8 @@ PARTS = st.fixed_dictionaries(
         "properties": st.none() | PROPERTIES,
         "application_properties": st.none()
         | st.dictionaries(st.text(max_size=9), st.text(max_size=99), max_size=4)
-        | st.dictionaries(st.text(max_size=3) | KEYS, IDS, max_size=4),
+        | st.dictionaries(st.text(max_size=3) | KEYS, IDS, max_size=4)
+        | st.dictionaries(st.sampled_from(FLOW_NAMES) | KEYS, IDS, max_size=7),
         "body": st.none()
         | st.builds(DataBody, st.binary(max_size=400))
         | st.builds(ValueBody, st.text(max_size=400) | st.integers(0, 9)),
@@ -278,3 +280,42 @@ def test_the_messages_of_other_clients_are_of_one_shape(client: str) -> None:
             data = data.replace(time_ms.to_bytes(8, "big"), (time_ms + number).to_bytes(8, "big"))
         assert admission.admit(data) == carefully(data)
     assert len(admission._shapes) == 1
+
+
+CALL_OF_A_FLOW = {
+    FLOW_TRACE_ID: "order 1",
+    FLOW_ID: "f1",
+    "legato_message_id": "m1",
+    FLOW_STAGE: "Order.place",
+    FLOW_CALL: "request",
+    FLOW_CALL_NUMBER: Int(3),
+}
+
+
+def test_a_message_of_a_flow_tells_which_call_it_carries() -> None:
+    expected = Special(flows=(("f1", "order 1", "Order.place", "request", 3),))
+    assert asked(application_properties=CALL_OF_A_FLOW) == expected
+    both = asked(application_properties={**CALL_OF_A_FLOW, DUPLICATE_ID: "m1"})
+    assert both == Special(duplicate_id=b"m1", flows=expected.flows)
+
+
+def test_calls_of_flows_differ_from_message_to_message_of_one_shape() -> None:
+    admission = Admission()
+    for number in range(1, 9):
+        properties = {**CALL_OF_A_FLOW, FLOW_ID: f"f{number}", FLOW_CALL_NUMBER: Int(number)}
+        data = message({"header": Header(), "application_properties": properties, "body": DataBody(b"x")})
+        special = admission.admit(data)[2]
+        assert special == Special(flows=((f"f{number}", "order 1", "Order.place", "request", number),))
+    assert len(admission._shapes) == 1
+
+
+@pytest.mark.parametrize("missing", [FLOW_ID, FLOW_STAGE])
+def test_a_message_that_does_not_say_its_flow_or_stage_is_no_flows(missing: str) -> None:
+    properties = {name: value for name, value in CALL_OF_A_FLOW.items() if name != missing}
+    assert asked(application_properties={**properties, "note": FLOW_ID}) is None
+
+
+def test_a_message_with_properties_that_cannot_be_read_is_of_no_flow_and_kept() -> None:
+    entry = b"\xa1\x0elegato_flow_id\xa1\x01f"
+    properties = b"\x00\x53\x74\xc1" + bytes((len(entry) + 2, 3)) + entry + b"\xa1"
+    assert Admission().admit(properties + b"\x00\x53\x75\xa0\x00") == (properties + b"\x00\x53\x75\xa0\x00", "", None)

@@ -1,0 +1,55 @@
+"""Which calls of flows a message carries, found in its application properties (`legato.flows.wire` writes them)."""
+
+from __future__ import annotations
+
+from legato.amqp.codec import skip_value
+from legato.amqp.entries import read_entry
+from legato.amqp.names import FLOW_CALL, FLOW_CALL_NUMBER, FLOW_ID, FLOW_STAGE, FLOW_TRACE_ID
+from legato.errors import ProtocolError
+
+FLOW_KEY = FLOW_ID.encode()
+"""A message without this in its bytes is no flow's: all but flows' pay for one search."""
+
+TEXT_MAX = 255
+"""Of longer ids this many characters are told."""
+
+FlowCall = tuple[str, str, str, str, int]
+"""Flow id, trace id, the stage that is called, the kind of call, and its number in the flow."""
+
+_WANTED = {name.encode(): place for place, name in enumerate((FLOW_ID, FLOW_TRACE_ID, FLOW_STAGE, FLOW_CALL))}
+_NUMBER = FLOW_CALL_NUMBER.encode()
+_SHORT_STRING = 0xA1
+
+
+def flow_calls(data: bytes, begin: int, end: int) -> tuple[FlowCall, ...]:
+    """The calls of flows that a message carries; none if its properties do not say it, or cannot be read.
+
+    Args:
+        data: the message.
+        begin: where the keys and values of its application properties begin.
+        end: where they end.
+    """
+    try:
+        texts, number = _read(data, begin, end)
+    except (ProtocolError, IndexError):
+        return ()
+    flow_id, trace_id, stage, call = texts
+    return ((flow_id, trace_id, stage, call, number),) if flow_id and stage else ()
+
+
+def _read(data: bytes, at: int, end: int) -> tuple[list[str], int]:
+    texts, number = ["", "", "", ""], 0
+    while at < end:
+        key = data[at + 2 : at + 2 + data[at + 1]] if data[at] == _SHORT_STRING else b""
+        at = skip_value(data, at)
+        place = _WANTED.get(key)
+        if place is not None:
+            value = read_entry(data, at, end)
+            if value.__class__ is str:
+                texts[place] = value[:TEXT_MAX]
+        elif key == _NUMBER:
+            value = read_entry(data, at, end)
+            if value.__class__ is int:
+                number = value
+        at = skip_value(data, at)
+    return texts, number
