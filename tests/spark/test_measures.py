@@ -47,6 +47,7 @@ def test_the_audit_accounts_for_every_queue_and_takeover(facts_of: MakeFacts) ->
     assert (takeover.epoch, takeover.former_broker, takeover.broker, takeover.clean) == (2, "a", "b", False)
     assert (takeover.duration_ms, takeover.served_ms) == (200.0, 260.0)
     assert result.facts == sum(len(each.facts) for each in history())
+    assert result.flows is None
     page = report_page(result, None, {2: 250.0}, "A <small> history")
     assert "Every message is accounted for." in page
     assert "A &lt;small&gt; history" in page

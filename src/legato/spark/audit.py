@@ -17,6 +17,7 @@ from legato.errors import ConfigError
 from legato.spark import ledger, measures
 from legato.spark.accounts import Accounts
 from legato.spark.checks import CHECKS, Check, Frames, lost_by_marks
+from legato.spark.flows import audit_flows
 from legato.spark.messages import lifecycle
 from legato.spark.result import (
     AuditResult,
@@ -99,6 +100,7 @@ def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
         # To plan the checks takes one processor as long as to answer them: meanwhile the others are not idle.
         timeline = pool.submit(_timeline, about, accounts, first_us, bucket_us)
         takeovers = pool.submit(_takeovers, about["facts"])
+        flows = pool.submit(audit_flows, about["facts"], about["lifecycle"]) if span["of_flows"] else None
         checks = with_stories(run_checks(frames, part), frames["facts"])
         offences = {check.name: check.count for check in checks}
         twice: dict[int, int] = {}
@@ -114,6 +116,7 @@ def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
             checks=checks,
             timeline=timeline.result(),
             topics=_topics(about["facts"], accounts, twice),
+            flows=flows.result() if flows else None,
         )
 
 

@@ -14,6 +14,7 @@ from legato.spark.audit import EVERYTHING, audit
 from legato.spark.charts import duration
 from legato.spark.exporter import try_export
 from legato.spark.flights import TotalsComparison
+from legato.spark.flow_terminal import flow_tables
 from legato.spark.report import write_report
 from legato.spark.result import AuditResult
 from legato.spark.scope import Scope
@@ -88,6 +89,8 @@ def audit_table(result: AuditResult) -> Group:
         parts.append(_topics_table(result))
     if result.takeovers:
         parts.append(_takeovers_table(result))
+    if result.flows:
+        parts += flow_tables(result.flows)
     failed = [check for check in result.checks if check.count]
     for check in failed:
         parts.append(Text(f"✗ {check.sentence} ({check.count:,} times it did not hold)", style="bold red"))

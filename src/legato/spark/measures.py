@@ -161,10 +161,11 @@ def in_deleted(messages: DataFrame, deletions: DataFrame) -> DataFrame:
 
 
 def span(facts: DataFrame) -> DataFrame:
-    """One row: how many facts the ledger holds, from when to when, up to which position."""
+    """One row: how many facts the ledger holds, from when to when, up to which position, how many of them of flows."""
     return facts.selectExpr(
         f"count_if(kind is not null and not ({COPY})) as facts",
         "min(time_us) as first_us",
         "max(time_us) as last_us",
         "max(position) as last_position",
+        "count_if(kind = 'MessageOfFlow') as of_flows",
     )

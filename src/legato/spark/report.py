@@ -9,6 +9,7 @@ from legato.spark import charts
 from legato.spark.causes import causes_chart
 from legato.spark.charts import duration, human
 from legato.spark.flights import TotalsComparison
+from legato.spark.flow_charts import flows_section
 from legato.spark.page import CROSS, TICK, count, header, legend_of, page, plural, section, table, tile
 from legato.spark.result import AuditResult, CheckResult
 
@@ -54,6 +55,7 @@ def report_page(
         _throughput(result),
         _takeovers(result, client_gaps_ms),
         _latency(result),
+        flows_section(result.flows),
         _queues(result),
         _departures(result),
         _topics(result),

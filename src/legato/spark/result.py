@@ -106,6 +106,39 @@ class Timeline(msgspec.Struct, frozen=True):
     latency: list[LatencyCell] = []
 
 
+class StageAudit(msgspec.Struct, frozen=True):
+    """The calls of flows to a stage: how many, and how long they waited (queueing) and were worked on (processing)."""
+
+    stage: str
+    calls: int
+    consumed: int
+    dead_lettered: int
+    waiting: int
+    latencies: list[LatencySummary] = []
+
+
+class FlowsBegun(msgspec.Struct, frozen=True):
+    """The flows whose first call was for a stage: `failed` are those with a dead letter, `waiting` are on their way.
+
+    `latency` is of those that ended: from the first call's arrival to the end of the last one.
+    """
+
+    stage: str
+    begun: int
+    ended: int
+    failed: int
+    waiting: int
+    calls: int
+    latency: LatencySummary | None = None
+
+
+class FlowsAudit(msgspec.Struct, frozen=True):
+    """What a ledger says of flows: by the stage that was called, and by the stage at which they began."""
+
+    stages: list[StageAudit]
+    begun: list[FlowsBegun]
+
+
 class AuditResult(msgspec.Struct, frozen=True):
     """Everything that an audit of a ledger found."""
 
@@ -120,6 +153,8 @@ class AuditResult(msgspec.Struct, frozen=True):
     topics: list[TopicAudit] = []
     seconds: float = 0.0
     """What the audit itself took, the start of Spark aside."""
+    flows: FlowsAudit | None = None
+    """What it says of flows; None if there are none."""
 
     @property
     def passes(self) -> bool:

@@ -26,6 +26,7 @@ _LIVES = (
     "MessageReleased",
     "MessageDeadLettered",
     "MessageMoved",
+    "MessageOfFlow",
 )
 _HOPS_MAX = 20
 """A message that is moved in a circle has a long story; its beginning is enough."""
@@ -200,6 +201,10 @@ def event(row: Row, names: Names) -> str:
         case "MessageDeadLettered":
             target = _target(row["dead_queue"], row["dead_seq"], names)
             return f"dead-lettered{by}: {row['cause']}{target}"
+        case "MessageOfFlow":
+            return (
+                f"call {row['number']}, {row['call']} of {row['stage']}, in flow {row['trace_id']} ({row['flow_id']})"
+            )
         case "DuplicateIdKept":
             return "its duplicate id is remembered"
         case "DuplicateIdDropped":
