@@ -1,11 +1,14 @@
 """Arrow columns as AMQP messages, encoded for all rows at once (AMQP 3.2, its JMS mapping 3): what `columns` reads.
 
-Every value is a piece, a binary array with one element a row; Arrow joins them. A null piece is AMQP's null.
+A message is a sequence of pieces. Most are the same in all rows and become one; Arrow joins them with what differs, so
+that a row's bytes are written once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +19,16 @@ from legato.amqp.codec import encode_string
 from legato.amqp.header import Header, encode_header
 from legato.amqp.message import encode_annotations
 from legato.amqp.types import Byte
+from legato.bulk.extents import is_uniform
 from legato.client.destinations import DestinationKind
 from legato.client.messages import BytesMessage, TextMessage
 from legato.client.received import DESTINATION_KIND, MESSAGE_TYPE, REPLY_TO_KIND, TYPE_NUMBERS
 
-_NULL = pa.scalar(b"\x40", pa.binary())
+Piece: TypeAlias = "bytes | pa.Array"
+"""The same bytes in each row, or a binary array with one element a row and no nulls."""
+
+_NULL = b"\x40"
+_NOTHING = pa.scalar(b"", pa.binary())
 _PRIORITY_DEFAULT = 4
 _PRIORITIES = 10
 
@@ -34,23 +42,36 @@ def encode(
         columns: of those in `legato.bulk.columns.COLUMNS`, `body` at least; a text column `body` makes text messages,
             a binary one bytes messages. Also `time_to_live_ms` and `duplicate_id`. What is missing or null has its
             default.
-        id_prefix: message ids are this with the row's number; a column `message_id` is not looked at.
+        id_prefix: message ids are this with the row's number, in as many digits as the last row's has; a column
+            `message_id` is not looked at.
         now_ms: when they are sent, in milliseconds since 1970.
     """
-    rows = len(columns["body"])
     body = columns["body"]
+    rows = len(body)
     is_text = pa.types.is_string(body.type)
-    pieces = [
-        _headers(columns, rows),
-        _annotations(columns, is_text=is_text, topic=topic, rows=rows),
-        _properties(columns, destination, id_prefix, now_ms, rows),
-        _application_properties(columns, rows),
-        _body(body, is_text=is_text),
-    ]
-    return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))
+    return _joined(
+        [
+            _headers(columns, rows),
+            _annotations(columns, is_text=is_text, topic=topic),
+            *_properties(columns, destination, id_prefix, now_ms, rows),
+            _application_properties(columns, rows),
+            *_body(body, is_text=is_text),
+        ]
+    )
 
 
-def _headers(columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+def _joined(pieces: Iterable[Piece]) -> pa.BinaryArray:
+    """The pieces one behind another, in each row; one of them at least is an array."""
+    merged: list[pa.Scalar | pa.Array] = []
+    for is_constant, neighbours in groupby(pieces, key=lambda piece: isinstance(piece, bytes)):
+        if is_constant:
+            merged.append(pa.scalar(b"".join(neighbours), pa.binary()))
+        else:
+            merged += neighbours
+    return pc.binary_join_element_wise(*merged, _NOTHING)
+
+
+def _headers(columns: Mapping[str, pa.Array], rows: int) -> Piece:
     """Few different ones, unless there are times to live."""
     priority = _numbers(columns, "priority", _PRIORITY_DEFAULT, rows).clip(0, _PRIORITIES - 1)
     mode = columns.get("delivery_mode")
@@ -58,115 +79,126 @@ def _headers(columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
     if mode is not None:
         durable = np.asarray(pc.fill_null(pc.not_equal(mode, "NON_PERSISTENT"), True))
     ttl_ms = _numbers(columns, "time_to_live_ms", 0, rows).clip(0, 0xFFFFFFFF)
+    if all(map(is_uniform, (ttl_ms, priority, durable))):
+        return _header(int(ttl_ms[0]), int(priority[0]), durable=bool(durable[0])) if rows else b""
     keys, places = np.unique(
         np.stack([ttl_ms, priority, durable.astype(np.int64)], axis=1), axis=0, return_inverse=True
     )
-    sections = [
-        encode_header(Header(durable=bool(is_durable), priority=int(level), ttl_ms=int(ttl) or None))
-        for ttl, level, is_durable in keys
-    ]
+    sections = [_header(int(ttl), int(level), durable=bool(is_durable)) for ttl, level, is_durable in keys]
     return pa.array(sections, pa.binary()).take(pa.array(places.reshape(-1)))
 
 
-def _annotations(columns: Mapping[str, pa.Array], *, is_text: bool, topic: bool, rows: int) -> pa.Array:
+def _header(ttl_ms: int, priority: int, *, durable: bool) -> bytes:
+    return encode_header(Header(durable=durable, priority=priority, ttl_ms=ttl_ms or None))
+
+
+def _annotations(columns: Mapping[str, pa.Array], *, is_text: bool, topic: bool) -> Piece:
     kind = TYPE_NUMBERS[TextMessage if is_text else BytesMessage]
     where = DestinationKind.TOPIC if topic else DestinationKind.QUEUE
     plain = {MESSAGE_TYPE: Byte(kind), DESTINATION_KIND: Byte(where)}
+    reply_to = columns.get("reply_to")
+    if reply_to is None or reply_to.null_count == len(reply_to):
+        return encode_annotations(plain)
     replied = plain | {REPLY_TO_KIND: Byte(DestinationKind.QUEUE)}
     sections = pa.array([encode_annotations(plain), encode_annotations(replied)], pa.binary())
-    reply_to = columns.get("reply_to")
-    has = np.zeros(rows, np.int8) if reply_to is None else np.asarray(pc.is_valid(reply_to)).astype(np.int8)
-    return sections.take(pa.array(has))
+    return sections.take(pc.is_valid(reply_to).cast(pa.int8()))
 
 
-def _properties(columns: Mapping[str, pa.Array], destination: str, id_prefix: str, now_ms: int, rows: int) -> pa.Array:
-    ids = pc.binary_join_element_wise(pa.scalar(id_prefix), pa.array(np.arange(rows)).cast(pa.string()), pa.scalar(""))
+def _properties(
+    columns: Mapping[str, pa.Array], destination: str, id_prefix: str, now_ms: int, rows: int
+) -> list[Piece]:
     ttl_ms = _numbers(columns, "time_to_live_ms", 0, rows)
-    expiry = pa.array(np.where(ttl_ms > 0, now_ms + ttl_ms, 0), mask=ttl_ms <= 0)
-    null = pa.repeat(_NULL, rows)
-    fields = [
-        _strings(ids),
-        null,
-        pa.repeat(pa.scalar(encode_string(destination), pa.binary()), rows),
-        _optional(columns, "type", null),
-        _optional(columns, "reply_to", null),
-        _optional(columns, "correlation_id", null),
-        null,
-        null,
-        _times(expiry),
-        pa.repeat(pa.scalar(b"\x83" + now_ms.to_bytes(8, "big"), pa.binary()), rows),
-        _optional(columns, "group_id", null),
+    fields: list[Sequence[Piece]] = [
+        _ids(id_prefix, rows),
+        [_NULL],
+        [encode_string(destination)],
+        _optional(columns, "type"),
+        _optional(columns, "reply_to"),
+        _optional(columns, "correlation_id"),
+        [_NULL],
+        [_NULL],
+        [_times(pa.array(np.where(ttl_ms > 0, now_ms + ttl_ms, 0), mask=ttl_ms <= 0))],
+        [b"\x83" + now_ms.to_bytes(8, "big")],
+        _optional(columns, "group_id"),
     ]
-    content = pc.binary_join_element_wise(*fields, pa.scalar(b"", pa.binary()))
-    sizes = pc.binary_length(content)
-    head = pa.scalar(b"\x00\x53\x73\xd0", pa.binary())
-    count = pa.scalar(len(fields).to_bytes(4, "big"), pa.binary())
-    size = _big_endian(np.asarray(sizes).astype(np.int64) + 4)
-    return pc.binary_join_element_wise(head, size, count, content, pa.scalar(b"", pa.binary()))
+    content = [piece for field in fields for piece in field]
+    size = sum(map(_length, content)) + np.full(rows, 4, np.int64)
+    return [b"\x00\x53\x73\xd0", _big_endian(size), len(fields).to_bytes(4, "big"), *content]
 
 
-def _application_properties(columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+def _ids(prefix: str, rows: int) -> Sequence[Piece]:
+    """Strings with the number of each row, all of the same size."""
+    width = len(str(max(rows - 1, 0)))
+    powers = 10 ** np.arange(width - 1, -1, -1)
+    digits = (np.arange(rows)[:, None] // powers % 10 + ord("0")).astype(np.uint8)
+    spelled = prefix.encode()
+    return [b"\xb1" + (len(spelled) + width).to_bytes(4, "big") + spelled, _fixed(digits)]
+
+
+def _length(piece: Piece) -> int | npt.NDArray[np.int64]:
+    """How many bytes it has, in each row."""
+    return len(piece) if isinstance(piece, bytes) else np.asarray(pc.binary_length(piece)).astype(np.int64)
+
+
+def _application_properties(columns: Mapping[str, pa.Array], rows: int) -> Piece:
     properties = columns.get("properties")
     if properties is None or properties.null_count == rows:
-        return pa.repeat(pa.scalar(b"", pa.binary()), rows)
+        return b""
     offsets = np.asarray(properties.offsets).astype(np.int64)
-    entries = pc.binary_join_element_wise(
-        _strings(properties.keys), pc.fill_null(_strings(properties.items), _NULL), pa.scalar(b"", pa.binary())
-    )
+    entries = _joined([*_strings(properties.keys), *_strings(properties.items)])
     lists = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), entries)
-    content = pc.fill_null(pc.binary_join(lists, pa.scalar(b"", pa.binary())), b"")
+    content = pc.fill_null(pc.binary_join(lists, _NOTHING), b"")
     counts = np.where(np.asarray(pc.is_valid(properties)), np.diff(offsets), 0)
     sizes = np.asarray(pc.binary_length(content)).astype(np.int64)
-    section = pc.binary_join_element_wise(
-        pa.scalar(b"\x00\x53\x74\xd1", pa.binary()),
-        _big_endian(sizes + 4),
-        _big_endian(2 * counts),
-        content,
-        pa.scalar(b"", pa.binary()),
-    )
-    return pc.if_else(pa.array(counts > 0), section, pa.scalar(b"", pa.binary()))
+    section = _joined([b"\x00\x53\x74\xd1", _big_endian(sizes + 4), _big_endian(2 * counts), content])
+    return pc.if_else(pa.array(counts > 0), section, _NOTHING)
 
 
-def _body(body: pa.Array, *, is_text: bool) -> pa.Array:
-    head = b"\x00\x53\x77\xb1" if is_text else b"\x00\x53\x75\xb0"
-    none = b"\x00\x53\x77\x40" if is_text else b"\x00\x53\x75\xa0\x00"
-    return pc.fill_null(_sized(body, head), pa.scalar(none, pa.binary()))
+def _body(body: pa.Array, *, is_text: bool) -> Sequence[Piece]:
+    if is_text:
+        return _sized(body, b"\x00\x53\x77\xb1", b"\x00\x53\x77\x40")
+    return _sized(body, b"\x00\x53\x75\xb0", b"\x00\x53\x75\xa0\x00")
 
 
-def _optional(columns: Mapping[str, pa.Array], name: str, null: pa.Array) -> pa.Array:
+def _optional(columns: Mapping[str, pa.Array], name: str) -> Sequence[Piece]:
     values = columns.get(name)
-    if values is None or values.null_count == len(values):
-        return null
-    return pc.fill_null(_strings(values), _NULL)
+    return [_NULL] if values is None else _strings(values)
 
 
-def _strings(values: pa.Array) -> pa.Array:
-    """AMQP strings; null where there is none."""
-    return _sized(values, b"\xb1")
+def _strings(values: pa.Array) -> Sequence[Piece]:
+    """AMQP strings, and null where there is none."""
+    return _sized(values, b"\xb1", _NULL)
 
 
-def _sized(values: pa.Array, head: bytes) -> pa.Array:
-    """`head`, four bytes of size, the value's bytes."""
+def _sized(values: pa.Array, head: bytes, none: bytes) -> Sequence[Piece]:
+    """`head`, four bytes of size, the value's bytes; `none` where there is no value."""
+    if len(values) and values.null_count == len(values):
+        return [none]
     data = values.cast(pa.binary())
-    sizes = np.asarray(pc.fill_null(pc.binary_length(data), 0)).astype(np.int64)
-    return pc.binary_join_element_wise(
-        pa.scalar(head, pa.binary()), _big_endian(sizes), data, pa.scalar(b"", pa.binary())
-    )
+    sizes = _big_endian(np.asarray(pc.fill_null(pc.binary_length(data), 0)).astype(np.int64))
+    if not values.null_count:
+        return [head, sizes, data]
+    return [pc.fill_null(_joined([head, sizes, data]), none)]
 
 
-def _times(ms: pa.Array) -> pa.Array:
+def _times(ms: pa.Array) -> Piece:
+    if ms.null_count == len(ms):
+        return _NULL
     values = np.asarray(pc.fill_null(ms, 0)).astype(">u8")
     head = np.full((len(values), 1), 0x83, np.uint8)
     spelled = _fixed(np.concatenate([head, values.view(np.uint8).reshape(-1, 8)], axis=1))
-    return pc.if_else(pc.is_valid(ms), spelled, _NULL)
+    return pc.if_else(pc.is_valid(ms), spelled, pa.scalar(_NULL, pa.binary()))
 
 
-def _big_endian(numbers: npt.NDArray[np.int64]) -> pa.Array:
+def _big_endian(numbers: npt.NDArray[np.int64]) -> Piece:
     """Each number in four bytes."""
+    if len(numbers) and is_uniform(numbers):
+        return int(numbers[0]).to_bytes(4, "big")
     return _fixed(numbers.astype(">u4").view(np.uint8).reshape(-1, 4))
 
 
 def _fixed(rows: npt.NDArray[np.uint8]) -> pa.Array:
+    """Rows of the same size."""
     width = rows.shape[1]
     data = pa.py_buffer(np.ascontiguousarray(rows))
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(rows), [None, data]).cast(pa.binary())

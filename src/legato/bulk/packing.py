@@ -14,6 +14,8 @@ from legato.store.placing import BLOCK_BODY_BYTES, BLOCK_MESSAGES
 _HEADER = struct.Struct(">BBxxIQ")
 _BODIES = 0
 _EXPIRIES = 1
+_DELTAS = np.arange(BLOCK_MESSAGES, dtype=">u4").tobytes()
+"""How far each message of a block is from its first one."""
 
 
 def pack(messages: pa.BinaryArray, stored_us: int, expires_us: npt.NDArray[np.int64] | None = None) -> list[bytes]:
@@ -55,7 +57,7 @@ def _block(
     rows = end - begin
     parts = [
         _HEADER.pack(_BODIES, _EXPIRIES if expires_us is not None else 0, rows, stored_us),
-        np.arange(rows, dtype=">u4").tobytes(),
+        _DELTAS[: 4 * rows],
         (ends[begin + 1 : end + 1] - ends[begin]).astype(">u4").tobytes(),
     ]
     if expires_us is not None:

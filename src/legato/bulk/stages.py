@@ -5,11 +5,13 @@ A file is a sequence of records, each four bytes of size and msgpack. It is ther
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import struct
 import time
 from collections.abc import Iterator, Sequence
+from io import FileIO
 from pathlib import Path
 from urllib.parse import quote
 
@@ -40,7 +42,7 @@ class RunRecord(msgspec.Struct, array_like=True, tag="run"):
     count: int
     size: int
     grouped: bool
-    blocks: list[bytes]
+    blocks: list[memoryview]
 
 
 class MessageRecord(msgspec.Struct, array_like=True, tag="message"):
@@ -78,14 +80,15 @@ def write_stage(path: Path, records: Iterator[Record]) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     count = 0
+    spelled = bytearray(_SIZE.size)
     try:
-        with temporary.open("wb") as file:
+        with temporary.open("wb", buffering=0) as file:
             for record in records:
-                data = _encoder.encode(record)
-                file.write(_SIZE.pack(len(data)))
-                file.write(data)
+                # The same memory for all of them: a record may have megabytes.
+                _encoder.encode_into(record, spelled, _SIZE.size)
+                _SIZE.pack_into(spelled, 0, len(spelled) - _SIZE.size)
+                _write_all(file, spelled)
                 count += record.count if isinstance(record, RunRecord) else 1
-            file.flush()
             os.fsync(file.fileno())
         temporary.rename(path)
     except BaseException:
@@ -95,14 +98,21 @@ def write_stage(path: Path, records: Iterator[Record]) -> int:
     return count
 
 
+def _write_all(file: FileIO, data: bytearray) -> None:
+    with memoryview(data) as view:
+        written = 0
+        while written < len(view):
+            written += file.write(view[written:])
+
+
 def read_stage(path: Path) -> list[Record]:
-    """What was staged.
+    """What was staged. Blocks are views of the file, which may be removed meanwhile, but is not written again.
 
     Raises:
         StoreError: there is no such stage, or it cannot be read.
     """
     try:
-        data = memoryview(path.read_bytes())
+        data = _view(path)
     except OSError as error:
         raise StoreError(f"The stage {path.name} cannot be read: {error.strerror}.") from error
     records: list[Record] = []
@@ -116,6 +126,13 @@ def read_stage(path: Path) -> list[Record]:
     except (struct.error, msgspec.DecodeError) as error:
         raise StoreCorruptError(f"the stage {path.name} is not what was written: {error}") from error
     return records
+
+
+def _view(path: Path) -> memoryview:
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def remove_stages(store: Path, transactional_id: str, through: int) -> None:

@@ -60,7 +60,7 @@ def records_of(
             len(rows),
             size,
             bool(_given(part, "group_id").any()),
-            pack(messages, now_us, expires_us),
+            [memoryview(block) for block in pack(messages, now_us, expires_us)],
         )
 
 

@@ -23,7 +23,7 @@ class Batch(msgspec.Struct):
     """Parts of large messages' bodies: large number, index from 0, bytes."""
     ended: list[int] = []
     """Large messages that no more parts come of: if no message refers to them now, what there is of them goes."""
-    runs: list[list[bytes]] = []
+    runs: list[Sequence[bytes | memoryview]] = []
     """Of each `RunStored`, its blocks, packed as the store keeps them, first to last."""
 
 

@@ -30,7 +30,7 @@ class StagedRun(msgspec.Struct, frozen=True):
     priority: int
     count: int
     size: int
-    blocks: list[bytes]
+    blocks: Sequence[bytes | memoryview]
     grouped: bool = False
     """Whether any of them has a group id."""
 

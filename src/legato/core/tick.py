@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -72,7 +73,7 @@ class Tick:
         """Parts of large messages: large number, index, bytes."""
         self.ended: list[int] = []
         """Large messages of which no more parts come."""
-        self.runs: list[list[bytes]] = []
+        self.runs: list[Sequence[bytes | memoryview]] = []
         """Of each `RunStored` of `facts`, its blocks."""
         self.stages: list[Stage] = []
         """Batches that were staged."""

@@ -10,7 +10,7 @@ from legato.core.records import Meta, QueueRecord, Run
 from legato.errors import StoreError
 from legato.store import values
 from legato.store.base import NONE_KEPT, new_queue
-from legato.store.blocks import Block, Entry
+from legato.store.blocks import Block, Bytes, Entry, outline
 from legato.store.changes import Changes, QueueChanges
 from legato.store.copies import Copies
 from legato.store.deliveries import (
@@ -211,15 +211,21 @@ class QueueWriter:
                         record = self._record(queue)
                         record.fence, record.floors = fence, floors
 
-    def store_run(self, run: RunStored, blocks: Sequence[bytes]) -> None:
+    def store_run(self, run: RunStored, blocks: Sequence[Bytes]) -> None:
         """Put a run behind all that its lane has had; what else it changes is among its queue's changes."""
         record = self._record(run.queue)
         seq = run.seq
         packed: Packed = []
         for value in blocks:
-            block = Block(run.queue, seq, memoryview(value))
-            packed.append((seq, value, block.first_expiry_us()))
-            seq += block.count
+            view = memoryview(value)
+            whole = outline(seq, view)
+            if whole is None:
+                block = Block(run.queue, seq, view)
+                packed.append((seq, value, block.first_expiry_us()))
+                seq += block.count
+            else:
+                packed.append((seq, value, 0))
+                seq += whole.rows
         self._blocks.append(run.queue, packed)
         record.bytes += run.size
 

@@ -226,6 +226,8 @@ class RawBlock(NamedTuple):
     ends: memoryview
     """`rows` big-endian u32: where each body ends in `content`."""
     content: memoryview
+    expiries: memoryview
+    """`rows` big-endian u64, when each expires, 0 for never; or nothing, if none does."""
 
 
 def raw_block(queue: int, first: int, value: memoryview) -> RawBlock | None:
@@ -246,10 +248,37 @@ def raw_block(queue: int, first: int, value: memoryview) -> RawBlock | None:
         value[numbers : numbers + 4 * rows],
         value[numbers + 4 * rows : numbers + 8 * rows],
         value[content:],
+        value[numbers + 8 * rows : content],
     )
     if tag != _BODIES or not rows or len(raw.ends) != 4 * rows or int.from_bytes(raw.ends[-4:]) != len(raw.content):
         raise StoreCorruptError(f"block {first} of queue {queue} is not what was written")
     return raw
+
+
+class Outline(NamedTuple):
+    """A block of bodies without gaps of which none expires, seen without a look at each message."""
+
+    lowest: int
+    rows: int
+    size: int
+
+    @property
+    def last(self) -> int:
+        """Its last sequence."""
+        return self.lowest + self.rows - 1
+
+
+def outline(first: int, value: memoryview) -> Outline | None:
+    """What is to be known of a block that is moved or goes as a whole; None if it is of another kind."""
+    tag, flags, count, _ = _HEADER.unpack_from(value)
+    if tag != _BODIES or flags or not count:
+        return None
+    deltas_end, ends_end = _HEADER.size + 4 * count, _HEADER.size + 8 * count
+    lowest = int.from_bytes(value[_HEADER.size : _HEADER.size + 4])
+    if int.from_bytes(value[deltas_end - 4 : deltas_end]) - lowest != count - 1:
+        return None
+    size = int.from_bytes(value[ends_end - 4 : ends_end])
+    return Outline(first + lowest, count, size) if ends_end + size == len(value) else None
 
 
 def first_expiry_us(expiries: Sequence[int]) -> int:

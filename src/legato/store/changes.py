@@ -1,5 +1,7 @@
 """What a batch changes, gathered per queue and per producer before the store is touched."""
 
+from collections.abc import Sequence
+
 from legato.core.facts import (
     AnyFact,
     AssignmentAcknowledged,
@@ -31,7 +33,7 @@ from legato.core.facts import (
 from legato.core.records import NO_ATTEMPT, Attempt, TakenMessage
 from legato.errors import StoreError
 from legato.store.base import Batch
-from legato.store.blocks import raw_block
+from legato.store.blocks import Bytes, raw_block
 from legato.store.lanes import LANE_SEQS, lane_of
 
 KEEP_COUNT = -1
@@ -115,7 +117,7 @@ class Changes:
         self.next_consumer = 0
         self.assignments: list[MessagesAssigned | AssignmentAcknowledged | AssignmentFenced] = []
         """What happens to assignments, in order, after everything else."""
-        self.runs: list[tuple[RunStored, list[bytes]]] = []
+        self.runs: list[tuple[RunStored, Sequence[Bytes]]] = []
         """Messages that are stored as blocks."""
         self.chunks: list[tuple[int, int, bytes]] = []
         self.ended: list[int] = []
@@ -204,7 +206,7 @@ def gather(batch: Batch) -> Changes:
     return changes
 
 
-def gather_runs(batch: Batch) -> list[tuple[RunStored, list[bytes]]]:
+def gather_runs(batch: Batch) -> list[tuple[RunStored, Sequence[Bytes]]]:
     """The facts of stored runs, each with its blocks.
 
     Raises:

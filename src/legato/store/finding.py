@@ -24,6 +24,17 @@ def find_block(cursor: Any, queue: int, seq: int) -> Block | None:
     return read_block(cursor, queue, exact or cursor.prev())
 
 
+def place_at_or_before(cursor: Any, queue: int, seq: int) -> bool:
+    """Put the cursor on the block in which `seq` is if it is anywhere, or else on the first one behind; False if
+    there is neither. It may be another queue's."""
+    key = place_key(queue, seq)
+    if not cursor.set_range(key):
+        return bool(cursor.last()) and read_place(cursor.key())[0] == queue
+    if cursor.key() == key or (cursor.prev() and read_place(cursor.key())[0] == queue):
+        return True
+    return bool(cursor.set_range(key))
+
+
 def read_block(cursor: Any, queue: int, there: bool) -> Block | None:
     """The block under the cursor if the cursor is anywhere and the block is of this queue."""
     if not there:

@@ -1,6 +1,6 @@
 """The model of a store's state: what each fact means, one dictionary per thing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -238,7 +238,7 @@ class Model:
             case TransactionCommitted(txn):
                 self.outcomes[txn] = time_us
 
-    def _store_run(self, fact: RunStored, blocks: list[bytes], time_us: int) -> None:
+    def _store_run(self, fact: RunStored, blocks: Sequence[bytes | memoryview], time_us: int) -> None:
         seq = fact.seq
         for value in blocks:
             block = Block(fact.queue, seq, memoryview(value))

@@ -5,7 +5,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import Any
 
-from legato.store.blocks import BLOCK_SPAN, Block, Entry, first_expiry_us, pack_bodies, pack_entries, pack_references
+from legato.store.blocks import (
+    BLOCK_SPAN,
+    Block,
+    Bytes,
+    Entry,
+    first_expiry_us,
+    outline,
+    pack_bodies,
+    pack_entries,
+    pack_references,
+)
 from legato.store.expiries import ExpiryChanges
 from legato.store.finding import blocks_with, find_block, read_block
 from legato.store.keys import place_key, read_place
@@ -19,7 +29,7 @@ BLOCK_REFERENCES = 500
 SPLIT_BODY_BYTES = 3_800
 """The bound on blocks made by splitting, a page: where messages come at random, each writes its block again."""
 
-Packed = list[tuple[int, bytes, int]]
+Packed = list[tuple[int, Bytes, int]]
 """Blocks: the first sequence, the value, and when the first of its messages expires."""
 
 
@@ -132,6 +142,25 @@ class BlockWriter:
             size += sum([block.size(index) for index in indexes])
             self._cursor.put(place_key(queue, block.first), block.pack_without(indexes))
         return size
+
+    def remove_whole_blocks(self, queue: int, through: int) -> tuple[int, int]:
+        """Take the first blocks of a queue out, up to a sequence, as long as nobody else has to be told of it.
+
+        Returns:
+            How many messages those were, and their size.
+        """
+        count = size = 0
+        there = not self._larges.active and self._cursor.set_range(place_key(queue, 0))
+        while there:
+            owner, first = read_place(self._cursor.key())
+            found = outline(first, self._cursor.value()) if owner == queue else None
+            if found is None or found.last > through:
+                break
+            count += found.rows
+            size += found.size
+            # That leaves the cursor on the next one.
+            there = self._cursor.delete() and bool(self._cursor.key())
+        return count, size
 
     def remove_first_blocks(self, queue: int, limit: int) -> list[list[int]]:
         """Take the first blocks of a queue out until `limit` messages are gone; returns the sequences of each."""

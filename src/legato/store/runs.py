@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 from legato.core.records import Run
 from legato.errors import StoreError
-from legato.store.blocks import Block, RawBlock, raw_block
-from legato.store.finding import SharedBodies, blocks_after, find_block
+from legato.store.blocks import Block, Outline, RawBlock, outline, raw_block
+from legato.store.finding import SharedBodies, blocks_after, find_block, place_at_or_before
 from legato.store.keys import place_key, read_place
 from legato.store.lanes import LANE_SHIFT, lane_of
 from legato.store.larges import LargeCounts
@@ -21,25 +21,39 @@ def find_runs(cursor: Any, queue: int, after: int, limit: int, limit_bytes: int,
     left_out = sorted(seq for seq in without if seq > after)
     runs: list[Run] = []
     lane_end = (lane_of(after) + 1) << LANE_SHIFT
-    for block in blocks_after(cursor, queue, after):
-        if block.first >= lane_end or limit <= 0 or limit_bytes < 0:
+    there = place_at_or_before(cursor, queue, after)
+    while there and limit > 0 and limit_bytes >= 0:
+        owner, first = read_place(cursor.key())
+        if owner != queue or first >= lane_end:
             break
-        for run in _runs_of(block, after, limit, left_out):
+        value = cursor.value()
+        whole = outline(first, value)
+        if whole is not None and after < whole.lowest and whole.rows <= limit and not _any_of(left_out, whole):
+            found = [Run(whole.lowest, whole.rows, whole.size)]
+        else:
+            found = list(_runs_of(Block(queue, first, value), after, limit, left_out))
+        for run in found:
             _join(runs, run)
             limit -= run.count
             limit_bytes -= run.size
+        there = cursor.next()
     return runs
+
+
+def _any_of(left_out: Sequence[int], whole: Outline) -> bool:
+    if not left_out:
+        return False
+    position = bisect_left(left_out, whole.lowest)
+    return position < len(left_out) and left_out[position] <= whole.last
 
 
 def _runs_of(block: Block, after: int, limit: int, left_out: Sequence[int]) -> Iterator[Run]:
     """The runs of one block, at most `limit` messages together."""
     begin = block.index_after(after)
-    among = left_out[bisect_left(left_out, block.first) :]
-    hindered = bool(among) and among[0] <= block.last
-    if not begin and not hindered and block.count <= limit and block.is_dense:
+    excluded = set(left_out[bisect_left(left_out, block.first) : bisect_right(left_out, block.last)])
+    if not begin and not excluded and block.count <= limit and block.is_dense:
         yield Run(block.lowest, block.count, block.total_size())
         return
-    excluded = set(among) if hindered else set()
     taken = [index for index, seq in enumerate(block.seqs(begin), begin) if seq not in excluded][:limit]
     seqs = block.seqs()
     start = 0
@@ -109,6 +123,13 @@ class RunMover:
         """
         seq, end, size = run.seq, run.seq + run.count, 0
         while seq < end:
+            whole = self._whole(queue, seq)
+            if whole is not None and whole.lowest == seq and whole.last < end:
+                self._rekey(to, number)
+                seq += whole.rows
+                number += whole.rows
+                size += whole.size
+                continue
             block = find_block(self._cursor, queue, seq)
             indexes = [] if block is None else block.indexes(list(range(seq, min(end, block.last + 1))))
             if block is None or not indexes or block.seqs(indexes[0], indexes[0] + 1) != [seq]:
@@ -117,15 +138,17 @@ class RunMover:
             if block.seqs(indexes[-1], indexes[-1] + 1) != [seq + count - 1]:
                 raise StoreError(f"the batch assigns messages of queue {queue} behind {seq} that are not there")
             size += sum(map(block.size, indexes)) if count < block.count else block.total_size()
-            if count == block.count and seq == block.first and not block.topic and not block.expiries:
-                self._rekey(block, to, number)
-            else:
-                self._rewrite(block, indexes, to, number)
+            self._rewrite(block, indexes, to, number)
             seq += count
             number += count
         return size
 
-    def _rekey(self, block: Block, to: int, number: int) -> None:
+    def _whole(self, queue: int, seq: int) -> Outline | None:
+        """The block that begins with a message, the cursor on it, if it may be moved as it is."""
+        key = place_key(queue, seq)
+        return outline(seq, self._cursor.value()) if self._cursor.set_key(key) else None
+
+    def _rekey(self, to: int, number: int) -> None:
         """The cursor is on the block; what is in it says nothing of its place."""
         value = bytes(self._cursor.value())
         self._cursor.delete()
@@ -149,7 +172,7 @@ class RunMover:
 
     def remove_through(self, queue: int, through: int) -> tuple[int, int]:
         """Remove everything of a queue up to a number; returns how many those were, and their size."""
-        count = size = 0
+        count, size = self._writer.remove_whole_blocks(queue, through)
         while (block := self._first(queue)) is not None and block.lowest <= through:
             seqs = block.seqs(0, block.index_after(through))
             size += self._writer.remove(queue, seqs)

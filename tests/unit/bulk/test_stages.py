@@ -22,7 +22,7 @@ from legato.bulk.stages import (
 from legato.bulk.staging import StageOptions, records_of
 from legato.errors import StoreCorruptError, StoreError
 
-RUN = RunRecord("q", 4, 2, 10, False, [b"block"])
+RUN = RunRecord("q", 4, 2, 10, False, [memoryview(b"block")])
 MESSAGE = MessageRecord("t", True, 4, 0, 0, b"", "", "ID:1", b"body")
 TICKET = StageTicket("sink", 3, "a", 0.0)
 NOW_US = 1_700_000_000_000_000
