@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from legato.amqp.stubs import STUB_MARK, read_stub, stub_head
+from legato.bulk.extents import Ints
 from legato.core.records import StoredMessage
 from legato.errors import StoreError
 from legato.store.blocks import RawBlock
@@ -27,21 +28,32 @@ SCHEMA = pa.schema(
 )
 """Of a frame; `seq` is a queue's sequence, or an assignment's number."""
 
+BARE_SCHEMA = pa.schema([*list(SCHEMA)[:-1], pa.field("expires", pa.timestamp("us", "UTC"))])
+"""Of a frame without the messages."""
+
 FRAME_BYTES = 4 << 20
+BARE_FRAME_BYTES = 32 << 20
+"""Likewise of messages that are left out."""
 LARGE_MAX_BYTES = 256 << 20
 """A larger message than that does not become a row."""
 
 
-def frames(store: LmdbStore, queue: int, after: int, through: int) -> Iterator[pa.RecordBatch]:
+def frames(store: LmdbStore, queue: int, after: int, through: int, *, bare: bool = False) -> Iterator[pa.RecordBatch]:
     """The messages of a queue with `after` < seq <= `through`, in the same lane, some megabytes a frame.
+
+    Args:
+        bare: without the messages themselves (`BARE_SCHEMA`).
 
     Raises:
         StoreError: a message is too large for a row.
     """
     while after < through:
-        frame = store.read_blocks(queue, after, through, FRAME_BYTES, _joined)
+        if bare:
+            frame = store.read_blocks(queue, after, through, BARE_FRAME_BYTES, _bare)
+        else:
+            frame = store.read_blocks(queue, after, through, FRAME_BYTES, _joined)
         if frame is None:
-            frame = _one_by_one(store, queue, after, through)
+            frame = _one_by_one(store, queue, after, through, bare=bare)
         else:
             seqs = frame.column(0).to_numpy()
             begin, end = np.searchsorted(seqs, [after, through], side="right")
@@ -58,41 +70,51 @@ def _joined(blocks: Sequence[RawBlock]) -> pa.RecordBatch | None:
     if STUB_MARK in data:
         return None
     counts = [block.rows for block in blocks]
-    numbers = np.frombuffer(b"".join([block.deltas for block in blocks]), ">u4").astype(np.int64)
-    numbers += np.repeat(np.array([block.first for block in blocks], np.int64), counts)
-    offsets = np.zeros(len(numbers) + 1, np.int32)
+    offsets = np.zeros(sum(counts) + 1, np.int32)
     offsets[1:] = np.frombuffer(b"".join([block.ends for block in blocks]), ">u4")
     sizes = np.array([len(block.content) for block in blocks], np.int64)
     before = np.cumsum(sizes) - sizes
     offsets[1:] += np.repeat(before, counts).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    messages = pa.BinaryArray.from_buffers(pa.binary(), sum(counts), buffers)
+    return pa.RecordBatch.from_arrays([*_known(blocks), messages], schema=SCHEMA)
+
+
+def _bare(blocks: Sequence[RawBlock]) -> pa.RecordBatch:
+    """What the heads of whole blocks say."""
+    times = [block.expiries or bytes(8 * block.rows) for block in blocks]
+    expires = np.frombuffer(b"".join(times), ">u8").astype(np.int64)
+    return pa.RecordBatch.from_arrays([*_known(blocks), _expiries(expires)], schema=BARE_SCHEMA)
+
+
+def _known(blocks: Sequence[RawBlock]) -> list[pa.Array]:
+    """The columns that are in both schemas; of blocks none was delivered in vain."""
+    counts = [block.rows for block in blocks]
+    numbers = np.frombuffer(b"".join([block.deltas for block in blocks]), ">u4").astype(np.int64)
+    numbers += np.repeat(np.array([block.first for block in blocks], np.int64), counts)
     times = np.repeat(np.array([block.stored_us for block in blocks], np.int64), counts)
-    rows = len(numbers)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(numbers),
-            pa.array(times),
-            pa.array(np.zeros(rows, np.int32)),
-            pa.array(np.zeros(rows, bool)),
-            pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)]),
-        ],
-        schema=SCHEMA,
-    )
+    failed, flagged = np.zeros(len(numbers), np.int32), np.zeros(len(numbers), bool)
+    return [pa.array(numbers), pa.array(times), pa.array(failed), pa.array(flagged)]
 
 
-def _one_by_one(store: LmdbStore, queue: int, after: int, through: int) -> pa.RecordBatch:
+def _expiries(times_us: Ints) -> pa.Array:
+    return pa.array(times_us, pa.int64(), mask=times_us == 0).cast(BARE_SCHEMA.field("expires").type)
+
+
+def _one_by_one(store: LmdbStore, queue: int, after: int, through: int, *, bare: bool) -> pa.RecordBatch:
     """Copies of what a topic keeps, large messages, and those with failed deliveries: message by message."""
     found = [message for message in store.messages(queue, after, 1 << 16, FRAME_BYTES) if message.seq <= through]
-    bodies = [_whole(store, message) for message in found]
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([message.seq for message in found], pa.int64()),
-            pa.array([message.stored_us for message in found], pa.int64()),
-            pa.array([message.count for message in found], pa.int32()),
-            pa.array([message.flagged for message in found], pa.bool_()),
-            pa.array(bodies, pa.binary()),
-        ],
-        schema=SCHEMA,
-    )
+    known = [
+        pa.array([message.seq for message in found], pa.int64()),
+        pa.array([message.stored_us for message in found], pa.int64()),
+        pa.array([message.count for message in found], pa.int32()),
+        pa.array([message.flagged for message in found], pa.bool_()),
+    ]
+    if bare:
+        expires = _expiries(np.array([message.expires_us for message in found], np.int64))
+        return pa.RecordBatch.from_arrays([*known, expires], schema=BARE_SCHEMA)
+    bodies = pa.array([_whole(store, message) for message in found], pa.binary())
+    return pa.RecordBatch.from_arrays([*known, bodies], schema=SCHEMA)
 
 
 def _whole(store: LmdbStore, message: StoredMessage) -> bytes:

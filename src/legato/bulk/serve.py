@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from legato.bulk.frames import SCHEMA, frames
+from legato.bulk.frames import BARE_SCHEMA, SCHEMA, frames
 from legato.bulk.planning import Part, plan
 from legato.bulk.requests import PLAN, PlannedPart, PlanRequest, PutRequest
 from legato.bulk.stages import Record, StageTicket, path_of, write_stage
@@ -48,7 +48,7 @@ class BulkServer(flight.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """The frames of a ticket's range."""
         asked = self._unseal(ticket.ticket, Ticket)
-        return flight.GeneratorStream(SCHEMA, self._frames(asked))
+        return flight.GeneratorStream(BARE_SCHEMA if asked.bare else SCHEMA, self._frames(asked))
 
     def do_put(
         self,
@@ -76,12 +76,12 @@ class BulkServer(flight.FlightServerBase):  # type: ignore[misc]
         yield flight.Result(msgspec.msgpack.encode([self._planned(asked, part) for part in parts]))
 
     def _planned(self, asked: Ticket, part: Part) -> PlannedPart:
-        ticket = Ticket(asked.queue, part.after, part.through, asked.until_s)
+        ticket = Ticket(asked.queue, part.after, part.through, asked.until_s, asked.bare)
         return PlannedPart(part.after, part.through, part.rows, seal(self._secret, ticket))
 
     def _frames(self, asked: Ticket) -> Iterator[pa.RecordBatch]:
         try:
-            yield from frames(self._store, asked.queue, asked.after, asked.through)
+            yield from frames(self._store, asked.queue, asked.after, asked.through, bare=asked.bare)
         except StoreError as error:
             raise flight.FlightServerError(str(error)) from error
 

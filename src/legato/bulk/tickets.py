@@ -27,6 +27,8 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
     through: int
     until_s: float
     """When it is over, on the broker's wall clock."""
+    bare: bool = False
+    """Whether the messages themselves are left out."""
 
 
 class Limited(Protocol):

@@ -57,9 +57,9 @@ class BulkProcess:
         if self._starting is None:
             self._starting = self._loop.create_task(self._start())
 
-    def ticket(self, queue: int, after: int, through: int) -> bytes:
-        """A ticket for a range of a queue."""
-        return seal(self._secret, Ticket(queue, after, through, time.time() + TICKET_S))
+    def ticket(self, queue: int, after: int, through: int, *, bare: bool = False) -> bytes:
+        """A ticket for a range of a queue; `bare` without the messages themselves."""
+        return seal(self._secret, Ticket(queue, after, through, time.time() + TICKET_S, bare))
 
     def stage_ticket(self, transactional_id: str, batch: int, stage: str) -> bytes:
         """A ticket to stage rows."""

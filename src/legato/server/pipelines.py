@@ -97,11 +97,15 @@ class Pipelines:
         return {"name": assignment.queue.name}
 
     def _ticket(self, arguments: dict[str, Any]) -> Any:
-        """A ticket for a range of an assignment, or of a queue or subscription to be browsed; all of it by default."""
+        """A ticket for a range of an assignment, or of a queue or subscription to be browsed; all of it by default.
+
+        With `bare` it is for what is known of messages without a look into them.
+        """
         queue = self._readable(text(arguments, "name"))
         last = max(lane.visible_seq for lane in queue.order)
         after, through = number(arguments, "after", 0), number(arguments, "through", last)
-        return self._bulk.answer(queue.name, self._bulk.ticket(queue.id, after, through), through=through)
+        ticket = self._bulk.ticket(queue.id, after, through, bare=flag(arguments, "bare"))
+        return self._bulk.answer(queue.name, ticket, through=through)
 
     def _readable(self, name: str) -> Queue:
         queue = self._broker.find_queue(name)

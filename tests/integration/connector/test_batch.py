@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from legato.client import ConnectionFactory, TextMessage
@@ -23,11 +24,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def browsed(broker: Server, *, url: str = "", **options: str) -> list[str]:
+def batches(broker: Server, *, url: str = "", **options: str) -> list[pa.RecordBatch]:
     given = {"url": url or f"amqp://127.0.0.1:{broker.port}", "payload": "text"}
     reader = BatchReader(source_options(given | options))
-    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
-    return sorted(row["body"] for batch in batches for row in batch.to_pylist())
+    return [batch for part in reader.partitions() for batch in reader.read(part)]
+
+
+def browsed(broker: Server, *, url: str = "", **options: str) -> list[str]:
+    return sorted(row["body"] for batch in batches(broker, url=url, **options) for row in batch.to_pylist())
 
 
 def test_a_selector_shows_what_a_browser_with_it_would(broker: Server) -> None:
@@ -53,6 +57,7 @@ def test_times_of_storing_bound_a_batch(broker: Server) -> None:
             pass
         producer.send(TextMessage("after"))
     assert browsed(broker, queue="timed", startingTimestamp=str(between_ms)) == ["after"]
+    assert browsed(broker, queue="timed", startingOffsetsByTimestamp=f'{{"timed": {between_ms}}}') == ["after"]
     assert browsed(broker, queue="timed", endingTimestamp=str(between_ms)) == ["before"]
 
 
@@ -64,6 +69,7 @@ def test_what_has_expired_is_not_shown(broker: Server) -> None:
         producer.time_to_live_ms = 1
         producer.send(TextMessage("short"))
     assert browsed(broker, queue="expiring") == ["lasting"]
+    assert sum(batch.num_rows for batch in batches(broker, queue="expiring", columns="seq")) == 1
 
 
 def test_ranges_cross_tls(tmp_path: Path) -> None:

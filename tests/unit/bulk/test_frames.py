@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from legato.amqp.stubs import Stub, make_stub
 from legato.bulk import frames as bulk
-from legato.bulk.frames import SCHEMA, frames
+from legato.bulk.frames import BARE_SCHEMA, SCHEMA, frames
 from legato.core.facts import Kind, MessagePublished, MessageReturned, MessageStored, QueueCreated
 from legato.core.records import Batch
 from legato.store.lmdb import LmdbStore
@@ -81,3 +82,21 @@ def test_a_large_message_is_whole(store: LmdbStore) -> None:
 def test_a_range_of_another_queue_or_of_nothing_is_empty(store: LmdbStore) -> None:
     assert read(store, 0, 100) == []
     assert read(store, 0, 100, queue=77) == []
+
+
+def test_without_messages_a_range_has_the_same_rows(store: LmdbStore) -> None:
+    store.commit(batch_of(1, *[stored(seq) for seq in range(1, 301)], consumed(7)))
+    store.commit(batch_of(1, *[MessagePublished(2, seq, 20, "", [3]) for seq in range(1, 4)]))
+    store.commit(batch_of(1, MessageReturned(1, 2, 3, True, 1, "rollback")))
+    for queue in (1, 3):
+        whole = pa.Table.from_batches(frames(store, queue, 1, 200), SCHEMA)
+        bare = pa.Table.from_batches(frames(store, queue, 1, 200, bare=True), BARE_SCHEMA)
+        assert whole.num_rows
+        assert bare.drop_columns("expires").equals(whole.drop_columns("message"))
+
+
+def test_without_messages_it_is_known_which_expire(store: LmdbStore) -> None:
+    facts = [MessageStored(1, seq, 20, "", expires_us=NOW_US + 5 if seq == 2 else 0) for seq in (1, 2, 3)]
+    store.commit(batch_of(1, *facts))
+    [frame] = frames(store, 1, 0, 3, bare=True)
+    assert frame.column("expires").cast(pa.int64()).to_pylist() == [None, NOW_US + 5, None]

@@ -2,8 +2,11 @@
 
 import pytest
 
+from legato.client.uri import parse_uri
 from legato.errors import ConfigError
+from legato.spark.connector.batch import LAST, BatchReader, bounds_of
 from legato.spark.connector.options import sink_options, source_options
+from legato.spark.connector.requests import Patience
 from legato.spark.connector.rows import ddl
 from legato.spark.connector.stream import StreamReader
 
@@ -32,7 +35,7 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"queue": "a", "maxOffsetsPerTrigger": "-1"}, "maxOffsetsPerTrigger wants"),
         ({"queue": "a", "maxOffsetsPerTrigger": "1", "maxBytesPerTrigger": "1"}, "not both"),
         ({"queue": "a", "failOnDataLoss": "perhaps"}, "failOnDataLoss wants true or false"),
-        ({"queue": "a", "startingOffsets": "first"}, "startingOffsets wants earliest, latest or JSON"),
+        ({"queue": "a", "startingOffsets": "first"}, "startingOffsets wants earliest, latest, acked or JSON"),
         ({"queue": "a", "startingOffsets": '{"a": "x"}'}, "startingOffsets wants"),
         ({"queue": "a", "payload": "xml"}, "payload is binary or text"),
         ({"queue": "a", "readMode": "peek"}, "readMode is browse or consume"),
@@ -43,6 +46,23 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"queue": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger is larger"),
         ({"queue": "a", "username": "u", "url": "amqp://v:w@x"}, "username"),
         ({"queue": "a", "subscribe": "x"}, "'subscribe' is unknown; known are"),
+        ({"queue": "a", "queues": "b"}, "queue and queues mean the same"),
+        ({"queue": "a", "maxOffsetsPerTrigger": "1", "maxMessagesPerTrigger": "2"}, "mean the same: give one"),
+        (
+            {"queue": "a", "subscription": "s", "subscriptionPrefix": "p"},
+            "subscription and subscriptionPrefix, not both",
+        ),
+        ({"queue": "a", "fetchOffset.numRetries": "-1"}, "fetchOffset.numRetries wants a whole number"),
+        ({"queue": "a", "fetchOffset.retryIntervalMs": "1s"}, "fetchOffset.retryIntervalMs wants milliseconds"),
+        ({"queue": "a", "pollTimeoutMs": "0"}, "pollTimeoutMs wants milliseconds, more than 0"),
+        ({"queue": "a", "tailProbeCacheMs": "x"}, "tailProbeCacheMs wants milliseconds"),
+        ({"queue": "a", "startingOffsets": '{"a": -3}'}, "startingOffsets wants"),
+        ({"queue": "a", "startingOffsetsByTimestamp": '{"a": -1}'}, "startingOffsetsByTimestamp wants JSON"),
+        ({"queue": "a", "endingOffsetsByTimestamp": "7"}, "endingOffsetsByTimestamp wants JSON"),
+        ({"queue": "a", "columns": "seq,size"}, "columns names 'size'; there are message_id, destination"),
+        ({"queue": "a", "columns": "body", "includeBody": "false"}, "columns names 'body'"),
+        ({"queue": "a", "jms.prefetch": "few"}, "prefetch"),
+        ({"queue": "a", "jms.colour": "red"}, "colour"),
     ],
 )
 def test_what_cannot_be_used_is_named(given: dict[str, str], said: str) -> None:
@@ -57,12 +77,35 @@ def test_credentials_go_into_the_url() -> None:
     )
 
 
+def test_options_of_the_client_go_into_the_url() -> None:
+    for url in (URL, f"{URL}?connect_attempts=3"):
+        options = source_options({"url": url, "queue": "a", "jms.reconnect_attempts": "7", "jms.client_id": "a&b"})
+        told = parse_uri(options.url).options
+        assert (told.reconnect_attempts, told.client_id) == (7, "a&b")
+
+
+def test_how_long_the_broker_is_tried_is_said_for_all_that_asks_it() -> None:
+    given = {"pollTimeoutMs": "2500", "fetchOffset.numRetries": "3", "fetchOffset.retryIntervalMs": "10"}
+    assert source_options({"url": URL, "queue": "a"} | given).patience == Patience(2.5, 3, 0.01)
+    assert source_options({"url": URL, "queue": "a"}).patience == Patience()
+    assert source_options({"url": URL, "queue": "a", "tailProbeCacheMs": "5"}).poll_interval_ms == 5
+
+
 def test_the_schema_follows_the_options() -> None:
     plain = ddl(source_options({"url": URL, "queue": "a"}))
     assert plain.endswith("properties map<string,string>, body binary")
     small = {"url": URL, "queue": "a", "includeProperties": "false", "payload": "text"}
     assert ddl(source_options(small)).endswith("group_id string, body string")
     assert "body" not in ddl(source_options({"url": URL, "queue": "a", "includeBody": "false"}))
+    assert ddl(source_options({"url": URL, "queue": "a", "columns": "body, seq"})) == "body binary, seq bigint"
+
+
+def test_messages_are_fetched_unless_all_that_is_wanted_is_known_without() -> None:
+    bare = {"url": URL, "queue": "a", "columns": "seq,redelivered"}
+    assert source_options(bare).is_bare
+    assert not source_options(bare | {"selector": "x = 1"}).is_bare
+    assert not source_options(bare | {"columns": "seq,timestamp"}).is_bare
+    assert not source_options({"url": URL, "queue": "a"}).is_bare
 
 
 def test_times_have_units() -> None:
@@ -79,13 +122,37 @@ def test_several_topics_have_a_subscription_each() -> None:
     assert source_options(given | {"topicPattern": "#"}).subscription_of("a") == "s:a"
 
 
+def test_with_a_prefix_each_address_has_its_own_subscription_whatever_others_there_are() -> None:
+    given = {"url": URL, "subscriptionPrefix": "s"}
+    for more in ({"queue": "a"}, {"topic": "a"}, {"topics": "a,b"}, {"queuePattern": "#"}):
+        assert source_options(given | more).subscription_of("a") == "s:a"
+    StreamReader(source_options(given | {"queue": "a"}))
+
+
+def test_a_place_may_be_the_first_or_the_last_there_is() -> None:
+    def bounds(**given: str) -> tuple[int, int]:
+        return bounds_of(source_options({"url": URL, "queues": "a,b"} | given), "a")
+
+    assert bounds() == bounds(startingOffsets='{"b": 3}', endingOffsets='{"a": -1}') == (0, LAST)
+    assert bounds(startingOffsets="latest") == bounds(startingOffsets='{"a": -1}') == (LAST, LAST)
+    assert bounds(startingOffsets='{"a": 3}', endingOffsets='{"a": 7}') == (3, 7)
+    assert bounds(startingOffsets='{"a": -2}') == (0, LAST)
+
+
+@pytest.mark.parametrize("name", ["startingOffsets", "endingOffsets"])
+def test_a_batch_has_acknowledged_nothing(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} cannot be acked"):
+        BatchReader(source_options({"url": URL, "queue": "a", name: "acked"}))
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"subscription": "s", "selector": "x = 1"}, "selector is for topics.*Filter its rows"),
-        ({"subscription": "s", "startingTimestamp": "1"}, "startingTimestamp and endingTimestamp are for batches"),
+        ({"subscription": "s", "startingTimestamp": "1"}, "startingTimestamp, endingTimestamp, .* are for batches"),
+        ({"subscription": "s", "startingOffsetsByTimestamp": '{"a": 1}'}, "startingOffsetsByTimestamp and ending"),
         ({"subscription": "s", "readMode": "browse"}, "readMode = browse"),
-        ({"subscription": "s", "startingOffsets": '{"a": 1}'}, "startingOffsets is earliest or latest"),
+        ({"subscription": "s", "startingOffsets": '{"a": 1}'}, "startingOffsets is acked, earliest or latest"),
         ({}, "option subscription"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 import msgspec
@@ -13,15 +14,17 @@ from pyspark.sql.datasource import DataSourceReader
 from legato.bulk.requests import PLAN, PlannedPart, PlanRequest
 from legato.errors import ConfigError
 from legato.spark.connector.offsets import Range
-from legato.spark.connector.options import EARLIEST, SourceOptions
+from legato.spark.connector.options import SourceOptions
 from legato.spark.connector.places import matching
 from legato.spark.connector.reading import bulk_client, read_frames
 from legato.spark.connector.requests import Requests, shared_requests
 from legato.spark.connector.rows import Frames, Wanted
+from legato.spark.connector.spelling import ACKED, EARLIEST, EARLIEST_NUMBER, LATEST_NUMBER
 from legato.spark.connector.stream import RangePartition
 
 _PARTITIONS = 8
-_LAST = (1 << 63) - 1
+LAST = (1 << 63) - 1
+"""Beyond all sequences."""
 
 
 class BatchReader(DataSourceReader):
@@ -30,12 +33,15 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         if options.read_mode == "consume":
             raise ConfigError("A batch browses; to consume, use a stream with the trigger availableNow.")
-        if options.is_topic and not options.subscription:
+        if options.is_topic and not options.has_subscription:
             raise ConfigError("Topics keep nothing by themselves: name the durable subscription to be browsed.")
+        for name, offsets in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
+            if offsets == ACKED:
+                raise ConfigError(f"A batch acknowledges nothing: the option {name} cannot be acked.")
         self._options = options
 
     def partitions(self) -> list[RangePartition]:
-        requests = shared_requests(self._options.url)
+        requests = self._requests
         parts: list[RangePartition] = []
         names = self._names(requests)
         for address, name in names.items():
@@ -45,10 +51,14 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         frames = Frames(self._options, partition.range.address)
-        wanted = Wanted(self._options)
-        for frame in read_frames(shared_requests(self._options.url), partition.range):
+        wanted = Wanted(self._options, partition.range.address)
+        for frame in read_frames(self._requests, partition.range, bare=frames.is_bare):
             if (shown := wanted.of(frame)).num_rows:
-                yield wanted.unexpired(frames.rows(shown))
+                yield frames.rows(shown, unexpired_at=datetime.now(UTC))
+
+    @property
+    def _requests(self) -> Requests:
+        return shared_requests(self._options.url, self._options.patience)
 
     def _names(self, requests: Requests) -> dict[str, str]:
         """What is read, and under which name the broker has it."""
@@ -61,8 +71,8 @@ class BatchReader(DataSourceReader):
         return {topic: f"subscription:///{quote(options.subscription_of(topic), safe='')}" for topic in addresses}
 
     def _parts(self, requests: Requests, address: str, name: str, wanted: int) -> list[Range]:
-        after, through = self._bounds(address)
-        arguments = {"after": after} if through == _LAST else {"after": after, "through": through}
+        after, through = bounds_of(self._options, address)
+        arguments = {"after": after} if through == LAST else {"after": after, "through": through}
         told = requests.ask("ticket", "assignment", name, **arguments)
         with bulk_client(requests.uri, requests.host, told) as client:
             request = msgspec.msgpack.encode(PlanRequest(bytes.fromhex(told["ticket"]), wanted))
@@ -70,7 +80,18 @@ class BatchReader(DataSourceReader):
         planned = msgspec.msgpack.decode(result.body.to_pybytes(), type=list[PlannedPart])
         return [Range(address, name, part.after, part.through) for part in planned]
 
-    def _bounds(self, address: str) -> tuple[int, int]:
-        starting, ending = self._options.starting_offsets, self._options.ending_offsets
-        after = starting.get(address, 0) if isinstance(starting, dict) else 0 if starting == EARLIEST else _LAST
-        return after, ending.get(address, _LAST) if isinstance(ending, dict) else _LAST
+
+def bounds_of(options: SourceOptions, address: str) -> tuple[int, int]:
+    """What is read at an address: sequences above the first number up to the second, which may be `LAST`."""
+    starting, ending = options.starting_offsets, options.ending_offsets
+    after = _number(starting, address, EARLIEST_NUMBER if isinstance(starting, dict) else LATEST_NUMBER)
+    return after, _number(ending, address, LATEST_NUMBER)
+
+
+def _number(offsets: str | dict[str, int], address: str, otherwise: int) -> int:
+    """What is said of an address, where what lies before and behind everything has a number of its own."""
+    if isinstance(offsets, dict):
+        number = offsets.get(address, otherwise)
+    else:
+        number = EARLIEST_NUMBER if offsets == EARLIEST else otherwise
+    return {EARLIEST_NUMBER: 0, LATEST_NUMBER: LAST}.get(number, number)

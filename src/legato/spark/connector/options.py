@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from legato.errors import ConfigError
+from legato.spark.connector.requests import Patience
+from legato.spark.connector.spelling import (
+    CLIENT_PREFIX,
+    DELIVERY_MODES,
+    EARLIEST,
+    LATEST,
+    PAYLOADS,
+    READ_MODES,
+    SINK_READERS,
+    SOURCE_READERS,
+    read_options,
+)
 
-PAYLOADS = ("binary", "text")
-DELIVERY_MODES = ("PERSISTENT", "NON_PERSISTENT")
-READ_MODES = ("browse", "consume")
-EARLIEST, LATEST = "earliest", "latest"
+BARE_COLUMNS = ("destination", "seq", "redelivered", "delivery_count")
+"""What is known of a message without a look into it."""
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +38,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Likewise topics."""
     subscription: str = ""
     """Under which name a stream's place is kept at the broker; another stream of that name takes its place."""
+    subscription_prefix: str = ""
+    """Instead of it: each address has the subscription `PREFIX:ADDRESS`, also if it is the only one."""
     selector: str = ""
     """Which messages a subscription is to get, or a batch to show."""
     starting_offsets: str | dict[str, int] = EARLIEST
@@ -37,6 +48,9 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Of a batch: nothing that was stored before, in milliseconds since 1970; 0 for any time."""
     ending_timestamp_ms: int = 0
     """Of a batch: nothing that was stored at that time or later."""
+    starting_times_ms: dict[str, int] = {}
+    """Likewise of a batch, by address."""
+    ending_times_ms: dict[str, int] = {}
     max_offsets_per_trigger: int = 0
     min_offsets_per_trigger: int = 0
     """A stream waits for so many rows, but no longer than `max_trigger_delay_ms`."""
@@ -52,6 +66,34 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`browse` or `consume`; by default a stream consumes and a batch browses."""
     poll_interval_ms: int = 100
     """How long a stream that found nothing waits before it asks the broker again."""
+    columns: tuple[str, ...] = ()
+    """Which columns there are; all of them by default."""
+    poll_timeout_ms: int = 10_000
+    """How long an answer of the broker is awaited before it is asked again."""
+    retries: int = 60
+    """How often the broker is asked again, and an interrupted range is read on, before that fails."""
+    retry_interval_ms: int = 500
+
+    @property
+    def patience(self) -> Patience:
+        """How long the broker is tried."""
+        return Patience(self.poll_timeout_ms / 1000, self.retries, self.retry_interval_ms / 1000)
+
+    @property
+    def has_times(self) -> bool:
+        """Whether it is said when messages have to be stored."""
+        one_for_all = self.starting_timestamp_ms or self.ending_timestamp_ms
+        return bool(one_for_all or self.starting_times_ms or self.ending_times_ms)
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether nothing is wanted that has to be looked for in messages: then they are not fetched."""
+        return bool(self.columns) and not self.selector and set(self.columns) <= set(BARE_COLUMNS)
+
+    @property
+    def has_subscription(self) -> bool:
+        """Whether a subscription is named, in one way or the other."""
+        return bool(self.subscription or self.subscription_prefix)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -70,6 +112,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def subscription_of(self, address: str) -> str:
         """The subscription's name at an address: of several topics, each has a durable subscription of its own."""
+        if self.subscription_prefix:
+            return f"{self.subscription_prefix}:{address}"
         is_one = not self.is_topic or len(self.topics) == 1
         return self.subscription if is_one else f"{self.subscription}:{address}"
 
@@ -94,88 +138,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.topic or self.queue
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
-def _boolean(text: str) -> bool:
-    return {"true": True, "false": False}[text.strip().lower()]
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError(text)
-    return number
-
-
-def _offsets(text: str) -> str | dict[str, int]:
-    if text.strip().lower() in (EARLIEST, LATEST):
-        return text.strip().lower()
-    offsets = json.loads(text)
-    if not isinstance(offsets, dict) or not all(isinstance(number, int) for number in offsets.values()):
-        raise ValueError(text)
-    return {str(name): int(number) for name, number in offsets.items()}
-
-
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
-
-
-def _duration_ms(text: str) -> int:
-    digits = text.strip().rstrip("msh")
-    return _count(digits) * _UNITS_MS[text.strip()[len(digits) :]]
-
-
-_Reader = Callable[[str], Any]
-_READERS: dict[str, tuple[str, _Reader, str]] = {
-    "url": ("url", str, "a broker's URL"),
-    "queue": ("queues", _names, "a name"),
-    "queues": ("queues", _names, "names with commas between them"),
-    "topic": ("topics", _names, "a name"),
-    "topics": ("topics", _names, "names with commas between them"),
-    "queuepattern": ("queue_pattern", str, "a pattern such as orders.#"),
-    "topicpattern": ("topic_pattern", str, "a pattern such as prices.#"),
-    "subscription": ("subscription", str, "a name"),
-    "selector": ("selector", str, "a message selector"),
-    "startingoffsets": ("starting_offsets", _offsets, 'earliest, latest or JSON such as {"orders": 12}'),
-    "endingoffsets": ("ending_offsets", _offsets, 'latest or JSON such as {"orders": 12}'),
-    "startingtimestamp": ("starting_timestamp_ms", _count, "milliseconds since 1970"),
-    "endingtimestamp": ("ending_timestamp_ms", _count, "milliseconds since 1970"),
-    "maxoffsetspertrigger": ("max_offsets_per_trigger", _count, "a whole number, 0 for no limit"),
-    "maxmessagespertrigger": ("max_offsets_per_trigger", _count, "a whole number, 0 for no limit"),
-    "minoffsetspertrigger": ("min_offsets_per_trigger", _count, "a whole number"),
-    "maxtriggerdelay": ("max_trigger_delay_ms", _duration_ms, "a time such as 15m, 30s or 500ms"),
-    "maxbytespertrigger": ("max_bytes_per_trigger", _count, "a whole number, 0 for no limit"),
-    "minpartitions": ("min_partitions", _count, "a whole number"),
-    "maxrecordsperpartition": ("max_records_per_partition", _count, "a whole number, 0 for no limit"),
-    "failondataloss": ("fail_on_data_loss", _boolean, "true or false"),
-    "includeproperties": ("include_properties", _boolean, "true or false"),
-    "includebody": ("include_body", _boolean, "true or false"),
-    "payload": ("payload", str, " or ".join(PAYLOADS)),
-    "readmode": ("read_mode", str, " or ".join(READ_MODES)),
-    "pollintervalms": ("poll_interval_ms", _count, "milliseconds"),
-}
-_SPELLING = {
-    name.lower(): name
-    for name in (
-        *("queuePattern", "topicPattern", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
-        *("maxOffsetsPerTrigger", "maxMessagesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
-        *("maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeProperties"),
-        *("includeBody", "readMode", "pollIntervalMs", "transactionalId", "deliveryMode", "ignoreUnknownColumns"),
-    )
-}
-"""Names as they are documented; Spark hands them over in lower case."""
-_SINK_READERS: dict[str, tuple[str, _Reader, str]] = {
-    "url": ("url", str, "a broker's URL"),
-    "queue": ("queue", str, "a name"),
-    "topic": ("topic", str, "a name"),
-    "transactionalid": ("transactional_id", str, "a name"),
-    "deliverymode": ("delivery_mode", str, " or ".join(DELIVERY_MODES)),
-    "ignoreunknowncolumns": ("ignore_unknown_columns", _boolean, "true or false"),
-}
 _ADDRESSES = ("queue", "queues", "topic", "topics", "queuePattern", "topicPattern")
-_FOREIGN = ("path", "checkpointlocation", "queryname")
-"""Spark's own options that reach sources and sinks; `queryName` comes from declarative pipelines."""
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:
@@ -188,7 +151,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         ConfigError: an option is unknown, missing or cannot be used.
     """
     texts = {name.lower(): value for name, value in given.items()}
-    values = _read(texts, _READERS)
+    values = read_options(texts, SOURCE_READERS)
     named = [name for name in _ADDRESSES if name.lower() in texts]
     if len(named) != 1:
         raise ConfigError(
@@ -208,7 +171,20 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         raise ConfigError("The option minOffsetsPerTrigger is larger than maxOffsetsPerTrigger.")
     if options.max_offsets_per_trigger and options.max_bytes_per_trigger:
         raise ConfigError("Give one of the options maxOffsetsPerTrigger and maxBytesPerTrigger, not both.")
+    if options.subscription and options.subscription_prefix:
+        raise ConfigError("Give one of the options subscription and subscriptionPrefix, not both.")
+    if options.columns:
+        _check_columns(options)
     return options
+
+
+def _check_columns(options: SourceOptions) -> None:
+    from legato.spark.connector.rows import fields
+
+    known = fields(msgspec.structs.replace(options, columns=()))
+    for name in options.columns:
+        if name not in known:
+            raise ConfigError(f"The option columns names {name!r}; there are {', '.join(known)}.")
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -221,7 +197,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         ConfigError: an option is unknown, missing or cannot be used.
     """
     texts = {name.lower(): value for name, value in given.items()}
-    values = _read(texts, _SINK_READERS)
+    values = read_options(texts, SINK_READERS)
     _check_url(values, texts)
     options = SinkOptions(**values)
     if options.queue and options.topic:
@@ -229,22 +205,6 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     if options.delivery_mode not in ("", *DELIVERY_MODES):
         raise ConfigError(f"The option deliveryMode is {' or '.join(DELIVERY_MODES)}, not {options.delivery_mode!r}.")
     return options
-
-
-def _read(texts: Mapping[str, str], readers: Mapping[str, tuple[str, _Reader, str]]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name, text in texts.items():
-        if name in ("username", "password", *_FOREIGN):
-            continue
-        if name not in readers:
-            known = ", ".join(_SPELLING.get(reader, reader) for reader in readers)
-            raise ConfigError(f"The option {name!r} is unknown; known are {known}.")
-        field, read, wanted = readers[name]
-        try:
-            values[field] = read(text)
-        except (ValueError, KeyError):
-            raise ConfigError(f"The option {_SPELLING.get(name, name)} wants {wanted}, not {text!r}.") from None
-    return values
 
 
 def _check_selector(selector: str) -> None:
@@ -258,8 +218,8 @@ def _check_selector(selector: str) -> None:
 
 
 def _check_url(values: dict[str, Any], texts: Mapping[str, str]) -> None:
-    """Put user name and password into the URL, and see that it can be used."""
-    from urllib.parse import quote
+    """Put user name, password and the client's options into the URL, and see that it can be used."""
+    from urllib.parse import quote, urlencode
 
     from legato.client.uri import parse_uri
 
@@ -274,5 +234,9 @@ def _check_url(values: dict[str, Any], texts: Mapping[str, str]) -> None:
         if "@" in rest:
             raise ConfigError("The option url has a user name already: leave out the option username.")
         url = f"{scheme}://{quote(user, safe='')}:{quote(texts.get('password', ''), safe='')}@{rest}"
+    if said := {
+        name.removeprefix(CLIENT_PREFIX): text for name, text in texts.items() if name.startswith(CLIENT_PREFIX)
+    }:
+        url += ("&" if "?" in url else "?") + urlencode(said)
     parse_uri(url)
     values["url"] = url

@@ -10,8 +10,9 @@ import msgspec
 
 from legato.errors import JMSError
 from legato.spark.connector.offsets import Offset, shares
-from legato.spark.connector.options import LATEST, SourceOptions
+from legato.spark.connector.options import SourceOptions
 from legato.spark.connector.requests import Requests
+from legato.spark.connector.spelling import LATEST
 
 NO_LIMIT = 1 << 62
 
@@ -167,5 +168,5 @@ class Places:
 
     def _connected(self) -> Requests:
         if self._requests is None:
-            self._requests = Requests(self._options.url)
+            self._requests = Requests(self._options.url, self._options.patience)
         return self._requests

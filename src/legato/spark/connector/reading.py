@@ -15,19 +15,19 @@ import pyarrow.flight as flight
 from legato.client.uri import Uri
 from legato.errors import JMSError
 from legato.spark.connector.offsets import Range
-from legato.spark.connector.requests import Requests
+from legato.spark.connector.requests import Patience, Requests
 
 log = logging.getLogger("legato.spark")
-
-RETRIES = 60
-RETRY_PAUSE_S = 0.5
 
 _GONE = (flight.FlightUnavailableError, flight.FlightUnauthenticatedError, flight.FlightInternalError)
 """The broker, or the process beside it, is another one by now: a new ticket is to be had from it."""
 
 
-def read_frames(requests: Requests, each: Range) -> Iterator[pa.RecordBatch]:
+def read_frames(requests: Requests, each: Range, *, bare: bool = False) -> Iterator[pa.RecordBatch]:
     """The frames of a range; goes on where it was if the broker fails meanwhile.
+
+    Args:
+        bare: without the messages (`legato.bulk.frames.BARE_SCHEMA`).
 
     Raises:
         JMSError: no broker gives them out.
@@ -35,28 +35,28 @@ def read_frames(requests: Requests, each: Range) -> Iterator[pa.RecordBatch]:
     after, failures = each.after, 0
     while after < each.through:
         try:
-            for frame in _stream(requests, each.name, after, each.through):
+            for frame in _stream(requests, each.name, after, each.through, bare=bare):
                 after = frame.column("seq")[-1].as_py()
                 failures = 0
                 yield frame
             return
         except _GONE as error:
             failures += 1
-            if failures > RETRIES:
+            if failures > requests.patience.retries:
                 raise JMSError(
                     f"The range {after} to {each.through} of {each.address} cannot be read: {error}"
                 ) from error
             log.warning("! reading %s is interrupted, and goes on behind %s: %s", each.address, after, error)
-            time.sleep(RETRY_PAUSE_S)
+            time.sleep(requests.patience.pause_s)
 
 
-def retried(attempt: Callable[[], None], what: str) -> None:
+def retried(attempt: Callable[[], None], what: str, patience: Patience) -> None:
     """Do something until a broker does it.
 
     Raises:
         JMSError: none does.
     """
-    for left in reversed(range(RETRIES)):
+    for left in reversed(range(patience.retries + 1)):
         try:
             attempt()
             return
@@ -64,11 +64,11 @@ def retried(attempt: Callable[[], None], what: str) -> None:
             if not left:
                 raise JMSError(f"{what}: {error}") from error
             log.warning("! %s, and is tried again: %s", what, error)
-            time.sleep(RETRY_PAUSE_S)
+            time.sleep(patience.pause_s)
 
 
-def _stream(requests: Requests, name: str, after: int, through: int) -> Iterator[pa.RecordBatch]:
-    told = requests.ask("ticket", "assignment", name, after=after, through=through)
+def _stream(requests: Requests, name: str, after: int, through: int, *, bare: bool) -> Iterator[pa.RecordBatch]:
+    told = requests.ask("ticket", "assignment", name, after=after, through=through, bare=bare)
     with bulk_client(requests.uri, requests.host, told) as client:
         for chunk in client.do_get(flight.Ticket(bytes.fromhex(told["ticket"]))):
             if chunk.data.num_rows:

@@ -8,20 +8,30 @@ import threading
 import time
 from typing import Any
 
+import msgspec
+
 from legato.amqp.names import MANAGEMENT_ADDRESS
 from legato.client import Connection, ConnectionFactory, MessageConsumer, MessageProducer, Session, TextMessage
 from legato.client.uri import Uri, parse_uri
 from legato.core.refusals import STILL_COMMITTING
 from legato.errors import JMSError
 
-ANSWER_WAIT_S = 10.0
-ATTEMPTS = 30
-"""So many times is asked, each answer awaited `ANSWER_WAIT_S`: a takeover that takes five minutes is survived."""
 STILL_COMMITTING_PAUSE_S = 1.0
 ROUNDS = 300
 """Rounds through the hosts before a lost broker is given up: some five minutes."""
 _OK = 200
 _LOCKED = 409
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """How long somebody tries: by default, a takeover that takes ten minutes is survived."""
+
+    answer_wait_s: float = 10.0
+    """How long an answer is awaited before it is asked again."""
+    retries: int = 60
+    """How often it is asked again, or an interrupted range is read on."""
+    pause_s: float = 0.5
+    """How long is waited before a range is read on."""
 
 
 class Fenced(JMSError):
@@ -31,8 +41,9 @@ class Fenced(JMSError):
 class Requests:
     """Asks one broker, primary or backup, whichever serves. For one thread at a time; others wait."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, patience: Patience | None = None) -> None:
         self.url = url
+        self.patience = patience or Patience()
         self.uri: Uri = parse_uri(url)
         self._lock = threading.Lock()
         self._connection: Connection | None = None
@@ -49,7 +60,7 @@ class Requests:
             JMSError: the broker refuses it, or none answers.
         """
         with self._lock:
-            for _ in range(ATTEMPTS):
+            for _ in range(self.patience.retries + 1):
                 try:
                     answer = self._exchange({"operation": operation, "type": type, "name": name, **arguments})
                 except JMSError:
@@ -62,7 +73,8 @@ class Requests:
                     return _result(answer)
                 # Its answer came too late for us: the broker, or its disk, is slow.
                 time.sleep(STILL_COMMITTING_PAUSE_S)
-        raise JMSError(f"The broker at {self.uri} did not answer within {ATTEMPTS * ANSWER_WAIT_S:g} s.")
+        waited_s = (self.patience.retries + 1) * self.patience.answer_wait_s
+        raise JMSError(f"The broker at {self.uri} did not answer within {waited_s:g} s.")
 
     @property
     def host(self) -> str:
@@ -87,7 +99,7 @@ class Requests:
         for key, value in said.items():
             asked.set_property(key, value)
         self._producer.send(asked)
-        while (answer := self._answers.receive(timeout_s=ANSWER_WAIT_S)) is not None:
+        while (answer := self._answers.receive(timeout_s=self.patience.answer_wait_s)) is not None:
             # An answer that comes late belongs to a request that was asked again.
             if answer.correlation_id == correlation_id:
                 assert isinstance(answer, TextMessage)
@@ -106,14 +118,15 @@ class Requests:
         self._connection = connection
 
 
-_shared: dict[str, Requests] = {}
+_shared: dict[tuple[str, Patience], Requests] = {}
 
 
-def shared_requests(url: str) -> Requests:
+def shared_requests(url: str, patience: Patience | None = None) -> Requests:
     """The requests of this process to a broker: Spark's workers serve many tasks."""
-    requests = _shared.get(url)
+    key = url, patience or Patience()
+    requests = _shared.get(key)
     if requests is None:
-        requests = _shared[url] = Requests(url)
+        requests = _shared[key] = Requests(*key)
     return requests
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -45,7 +45,7 @@ def fields(options: SourceOptions) -> dict[str, pa.DataType]:
         columns["properties"] = COLUMNS["properties"]
     if options.include_body:
         columns["body"] = body
-    return columns
+    return {name: columns[name] for name in options.columns} if options.columns else columns
 
 
 def ddl(options: SourceOptions) -> str:
@@ -65,10 +65,15 @@ class Frames:
         self._destination = destination
         self._fields = fields(options)
         self._schema = pa.schema(list(self._fields.items()))
+        self.is_bare = options.is_bare
 
-    def rows(self, frame: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a frame."""
-        columns = decode(rows_of(frame.column("message")), properties=self._options.include_properties)
+    def rows(self, frame: pa.RecordBatch, *, unexpired_at: datetime | None = None) -> pa.RecordBatch:
+        """The rows of a frame.
+
+        Args:
+            unexpired_at: without those whose time is over by then: who browses does not see what nobody would get.
+        """
+        columns = {} if self.is_bare else self._decoded(frame)
         failed = frame.column("failed_deliveries")
         columns |= {
             "destination": pa.repeat(pa.scalar(self._destination, pa.string()), frame.num_rows),
@@ -76,18 +81,26 @@ class Frames:
             "redelivered": pc.or_(frame.column("flagged"), pc.greater(failed, 0)),
             "delivery_count": pc.add(failed, pa.scalar(1, pa.int32())),
         }
+        rows = pa.RecordBatch.from_arrays([columns[name] for name in self._fields], schema=self._schema)
+        if unexpired_at is None:
+            return rows
+        expiration = frame.column("expires") if self.is_bare else columns["expiration"]
+        return _unexpired(rows, expiration, unexpired_at)
+
+    def _decoded(self, frame: pa.RecordBatch) -> dict[str, pa.Array]:
+        columns = decode(rows_of(frame.column("message")), properties="properties" in self._fields)
         if self._options.payload == "text":
             columns["body"] = _text(columns["body"])
-        return pa.RecordBatch.from_arrays([columns[name] for name in self._fields], schema=self._schema)
+        return columns
 
 
 class Wanted:
     """Which messages of a frame a batch shows: by selector, and by when they were stored."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, address: str) -> None:
         self._matches = matcher(options.selector) if options.selector else None
-        self._from_us = options.starting_timestamp_ms * 1000
-        self._before_us = options.ending_timestamp_ms * 1000
+        self._from_us = options.starting_times_ms.get(address, options.starting_timestamp_ms) * 1000
+        self._before_us = options.ending_times_ms.get(address, options.ending_timestamp_ms) * 1000
 
     def of(self, frame: pa.RecordBatch) -> pa.RecordBatch:
         """The frame without the others."""
@@ -101,12 +114,11 @@ class Wanted:
             )
         return frame
 
-    def unexpired(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows whose time is not over: who browses does not see what nobody would get."""
-        expiration = rows.column("expiration")
-        if expiration.null_count == rows.num_rows:
-            return rows
-        return rows.filter(pc.fill_null(pc.greater(expiration, pa.scalar(datetime.now(UTC), TIMESTAMP)), True))
+
+def _unexpired(rows: pa.RecordBatch, expiration: pa.Array, now: datetime) -> pa.RecordBatch:
+    if expiration.null_count == rows.num_rows:
+        return rows
+    return rows.filter(pc.fill_null(pc.greater(expiration, pa.scalar(now, TIMESTAMP)), True))
 
 
 def _text(body: pa.Array) -> pa.Array:

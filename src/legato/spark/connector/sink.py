@@ -89,7 +89,9 @@ class _Sink:
         if rows:
             requests = shared_requests(self._options.url)
             retried(
-                lambda: _put(requests, self._options, transactional_id, batch, stage, rows), "rows cannot be staged"
+                lambda: _put(requests, self._options, transactional_id, batch, stage, rows),
+                "rows cannot be staged",
+                requests.patience,
             )
         return Staged(transactional_id, stage if rows else "", partition)
 

@@ -63,18 +63,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         if options.read_mode == "browse":
             raise ConfigError("A stream consumes: the option readMode = browse is for batches.")
-        if not options.subscription:
+        if not options.has_subscription:
             raise ConfigError("A stream needs the option subscription: under that name the broker keeps its place.")
         if not isinstance(options.starting_offsets, str):
-            raise ConfigError("A stream starts where its subscription is; startingOffsets is earliest or latest.")
+            raise ConfigError(
+                "A stream starts where its subscription is; startingOffsets is acked, earliest or latest."
+            )
         if options.selector and not options.is_topic:
             raise ConfigError(
                 "The option selector is for topics: a stream is the consumer of its queue, and what it left out nobody "
                 "would get. Filter its rows with where(), or send to a topic and name it and a subscription here."
             )
-        if options.starting_timestamp_ms or options.ending_timestamp_ms:
+        if options.has_times:
             raise ConfigError(
-                "The options startingTimestamp and endingTimestamp are for batches; filter a stream's rows."
+                "The options startingTimestamp, endingTimestamp, startingOffsetsByTimestamp and "
+                "endingOffsetsByTimestamp are for batches; filter a stream's rows."
             )
         self._options = options
         self._known: Places | None = None
@@ -139,7 +142,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         each = partition.range
         frames = Frames(self._options, each.address)
         rows = 0
-        for frame in read_frames(shared_requests(self._options.url), each):
+        for frame in read_frames(shared_requests(self._options.url, self._options.patience), each, bare=frames.is_bare):
             rows += frame.num_rows
             yield frames.rows(frame)
         if rows != each.through - each.after and self._options.fail_on_data_loss:

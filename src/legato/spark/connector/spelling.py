@@ -1,0 +1,158 @@
+"""How options are spelled: their names, what their texts mean, and what is said of a text that means nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from legato.errors import ConfigError
+
+PAYLOADS = ("binary", "text")
+DELIVERY_MODES = ("PERSISTENT", "NON_PERSISTENT")
+READ_MODES = ("browse", "consume")
+EARLIEST, LATEST, ACKED = "earliest", "latest", "acked"
+EARLIEST_NUMBER, LATEST_NUMBER = -2, -1
+"""What those are where a number is wanted."""
+CLIENT_PREFIX = "jms."
+"""Options of the client begin so."""
+_FOREIGN = ("path", "checkpointlocation", "queryname")
+"""Spark's own options that reach sources and sinks; `queryName` comes from declarative pipelines."""
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _boolean(text: str) -> bool:
+    return {"true": True, "false": False}[text.strip().lower()]
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
+
+
+def _offsets(text: str) -> str | dict[str, int]:
+    if text.strip().lower() in (EARLIEST, LATEST, ACKED):
+        return text.strip().lower()
+    return _numbers(text, EARLIEST_NUMBER)
+
+
+def _times(text: str) -> dict[str, int]:
+    return _numbers(text, 0)
+
+
+def _numbers(text: str, least: int) -> dict[str, int]:
+    numbers = json.loads(text)
+    if not isinstance(numbers, dict):
+        raise ValueError(text)
+    for number in numbers.values():
+        if not isinstance(number, int) or isinstance(number, bool) or number < least:
+            raise ValueError(text)
+    return {str(name): number for name, number in numbers.items()}
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number <= 0:
+        raise ValueError(text)
+    return number
+
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+
+
+def _duration_ms(text: str) -> int:
+    digits = text.strip().rstrip("msh")
+    return _count(digits) * _UNITS_MS[text.strip()[len(digits) :]]
+
+
+Reader = Callable[[str], Any]
+SOURCE_READERS: dict[str, tuple[str, Reader, str]] = {
+    "url": ("url", str, "a broker's URL"),
+    "queue": ("queues", _names, "a name"),
+    "queues": ("queues", _names, "names with commas between them"),
+    "topic": ("topics", _names, "a name"),
+    "topics": ("topics", _names, "names with commas between them"),
+    "queuepattern": ("queue_pattern", str, "a pattern such as orders.#"),
+    "topicpattern": ("topic_pattern", str, "a pattern such as prices.#"),
+    "subscription": ("subscription", str, "a name"),
+    "subscriptionprefix": ("subscription_prefix", str, "a name"),
+    "selector": ("selector", str, "a message selector"),
+    "startingoffsets": ("starting_offsets", _offsets, 'earliest, latest, acked or JSON such as {"orders": 12}'),
+    "endingoffsets": ("ending_offsets", _offsets, 'latest or JSON such as {"orders": 12}'),
+    "startingtimestamp": ("starting_timestamp_ms", _count, "milliseconds since 1970"),
+    "endingtimestamp": ("ending_timestamp_ms", _count, "milliseconds since 1970"),
+    "startingoffsetsbytimestamp": ("starting_times_ms", _times, 'JSON such as {"orders": 1700000000000}'),
+    "endingoffsetsbytimestamp": ("ending_times_ms", _times, 'JSON such as {"orders": 1700000000000}'),
+    "maxoffsetspertrigger": ("max_offsets_per_trigger", _count, "a whole number, 0 for no limit"),
+    "maxmessagespertrigger": ("max_offsets_per_trigger", _count, "a whole number, 0 for no limit"),
+    "minoffsetspertrigger": ("min_offsets_per_trigger", _count, "a whole number"),
+    "maxtriggerdelay": ("max_trigger_delay_ms", _duration_ms, "a time such as 15m, 30s or 500ms"),
+    "maxbytespertrigger": ("max_bytes_per_trigger", _count, "a whole number, 0 for no limit"),
+    "minpartitions": ("min_partitions", _count, "a whole number"),
+    "maxrecordsperpartition": ("max_records_per_partition", _count, "a whole number, 0 for no limit"),
+    "failondataloss": ("fail_on_data_loss", _boolean, "true or false"),
+    "includeproperties": ("include_properties", _boolean, "true or false"),
+    "includebody": ("include_body", _boolean, "true or false"),
+    "payload": ("payload", str, " or ".join(PAYLOADS)),
+    "readmode": ("read_mode", str, " or ".join(READ_MODES)),
+    "columns": ("columns", _names, "names with commas between them"),
+    "pollintervalms": ("poll_interval_ms", _count, "milliseconds"),
+    "tailprobecachems": ("poll_interval_ms", _count, "milliseconds"),
+    "polltimeoutms": ("poll_timeout_ms", _positive, "milliseconds, more than 0"),
+    "fetchoffset.numretries": ("retries", _count, "a whole number"),
+    "fetchoffset.retryintervalms": ("retry_interval_ms", _count, "milliseconds"),
+}
+_SPELLING = {
+    name.lower(): name
+    for name in (
+        *("queuePattern", "topicPattern", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
+        *("maxOffsetsPerTrigger", "maxMessagesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
+        *("maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeProperties"),
+        *("includeBody", "readMode", "pollIntervalMs", "tailProbeCacheMs", "pollTimeoutMs", "fetchOffset.numRetries"),
+        *("fetchOffset.retryIntervalMs", "subscriptionPrefix", "startingOffsetsByTimestamp"),
+        *("endingOffsetsByTimestamp", "transactionalId", "deliveryMode", "ignoreUnknownColumns"),
+    )
+}
+"""Names as they are documented; Spark hands them over in lower case."""
+SINK_READERS: dict[str, tuple[str, Reader, str]] = {
+    "url": ("url", str, "a broker's URL"),
+    "queue": ("queue", str, "a name"),
+    "topic": ("topic", str, "a name"),
+    "transactionalid": ("transactional_id", str, "a name"),
+    "deliverymode": ("delivery_mode", str, " or ".join(DELIVERY_MODES)),
+    "ignoreunknowncolumns": ("ignore_unknown_columns", _boolean, "true or false"),
+}
+
+
+def read_options(texts: Mapping[str, str], readers: Mapping[str, tuple[str, Reader, str]]) -> dict[str, Any]:
+    """The values of options, by the names of the fields that they are for.
+
+    Args:
+        texts: by the options' names in lower case.
+
+    Raises:
+        ConfigError: an option is unknown, said twice, or cannot be used.
+    """
+    values: dict[str, Any] = {}
+    said: dict[str, str] = {}
+    for name, text in texts.items():
+        if name in ("username", "password", *_FOREIGN) or name.startswith(CLIENT_PREFIX):
+            continue
+        if name not in readers:
+            known = ", ".join(_SPELLING.get(reader, reader) for reader in readers)
+            raise ConfigError(f"The option {name!r} is unknown; known are {known}.")
+        field, read, wanted = readers[name]
+        if field in said:
+            both = f"{_SPELLING.get(said[field], said[field])} and {_SPELLING.get(name, name)}"
+            raise ConfigError(f"The options {both} mean the same: give one of them.")
+        said[field] = name
+        try:
+            values[field] = read(text)
+        except (ValueError, KeyError):
+            raise ConfigError(f"The option {_SPELLING.get(name, name)} wants {wanted}, not {text!r}.") from None
+    return values
