@@ -1,7 +1,12 @@
-"""For tests of your own: brokers as real processes, to be killed, a network to be cut, and flows in virtual time.
+"""For your own tests: a broker in the test's process, flows in virtual time, brokers to kill, a network to cut.
 
 from legato.client import ConnectionFactory
-from legato.testing import broker_pair
+from legato.testing import broker, broker_pair
+
+with broker() as running, ConnectionFactory(running.url).create_connection() as connection:
+    ...
+    running.advance(60)
+    running.assert_no_dead_letters()
 
 with broker_pair() as brokers, ConnectionFactory(brokers.url).create_connection() as connection:
     ...
@@ -11,6 +16,7 @@ with broker_pair() as brokers, ConnectionFactory(brokers.url).create_connection(
 
 from legato.testing.brokers import BrokerPair, broker_pair
 from legato.testing.flows import FlowHarness
+from legato.testing.local import LocalBroker, broker
 from legato.testing.network import Network
 
-__all__ = ["BrokerPair", "FlowHarness", "Network", "broker_pair"]
+__all__ = ["BrokerPair", "FlowHarness", "LocalBroker", "Network", "broker", "broker_pair"]
