@@ -73,6 +73,38 @@ class Broker:
                 return int(line.split()[1]) * 1024
         raise RuntimeError("this kernel does not report RssAnon")
 
+    def processor_s(self) -> float:
+        """Seconds of processor time that it has had, of all its threads; without the processes beside it."""
+        return _processor_s(_stat(self.process.pid)[:2])
+
+
+def _stat(pid: int) -> tuple[int, int, int, int, int]:
+    """Clock ticks of a process for itself and for the kernel, the same of its children that ended; its parent."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    own, system, children, of_children = map(int, fields[11:15])
+    return own, system, children, of_children, int(fields[1])
+
+
+def _processor_s(ticks: Sequence[int]) -> float:
+    return sum(ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def processor_s_of_all() -> float:
+    """Seconds of processor time that this process and all that it has started have had, those included that ended."""
+    found: dict[int, tuple[int, ...]] = {}
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            *ticks, parent = _stat(int(entry.name))
+        except OSError:
+            continue
+        found[int(entry.name)] = tuple(ticks)
+        children.setdefault(parent, []).append(int(entry.name))
+    family = [os.getpid()]
+    for pid in family:
+        family += children.get(pid, [])
+    return sum(_processor_s(found[pid]) for pid in family)
+
 
 CEILING = [sys.executable, "-m", "bench.ceiling"]
 LEGATO = [str(Path(sys.executable).with_name("legato")), "serve"]
