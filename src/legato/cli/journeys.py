@@ -13,7 +13,7 @@ from legato.core.redelivering import EXCEPTION
 from legato.errors import MessageFormatError
 from legato.flows.envelope import Envelope
 from legato.flows.records import RunRecord, decode_record, queue_of_records
-from legato.flows.wire import TRACE_ID, envelope_of
+from legato.flows.wire import BUNDLE, TRACE_ID, envelopes_of
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def steps_of(url: str, trace_id: str, prefix: str) -> list[Step]:
     """All that is known of a flow, and of the flows that it began, in the order of their calls."""
     quoted = trace_id.replace("'", "''")
     pattern = quoted.replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    selector = f"{TRACE_ID} = '{quoted}' OR {TRACE_ID} LIKE '{pattern}|%' ESCAPE '!'"
+    selector = f"{TRACE_ID} = '{quoted}' OR {TRACE_ID} LIKE '{pattern}|%' ESCAPE '!' OR {BUNDLE} IS NOT NULL"
     records_queue = queue_of_records(trace_id, prefix).name
     steps: list[Step] = []
     envelopes: list[Envelope] = []
@@ -71,9 +71,10 @@ def steps_of(url: str, trace_id: str, prefix: str) -> list[Step]:
                     if of_records:
                         steps.append(_recorded(decode_record(str(message.body))))
                         continue
-                    envelope = envelope_of(message)
-                    envelopes.append(envelope)
-                    steps.append(_waiting(envelope, message, dead=bool(row.get("dead_letters"))))
+                    for envelope in envelopes_of(message):
+                        if envelope.trace_id == trace_id or envelope.trace_id.startswith(f"{trace_id}|"):
+                            envelopes.append(envelope)
+                            steps.append(_waiting(envelope, message, dead=bool(row.get("dead_letters"))))
     known = {(step.flow_id, step.number, step.stage) for step in steps}
     for envelope in envelopes:
         for step in _passed(envelope):

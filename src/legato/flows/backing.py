@@ -72,14 +72,14 @@ class Backing:
             ConfigError: the stage cannot have an inbox.
         """
         if policy.transaction is Transaction.BEST_EFFORT or policy.idempotent:
-            return BestEffort(self.source)
+            return BestEffort(self.source, policy.bundle_max or 1)
         if stage.endpoint.topic:
             raise ConfigError(
                 f"{stage.id} hears in each process what is published; an inbox, which all of them share, would let one "
                 "of them have it. Give it the transaction `best-effort`, or `messaging`."
             )
         self._prepare()
-        return InboxOutbox(self.source, self.inbox, self.outbox, self._clock)
+        return InboxOutbox(self.source, self.inbox, self.outbox, self._clock, policy.bundle_max or 1)
 
     def close(self, timeout_s: float) -> None:
         """End the sweeper, and close connections."""

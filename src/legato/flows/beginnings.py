@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from legato.client import Connection, ConnectionFactory
 from legato.clock import Clock
 from legato.errors import ConfigError
+from legato.flows.calls import timed_id
 from legato.flows.cancelling import Cancelled
 from legato.flows.context import Context
 from legato.flows.declaring import Declarations
@@ -172,8 +174,8 @@ class Beginnings(Declarations):
 
 
 def new_id() -> str:
-    """An id that nobody else makes."""
-    return uuid.uuid4().hex
+    """An id that nobody else makes; it begins with the time, as all ids of flows do."""
+    return timed_id(time.time_ns() // 1_000_000, uuid.uuid4().hex)
 
 
 def make_backing(database: str | Engine, initiator: Initiator, clock: Clock, inbox_retention_s: float) -> Backing:

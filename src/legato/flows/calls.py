@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,10 +14,11 @@ from legato.flows.envelope import TRAIL_HOPS_MAX, Call, Envelope, Frame, Hop, Ou
 from legato.limits import FLOW_CALLS_MAX, FLOW_STACK_FRAMES_MAX
 
 NOTHING = Saved()
+TIME_CHARS = 12
+"""All ids of a flow begin with the time of its first: rows of an inbox that are made together lie together."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where calls are made from.
 
     Attributes:
@@ -47,7 +49,25 @@ class Luggage:
 
 def derived_id(parent: str, ordinal: int) -> str:
     """The id of the `ordinal`-th message that came of `parent`: the same each time a stage is run again."""
-    return hashlib.blake2b(f"{parent}/{ordinal}".encode(), digest_size=16).hexdigest()
+    return parent[:TIME_CHARS] + _digest(f"{parent}/{ordinal}")[TIME_CHARS:]
+
+
+def plain_id(message_id: str, timestamp_ms: int) -> str:
+    """The id, as a flow's, of a message that no flow has sent.
+
+    Args:
+        timestamp_ms: when it was sent, milliseconds since 1970.
+    """
+    return timed_id(timestamp_ms, _digest(message_id))
+
+
+def timed_id(time_ms: int, digits: str) -> str:
+    """32 hexadecimal digits: the time, and the rest of `digits`, which are as many."""
+    return f"{time_ms:0{TIME_CHARS}x}"[-TIME_CHARS:] + digits[TIME_CHARS:]
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 class Calls:
@@ -131,6 +151,10 @@ class Calls:
         self._make(Call.GOTO)
         self._send(Call.GOTO, to, data, state=state, stack=self.incoming.stack, delay_ms=delay_ms)
 
+    def send_out(self, queue: str, data: msgspec.Raw) -> None:
+        """Send the data alone to a queue that other programs read; besides any other call."""
+        self._send(Call.SEND, queue, data, stack=(), reach=Reach.QUEUE)
+
     def next_direct(self) -> None:
         """Take note that the next stage runs at once, in the same transaction.
 
@@ -177,6 +201,7 @@ class Calls:
         state: Saved = NOTHING,
         stack: tuple[Frame, ...],
         frame: Frame | None = None,
+        reach: Reach = Reach.STAGE,
         delay_ms: int = 0,
     ) -> None:
         incoming = self.incoming
@@ -210,7 +235,7 @@ class Calls:
             join=frame.join if frame else "",
             key=frame.key if frame else "",
         )
-        self.outgoing.append(Outgoing(envelope, frame.reach if frame else Reach.STAGE, delay_ms=delay_ms))
+        self.outgoing.append(Outgoing(envelope, frame.reach if frame else reach, delay_ms=delay_ms))
 
 
 def longer(trail: tuple[Hop, ...], hop: Hop) -> tuple[Hop, ...]:

@@ -187,6 +187,13 @@ class Context(Generic[S]):
         saved = Saved() if state is None else Saved(to_json(state))
         self._calls.goto(to, to_json(data), saved, delay_ms=delay_ms)
 
+    def send_message(self, queue: str, data: Any) -> None:
+        """Send `data` as the JSON of a plain message to a queue that other programs read, besides any other call.
+
+        It is sent with the stage's commit as all calls are; its correlation id is the flow's trace id.
+        """
+        self._calls.send_out(queue, to_json(data))
+
     def initiate(self, trace_id: str) -> Initiation:
         """Begin other flows in this stage's transaction: they start if it commits (CONTRACT D24).
 

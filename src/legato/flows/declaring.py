@@ -29,21 +29,28 @@ class Declarations:
         state: Any = None,
         state_version: int = 1,
         upcasters: Mapping[int, Upcaster] | None = None,
+        plain: bool = False,
         **policy: Any,
     ) -> Endpoint:
         """Declare an endpoint; its stages are added by `@endpoint.stage` and `@endpoint.last_stage` (CONTRACT D23).
 
         Args:
             state: the class of its memory, with a default for every field.
-            state_version, upcasters: see `Endpoint`.
+            state_version, upcasters, plain: see `Endpoint`.
             policy: fields of `Policy`.
         """
-        return self.registry.add(
-            Endpoint(id, state=state, state_version=state_version, upcasters=upcasters, policy=Policy(**policy))
+        endpoint = Endpoint(
+            id,
+            state=state,
+            state_version=state_version,
+            upcasters=upcasters,
+            plain=plain,
+            policy=Policy(**policy),
         )
+        return self.registry.add(endpoint)
 
     def single(self, id: str, **policy: Any) -> Callable[[F], F]:
-        """Declare an endpoint of one stage, which returns the reply; a decorator."""
+        """Declare an endpoint of one stage, which returns the reply; a decorator with arguments of `endpoint`."""
         endpoint = self.endpoint(id, **policy)
         return lambda function: endpoint.last_stage(function)
 

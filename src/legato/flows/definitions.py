@@ -27,6 +27,8 @@ class Policy:
         deliveries_max: after so many attempts the message goes to the dead letters, with what happened (CONTRACT D20);
             0 leaves that to the broker.
         batch_max: messages that wait anyway, and that one transaction may take together.
+        bundle_max: calls of such a transaction to the same stage that may travel as one message, which that stage then
+            takes as a batch; 1 for each by itself.
         circuit_failures: after so many failures in a row the stage of this process pauses (`circuit.Circuit`); 0 for
             never.
         circuit_pause_s, circuit_pause_max_s: the first pause, in seconds, and the longest: it doubles.
@@ -38,6 +40,7 @@ class Policy:
     interactive_concurrency: int | None = None
     deliveries_max: int | None = None
     batch_max: int | None = None
+    bundle_max: int | None = None
     circuit_failures: int | None = None
     circuit_pause_s: float | None = None
     circuit_pause_max_s: float | None = None
@@ -56,7 +59,7 @@ class Policy:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stage:
     """One step of an endpoint.
 
@@ -96,6 +99,7 @@ class Endpoint:
         upcasters: by version: from the fields of that version to those of the next.
         terminator: it may not reply: a flow ends here.
         topic: it hears what is published under its name, in each process of the service.
+        plain: a message with JSON that no flow has sent begins one here, too.
         policy: for its stages.
     """
 
@@ -108,6 +112,7 @@ class Endpoint:
         upcasters: Mapping[int, Upcaster] | None = None,
         terminator: bool = False,
         topic: bool = False,
+        plain: bool = False,
         policy: Policy = Policy(),
     ) -> None:
         if not id or any(character.isspace() for character in id):
@@ -120,6 +125,7 @@ class Endpoint:
         self.upcasters = dict(upcasters or {})
         self.terminator = terminator
         self.topic = topic
+        self.plain = plain
         self.policy = policy
         self.stages: list[Stage] = []
 

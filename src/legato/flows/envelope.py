@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Sequence
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -33,6 +36,7 @@ class Reach(StrEnum):
         ANSWERS: the queue of answers to the joins of a stage (`joining.py`).
         JOINED: the queue in which the joins of a stage wait for their answers.
         ADDRESS: a queue of just this name: a future's.
+        QUEUE: a queue of just this name: other programs read it, and get the data without anything of the flow.
     """
 
     STAGE = "stage"
@@ -40,9 +44,10 @@ class Reach(StrEnum):
     ANSWERS = "answers"
     JOINED = "joined"
     ADDRESS = "address"
+    QUEUE = "queue"
 
 
-class Saved(msgspec.Struct, frozen=True):
+class Saved(msgspec.Struct, gc=False, frozen=True):
     """An object as JSON, with the version of its class.
 
     Attributes:
@@ -54,7 +59,7 @@ class Saved(msgspec.Struct, frozen=True):
     version: int = 1
 
 
-class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
+class Frame(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Somebody who waits for a reply.
 
     Attributes:
@@ -74,7 +79,7 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
     instead: Saved | None = None
 
 
-class Hop(msgspec.Struct, frozen=True, omit_defaults=True):
+class Hop(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """A call that the flow has made on its way here.
 
     Attributes:
@@ -90,7 +95,7 @@ class Hop(msgspec.Struct, frozen=True, omit_defaults=True):
     sent_us: int
 
 
-class Compensation(msgspec.Struct, frozen=True, omit_defaults=True):
+class Compensation(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """What undoes a step of the flow should it fail later.
 
     Attributes:
@@ -102,7 +107,7 @@ class Compensation(msgspec.Struct, frozen=True, omit_defaults=True):
     data: msgspec.Raw
 
 
-class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Envelope(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, kw_only=True):
     """One message of a flow.
 
     Attributes:
@@ -156,7 +161,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     failure: str = ""
 
 
-class Outgoing(msgspec.Struct, frozen=True):
+class Outgoing(msgspec.Struct, gc=False, frozen=True):
     """An envelope that is to be sent.
 
     Attributes:
@@ -164,19 +169,27 @@ class Outgoing(msgspec.Struct, frozen=True):
         reach: what `envelope.to` means.
         delay_ms: before which it is not delivered.
         time_to_live_ms: after which it expires; 0 for never.
+        count: how many envelopes it stands for: those of its bundle, of which `envelope` is the first.
+        bundle: all of them, as they travel (`encode_bundle`); empty for one alone.
+        apart: it was in a bundle that failed: it is worked on in a transaction of its own.
     """
 
     envelope: Envelope
     reach: Reach = Reach.STAGE
     delay_ms: int = 0
     time_to_live_ms: int = 0
+    count: int = 1
+    bundle: bytes = b""
+    apart: bool = False
 
 
+COMPRESSION_LEVEL = 1
 TRAIL_HOPS_MAX = 50
 """Of a longer flow the first and the last calls are kept."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Envelope)
+_bundle_decoder = msgspec.json.Decoder(list[Envelope])
 _outgoing_decoder = msgspec.json.Decoder(Outgoing)
 
 
@@ -191,13 +204,36 @@ def decode(text: str) -> Envelope:
     Raises:
         MessageFormatError: it is none, or of a format that this version does not know.
     """
+    return _checked(_decoder, text)[0]
+
+
+def encode_bundle(envelopes: Sequence[Envelope]) -> bytes:
+    """The body of a message with several: their JSON, deflated, as they are much alike (RFC 1950)."""
+    return zlib.compress(_encoder.encode(envelopes), COMPRESSION_LEVEL)
+
+
+def decode_bundle(data: bytes) -> list[Envelope]:
+    """The envelopes from such a message's body.
+
+    Raises:
+        MessageFormatError: as `decode`.
+    """
     try:
-        envelope = _decoder.decode(text)
+        return _checked(_bundle_decoder, zlib.decompress(data))
+    except zlib.error as error:
+        raise MessageFormatError(f"This is no bundle of messages of flows: {error}.") from error
+
+
+def _checked(decoder: msgspec.json.Decoder[Any], text: str | bytes) -> list[Envelope]:
+    try:
+        decoded = decoder.decode(text)
     except msgspec.DecodeError as error:
         raise MessageFormatError(f"This is not a message of a flow: {error}.") from error
-    if envelope.format != FORMAT:
-        raise MessageFormatError(f"The message is of format {envelope.format}; this version knows {FORMAT}.")
-    return envelope
+    envelopes: list[Envelope] = decoded if isinstance(decoded, list) else [decoded]
+    for envelope in envelopes:
+        if envelope.format != FORMAT:
+            raise MessageFormatError(f"The message is of format {envelope.format}; this version knows {FORMAT}.")
+    return envelopes
 
 
 def encode_outgoing(outgoing: Outgoing) -> bytes:

@@ -81,6 +81,7 @@ class Flows(Beginnings):
                 interactive_concurrency=0,
                 deliveries_max=DELIVERIES_MAX_DEFAULT,
                 batch_max=1,
+                bundle_max=1,
                 circuit_failures=FAILURES_DEFAULT,
                 circuit_pause_s=PAUSE_DEFAULT_S,
                 circuit_pause_max_s=PAUSE_MAX_DEFAULT_S,
@@ -224,7 +225,7 @@ class Flows(Beginnings):
         """
         policy = self.policy_of(stage)
         if policy.transaction is Transaction.MESSAGING:
-            return MessagingOnly()
+            return MessagingOnly(policy.bundle_max or 1)
         if self._backing is None:
             raise ConfigError(
                 f"{stage.id} wants a transaction of {policy.transaction} and the service has no database."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from legato.clock import Clock
+from legato.flows.bundles import bundle
 from legato.flows.envelope import Envelope, Outgoing
 from legato.flows.running import Ran
 from legato.points import FlowPoint, Rig
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from legato.flows.database import DataSource
     from legato.flows.inbox import Inbox
-    from legato.flows.outbox import Outbox
+    from legato.flows.outbox import Outbox, Row
 
 Database = Callable[[], "DatabaseConnection"]
 """Gives a stage its open database transaction."""
@@ -84,30 +85,40 @@ class Level(Protocol):
 
 
 class MessagingOnly:
-    """`Transaction.MESSAGING`: receive and send commit together; there is no database (CONTRACT D3)."""
+    """`Transaction.MESSAGING`: receive and send commit together; there is no database (CONTRACT D3).
 
-    def __init__(self) -> None:
+    Args:
+        bundle_max: `Policy.bundle_max`.
+    """
+
+    def __init__(self, bundle_max: int = 1) -> None:
+        self._bundle_max = bundle_max
         self._rig = Rig.of_environment()
 
     def perform(self, stage_id: str, received: Sequence[Received], run: Run, messaging: Messaging) -> list[Ran]:
         ran = [run(one, None) for one in received]
-        messaging.send([outgoing for one in ran for outgoing in one.outgoing])
+        messaging.send(sends_of(received, ran, self._bundle_max))
         reach(self._rig, FlowPoint.BETWEEN_SEND_AND_MESSAGING_COMMIT)
         messaging.commit()
         return ran
 
 
 class BestEffort:
-    """`Transaction.BEST_EFFORT`: the database commits when nothing else can fail but the brokers (CONTRACT D4)."""
+    """`Transaction.BEST_EFFORT`: the database commits when nothing else can fail but the brokers (CONTRACT D4).
 
-    def __init__(self, source: DataSource) -> None:
+    Args:
+        bundle_max: `Policy.bundle_max`.
+    """
+
+    def __init__(self, source: DataSource, bundle_max: int = 1) -> None:
+        self._bundle_max = bundle_max
         self._source = source
         self._rig = Rig.of_environment()
 
     def perform(self, stage_id: str, received: Sequence[Received], run: Run, messaging: Messaging) -> list[Ran]:
         with self._source.transaction() as work:
             ran = [run(one, work.connection) for one in received]
-            messaging.send([outgoing for one in ran for outgoing in one.outgoing])
+            messaging.send(sends_of(received, ran, self._bundle_max))
             messaging.check()
             reach(self._rig, FlowPoint.BEFORE_DATABASE_COMMIT)
             work.commit()
@@ -124,9 +135,14 @@ A broker that refuses what was sent would otherwise make a dead letter of a mess
 
 
 class InboxOutbox:
-    """`Transaction.INBOX_OUTBOX`: what came and what goes is written with the work (CONTRACT D12, D13, D14)."""
+    """`Transaction.INBOX_OUTBOX`: what came and what goes is written with the work (CONTRACT D12, D13, D14).
 
-    def __init__(self, source: DataSource, inbox: Inbox, outbox: Outbox, clock: Clock) -> None:
+    Args:
+        bundle_max: `Policy.bundle_max`.
+    """
+
+    def __init__(self, source: DataSource, inbox: Inbox, outbox: Outbox, clock: Clock, bundle_max: int = 1) -> None:
+        self._bundle_max = bundle_max
         self._source = source
         self._inbox = inbox
         self._outbox = outbox
@@ -147,7 +163,7 @@ class InboxOutbox:
         """Do the stage's work, and commit its database; returns what is to be sent for it, too."""
         now_us = self._clock.now_us()
         ran: list[Ran] = []
-        rows: list[tuple[str, Outgoing]] = []
+        rows: list[Row] = []
         done: list[str] = []
         with self._source.transaction() as work:
             connection = work.connection()
@@ -162,11 +178,27 @@ class InboxOutbox:
                 elif one.delivery_count <= SENDS_AGAIN_MAX:
                     done.append(message_id)
             sends = self._outbox.unsent(connection, done) if done else []
+            rows = bundled(received, rows, self._bundle_max)
             self._outbox.put(connection, rows, now_us)
             with self._outbox.deleting(connection):
                 reach(self._rig, FlowPoint.BEFORE_DATABASE_COMMIT)
                 work.commit()
         return ran, [*sends, *(outgoing for _, outgoing in rows)]
+
+
+def sends_of(received: Sequence[Received], ran: Sequence[Ran], bundle_max: int) -> list[Outgoing]:
+    """What is to be sent for runs, one for each that was received."""
+    rows = [
+        (one.envelope.message_id, outgoing)
+        for one, result in zip(received, ran, strict=True)
+        for outgoing in result.outgoing
+    ]
+    return [outgoing for _, outgoing in bundled(received, rows, bundle_max)]
+
+
+def bundled(received: Sequence[Received], rows: list[Row], bundle_max: int) -> list[Row]:
+    """What a batch sends, in bundles; what a single run sends goes to as many as can work on it."""
+    return bundle(rows, bundle_max) if bundle_max > 1 and len(received) > 1 else rows
 
 
 def reach(rig: Rig | None, point: FlowPoint) -> None:

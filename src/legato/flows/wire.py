@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 
+import msgspec
+
 from legato.amqp.types import Int
 from legato.client import (
+    BytesMessage,
     DeliveryMode,
     Destination,
     InvalidDestinationError,
@@ -19,7 +22,16 @@ from legato.client import (
     Topic,
 )
 from legato.errors import MessageFormatError
-from legato.flows.envelope import Envelope, Outgoing, Reach, decode, encode
+from legato.flows.calls import first_envelope, plain_id
+from legato.flows.envelope import (
+    Call,
+    Envelope,
+    Outgoing,
+    Reach,
+    decode,
+    decode_bundle,
+    encode,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +46,11 @@ SENDER = "legato_sender"
 CALL = "legato_call"
 CALL_NUMBER = "legato_call_number"
 INTERACTIVE = "legato_interactive"
+
+OUTSIDE = "another program"
+"""Who sent what no flow has sent."""
+BUNDLE = "legato_bundle"
+"""How many envelopes a message carries, if several; 1 says that it did not do to work on it together with others."""
 
 JOIN = "legato_join"
 
@@ -78,6 +95,8 @@ def destination_of(to: str, reach: Reach, prefix: str = PREFIX) -> Destination:
             return joined_queue_of(to, prefix)
         case Reach.ADDRESS:
             return TemporaryQueue(to)
+        case Reach.QUEUE:
+            return Queue(to)
 
 
 def message_of(envelope: Envelope) -> TextMessage:
@@ -100,6 +119,85 @@ def message_of(envelope: Envelope) -> TextMessage:
     return message
 
 
+def bundle_message_of(outgoing: Outgoing) -> BytesMessage:
+    """The message that carries several envelopes; each is known by what is in it."""
+    first = outgoing.envelope
+    message = BytesMessage(outgoing.bundle)
+    message.content_encoding = "deflate"
+    message.type = first.to
+    message.set_property(BUNDLE, Int(outgoing.count))
+    message.set_property(MESSAGE_ID, first.message_id)
+    message.set_property(STAGE, first.to)
+    message.set_property(SENDER, first.sender)
+    if first.interactive:
+        message.set_property(INTERACTIVE, True)
+    return message
+
+
+def plain_message_of(envelope: Envelope) -> TextMessage:
+    """The message that other programs get: the data alone, and what the flow is about as its correlation id."""
+    message = TextMessage(bytes(envelope.data).decode())
+    message.correlation_id = envelope.trace_id
+    return message
+
+
+def is_plain(message: Message) -> bool:
+    """Whether no flow has sent it."""
+    return MESSAGE_ID not in message.properties
+
+
+def count_in(message: Message) -> int:
+    """How many envelopes a message carries, as it says."""
+    count = message.properties.get(BUNDLE)
+    return count if isinstance(count, int) and count > 0 else 1
+
+
+def is_apart(message: Message) -> bool:
+    """Whether it is to be worked on without others."""
+    return message.properties.get(BUNDLE) == 1
+
+
+def envelopes_of(message: Message, plain_to: str = "") -> list[Envelope]:
+    """All envelopes in a message.
+
+    Args:
+        plain_to: the stage that also takes messages that no flow has sent: each begins a flow there.
+
+    Raises:
+        MessageFormatError: it carries none.
+    """
+    if plain_to and is_plain(message):
+        return [beginning_of(message, plain_to)]
+    if BUNDLE in message.properties and isinstance(message, BytesMessage):
+        return decode_bundle(message.body)
+    return [envelope_of(message)]
+
+
+def beginning_of(message: Message, to: str) -> Envelope:
+    """What a message that no flow has sent would be if its sender had begun a flow with its JSON.
+
+    Its ids are derived from the message's, so that it is the same at each delivery.
+
+    Raises:
+        MessageFormatError: it has no text, or it has no message id.
+    """
+    body = message.body if isinstance(message, TextMessage | BytesMessage) else None
+    if not body or not message.message_id:
+        raise MessageFormatError(f"A {type(message).__name__} came to {to}, which takes JSON in messages with an id.")
+    message_id = plain_id(message.message_id, message.timestamp)
+    return first_envelope(
+        message_id=message_id,
+        flow_id=message_id,
+        trace_id=str(message.correlation_id or message.message_id),
+        sender=OUTSIDE,
+        to=to,
+        data=msgspec.Raw(body.encode() if isinstance(body, str) else body),
+        now_us=message.timestamp * 1000,
+        call=Call.SEND,
+        persistent=message.delivery_mode is DeliveryMode.PERSISTENT,
+    )
+
+
 def envelope_of(message: Message) -> Envelope:
     """The envelope in a message.
 
@@ -111,6 +209,18 @@ def envelope_of(message: Message) -> Envelope:
             f"A {type(message).__name__} without a flow's JSON came to a stage's queue: only flows may send there."
         )
     return decode(message.body)
+
+
+def as_message(outgoing: Outgoing) -> TextMessage | BytesMessage:
+    """The message of whatever is to be sent."""
+    if outgoing.bundle:
+        return bundle_message_of(outgoing)
+    if outgoing.reach is Reach.QUEUE:
+        return plain_message_of(outgoing.envelope)
+    message = message_of(outgoing.envelope)
+    if outgoing.apart:
+        message.set_property(BUNDLE, Int(1))
+    return message
 
 
 class Sender:
@@ -138,7 +248,7 @@ class Sender:
                 raise
             logger.info("Flow %s: nobody waits for its reply any more.", envelope.trace_id)
             return
-        message = message_of(envelope)
+        message = as_message(outgoing)
         if outgoing.reach is Reach.ANSWERS:
             # One at a time works on the answers to a join.
             message.set_property("JMSXGroupID", envelope.join)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from legato.client import Message, MessageConsumer, Session
 from legato.errors import JMSError, MessageFormatError, TransactionRolledBackError
+from legato.flows.bundles import pieces
+from legato.flows.calls import plain_id
 from legato.flows.circuit import State
 from legato.flows.definitions import Stage
 from legato.flows.envelope import Envelope
@@ -19,7 +21,16 @@ from legato.flows.records import record_of
 from legato.flows.running import Ran, run_stage
 from legato.flows.transactions import Database, Level, Received
 from legato.flows.vitals import Vitals
-from legato.flows.wire import INTERACTIVE, MESSAGE_ID, envelope_of, queue_of, topic_of
+from legato.flows.wire import (
+    INTERACTIVE,
+    MESSAGE_ID,
+    count_in,
+    envelopes_of,
+    is_apart,
+    is_plain,
+    queue_of,
+    topic_of,
+)
 
 if TYPE_CHECKING:
     from legato.flows.service import Flows
@@ -57,6 +68,8 @@ class StageWorker(SessionLoop):
         self._vitals = vitals
         self._interactive = interactive
         self._policy = flows.policy_of(stage)
+        self._batch = self._policy.batch_max or 1
+        self._plain_to = stage.id if stage.endpoint.plain and stage is stage.endpoint.stages[0] else ""
         self._taken_us = 0
         """When the messages that it works on were taken."""
         self._singly = 0
@@ -93,7 +106,13 @@ class StageWorker(SessionLoop):
             return
         self._taken_us = begun_us = self._flows.clock.now_us()
         try:
-            received = [Received(envelope_of(one), one.delivery_count) for one in messages]
+            if self._divided(messages):
+                return
+            received = [
+                Received(envelope, one.delivery_count)
+                for one in messages
+                for envelope in envelopes_of(one, self._plain_to)
+            ]
             ran = self._level.perform(self.stage.id, received, self._run, self._messaging)
         except TransactionRolledBackError:
             raise
@@ -104,10 +123,6 @@ class StageWorker(SessionLoop):
 
     # -- which messages
 
-    @property
-    def _batch(self) -> int:
-        return self._policy.batch_max or 1
-
     def _now_s(self) -> float:
         return self._flows.clock.now_us() / 1e6
 
@@ -116,14 +131,16 @@ class StageWorker(SessionLoop):
         if self._singly:
             self._singly -= 1
             return
-        while len(messages) < self._batch and messages[0].delivery_count < ALONE_FROM:
+        room = self._batch - count_in(messages[0])
+        while room > 0 and not is_alone(messages[0]):
             another = consumer.receive_no_wait()
             if another is None:
                 return
-            if another.delivery_count >= ALONE_FROM:
+            if is_alone(another):
                 session.give_back(another)
                 return
             messages.append(another)
+            room -= count_in(another)
 
     def _one_to_try(self, session: Session, consumer: MessageConsumer, first: Message) -> Message:
         """Of the messages that wait one that has not failed since the circuit opened; the first if all have."""
@@ -137,6 +154,41 @@ class StageWorker(SessionLoop):
         for each in passed:
             session.give_back(each)
         return chosen
+
+    # -- bundles
+
+    def _divided(self, messages: Sequence[Message]) -> bool:
+        """Divide a bundle that is to be taken in parts: whether that was to be.
+
+        It is too large for this stage, it came back, or the circuit lets only one message pass.
+        """
+        count = count_in(messages[0])
+        if len(messages) > 1 or count == 1:
+            return False
+        if messages[0].delivery_count >= ALONE_FROM or self._vitals.circuit.state is not State.CLOSED:
+            self._divide(messages[0], 1)
+        elif count > self._batch:
+            self._divide(messages[0], self._batch)
+        else:
+            return False
+        return True
+
+    def _divided_for(self, message: Message, error: Exception) -> bool:
+        """Divide a bundle that failed; False if nobody can."""
+        if self._messaging.sent:
+            self._messaging.rollback()  # It comes again, and then, or the next time, alone.
+            return True
+        try:
+            self._divide(message, 1)
+        except MessageFormatError:
+            return False
+        logger.warning("%s: the %d of a bundle are tried one by one: %r", self.stage.id, count_in(message), error)
+        return True
+
+    def _divide(self, message: Message, count_max: int) -> None:
+        """Have the envelopes of a bundle come by themselves: each has its own attempts, and its own end."""
+        self._messaging.send(pieces(envelopes_of(message), count_max))
+        self._messaging.commit()
 
     # -- a run and what comes of it
 
@@ -168,7 +220,8 @@ class StageWorker(SessionLoop):
         if self._messaging.records_runs:
             with suppress(MessageFormatError):
                 said: dict[str, Any] = {"failure": failure.text, "buried": buried}
-                self._record(envelope_of(message), self._taken_us, message.delivery_count, **said)
+                for envelope in envelopes_of(message, self._plain_to):
+                    self._record(envelope, self._taken_us, message.delivery_count, **said)
 
     def _succeeded(self, received: Sequence[Received], ran: Sequence[Ran], begun_us: int) -> None:
         outgoing = [one for each in ran for one in each.outgoing]
@@ -187,7 +240,13 @@ class StageWorker(SessionLoop):
         self._messaging.records.clear()
         if len(messages) > 1:
             self._singly = len(messages)
-            self._messaging.rollback()
+            if self._messaging.sent:
+                self._messaging.rollback()
+            else:
+                # This was nobody's own attempt, so it is not counted.
+                for each in messages:
+                    session.give_back(each)
+                self._messaging.commit()
             logger.warning("%s: %d messages are tried one by one: %r", self.stage.id, len(messages), error)
             return
         if isinstance(error, JMSError) and not isinstance(error, HOPELESS):
@@ -195,6 +254,8 @@ class StageWorker(SessionLoop):
             raise error
         if isinstance(error, _DueError):
             self._bury(session, message, self._vitals.condemned(message_key(message)) or LOST_ATTEMPTS)
+            return
+        if count_in(message) > 1 and self._divided_for(message, error):
             return
         failure = Failure.of(error)
         counts, opened = self._vitals.failed(message.message_id or "", failure, self._flows.clock.now_us())
@@ -242,6 +303,13 @@ LOST_ATTEMPTS = Failure(
 )
 
 
+def is_alone(message: Message) -> bool:
+    """Whether a message is kept out of batches."""
+    return message.delivery_count >= ALONE_FROM or is_apart(message)
+
+
 def message_key(message: Message) -> str:
-    """What a message is remembered by: its id as a flow's, which only flows' messages have."""
-    return str(message.properties.get(MESSAGE_ID) or message.message_id)
+    """What a message is remembered by: its id as a flow's."""
+    if is_plain(message):
+        return plain_id(message.message_id or "", message.timestamp)
+    return str(message.properties[MESSAGE_ID])

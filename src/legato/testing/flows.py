@@ -217,6 +217,8 @@ class FlowHarness:
                 self._answer(envelope)
             case Reach.STAGE | Reach.TOPIC:
                 self._call(due)
+            case Reach.QUEUE:
+                pass  # Other programs take it; `calls` has it.
 
     def _answer(self, envelope: Envelope) -> None:
         join = self._joins.get(envelope.join)

@@ -129,7 +129,8 @@ def test_a_stage_that_keeps_failing_is_tried_so_often_and_then_a_dead_letter(
             initiation.send("Orders.fail", item)
     flows.start()
     letter = dead_letter(calm_pair.url, f"{prefix}Orders.fail")
-    assert attempts == [1, 2, 3]
+    # The attempt of a batch is not counted as anybody's own.
+    assert attempts == ([1, 2, 3] if batch_max == 1 else [1, 1, 2, 3])
     assert letter.properties["legato_attempts"] == 3
     assert sorted(other.get(timeout=WAIT_S) for _ in range(2)) == ["milk", "tea"]
 
