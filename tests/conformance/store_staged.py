@@ -1,5 +1,7 @@
 """What every store does with runs that come as blocks: they are messages like any others."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from legato.core.facts import ProducerRegistered, QueueCreated, RunStored
@@ -15,12 +17,12 @@ HIGH = 10 << 56
 def blocks_of(count: int, size: int = 200, expiries: dict[int, int] | None = None) -> list[bytes]:
     """Blocks of messages 1 to `count`."""
     bodies = {seq: body_of(seq, size) for seq in range(1, count + 1)}
-    return [value for _, value, _ in new_blocks(bodies, list(bodies), NOW_US, expiries or {})]
+    return [bytes(value) for _, value, _ in new_blocks(bodies, list(bodies), NOW_US, expiries or {})]
 
 
-def staged(epoch: int, *facts: RunStored, blocks: list[list[bytes]]) -> Batch:
+def staged(epoch: int, *facts: RunStored, blocks: Sequence[Sequence[bytes]]) -> Batch:
     batch = batch_of(epoch, *facts)
-    batch.runs = blocks
+    batch.runs = list(blocks)
     return batch
 
 
