@@ -90,7 +90,7 @@ def test_the_audit_names_stages_with_their_latencies_and_flows_with_their_ends(f
             StageAudit("Order.check", 3, 2, 0, 1, times((5, 15), (5, 5), (10, 20))),
             StageAudit("Order.place", 2, 1, 1, 0, times((20,), (10,), (30,))),
         ],
-        begun=[FlowsBegun("Order.check", 3, 1, 1, 1, 7, summary("flow", 45))],
+        begun=[FlowsBegun("Order.check", 3, 1, 1, 1, 6, summary("flow", 45))],
     )
     page = report_page(result, None, {}, "Flows")
     assert "Order.place, waited: p50 20 ms, p95 20 ms, p99 20 ms, 1 calls" in page

@@ -41,12 +41,16 @@ FLOW_MERGED = {
 }
 """How what is known of a flow from portions of the ledger adds up; only numbers, for strings would have to be sorted.
 
+What waits after a portion is carried into the next one, which counts it again: `calls` are those that are settled.
 `begins` is a hash of the stage that the flow's first call was for."""
 
 
-def calls(facts: DataFrame) -> DataFrame:
-    """One row for each call and place in a queue: of what flow, for what stage. Of publications, for each copy."""
-    queues = ledger.queues(facts)
+def calls(facts: DataFrame, queues: DataFrame) -> DataFrame:
+    """One row for each call and place in a queue: of what flow, for what stage. Of publications, for each copy.
+
+    Args:
+        queues: as `ledger.queues` has them.
+    """
     told = facts.where(_OF_FLOWS).select("queue", "seq", "flow_id", "trace_id", "stage", "call", "number")
     topics = queues.where(f"queue_kind = {Kind.TOPIC:d}").select("queue")
     called = told.join(F.broadcast(topics), "queue", "left_semi").select("queue").distinct()
@@ -92,13 +96,13 @@ def stage_times(runs: DataFrame) -> DataFrame:
 
 
 def flow_tallies(runs: DataFrame) -> DataFrame:
-    """One row a flow: from when to when, how many calls, how many of them dead letters, how many still wait."""
+    """One row a flow: from when to when, how many calls are settled, how many as dead letters, how many still wait."""
     return aggregate(
         runs,
         "flow_id",
         begun_us="min(stored_us)",
         last_us="max(left_us)",
-        calls="count(*)",
+        calls="count_if(left_count > 0)",
         failed="count_if(dead_count > 0)",
         waiting="count_if(left_count = 0 and not temporary)",
         begins="min(if(number = 1, xxhash64(stage), null))",
@@ -142,7 +146,7 @@ def audit_flows(facts: DataFrame, messages: DataFrame) -> FlowsAudit:
     Args:
         messages: a row a message, as `messages.lifecycle` makes them: those that are asked for.
     """
-    of_flows = runs(calls(facts), messages).cache()
+    of_flows = runs(calls(facts, ledger.queues(facts)), messages).cache()
     try:
         return FlowsAudit(_stages(of_flows), _begun(of_flows))
     finally:

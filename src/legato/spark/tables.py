@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from legato.errors import ConfigError
-from legato.spark import delta
+from legato.spark import delta, flow_tables
 from legato.spark.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS, Step, inputs
 from legato.spark.ledger import read_segments
 from legato.spark.messages import MESSAGES_SCHEMA, OPEN, added_up, messages, tallied, tallies
@@ -136,6 +136,10 @@ class LedgerTables:
             of_facts = pool.submit(self._write_facts, paths, batch)
             self._write_messages(paths, batch)
             of_facts.result()
+        if flow_tables.any_flows(self._tables, batch):
+            facts = read_segments(self._spark, paths)
+            silver = self._silver(self._spark, batch)
+            flow_tables.take_over(self._tables, batch, self._before(batch), facts, self.part("names"), silver)
         if self._delta:
             delta.commit_files(self._tables / "silver", batch, self._silver_files(batch), _SILVER_PARTITIONS)
         self._forget_open(batch)
@@ -226,13 +230,18 @@ class LedgerTables:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for done in [pool.submit(self._write_view, step, last) for step in VIEWS if last >= 0]:
                 done.result()
+        if (self._tables / "parts" / flow_tables.PARTS[-1]).is_dir():
+            self._write_gold(flow_tables.NAME, flow_tables.view(self.part), last)
 
     def _write_view(self, step: Step, batch: int) -> None:
-        path = self._tables / "gold" / step.name
+        self._write_gold(step.name, self.view(step), batch)
+
+    def _write_gold(self, name: str, table: DataFrame, batch: int) -> None:
+        path = self._tables / "gold" / name
         if self._delta:
-            delta.replace(path, batch, self.view(step).toArrow())
+            delta.replace(path, batch, table.toArrow())
         else:
-            self.view(step).coalesce(1).write.mode("overwrite").parquet(str(path))
+            table.coalesce(1).write.mode("overwrite").parquet(str(path))
 
 
 def _session_like(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
@@ -250,8 +259,9 @@ def read_gold(spark: SparkSession, tables: Path, name: str) -> DataFrame:
     Raises:
         ConfigError: there is none of that name, or no tables.
     """
-    if name not in {step.name for step in VIEWS}:
-        raise ConfigError(f"no table {name}: there are {', '.join(step.name for step in VIEWS)}")
+    names = [*(step.name for step in VIEWS), flow_tables.NAME]
+    if name not in names:
+        raise ConfigError(f"no table {name}: there are {', '.join(names)}")
     path = tables / "gold" / name
     if not path.is_dir():
         raise ConfigError(f"no tables in {tables}: `legato ledger run` makes them")
