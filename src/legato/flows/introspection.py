@@ -9,6 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from legato.flows.introspection_page import page
+from legato.flows.joining import joins_of
+from legato.flows.levels import Transaction
 
 if TYPE_CHECKING:
     from legato.flows.service import Flows
@@ -29,29 +31,49 @@ def snapshot(flows: Flows) -> dict[str, Any]:
             {
                 "id": endpoint.id,
                 "kind": "subscription terminator" if endpoint.topic else "terminator" if endpoint.terminator else "",
-                "stages": [_stage(flows, stage.id, now_us) for stage in endpoint.stages],
+                "stages": [told for stage in endpoint.stages for told in _stages(flows, stage.id, now_us)],
             }
             for endpoint in flows.registry.endpoints.values()
         ],
     }
 
 
-def _stage(flows: Flows, stage_id: str, now_us: int) -> dict[str, Any]:
+def _stages(flows: Flows, stage_id: str, now_us: int) -> list[dict[str, Any]]:
+    """A stage, and what brings together the answers that it gets."""
     stage = flows.registry.stage(stage_id)
     policy = flows.policy_of(stage)
-    told: dict[str, Any] = {
-        "id": stage_id,
-        "function": stage.function.__qualname__,
-        "transaction": str(policy.transaction),
-        "concurrency": policy.concurrency,
-        "runs": 0,
-    }
-    vitals = flows.vitals.get(stage_id)
+    told = [
+        {
+            "id": stage_id,
+            "function": stage.function.__qualname__,
+            "transaction": str(policy.transaction),
+            "concurrency": policy.concurrency,
+            "runs": 0,
+            **_counted(flows, stage_id, now_us),
+        }
+    ]
+    joins = joins_of(stage_id)
+    if joins in flows.vitals:
+        told.append(
+            {
+                "id": joins,
+                "function": "joins",
+                "transaction": str(Transaction.MESSAGING),
+                "concurrency": 1,
+                **_counted(flows, joins, now_us),
+            }
+        )
+    return told
+
+
+def _counted(flows: Flows, name: str, now_us: int) -> dict[str, Any]:
+    """What the workers of that name have counted; nothing if the service was not started."""
+    vitals = flows.vitals.get(name)
     if vitals is None:
-        return told
+        return {}
     with vitals.lock:
         meter, circuit = vitals.meter, vitals.circuit
-        return told | {
+        return {
             "runs": meter.runs,
             "failures": meter.failures,
             "buried": meter.buried,

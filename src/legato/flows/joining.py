@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from legato.client import Message, MessageConsumer, Session
-from legato.errors import MessageFormatError
+from legato.errors import JMSError
+from legato.flows.definitions import Stage
 from legato.flows.envelope import Envelope, Outgoing, Reach
-from legato.flows.failures import Failure
+from legato.flows.failures import HOPELESS, Failure
 from legato.flows.joins import Join, join_of, waiting
 from legato.flows.looping import SessionLoop
-from legato.flows.wire import JOIN, Sender, answers_queue_of, envelope_of, joined_queue_of
+from legato.flows.vitals import Vitals
+from legato.flows.wire import ANSWERS_SUFFIX, JOIN, Sender, answers_queue_of, envelope_of, joined_queue_of
+from legato.flows.worker import message_key
 
 if TYPE_CHECKING:
     from legato.flows.service import Flows
@@ -26,6 +29,11 @@ WAIT_MS = 2_000
 """So often, and so long each time, an answer waits for a join that somebody else may be working on."""
 
 
+def joins_of(stage_id: str) -> str:
+    """What the joins of a stage are called where stages are looked at."""
+    return stage_id + ANSWERS_SUFFIX
+
+
 class JoinWorker(SessionLoop):
     """Takes the answers for one stage.
 
@@ -33,25 +41,56 @@ class JoinWorker(SessionLoop):
     is a message, which is taken and replaced in the transaction that takes the answer.
     """
 
-    def __init__(self, flows: Flows, stage_id: str) -> None:
-        super().__init__(flows, f"{stage_id} joins")
+    def __init__(self, flows: Flows, stage: Stage, vitals: Vitals) -> None:
+        super().__init__(flows, f"{stage.id} joins")
         self._flows = flows
-        self._stage_id = stage_id
+        self._stage_id = stage_id = stage.id
+        self._deliveries_max = flows.policy_of(stage).deliveries_max or 0
+        self._vitals = vitals
         self._queue = answers_queue_of(stage_id, flows.prefix)
 
     def consumer(self, session: Session) -> MessageConsumer:
         self._sender = Sender(session, self._flows.prefix)
         return session.create_consumer(self._queue, prefetch=10)
 
+    def wait_s(self) -> float:
+        with self._vitals.lock:
+            return self._vitals.circuit.wait_s(self.name, self._flows.clock.now_us() / 1e6)
+
     def take(self, session: Session, consumer: MessageConsumer, message: Message) -> None:
+        key, begun_us = message_key(message), self._flows.clock.now_us()
+        if (condemned := self._vitals.condemned(key)) is not None:
+            self._bury(session, message, key, condemned)
+            return
         try:
             envelope = envelope_of(message)
-        except MessageFormatError as error:
-            self._flows.bury(session, message, Failure.of(error))
+            outgoing = self._answered(session, envelope)
+            for one in outgoing:
+                self._sender.send(one)
+            session.commit()
+        except Exception as error:
+            if isinstance(error, JMSError) and not isinstance(error, HOPELESS):
+                raise
+            self._failed(session, message, key, error)
         else:
-            for outgoing in self._answered(session, envelope):
-                self._sender.send(outgoing)
+            self._vitals.succeeded([envelope], outgoing, begun_us, self._flows.clock.now_us())
+
+    def _failed(self, session: Session, message: Message, key: str, error: Exception) -> None:
+        """What was taken and sent is undone; an answer that nobody can ever use is buried when it comes again."""
+        failure = Failure.of(error)
+        counts, opened = self._vitals.failed(key, failure, self._flows.clock.now_us())
+        logger.warning("%s: %s", self.name, failure.text, exc_info=None if failure.hopeless else error)
+        if opened:
+            logger.error("%s: one failure after the other, it pauses: %s", self.name, failure.text)
+        if failure.hopeless or (counts and 0 < self._deliveries_max <= message.delivery_count):
+            self._vitals.condemn(key, failure)
+        session.rollback()
+
+    def _bury(self, session: Session, message: Message, key: str, failure: Failure) -> None:
+        self._flows.bury(session, message, failure)
         session.commit()
+        self._vitals.pardon(key)
+        self._vitals.buried()
 
     def _answered(self, session: Session, envelope: Envelope) -> list[Outgoing]:
         join = self._find(session, envelope.join)

@@ -20,7 +20,7 @@ from legato.flows.failures import Failure, Whereabouts, bury
 from legato.flows.inbox import RETENTION_S_DEFAULT
 from legato.flows.introspection import HOST_DEFAULT, IntrospectionServer, snapshot
 from legato.flows.introspection_page import page
-from legato.flows.joining import JoinWorker
+from legato.flows.joining import JoinWorker, joins_of
 from legato.flows.joins import Answers
 from legato.flows.levels import Transaction
 from legato.flows.looping import SessionLoop
@@ -118,7 +118,8 @@ class Flows(Beginnings):
             for number in range(policy.interactive_concurrency or 0):
                 self._add_worker(stage, levels[stage.id], number + 1, interactive=True)
             if stage.message is Answers:
-                self._workers.append(JoinWorker(self, stage.id))
+                vitals = self.vitals.setdefault(joins_of(stage.id), Vitals(policy))
+                self._workers.append(JoinWorker(self, stage, vitals))
         self._cancelled.follow(self.connection())
         for worker in self._workers:
             worker.start()

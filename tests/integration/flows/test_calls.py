@@ -6,9 +6,11 @@ import asyncio
 import queue
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from legato.client import ConnectionFactory, Queue, TextMessage
 from legato.flows import (
     Answers,
     Context,
@@ -19,8 +21,10 @@ from legato.flows import (
     RefuseMessage,
     Request,
 )
-from tests.integration.flows.test_service import WAIT_S, Order, Placing, Receipt, declare_shop
+from legato.testing import broker
+from tests.integration.flows.test_service import WAIT_S
 from tests.support.broker import BrokerPair
+from tests.support.shop import Order, Placing, Receipt, declare_shop
 
 MakeFlows = Callable[..., Flows]
 FEW = Policy(concurrency=1)
@@ -102,6 +106,32 @@ def test_a_join_goes_on_when_all_have_answered(make_flows: MakeFlows) -> None:
         for number in range(5)
     ]
     assert [future.result() for future in futures] == 5 * [{"tea": 3.0, "milk": 4.0, "sugar": 5.0}]
+    flows.stop()
+    joins = told_of(flows, "Basket.total.stage1.answers")
+    assert (joins["runs"], joins["callers"], joins["circuit"]) == (15, {"Prices.of": 15}, "closed")
+    assert joins["calls"]["Basket.total.stage1"] >= 5
+
+
+def told_of(flows: Flows, stage_id: str) -> dict[str, Any]:
+    """What a service says of a stage, or of its joins."""
+    told = [stage for endpoint in flows.introspection()["endpoints"] for stage in endpoint["stages"]]
+    return next(stage for stage in told if stage["id"] == stage_id)
+
+
+def test_what_is_no_answer_to_a_join_is_a_dead_letter_and_counted() -> None:
+    with broker() as running:
+        flows = Flows(running.url, policy=FEW)
+        declare_basket(flows)
+        flows.start()
+        with ConnectionFactory(running.url).create_connection() as connection:
+            session = connection.create_session()
+            session.create_producer(Queue("flows.Basket.total.stage1.answers")).send(TextMessage("nonsense"))
+        running.wait_until_empty("flows.Basket.total.stage1.answers")
+        [letter] = running.dead_letters()
+        assert str(letter.properties["JMS_LEGATO_EXCEPTION"]).startswith("MessageFormatError")
+        flows.stop()
+        joins = told_of(flows, "Basket.total.stage1.answers")
+        assert (joins["failures"], joins["buried"]) == (1, 1)
 
 
 def test_a_join_outlives_the_broker_and_its_service(make_flows: MakeFlows, pair: BrokerPair) -> None:

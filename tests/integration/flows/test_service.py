@@ -6,57 +6,16 @@ import queue
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
 from legato.client import ConnectionFactory, Queue, TextMessage
 from legato.flows import Context, Flows, Policy, RefuseMessage
 from tests.support.broker import BrokerPair
+from tests.support.shop import Order, Receipt, declare_shop
 
 WAIT_S = 20.0
 
 FEW = Policy(concurrency=2)
-
-
-class Order(msgspec.Struct):
-    item: str
-    quantity: int
-
-
-class Receipt(msgspec.Struct):
-    item: str
-    price: float
-
-
-class Placing(msgspec.Struct):
-    order: Order | None = None
-
-
-def declare_shop(flows: Flows) -> queue.SimpleQueue[tuple[str, Receipt]]:
-    """An endpoint of two stages that asks another, and where its replies go."""
-    receipts: queue.SimpleQueue[tuple[str, Receipt]] = queue.SimpleQueue()
-    place = flows.endpoint("Orders.place", state=Placing)
-
-    @place.stage
-    def received(context: Context[Placing], order: Order) -> None:
-        context.state.order = order
-        context.request("Prices.of", order.item)
-
-    @place.last_stage
-    def priced(context: Context[Placing], price: float) -> Receipt:
-        order = context.state.order
-        assert order is not None
-        return Receipt(order.item, price * order.quantity)
-
-    @flows.single("Prices.of")
-    def price(context: Context[None], item: str) -> float:
-        return float(len(item))
-
-    @flows.terminator("Orders.done")
-    def done(context: Context[None], receipt: Receipt) -> None:
-        context.after_commit(lambda: receipts.put((context.trace_id, receipt)))
-
-    return receipts
 
 
 def test_a_request_goes_through_the_stages_of_two_endpoints_and_its_reply_comes_to_a_terminator(

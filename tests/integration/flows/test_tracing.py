@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 from legato.cli.main import app
 from legato.flows import Context, Flows, Policy
 from tests.integration.client.calling import until
-from tests.integration.flows.test_service import FEW, WAIT_S, Order, declare_shop
+from tests.integration.flows.test_service import FEW, WAIT_S
 from tests.support.broker import BrokerPair
+from tests.support.shop import Order, declare_shop
 
 
 def traced(pair: BrokerPair, prefix: str, trace_id: str, code: int = 0) -> list[dict[str, Any]]:

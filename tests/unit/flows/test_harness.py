@@ -5,43 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 from sqlalchemy import create_engine, text
 
 from legato.errors import FlowError, FlowFailedError
 from legato.flows import Answers, Context, Flows, RefuseMessage, Request
 from legato.testing import FlowHarness
-
-
-class Order(msgspec.Struct):
-    item: str
-    quantity: int
-
-
-class Receipt(msgspec.Struct):
-    item: str
-    price: float
-
-
-class Placing(msgspec.Struct):
-    order: Order | None = None
-
-
-def declare(flows: Flows) -> None:
-    """A shop whose prices somebody else has."""
-    place = flows.endpoint("Orders.place", state=Placing)
-
-    @place.stage
-    def received(context: Context[Placing], order: Order) -> None:
-        context.state.order = order
-        context.request("Prices.of", order.item)
-
-    @place.last_stage
-    def priced(context: Context[Placing], price: float) -> Receipt:
-        order = context.state.order
-        assert order is not None
-        return Receipt(order.item, price * order.quantity)
+from tests.support.shop import Order, Receipt, declare_place
 
 
 @pytest.fixture
@@ -51,7 +21,7 @@ def flows() -> Flows:
 
 @pytest.fixture
 def harness(flows: Flows) -> Iterator[FlowHarness]:
-    declare(flows)
+    declare_place(flows)
     with FlowHarness(flows) as harness:
         yield harness
 
