@@ -11,7 +11,7 @@ from legato.spark.tables import LedgerTables, read_gold
 from tests.spark.test_flows import flow_history
 
 HISTORY = [*flow_history(), LogRecord(1, 1_000_001_070_000, [])]
-CUTS = ((0, 6), (6, len(HISTORY) - 1), (len(HISTORY) - 1, len(HISTORY)))
+CUTS = ((0, 7), (7, len(HISTORY) - 1), (len(HISTORY) - 1, len(HISTORY)))
 """The first cut parts flows from their ends, and messages from what became of them; the last portion is of no flow."""
 
 

@@ -31,7 +31,7 @@ class TextBodies:
 
     def flows(self, body: bytes) -> tuple[FlowCall, ...]:
         flow = self._properties(body).get("flow")
-        return ((str(flow), "trace", "stage", "send", 1),) if flow else ()
+        return ((str(flow), "trace", "stage", "send", 1, 1),) if flow else ()
 
     def _properties(self, body: bytes) -> dict[str, str | int]:
         if not body.startswith(b"{"):

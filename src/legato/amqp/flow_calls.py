@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from legato.amqp.codec import skip_value
 from legato.amqp.entries import read_entry
-from legato.amqp.names import FLOW_CALL, FLOW_CALL_NUMBER, FLOW_ID, FLOW_STAGE, FLOW_TRACE_ID
+from legato.amqp.names import FLOW_BUNDLE, FLOW_CALL, FLOW_CALL_NUMBER, FLOW_ID, FLOW_STAGE, FLOW_TRACE_ID
 from legato.errors import ProtocolError
 
-FLOW_KEY = FLOW_ID.encode()
+FLOW_KEY = FLOW_STAGE.encode()
 """A message without this in its bytes is no flow's: all but flows' pay for one search."""
 
 TEXT_MAX = 255
 """Of longer ids this many characters are told."""
 
-FlowCall = tuple[str, str, str, str, int]
-"""Flow id, trace id, the stage that is called, the kind of call, and its number in the flow."""
+FlowCall = tuple[str, str, str, str, int, int]
+"""Flow id, trace id, the stage that is called, the kind of call, its number in the flow; and how many calls it stands
+for: those of a bundle, of which only the stage is known."""
 
 _WANTED = {name.encode(): place for place, name in enumerate((FLOW_ID, FLOW_TRACE_ID, FLOW_STAGE, FLOW_CALL))}
-_NUMBER = FLOW_CALL_NUMBER.encode()
+_NUMBERS = {FLOW_CALL_NUMBER.encode(): 0, FLOW_BUNDLE.encode(): 1}
 _SHORT_STRING = 0xA1
 
 
@@ -30,15 +31,14 @@ def flow_calls(data: bytes, begin: int, end: int) -> tuple[FlowCall, ...]:
         end: where they end.
     """
     try:
-        texts, number = _read(data, begin, end)
+        (flow_id, trace_id, stage, call), (number, count) = _read(data, begin, end)
     except (ProtocolError, IndexError):
         return ()
-    flow_id, trace_id, stage, call = texts
-    return ((flow_id, trace_id, stage, call, number),) if flow_id and stage else ()
+    return ((flow_id, trace_id, stage, call, number, max(count, 1)),) if stage and (flow_id or count > 1) else ()
 
 
-def _read(data: bytes, at: int, end: int) -> tuple[list[str], int]:
-    texts, number = ["", "", "", ""], 0
+def _read(data: bytes, at: int, end: int) -> tuple[list[str], list[int]]:
+    texts, numbers = ["", "", "", ""], [0, 1]
     while at < end:
         key = data[at + 2 : at + 2 + data[at + 1]] if data[at] == _SHORT_STRING else b""
         at = skip_value(data, at)
@@ -47,9 +47,9 @@ def _read(data: bytes, at: int, end: int) -> tuple[list[str], int]:
             value = read_entry(data, at, end)
             if value.__class__ is str:
                 texts[place] = value[:TEXT_MAX]
-        elif key == _NUMBER:
+        elif key in _NUMBERS:
             value = read_entry(data, at, end)
             if value.__class__ is int:
-                number = value
+                numbers[_NUMBERS[key]] = value
         at = skip_value(data, at)
-    return texts, number
+    return texts, numbers

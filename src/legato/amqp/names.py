@@ -96,13 +96,16 @@ WENT_ELSEWHERE = "legato:went-elsewhere"
 
 # Application properties of a flow's message, from which the broker makes `MessageOfFlow` facts.
 FLOW_ID = "legato_flow_id"
-"""The flow (string): who has none is no flow's message."""
+"""The flow (string)."""
 
 FLOW_TRACE_ID = "legato_trace_id"
 """What its initiator calls the flow (string)."""
 
 FLOW_STAGE = "legato_stage"
-"""The stage that is called (string)."""
+"""The stage that is called (string): who has none is no flow's message."""
+
+FLOW_BUNDLE = "legato_bundle"
+"""How many calls it carries, if several (int): then only the stage is told."""
 
 FLOW_CALL = "legato_call"
 """How: `send`, `request`, `reply` ... (string)."""

@@ -270,11 +270,11 @@ class DuplicateIdDropped(Fact, tag=25):
 
 
 class MessageOfFlow(Fact, tag=44):
-    """The message stored at this place carries a call of a flow; if it carries several, each has its own fact.
+    """The message stored at this place carries a call of a flow, or `count` calls of flows that it does not tell apart.
 
     It follows the `MessageStored` or `MessagePublished` in the same batch, also when the broker itself moved the
     message to this place, unless to the dead letters. `stage` is who is called, `call` how, `number` the call's in its
-    flow, from 1. The store keeps none of it.
+    flow, from 1: of several, flow, trace and call are empty and the number is 0. The store keeps none of it.
     """
 
     queue: int
@@ -284,6 +284,7 @@ class MessageOfFlow(Fact, tag=44):
     stage: str
     call: str
     number: int
+    count: int = 1
 
 
 class MessageTaken(Fact, tag=26):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-FlowCall = tuple[str, str, str, str, int]
-"""A call of a flow: flow id, trace id, the stage that is called, the kind of call, and its number in the flow."""
+FlowCall = tuple[str, str, str, str, int, int]
+"""A call of a flow: flow id, trace id, the stage that is called, the kind of call, its number in the flow; and how many
+calls it stands for, of which only the stage is known if they are several."""
 
 
 class Traits(msgspec.Struct, frozen=True, gc=False):

@@ -76,14 +76,18 @@ def take_over(tables: Path, batch: int, before: int, facts: DataFrame, queues: D
 
 
 def _parts(settled: DataFrame, runs: DataFrame, ended: DataFrame) -> dict[str, DataFrame]:
-    times = flows.stage_times(settled).selectExpr("stage", "what", "us", _HOUR.format("left_us"))
-    lengths = ended.where("begins is not null").selectExpr(
-        "begins", "failed > 0 as failed", "greatest(last_us - begun_us, 0L) as us", _HOUR.format("last_us")
+    times = flows.stage_times(settled).selectExpr("stage", "what", "us", "count", _HOUR.format("left_us"))
+    lengths = ended.selectExpr(
+        f"{flows.FIRST_STAGE} as first",
+        "failed > 0 as failed",
+        "greatest(last_us - begun_us, 0L) as us",
+        "1L as count",
+        _HOUR.format("last_us"),
     )
     return {
         "flow_times": flows.rounded(times, "stage, hour, what"),
-        "flow_ends": flows.rounded(lengths, "begins, hour, failed"),
-        "flow_names": runs.where("number = 1").selectExpr("xxhash64(stage) as begins", "stage").distinct(),
+        "flow_ends": flows.rounded(lengths, "first, hour, failed"),
+        "flow_names": runs.selectExpr(f"{flows.STAGE_HASH} as first", "stage").distinct(),
     }
 
 
@@ -93,8 +97,8 @@ def view(part: Callable[[str], DataFrame]) -> DataFrame:
     Args:
         part: gives what was written for all portions together, by its name in `PARTS`.
     """
-    names = F.broadcast(part("flow_names").select("begins", "stage").distinct())
-    ends = part("flow_ends").join(names, "begins").withColumn("what", F.expr(f"if(failed, '{FAILED_FLOW}', '{FLOW}')"))
+    names = F.broadcast(part("flow_names").select("first", "stage").distinct())
+    ends = part("flow_ends").join(names, "first").withColumn("what", F.expr(f"if(failed, '{FAILED_FLOW}', '{FLOW}')"))
     columns = ("stage", "hour", "what", "rounded", "messages", "longest")
     counted = aggregate(
         part("flow_times").select(*columns).unionByName(ends.select(*columns)),

@@ -23,6 +23,7 @@ QUEUEING, PROCESSING, BOTH = "queueing", "processing", "end to end"
 STAGES = (QUEUEING, PROCESSING, BOTH)
 
 _OF_FLOWS = "kind = 'MessageOfFlow'"
+_TOLD = ("queue", "seq", "flow_id", "trace_id", "stage", "call", "number")
 _STAGE = f"""
     case when temporary then '{FUTURES}'
          when name like '%.answers' and stage not like '%.answers' then concat(stage, '.answers')
@@ -42,16 +43,27 @@ FLOW_MERGED = {
 """How what is known of a flow from portions of the ledger adds up; only numbers, for strings would have to be sorted.
 
 What waits after a portion is carried into the next one, which counts it again: `calls` are those that are settled.
-`begins` is a hash of the stage that the flow's first call was for."""
+`begins` is the number of the flow's first call that the ledger has, and a hash of the stage that it was for, in one
+number, of which the least one is that of the first call."""
+
+_FIRST_OF = 1 << 54
+"""The share of the hash in that number; calls are fewer than 512 (`limits.FLOW_CALLS_MAX`)."""
+
+STAGE_HASH = f"xxhash64(stage) & {_FIRST_OF - 1}L"
+"""SQL: of a stage, its hash in `begins`."""
+
+FIRST_STAGE = f"begins & {_FIRST_OF - 1}L"
+"""SQL: of a flow, the hash of the stage at which it began."""
 
 
 def calls(facts: DataFrame, queues: DataFrame) -> DataFrame:
-    """One row for each call and place in a queue: of what flow, for what stage. Of publications, for each copy.
+    """One row for each call and place in a queue: of what flow, for what stage. Of publications, for each copy; of
+    bundles, one row without a flow for `count` calls.
 
     Args:
         queues: as `ledger.queues` has them.
     """
-    told = facts.where(_OF_FLOWS).select("queue", "seq", "flow_id", "trace_id", "stage", "call", "number")
+    told = facts.where(_OF_FLOWS).selectExpr(*_TOLD, "stored as count")
     topics = queues.where(f"queue_kind = {Kind.TOPIC:d}").select("queue")
     called = told.join(F.broadcast(topics), "queue", "left_semi").select("queue").distinct()
     copies = facts.where(COPY).selectExpr("topic as queue", "seq", "queue as subscription")
@@ -72,10 +84,10 @@ def stage_counts(runs: DataFrame) -> DataFrame:
     return aggregate(
         runs,
         "stage",
-        calls="count(*)",
-        consumed="count_if(consumed_count > 0)",
-        dead_lettered="count_if(dead_count > 0)",
-        waiting="count_if(left_count = 0)",
+        calls="sum(count)",
+        consumed="sum(if(consumed_count > 0, count, 0L))",
+        dead_lettered="sum(if(dead_count > 0, count, 0L))",
+        waiting="sum(if(left_count = 0, count, 0L))",
     )
 
 
@@ -86,6 +98,7 @@ def stage_times(runs: DataFrame) -> DataFrame:
         .selectExpr(
             "stage",
             "left_us",
+            "count",
             f"""stack(3,
                 '{QUEUEING}', delivered_us - stored_us,
                 '{PROCESSING}', left_us - delivered_us,
@@ -98,26 +111,31 @@ def stage_times(runs: DataFrame) -> DataFrame:
 def flow_tallies(runs: DataFrame) -> DataFrame:
     """One row a flow: from when to when, how many calls are settled, how many as dead letters, how many still wait."""
     return aggregate(
-        runs,
+        runs.where("flow_id is not null"),
         "flow_id",
         begun_us="min(stored_us)",
         last_us="max(left_us)",
         calls="count_if(left_count > 0)",
         failed="count_if(dead_count > 0)",
         waiting="count_if(left_count = 0 and not temporary)",
-        begins="min(if(number = 1, xxhash64(stage), null))",
+        begins=f"min(number * {_FIRST_OF} + (xxhash64(stage) & {_FIRST_OF - 1}L))",
     )
 
 
 def flows(tallies: DataFrame, stages: DataFrame) -> DataFrame:
-    """One row a flow whose beginning is known: the stage that it began at, and the microseconds that it took so far.
+    """One row a flow: the stage that it began at, and the microseconds that it took so far.
 
     Args:
         tallies: of flows.
         stages: whatever has the names of all stages in its column `stage`.
     """
-    names = stages.select("stage").distinct().withColumn("begins", F.expr("xxhash64(stage)"))
-    return tallies.join(F.broadcast(names), "begins").withColumn("us", F.expr("greatest(last_us - begun_us, 0L)"))
+    names = stages.select("stage").distinct().withColumn("first", F.expr(STAGE_HASH))
+    firsts = tallies.withColumn("first", F.expr(FIRST_STAGE))
+    return (
+        firsts.join(F.broadcast(names), "first")
+        .withColumn("count", F.expr("1L"))
+        .withColumn("us", F.expr("greatest(last_us - begun_us, 0L)"))
+    )
 
 
 def flow_counts(flows: DataFrame) -> DataFrame:
@@ -134,9 +152,9 @@ def flow_counts(flows: DataFrame) -> DataFrame:
 
 
 def rounded(times: DataFrame, by: str) -> DataFrame:
-    """How many of the lengths of time `us` there are, to three digits."""
+    """How many of the lengths of time `us` there are, to three digits; each stands for `count`."""
     return aggregate(
-        times.withColumn("rounded", F.expr(THREE_DIGITS)), f"{by}, rounded", messages="count(*)", longest="max(us)"
+        times.withColumn("rounded", F.expr(THREE_DIGITS)), f"{by}, rounded", messages="sum(count)", longest="max(us)"
     )
 
 

@@ -202,6 +202,8 @@ def event(row: Row, names: Names) -> str:
             target = _target(row["dead_queue"], row["dead_seq"], names)
             return f"dead-lettered{by}: {row['cause']}{target}"
         case "MessageOfFlow":
+            if not row["flow_id"]:
+                return f"a bundle of {row['stored']} calls of {row['stage']}"
             return (
                 f"call {row['number']}, {row['call']} of {row['stage']}, in flow {row['trace_id']} ({row['flow_id']})"
             )

@@ -63,7 +63,7 @@ microseconds since 1970. `attempt` is the delivery that was consumed, or the cou
 is the name that a queue, producer, consumer's container, link or broker was given, or the message id of the message
 that was stored in place of a duplicate. `number` is that of a producer's message, or of a flow's call. `stored` and
 `consumed` are the counters of a `QueueMarked`, the numbers of messages sent and received by a transaction, the copies
-of a publication, and the window of a `DuplicateIdKept`.
+of a publication, the calls of a `MessageOfFlow`, and the window of a `DuplicateIdKept`.
 
 A `MessagePublished` has one row, whose `queue` is the topic, and for each copy a further one of kind `MessageStored`
 at the same position and ordinal, whose `queue` is the subscription and whose `topic` is that topic: in the account of
@@ -232,7 +232,11 @@ _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     f.AssignmentFenced: _renamed(queue="queue", number="fence"),
     f.MessageTaken: _renamed(queue="queue", seq="seq", container="container", name="link"),
     f.QueueMarked: _marked,
-    f.MessageOfFlow: _same("queue", "seq", "flow_id", "trace_id", "stage", "call", "number"),
+    f.MessageOfFlow: lambda rows: {
+        **_same("queue", "seq", "stage", "number")(rows),
+        **{name: [getattr(fact, name) or None for fact in rows] for name in ("flow_id", "trace_id", "call")},
+        "stored": [fact.count for fact in rows],
+    },
 }
 
 

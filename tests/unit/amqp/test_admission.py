@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from legato.amqp.admission import Admission
 from legato.amqp.header import Header
 from legato.amqp.message import DataBody, Properties, ValueBody, encode_message
-from legato.amqp.names import DUPLICATE_ID, FLOW_CALL, FLOW_CALL_NUMBER, FLOW_ID, FLOW_STAGE, FLOW_TRACE_ID
+from legato.amqp.names import DUPLICATE_ID, FLOW_BUNDLE, FLOW_CALL, FLOW_CALL_NUMBER, FLOW_ID, FLOW_STAGE, FLOW_TRACE_ID
 from legato.amqp.sections import normalise, scan
 from legato.amqp.special import Special
 from legato.amqp.types import Byte, Int, Symbol, Timestamp, ULong
@@ -23,7 +23,7 @@ SEQUENCES = st.none() | st.sampled_from([0, 5, 2**31, 2**32 - 1])
 KEYS = st.sampled_from([DUPLICATE_ID, DUPLICATE_ID + "2", "á\r" + DUPLICATE_ID])
 """The last one has in it what the name looks like on the wire."""
 IDS = KEYS | st.text(max_size=3) | st.binary(max_size=3) | st.text(min_size=250, max_size=300) | st.integers(0, 9)
-FLOW_NAMES = (FLOW_ID, FLOW_TRACE_ID, FLOW_STAGE, FLOW_CALL, FLOW_CALL_NUMBER)
+FLOW_NAMES = (FLOW_BUNDLE, FLOW_ID, FLOW_TRACE_ID, FLOW_STAGE, FLOW_CALL, FLOW_CALL_NUMBER)
 ANNOTATIONS = st.dictionaries(
     st.sampled_from(["x-opt-delivery-time", "x-opt-delivery-delay", "x-opt-jms-dest", "a", DUPLICATE_ID]).map(Symbol),
     st.integers(-9, 9) | MILLISECONDS.map(Timestamp) | MILLISECONDS.map(ULong) | st.text(max_size=3),
@@ -293,10 +293,17 @@ CALL_OF_A_FLOW = {
 
 
 def test_a_message_of_a_flow_tells_which_call_it_carries() -> None:
-    expected = Special(flows=(("f1", "order 1", "Order.place", "request", 3),))
+    expected = Special(flows=(("f1", "order 1", "Order.place", "request", 3, 1),))
     assert asked(application_properties=CALL_OF_A_FLOW) == expected
     both = asked(application_properties={**CALL_OF_A_FLOW, DUPLICATE_ID: "m1"})
     assert both == Special(duplicate_id=b"m1", flows=expected.flows)
+
+
+def test_a_bundle_tells_how_many_calls_it_carries_and_for_which_stage() -> None:
+    bundle = {FLOW_BUNDLE: Int(200), FLOW_STAGE: "Order.place"}
+    assert asked(application_properties=bundle) == Special(flows=(("", "", "Order.place", "", 0, 200),))
+    apart = asked(application_properties={**CALL_OF_A_FLOW, FLOW_BUNDLE: Int(1)})
+    assert apart == asked(application_properties=CALL_OF_A_FLOW)
 
 
 def test_calls_of_flows_differ_from_message_to_message_of_one_shape() -> None:
@@ -305,17 +312,17 @@ def test_calls_of_flows_differ_from_message_to_message_of_one_shape() -> None:
         properties = {**CALL_OF_A_FLOW, FLOW_ID: f"f{number}", FLOW_CALL_NUMBER: Int(number)}
         data = message({"header": Header(), "application_properties": properties, "body": DataBody(b"x")})
         special = admission.admit(data)[2]
-        assert special == Special(flows=((f"f{number}", "order 1", "Order.place", "request", number),))
+        assert special == Special(flows=((f"f{number}", "order 1", "Order.place", "request", number, 1),))
     assert len(admission._shapes) == 1
 
 
 @pytest.mark.parametrize("missing", [FLOW_ID, FLOW_STAGE])
 def test_a_message_that_does_not_say_its_flow_or_stage_is_no_flows(missing: str) -> None:
     properties = {name: value for name, value in CALL_OF_A_FLOW.items() if name != missing}
-    assert asked(application_properties={**properties, "note": FLOW_ID}) is None
+    assert asked(application_properties={**properties, "note": FLOW_STAGE}) is None
 
 
 def test_a_message_with_properties_that_cannot_be_read_is_of_no_flow_and_kept() -> None:
-    entry = b"\xa1\x0elegato_flow_id\xa1\x01f"
+    entry = b"\xa1\x0clegato_stage\xa1\x01s"
     properties = b"\x00\x53\x74\xc1" + bytes((len(entry) + 2, 3)) + entry + b"\xa1"
     assert Admission().admit(properties + b"\x00\x53\x75\xa0\x00") == (properties + b"\x00\x53\x75\xa0\x00", "", None)

@@ -5,7 +5,7 @@ from legato.core.state import Node
 from legato.core.traits import FlowCall, Traits
 from tests.support.scenario import Scenario
 
-CALL = ("flow", "trace", "stage", "send", 1)
+CALL = ("flow", "trace", "stage", "send", 1, 1)
 BODY = b'{"flow":"flow"};body'
 """As the support for the core's tests reads it: the same call."""
 
@@ -29,7 +29,7 @@ def stored(s: Scenario) -> list[tuple[int, int]]:
 
 def test_a_message_of_flows_has_a_fact_for_each_call_beside_the_one_that_it_is_stored() -> None:
     s = Scenario()
-    other = ("flow 2", "trace 2", "stage", "reply", 4)
+    other = ("flow 2", "trace 2", "stage", "reply", 4, 1)
     send(s, Traits(flows=(CALL, other)))
     [place] = stored(s)
     assert of_flows(s) == [fact(*place), fact(*place, other)]
