@@ -32,5 +32,8 @@ def test_flows_are_counted_once_however_the_ledger_comes_in(spark: SparkSession,
         ("Order.place", "queueing"): (1, 20.0, 20.0),
         ("Order.place", "processing"): (1, 10.0, 10.0),
         ("Order.place", "end to end"): (1, 30.0, 30.0),
+        ("Order.sum", "queueing"): (200, 1.0, 1.0),
+        ("Order.sum", "processing"): (200, 1.0, 1.0),
+        ("Order.sum", "end to end"): (200, 2.0, 2.0),
     }
     assert sorted(path.name for path in (tables / "flow_calls").iterdir()) == ["batch=1", "batch=2"]

@@ -75,6 +75,8 @@ class DeadLetter:
 @dataclass(order=True)
 class _Due:
     at_us: int
+    lane: int
+    """Of what is due at the same time, calls for which a person waits come first: they overtake others in a queue."""
     order: int
     outgoing: Outgoing = field(compare=False)
     attempt: int = field(compare=False, default=1)
@@ -94,6 +96,7 @@ class FlowHarness:
         clock: the service's, while the harness is used.
         dead_letters: what no stage could take.
         calls: all messages that were sent, in order.
+        messages: by queue, the data of what other programs would have got (`Context.send_message`).
     """
 
     def __init__(self, flows: Flows) -> None:
@@ -101,6 +104,7 @@ class FlowHarness:
         self.clock = VirtualClock()
         self.dead_letters: list[DeadLetter] = []
         self.calls: list[Envelope] = []
+        self.messages: dict[str, list[Any]] = {}
         self._mocks: dict[str, MockedEndpoint] = {}
         self._joins: dict[str, Join] = {}
         self._replies: dict[str, Envelope] = {}
@@ -127,12 +131,22 @@ class FlowHarness:
         self._mocks[endpoint] = mocked = MockedEndpoint(answer)
         return mocked
 
-    def request(self, to: str, data: Any, *, reply: Any = Any, trace_id: str = "test", timeout_s: float = 0) -> Any:
+    def request(
+        self,
+        to: str,
+        data: Any,
+        *,
+        reply: Any = Any,
+        trace_id: str = "test",
+        timeout_s: float = 0,
+        interactive: bool = False,
+    ) -> Any:
         """Begin a flow, run it, and return its reply.
 
         Args:
             reply: the class of the reply.
             timeout_s: seconds of virtual time that it may take.
+            interactive: whether a person waits.
 
         Raises:
             FlowFailedError: it ended among the dead letters.
@@ -140,7 +154,7 @@ class FlowHarness:
         """
         key = str(next(self._orders))
         frame = Frame(HERE, Saved(to_json(key)), Reach.ADDRESS)
-        with self.flows.initiate(trace_id) as initiation:
+        with self.flows.initiate(trace_id, interactive=interactive) as initiation:
             initiation.begin(Call.REQUEST, to, data, (frame,))
         self.advance(timeout_s)
         envelope = self._replies.pop(key, None)
@@ -163,9 +177,9 @@ class FlowHarness:
             initiation.publish(to, data)
         self.run()
 
-    def initiation(self, trace_id: str = "test") -> Any:
-        """As `Flows.initiate`: a `with` block of an `Initiation`; call `run()` after it."""
-        return self.flows.initiate(trace_id)
+    def initiation(self, trace_id: str = "test", **options: Any) -> Any:
+        """As `Flows.initiate`, with its options: a `with` block of an `Initiation`; call `run()` after it."""
+        return self.flows.initiate(trace_id, **options)
 
     def run(self) -> None:
         """Run all that is due now."""
@@ -203,7 +217,8 @@ class FlowHarness:
             self._put(one, self.clock.now_us() + one.delay_ms * 1000)
 
     def _put(self, outgoing: Outgoing, at_us: int, attempt: int = 1) -> None:
-        heapq.heappush(self._due, _Due(at_us, next(self._orders), outgoing, attempt))
+        lane = 0 if outgoing.envelope.interactive else 1
+        heapq.heappush(self._due, _Due(at_us, lane, next(self._orders), outgoing, attempt))
 
     def _deliver(self, due: _Due) -> None:
         envelope = due.outgoing.envelope
@@ -215,6 +230,8 @@ class FlowHarness:
                 self._joins[join.id] = join
             case Reach.ANSWERS:
                 self._answer(envelope)
+            case Reach.QUEUE:
+                self.messages.setdefault(envelope.to, []).append(from_json(envelope.data, Any))
             case Reach.STAGE | Reach.TOPIC:
                 self._call(due)
             case Reach.QUEUE:

@@ -143,3 +143,28 @@ def test_the_database_is_the_stages_own(tmp_path: Path) -> None:
             assert connection.execute(text("SELECT item FROM orders")).all() == [("tea",)]
     assert mails.requests == ["tea"]
     assert [letter.attempts for letter in harness.dead_letters] == [2]
+
+
+def test_calls_for_which_a_person_waits_overtake_others(flows: Flows) -> None:
+    worked_on: list[str] = []
+
+    @flows.terminator("Orders.log")
+    def log(context: Context[None], item: str) -> None:
+        worked_on.append(item)
+
+    with FlowHarness(flows) as harness:
+        for item, interactive in (("tea", False), ("milk", False), ("coffee", True)):
+            with harness.initiation(item, interactive=interactive) as initiation:
+                initiation.send("Orders.log", item)
+        harness.run()
+    assert worked_on == ["coffee", "tea", "milk"]
+
+
+def test_what_other_programs_would_get_is_kept_by_queue(flows: Flows) -> None:
+    @flows.terminator("Orders.export")
+    def export(context: Context[None], item: str) -> None:
+        context.send_message("departures", {"item": item})
+
+    with FlowHarness(flows) as harness:
+        harness.send("Orders.export", "tea")
+        assert harness.messages == {"departures": [{"item": "tea"}]}
