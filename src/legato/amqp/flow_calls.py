@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from legato.amqp.codec import skip_value
+from legato.amqp.codec import malformed, skip_value
 from legato.amqp.entries import read_entry
 from legato.amqp.names import FLOW_BUNDLE, FLOW_CALL, FLOW_CALL_NUMBER, FLOW_ID, FLOW_STAGE, FLOW_TRACE_ID
 from legato.errors import ProtocolError
@@ -32,7 +32,7 @@ def flow_calls(data: bytes, begin: int, end: int) -> tuple[FlowCall, ...]:
     """
     try:
         (flow_id, trace_id, stage, call), (number, count) = _read(data, begin, end)
-    except (ProtocolError, IndexError):
+    except (ProtocolError, IndexError, UnicodeDecodeError):
         return ()
     return ((flow_id, trace_id, stage, call, number, max(count, 1)),) if stage and (flow_id or count > 1) else ()
 
@@ -40,16 +40,25 @@ def flow_calls(data: bytes, begin: int, end: int) -> tuple[FlowCall, ...]:
 def _read(data: bytes, at: int, end: int) -> tuple[list[str], list[int]]:
     texts, numbers = ["", "", "", ""], [0, 1]
     while at < end:
-        key = data[at + 2 : at + 2 + data[at + 1]] if data[at] == _SHORT_STRING else b""
-        at = skip_value(data, at)
+        key = b""
+        if data[at] == _SHORT_STRING:
+            begin, at = at + 2, at + 2 + data[at + 1]
+            key = data[begin:at]
+        else:
+            at = skip_value(data, at)
         place = _WANTED.get(key)
-        if place is not None:
-            value = read_entry(data, at, end)
-            if value.__class__ is str:
-                texts[place] = value[:TEXT_MAX]
-        elif key in _NUMBERS:
-            value = read_entry(data, at, end)
-            if value.__class__ is int:
-                numbers[_NUMBERS[key]] = value
-        at = skip_value(data, at)
+        if data[at] == _SHORT_STRING:
+            begin, at = at + 2, at + 2 + data[at + 1]
+            if place is not None:
+                texts[place] = data[begin:at].decode()
+        else:
+            if place is not None or key in _NUMBERS:
+                value = read_entry(data, at, end)
+                if place is not None and value.__class__ is str:
+                    texts[place] = value[:TEXT_MAX]
+                elif place is None and value.__class__ is int:
+                    numbers[_NUMBERS[key]] = value
+            at = skip_value(data, at)
+    if at != end:
+        raise malformed("a map and its entries differ in size")
     return texts, numbers
