@@ -185,7 +185,11 @@ def _queue(random: Random, name: str) -> QueuePlan:
 
 
 def _topic(random: Random) -> QueuePlan:
-    return QueuePlan(TOPIC, _redelivery(random, 0.3), ranked=random.random() < 0.6)
+    settings = _redelivery(random, 0.3)
+    if settings.get("dead_letter_queue") == "DLQ":
+        # The copies of two subscriptions could not be told apart where both died.
+        settings["dead_letter_queue"] = "DLQ.{address}"
+    return QueuePlan(TOPIC, settings, ranked=random.random() < 0.6)
 
 
 def _redelivery(random: Random, probability: float) -> dict[str, Any]:
