@@ -17,9 +17,12 @@ from legato.spark.report import report_page
 from legato.spark.result import (
     AuditResult,
     CheckResult,
+    FlowsAudit,
+    FlowsBegun,
     LatencyCell,
     LatencySummary,
     QueueAudit,
+    StageAudit,
     Takeover,
     ThroughputPoint,
     Timeline,
@@ -117,6 +120,28 @@ def example() -> AuditResult:
         timeline=Timeline(begin_us, second // 5, points, cells),
         topics=[TopicAudit(3, "topic://news", 1_000, 2_000, 10, 0)],
         seconds=4.2,
+        flows=flows_example(),
+    )
+
+
+def flows_example() -> FlowsAudit:
+    """An order's way through three stages and one that others wait for."""
+
+    def stage(name: str, queued_ms: float, worked_ms: float) -> StageAudit:
+        times = {"queueing": queued_ms, "processing": worked_ms, "end to end": queued_ms + worked_ms}
+        latencies = [LatencySummary(what, 9_990, ms, 4 * ms, 11 * ms, 40 * ms) for what, ms in times.items()]
+        return StageAudit(name, 10_000, 9_990, 8, 2, latencies)
+
+    return FlowsAudit(
+        stages=[
+            stage("Orders.place", 3.2, 1.3),
+            stage("Orders.place.stage1", 0.9, 12.0),
+            stage("Prices.of", 0.4, 0.2),
+            stage("(replies to futures)", 0.3, 0.02),
+        ],
+        begun=[
+            FlowsBegun("Orders.place", 10_000, 9_990, 8, 2, 39_980, LatencySummary("flow", 9_990, 19, 88, 310, 940))
+        ],
     )
 
 
@@ -145,7 +170,7 @@ def test_the_page_can_be_read_and_asks_nobody_else(browser: "Browser", tmp_path:
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.goto(file.as_uri())
-    assert page.locator("section svg").count() >= 5, "throughput, takeovers, heat map, latencies, causes"
+    assert page.locator("section svg").count() >= 6, "throughput, takeovers, heat map, latencies, flows, causes"
     assert page.evaluate(TEXTS_TOO_FAINT % CONTRAST_MIN) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width, "only tables and pictures scroll sideways"
     page.locator("summary").first.click()

@@ -6,7 +6,8 @@ import pytest
 
 from legato.spark.causes import causes_chart
 from legato.spark.charts import duration, human, nice_ticks
-from legato.spark.result import AuditResult, QueueAudit, Timeline
+from legato.spark.flow_charts import flows_section, stages_chart
+from legato.spark.result import AuditResult, FlowsAudit, LatencySummary, QueueAudit, StageAudit, Timeline
 
 
 @pytest.mark.parametrize("highest", [0.3, 1, 7, 40, 99.9, 100, 12_345, 3e6])
@@ -47,3 +48,16 @@ def test_a_bar_for_each_queue_and_cause_the_longest_first() -> None:
     assert page.index("&lt;b&gt; · expired: 7") < page.index("orders · rejected: 5")
     assert page.count("<rect") == 2
     assert causes_chart(AuditResult(0, 0, 0, 0, [], [], [], Timeline(0, 1))) == ""
+
+
+def test_the_slowest_stage_comes_first_with_a_bar_from_the_median_to_the_99th_percentile() -> None:
+    quick = StageAudit("quick", 5, 5, 0, 0, [LatencySummary("queueing", 5, 0.1, 0.5, 1, 2)])
+    slow = StageAudit("a <slow> one", 5, 5, 0, 0, [LatencySummary("processing", 5, 10, 50, 100, 200)])
+    chart = stages_chart(FlowsAudit([quick, slow], []))
+    assert chart.index("a &lt;slow&gt; one") < chart.index("quick")
+    assert "worked on: p50 10 ms, p95 50 ms, p99 100 ms, 5 calls" in chart
+    assert stages_chart(FlowsAudit([StageAudit("never called", 0, 0, 0, 0)], [])) == ""
+
+
+def test_a_page_without_flows_does_not_speak_of_them() -> None:
+    assert flows_section(None) == ""
