@@ -152,7 +152,17 @@ class Run:
             for name in group:
                 self._crew.ask_to_stop(name)
             for name in group:
-                self._wait_until(self._crew.members[name].has_ended, f"the {name} to end", END_WAIT_S)
+                self._wait_for_end(name)
+
+    def _wait_for_end(self, name: str) -> None:
+        """As long as messages still come, a slow machine has but more to do."""
+        has_ended = self._crew.members[name].has_ended
+        came = -1
+        while not has_ended() and came < self._crew.totals.seen:
+            came = self._crew.totals.seen
+            self._pause(END_WAIT_S, has_ended)
+        if not has_ended():
+            raise self._waited(END_WAIT_S, f"the {name} to end, and nothing came")
 
     def _failed_over(self, report: ClientFailedOver) -> None:
         if self._began_at:
@@ -219,7 +229,10 @@ class Run:
     def _wait_until(self, reached: Callable[[], bool], what: str, timeout_s: float) -> None:
         self._pause(timeout_s, reached)
         if not reached():
-            raise DemoError(f"Waited {timeout_s:.0f} s for {what}; see the logs in {self.options.out / 'logs'}.")
+            raise self._waited(timeout_s, what)
+
+    def _waited(self, timeout_s: float, what: str) -> DemoError:
+        return DemoError(f"Waited {timeout_s:.0f} s for {what}; see the logs in {self.options.out / 'logs'}.")
 
     # -- what goes on
 
