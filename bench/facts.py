@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from legato.spark.segments import write_rows
-from legato.spark.table import COLUMNS, SCHEMA
+from legato.spark.table import COLUMNS, SCHEMA, TAGS
 from legato.store.segment_names import SegmentSpan
 
 BLOCK = 500
@@ -140,6 +140,8 @@ def _table(kind: str, columns: Columns) -> pa.Table:
     for name, dtype in COLUMNS.items():
         if name == "kind":
             arrays.append(pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int8()), length), pa.array([kind])))
+        elif name == "tag":
+            arrays.append(pa.repeat(pa.scalar(TAGS[kind], dtype), length))
         elif name in columns:
             values = columns[name]
             array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)

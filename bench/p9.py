@@ -1,4 +1,4 @@
-"""P9: from facts to the tables of gold, and a whole audit, on two cores: rows a second, and how both grow with size."""
+"""P9: facts to the tables of gold, and a whole audit, on two cores: how fast, how they grow, and the least it costs."""
 
 import os
 import time
@@ -6,12 +6,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
+from statistics import median
 
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from bench.facts import FACTS_IN_A_SEGMENT, write_facts
 from bench.harness import finish, note, options, table, temporary_store
 from legato.spark.audit import audit
+from legato.spark.ledger import aggregate, read_segments
 from legato.spark.session import start_session
 from legato.spark.tables import LedgerTables
 
@@ -59,15 +62,40 @@ def audited(spark: SparkSession, ledger: Path) -> tuple[float, float]:
     return measured(spark, work)
 
 
-def an_hour_more(spark: SparkSession, ledger: Path, tables: Path, facts: int) -> tuple[float, float, int]:
-    """A run of tables that have `facts` already, over one segment that is new to them."""
-    segments = sorted(ledger.glob("facts-*.parquet"))
-    aside = ledger.parent / segments[-1].name
-    segments[-1].rename(aside)
-    to_gold(spark, ledger, tables)
-    aside.rename(segments[-1])
-    wall_s, cpu_s = measured(spark, LedgerTables(spark, str(ledger), tables).run_once)
-    return wall_s, cpu_s, facts
+def floor(spark: SparkSession, ledger: Path) -> tuple[float, float]:
+    """The least that any such query costs here: the facts read, and one aggregation by message with three sums."""
+    facts = read_segments(spark, [str(ledger)]).where("seq is not null")
+    by_message = aggregate(facts, "queue, seq", facts="count(*)", first="min(time_us)", last="max(time_us)")
+    return measured(spark, by_message.write.format("noop").mode("overwrite").save)
+
+
+def an_hour_more(spark: SparkSession, ledger: Path, tables: Path, aside: Path) -> tuple[float, float]:
+    """A run of tables that have all but one segment already, which is new to them."""
+    aside.rename(ledger / aside.name)
+    return measured(spark, LedgerTables(spark, str(ledger), tables).run_once)
+
+
+def run_size(
+    spark: SparkSession, directory: Path, size: int, pairs: int
+) -> tuple[list[dict[str, float]], list[tuple[float, float, float]]]:
+    """Measure a ledger of about so many facts; returns the runs, and what a further segment then costs."""
+    ledger, tables = directory / f"ledger-{size}", directory / "tables"
+    written = write_facts(ledger, size + FACTS_IN_A_SEGMENT)
+    last = sorted(ledger.glob("facts-*.parquet"))[-1]
+    facts = written - pq.read_metadata(last).num_rows
+    aside = last.rename(directory / last.name)
+    runs: list[dict[str, float]] = []
+    for _ in range(pairs):
+        least, gold = floor(spark, ledger), to_gold(spark, ledger, tables)
+        run = {"facts": facts, "floor_s": least[0], "floor_cpu_s": least[1], "gold_s": gold[0], "gold_cpu_s": gold[1]}
+        if size <= AUDIT_GOAL_FACTS:
+            check = audited(spark, ledger)
+            run |= {"audit_s": check[0], "audit_cpu_s": check[1]}
+        note(" ".join(f"{name} {value:.5g}" for name, value in run.items()))
+        runs.append(run)
+    later = [(facts, *an_hour_more(spark, ledger, tables, aside))]
+    rmtree(ledger)
+    return runs, later
 
 
 def main() -> None:
@@ -81,40 +109,42 @@ def main() -> None:
     spark = start_session("legato-p9", master=given.master, minutes=True)
     note(f"session: {time.monotonic() - began:.1f} s")
     runs: list[dict[str, float]] = []
-    later: list[tuple[float, float, int]] = []
+    later: list[tuple[float, float, float]] = []
     with temporary_store() as directory:
         for size in sizes:
-            ledger, tables = directory / f"ledger-{size}", directory / "tables"
-            facts = write_facts(ledger, size)
-            for _ in range(given.pairs):
-                gold, check = to_gold(spark, ledger, tables), audited(spark, ledger)
-                runs.append({"facts": facts, "gold_s": gold[0], "gold_cpu_s": gold[1]})
-                runs[-1] |= {"audit_s": check[0], "audit_cpu_s": check[1]}
-                note(" ".join(f"{name} {value:.5g}" for name, value in runs[-1].items()))
-            if size >= 10 * FACTS_IN_A_SEGMENT:
-                later.append(an_hour_more(spark, ledger, tables, facts))
-            rmtree(ledger)
+            more = run_size(spark, directory, size, given.pairs)
+            runs, later = runs + more[0], later + more[1]
     best = [min(of_size, key=lambda run: run["gold_s"]) for of_size in _by_size(runs)]
-    rows = [
-        [int(run["facts"]), run["gold_s"], run["gold_cpu_s"], run["facts"] / run["gold_s"], run["audit_s"]]
-        for run in best
-    ]
-    text = table(["facts", "to gold, s", "processor, s", "facts/s", "audit, s"], rows)
-    more = [[facts, wall_s, cpu_s] for wall_s, cpu_s, facts in later]
-    text += "\n\n" + table([f"{FACTS_IN_A_SEGMENT:,} facts more, after", "s", "processor, s"], more)
-    figure = max(run["facts"] / run["gold_s"] for run in best)
-    audits = [run["audit_s"] for run in best if 0.9 * AUDIT_GOAL_FACTS < run["facts"] < 1.1 * AUDIT_GOAL_FACTS]
-    met = figure >= GOAL_FACTS_PER_S and (not audits or audits[0] <= AUDIT_GOAL_S)
+    fastest = max(best, key=lambda run: run["facts"] / run["gold_s"])
+    figure, least = fastest["facts"] / fastest["gold_s"], fastest["facts"] / fastest["floor_s"]
+    audits = [run["audit_s"] for run in runs if 0.9 * AUDIT_GOAL_FACTS < run["facts"] < 1.1 * AUDIT_GOAL_FACTS]
+    ratios = sorted(run["floor_s"] / run["gold_s"] for run in runs)
     result = {
         "figure": round(figure),
-        "peer": GOAL_FACTS_PER_S,
-        "ratio": round(figure / GOAL_FACTS_PER_S, 3),
+        "peer": round(least),
+        "ratio": round(figure / least, 3),
+        "min": round(ratios[0], 3),
+        "median": round(median(ratios), 3),
+        "max": round(ratios[-1], 3),
         "goal": f"{GOAL_FACTS_PER_S:,} facts/s to gold; {AUDIT_GOAL_FACTS:,} facts audited in {AUDIT_GOAL_S:g} s",
-        "met": met,
+        "met": figure >= GOAL_FACTS_PER_S and (not audits or min(audits) <= AUDIT_GOAL_S),
         "unit": "facts/s",
-        "sides": ["facts to gold", "the goal"],
+        "sides": ["facts to gold", "the same facts read, and one aggregation by message"],
     }
-    finish("P9", "facts to the ledger's tables, and a whole audit", text, result, runs=runs)
+    finish("P9", "facts to the ledger's tables, and a whole audit", _tables(best, later), result, runs=runs)
+
+
+def _tables(best: list[dict[str, float]], later: list[tuple[float, float, float]]) -> str:
+    """What a reader sees: the fastest run of each size, and what a further segment costs after it."""
+    rows: list[list[object]] = []
+    for run in best:
+        gold = [int(run["facts"]), run["gold_s"], run["gold_cpu_s"], run["facts"] / run["gold_s"]]
+        audit_s: list[object] = [run["audit_s"], run["audit_cpu_s"]] if "audit_s" in run else ["-", "-"]
+        rows.append([*gold, run["floor_s"], run["floor_cpu_s"], *audit_s])
+    headings = ["facts", "to gold, s", "processor, s", "facts/s", "floor, s", "processor, s", "audit, s"]
+    more = [[int(facts), wall_s, cpu_s] for facts, wall_s, cpu_s in later]
+    further = table([f"{FACTS_IN_A_SEGMENT:,} facts more, after", "s", "processor, s"], more)
+    return table([*headings, "processor, s"], rows) + "\n\n" + further
 
 
 def _by_size(runs: list[dict[str, float]]) -> list[list[dict[str, float]]]:

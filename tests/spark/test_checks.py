@@ -7,7 +7,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from legato.core.facts import (
     DuplicateIdKept,
@@ -26,9 +26,12 @@ from legato.core.facts import (
     TransactionCommitted,
     TransactionRolledBack,
 )
-from legato.spark.audit import frames_of, run_checks
-from legato.spark.checks import CHECKS, marks_missed, positions_missing, records_torn
-from legato.spark.ledger import marks, read_facts, records
+from legato.spark.audit import audit, frames_of
+from legato.spark.check import Check, find_offenders
+from legato.spark.checking import run_checks, suspects_of
+from legato.spark.checks import CHECKS
+from legato.spark.checks_log import MARKS_MISSED, POSITIONS_MISSING, RECORDS_TORN
+from legato.spark.ledger import read_facts
 from legato.spark.result import CheckResult
 from legato.spark.segments import write_segment
 from tests.spark.conftest import MakeFacts
@@ -70,9 +73,21 @@ def waiting_frame(spark: SparkSession, waiting: list[tuple[int, int]]) -> DataFr
     return spark.createDataFrame(waiting, "queue int, seq bigint")
 
 
-def failing(facts: DataFrame, waiting: DataFrame | None = None) -> dict[str, CheckResult]:
+def offenders(check: Check, facts: DataFrame) -> list[Row]:
+    with frames_of(facts) as frames:
+        return find_offenders(check, frames).collect()
+
+
+def failing(
+    facts: DataFrame, waiting: DataFrame | None = None, *, without_suspects: bool = False
+) -> dict[str, CheckResult]:
+    """What fails, asked as an audit asks, or also `without_suspects`: then nothing must be found."""
     with frames_of(facts, waiting) as frames:
-        return {check.name: check for check in run_checks(frames) if check.count}
+        suspects = suspects_of(frames)
+        asked = dict.fromkeys(suspects, 1) if without_suspects else suspects
+        failed = {check.name: check for check in run_checks(frames, suspects=asked) if check.count}
+        assert [name for name in failed if not suspects[name]] == []
+        return failed
 
 
 def stored_by_number_again(records: list[LogRecord]) -> list[LogRecord]:
@@ -188,8 +203,12 @@ LEDGER_FAULTS = {"positions missing", "records torn"}
 """Checks of the ledger as a whole, tested one by one."""
 
 
-def test_a_history_without_fault_passes_every_check(spark: SparkSession, facts_of: MakeFacts) -> None:
-    assert failing(facts_of(history()), waiting_frame(spark, WAITING)) == {}
+def test_a_history_without_fault_passes_every_check(spark: SparkSession, facts_of: MakeFacts, tmp_path: Path) -> None:
+    facts_of(history())
+    result = audit(tmp_path, spark, waiting_frame(spark, WAITING))
+    assert [check.name for check in result.checks if check.count] == []
+    assert len(result.checks) == len(CHECKS)
+    assert result.total("waiting") == len(WAITING)
 
 
 def test_every_check_has_a_fault_to_find() -> None:
@@ -223,7 +242,7 @@ def assert_each_is_found(
     spoiled = [spoil(begin()) for _, spoil in faults]
     last_positions = list(accumulate(map(len, spoiled)))
     waiting = [(queue + QUEUES_EACH * number, seq) for number in range(len(faults)) for queue, seq in waiting_each]
-    found = failing(facts_of(one_log(spoiled)), waiting_frame(spark, waiting))
+    found = failing(facts_of(one_log(spoiled)), waiting_frame(spark, waiting), without_suspects=True)
     assert {name: check.count for name, check in found.items()} == Counter(name for name, _ in faults)
     txns = {
         moved_txn(txn, number).hex().upper(): number for number in range(len(faults)) for txn in (FIRST_TXN, NEWS_TXN)
@@ -240,7 +259,7 @@ def assert_each_is_found(
 
 def test_a_copy_that_the_ledger_does_not_hold_is_missed(facts_of: MakeFacts) -> None:
     facts = facts_of(news_history()).where(f"not (kind = 'MessageStored' and queue = {ARCHIVE} and seq = 6)")
-    torn = records_torn(records(facts)).collect()
+    torn = offenders(RECORDS_TORN, facts)
     assert [(row["facts"], row["facts_said"]) for row in torn] == [(5, 6)]
 
 
@@ -251,7 +270,7 @@ def test_without_a_store_the_last_mark_tells_what_is_lost(facts_of: MakeFacts) -
 
 
 def test_a_lost_tail_is_seen_by_the_mark_after_it(facts_of: MakeFacts) -> None:
-    missed = marks_missed(marks(facts_of(without(history(), order(6))))).collect()
+    missed = offenders(MARKS_MISSED, facts_of(without(history(), order(6))))
     assert [(row["queue"], row["stored"], row["stored_found"]) for row in missed] == [(ORDERS, 6, 5)]
 
 
@@ -260,14 +279,14 @@ def test_a_mark_counts_what_stands_before_it_in_its_own_commit(facts_of: MakeFac
     assert happened[6].facts[0] == order(5), "it stands before the mark in the same commit"
     without(happened, order(6))
     happened[6].facts.append(order(6))
-    assert marks_missed(marks(facts_of(happened))).collect() == []
+    assert offenders(MARKS_MISSED, facts_of(happened)) == []
 
 
 def test_missing_positions_are_named(spark: SparkSession, tmp_path: Path) -> None:
     numbered = list(enumerate(history(), 3))
     write_segment(tmp_path, numbered[:8])
     write_segment(tmp_path, [(position + 4, each) for position, each in numbered[8:]])
-    missing = positions_missing(records(read_facts(spark, tmp_path))).collect()
+    missing = offenders(POSITIONS_MISSING, read_facts(spark, tmp_path))
     assert [tuple(row) for row in missing] == [(1, 2), (11, 14)]
 
 
@@ -276,8 +295,8 @@ def test_a_commit_that_the_ledger_holds_in_part_or_twice_is_torn(spark: SparkSes
     write_segment(tmp_path, numbered)
     write_segment(tmp_path, numbered[8:9])
     facts = read_facts(spark, tmp_path).where("not (kind = 'QueueCreated' and name = 'orders')")
-    torn = records_torn(records(facts)).orderBy("position").collect()
-    assert [tuple(row) for row in torn] == [(2, 2, 3), (9, 2, 1)]
+    torn = sorted(tuple(row) for row in offenders(RECORDS_TORN, facts))
+    assert torn == [(2, 2, 3), (9, 2, 1)]
 
 
 def test_a_message_that_was_released_is_new_to_the_next_consumer(spark: SparkSession, facts_of: MakeFacts) -> None:

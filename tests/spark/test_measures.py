@@ -8,7 +8,8 @@ from legato.core.facts import EpochEnded, MessageConsumed
 from legato.spark.accounts import TEMPORARIES_SHOWN_MAX
 from legato.spark.audit import audit_facts, bucket_for
 from legato.spark.job import print_audit
-from legato.spark.measures import latencies, throughput
+from legato.spark.ledger import commits
+from legato.spark.measures import latencies, lengths, throughput
 from legato.spark.messages import lifecycle
 from legato.spark.report import report_page
 from legato.spark.result import TopicAudit
@@ -129,7 +130,7 @@ def test_a_primary_that_stopped_is_told_from_one_that_crashed(facts_of: MakeFact
 def test_percentiles_are_those_of_the_messages(facts_of: MakeFacts) -> None:
     stored = [record(1, 1, *(order(seq) for seq in range(1, 101)))]
     consumed = [record(1, 10 + seq, consumption(seq)) for seq in range(1, 101)]
-    rows = latencies(lifecycle(facts_of([*stored, *consumed]))).collect()
+    rows = latencies(lengths(lifecycle(facts_of([*stored, *consumed])), 0, 1_000_000)).collect()
     found = {row["stage"]: (list(row["percentiles"]), row["longest"], row["messages"]) for row in rows}
     assert found == {
         "queueing": ([1000, 1000, 1000], 1000, 100),
@@ -139,7 +140,7 @@ def test_percentiles_are_those_of_the_messages(facts_of: MakeFacts) -> None:
 
 
 def test_throughput_counts_in_buckets_from_the_start(facts_of: MakeFacts) -> None:
-    rows = throughput(facts_of(history()), ms_us(0), 100_000).orderBy("queue", "bucket").collect()
+    rows = throughput(commits(facts_of(history())), ms_us(0), 100_000).orderBy("queue", "bucket").collect()
     assert [tuple(row) for row in rows if row["queue"] in (ORDERS, INVOICES)] == [
         (ORDERS, 0, 5, 2, 0),
         (ORDERS, 3, 1, 2, 1),

@@ -13,9 +13,10 @@ from legato.errors import ConfigError
 from legato.ids import txn_counter
 from legato.spark import delta
 from legato.spark.gold import VIEWS
-from legato.spark.ledger import read_facts
+from legato.spark.ledger import commits, read_facts
 from legato.spark.messages import lifecycle
-from legato.spark.segments import write_segment
+from legato.spark.segments import SegmentSpan, write_rows, write_segment
+from legato.spark.table import facts_table
 from legato.spark.tables import LedgerTables, read_gold
 from tests.spark.history import DEAD, INVOICES, ORDERS, SECOND_TXN, history, ms_us
 
@@ -66,6 +67,16 @@ def test_silver_made_in_portions_is_silver_made_at_once(
     assert (third["first_delivered_us"], third["delivered_us"]) == (ms_us(305), ms_us(305))
     open_now = made.silver().where("open").select("queue", "seq")
     assert rows(open_now) == [(ORDERS, 6), (DEAD, 1)]
+
+
+def test_segments_that_do_not_number_kinds_say_the_same(
+    spark: SparkSession, places: tuple[Path, Path], made: LedgerTables, tmp_path: Path
+) -> None:
+    write_rows(facts_table(NUMBERED).drop_columns(["tag"]), tmp_path / SegmentSpan(1, len(NUMBERED)).file_name)
+    former, now = read_facts(spark, tmp_path), read_facts(spark, places[0])
+    assert former.where("tag is not null").count() == 0
+    assert rows(lifecycle(former)) == rows(lifecycle(now))
+    assert rows(commits(former)) == rows(commits(now))
 
 
 def test_gold_counts_every_fact_once(made: LedgerTables) -> None:

@@ -4,7 +4,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from legato.core.facts import Kind
-from legato.spark.ledger import queues
 
 TEMPORARIES_SHOWN_MAX = 20
 
@@ -19,11 +18,10 @@ class Accounts:
     """The lines that an audit's account has, by number.
 
     If each request has a temporary queue for its reply, a line for each queue would tell nobody anything. What is put
-    together has a negative number.
+    together has a negative number. `known` are the ledger's queues.
     """
 
-    def __init__(self, facts: DataFrame) -> None:
-        known = queues(facts)
+    def __init__(self, known: DataFrame) -> None:
         temporary = known.where("temporary")
         some = temporary.limit(TEMPORARIES_SHOWN_MAX + 1).collect()
         rows = known.where("not temporary").collect()

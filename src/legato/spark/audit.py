@@ -1,27 +1,35 @@
-"""The audit of a ledger: every check of `checks.py` and every measure of `measures.py`, in as few passes as will do."""
+"""The audit of a ledger: every check of `checks.py` and every measure of `measures.py`, in as few passes as will do.
+
+All facts are looked at for what happened in each commit and to each message; the rest asks that.
+"""
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
 
 from legato.errors import ConfigError
 from legato.spark import ledger, measures
 from legato.spark.accounts import Accounts
-from legato.spark.checks import CHECKS, Check, Frames, lost_by_marks
+from legato.spark.check import Frames
+from legato.spark.checking import (
+    FORWARDING,
+    offenders_by_name,
+    run_checks,
+    suspects_in_commits,
+    suspects_of,
+    with_stories,
+)
 from legato.spark.flows import audit_flows
-from legato.spark.messages import lifecycle
+from legato.spark.messages import KINDS, audited, messages
 from legato.spark.result import (
     AuditResult,
-    CheckResult,
     LatencyCell,
     LatencySummary,
     QueueAudit,
@@ -30,15 +38,21 @@ from legato.spark.result import (
     Timeline,
     TopicAudit,
 )
-from legato.spark.scope import Part, Scope
-from legato.spark.story import short_stories
+from legato.spark.scope import EVERYTHING, Part, Scope
+from legato.spark.session import session_like
 from legato.store.segment_names import spans
 
-_AT_ONCE = 2
-"""Queries under way beside the checks."""
+_FOR_AUDITS = {
+    # Each message is a group of its own: a small first map for frequent ones is looked into for nothing.
+    "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
+    # What is kept is asked a few times and then forgotten.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+}
+"""Settings of an audit's queries."""
 
-EXAMPLES_MAX = 5
-EVERYTHING = Scope()
+_AT_ONCE = 3
+"""Queries under way beside the checks: one is planned while another is computed."""
+
 TIMELINE_BUCKETS_MAX = 240
 _BUCKETS_US = [int(s * 1_000_000) for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 86400)]
 
@@ -59,7 +73,7 @@ def audit(
     """
     if next(spans(ledger_dir), None) is None:
         raise ConfigError(f"no ledger segments in {ledger_dir}")
-    return audit_facts(ledger.read_facts(spark, ledger_dir), waiting, scope)
+    return audit_facts(ledger.read_facts(session_like(spark, _FOR_AUDITS), ledger_dir), waiting, scope)
 
 
 def audit_facts(facts: DataFrame, waiting: DataFrame | None = None, scope: Scope = EVERYTHING) -> AuditResult:
@@ -73,51 +87,65 @@ def audit_facts(facts: DataFrame, waiting: DataFrame | None = None, scope: Scope
 @contextmanager
 def frames_of(facts: DataFrame, waiting: DataFrame | None = None) -> Iterator[Frames]:
     """The frames that checks ask, each computed once while the block lasts."""
-    computed = {
-        "lifecycle": lifecycle(facts).cache(),
+    commits = ledger.commits(facts, **suspects_in_commits()).cache()
+    tallies, queues = audited(facts).cache(), ledger.queues(facts).cache()
+    records = ledger.records(commits)
+    kept = {
+        "commits": commits,
+        "queues": queues,
         "transactions": ledger.transactions(facts).cache(),
-        "records": ledger.records(facts).cache(),
-        "marks": ledger.marks(facts).cache(),
         "deletions": ledger.deletions(facts).cache(),
-        "queues": ledger.queues(facts).cache(),
+        "marks": ledger.marks(facts, commits).cache(),
     }
-    given = {"facts": facts} if waiting is None else {"facts": facts, "waiting": waiting}
+    told = commits.where(f"kind in ({', '.join(map(repr, KINDS))})").select("queue").distinct()
+    asked = {
+        "facts": facts,
+        "lifecycle": messages(tallies),
+        "records": records,
+        "epochs": ledger.epochs(records),
+        "strangers": told.join(queues, "queue", "left_anti"),
+    }
     try:
-        yield computed | given
+        yield kept | asked | ({} if waiting is None else {"waiting": waiting})
     finally:
-        for frame in computed.values():
+        for frame in (*kept.values(), tallies):
             frame.unpersist()
 
 
 def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
     part = Part(scope, frames)
-    span = measures.span(part.facts() if not scope.is_all else frames["facts"]).first()
-    assert span is not None, "an aggregate has one row"
-    first_us, last_us = span["first_us"] or 0, span["last_us"] or 0
-    bucket_us = bucket_for(last_us - first_us)
-    about = frames if scope.is_all else {**frames, "facts": part.facts(), "lifecycle": part.lifecycle()}
-    with closing(Accounts(frames["facts"])) as accounts, ThreadPoolExecutor(_AT_ONCE) as pool:
-        # To plan the checks takes one processor as long as to answer them: meanwhile the others are not idle.
-        timeline = pool.submit(_timeline, about, accounts, first_us, bucket_us)
-        takeovers = pool.submit(_takeovers, about["facts"])
-        flows = pool.submit(audit_flows, about["facts"], about["lifecycle"]) if span["of_flows"] else None
-        checks = with_stories(run_checks(frames, part), frames["facts"])
-        offences = {check.name: check.count for check in checks}
-        twice: dict[int, int] = {}
-        if offences["number stored twice"]:
-            twice = _sum(_offenders_by_name("number stored twice", frames, part), accounts, "times - 1")
-        return AuditResult(
-            facts=span["facts"],
-            first_us=first_us,
-            last_us=last_us,
-            last_position=span["last_position"] or 0,
-            queues=_queues(about, accounts, offences, twice, _offenders_by_name("lost", frames, part)),
-            takeovers=takeovers.result(),
-            checks=checks,
-            timeline=timeline.result(),
-            topics=_topics(about["facts"], accounts, twice),
-            flows=flows.result() if flows else None,
-        )
+    about = {**frames, "facts": part.facts(), "commits": part.commits(), "lifecycle": part.lifecycle()}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        # The two looks at all facts, side by side: of what happened to each message, and in each commit.
+        all_messages = pool.submit(frames["lifecycle"].count)
+        span = measures.span(about["commits"]).first()
+        assert span is not None, "an aggregate has one row"
+        first_us, last_us = span["first_us"] or 0, span["last_us"] or 0
+        with closing(Accounts(frames["queues"])) as accounts:
+            takeovers = pool.submit(_takeovers, about)
+            topics = pool.submit(measures.topics(accounts.of(about["commits"])).collect)
+            departures = pool.submit(_departures, accounts.of(about["commits"]))
+            all_messages.result()
+            times = pool.submit(_times, about, accounts, first_us, bucket_for(last_us - first_us))
+            totals = pool.submit(measures.queue_totals(accounts.of(about["lifecycle"])).collect)
+            flows = pool.submit(audit_flows, about["facts"], about["lifecycle"]) if span["of_flows"] else None
+            suspects = suspects_of(frames)
+            checks = with_stories(run_checks(frames, part, suspects), frames["facts"])
+            offences = {check.name: check.count for check in checks}
+            found = _found(frames, part, about, accounts, offences, suspects)
+            timeline, latencies = times.result()
+            return AuditResult(
+                facts=span["facts"],
+                first_us=first_us,
+                last_us=last_us,
+                last_position=span["last_position"] or 0,
+                queues=_queues(totals.result(), found, accounts, departures.result(), latencies),
+                takeovers=takeovers.result(),
+                checks=checks,
+                timeline=timeline,
+                topics=_topics(topics.result(), accounts, found.twice),
+                flows=flows.result() if flows else None,
+            )
 
 
 def bucket_for(duration_us: int) -> int:
@@ -128,68 +156,40 @@ def bucket_for(duration_us: int) -> int:
     return _BUCKETS_US[-1] * (1 + duration_us // (_BUCKETS_US[-1] * TIMELINE_BUCKETS_MAX))
 
 
-def applicable(frames: Frames) -> list[Check]:
-    """The checks that can be made of these frames: without `waiting`, losses are judged by high-water marks."""
-    if "waiting" in frames:
-        return list(CHECKS)
-    by_marks = CHECKS[0]._replace(frames=("lifecycle", "marks", "deletions"), find=lost_by_marks)
-    return [by_marks, *(check for check in CHECKS if "waiting" not in check.frames)]
+class _Found(NamedTuple):
+    """By line of the account: messages that are deleted, lost, were stored twice by number, or forwarded."""
+
+    deleted: Mapping[int, int]
+    lost: Mapping[int, int]
+    twice: Mapping[int, int]
+    forwarded: Mapping[int, int]
 
 
-def find_offenders(check: Check, frames: Frames) -> DataFrame:
-    """The rows of which `check` says that they must not be."""
-    return check.find(*(frames[name] for name in check.frames))
-
-
-def run_checks(frames: Frames, part: Part | None = None) -> list[CheckResult]:
-    """Every applicable check's answer; all are counted in one job, only offenders are looked at again."""
-    part = part or Part(EVERYTHING, frames)
-    offenders = {check: part.of(find_offenders(check, frames)) for check in applicable(frames)}
-    counted = [
-        found.agg(F.count("*").alias("n")).select(F.lit(check.name).alias("name"), "n")
-        for check, found in offenders.items()
-    ]
-    counts = {row["name"]: row["n"] for row in reduce(DataFrame.unionAll, counted).collect()}
-    return [
-        CheckResult(
-            check.name,
-            check.sentence,
-            counts[check.name],
-            [row.asDict() for row in found.limit(EXAMPLES_MAX).collect()] if counts[check.name] else [],
-        )
-        for check, found in offenders.items()
-    ]
-
-
-def with_stories(checks: list[CheckResult], facts: DataFrame) -> list[CheckResult]:
-    """The same, with what the ledger says of each message and transaction that is among the examples."""
-    places = {place for check in checks for example in check.examples if (place := _place(check, example))}
-    txns = {example["txn"] for check in checks for example in check.examples if example.get("txn")}
-    if not places and not txns:
-        return checks
-    told = short_stories(facts, places, txns)
-    return [
-        msgspec.structs.replace(
-            check,
-            stories={
-                told[key][0]: told[key][1]
-                for example in check.examples
-                if (key := _place(check, example) or example.get("txn")) in told
-            },
-        )
-        for check in checks
-    ]
-
-
-def _place(check: CheckResult, example: dict[str, Any]) -> tuple[int, int] | None:
-    """Which message an example names; the place in a mark is no message's."""
-    if check.name == "marks missed" or not {"queue", "seq"} <= example.keys():
-        return None
-    return example["queue"], example["seq"]
-
-
-def _offenders_by_name(name: str, frames: Frames, part: Part) -> DataFrame:
-    return part.of(find_offenders(next(check for check in applicable(frames) if check.name == name), frames))
+def _found(
+    frames: Frames,
+    part: Part,
+    about: Frames,
+    accounts: Accounts,
+    offences: Mapping[str, int],
+    suspects: Mapping[str, int],
+) -> _Found:
+    """Asks only where there is something to be found."""
+    deletions = frames["deletions"]
+    deleted: Counter[int] = Counter()
+    lost: dict[int, int] = {}
+    twice: dict[int, int] = {}
+    forwarded: dict[int, int] = {}
+    if suspects["used after deletion"]:
+        deleted.update(_sum(measures.in_deleted(measures.unsettled(about["lifecycle"]), deletions), accounts))
+    if offences["lost"]:
+        offenders = offenders_by_name("lost", frames, part)
+        lost = _sum(offenders, accounts)
+        deleted.subtract(_sum(measures.in_deleted(offenders, deletions), accounts))
+    if offences["number stored twice"]:
+        twice = _sum(offenders_by_name("number stored twice", frames, part), accounts, "times - 1")
+    if suspects[FORWARDING]:
+        forwarded = _sum(measures.forwarded(about["facts"], frames["transactions"]), accounts, "forwarded")
+    return _Found(deleted, lost, twice, forwarded)
 
 
 def _sum(frame: DataFrame, accounts: Accounts, each: str = "1") -> dict[int, int]:
@@ -197,55 +197,51 @@ def _sum(frame: DataFrame, accounts: Accounts, each: str = "1") -> dict[int, int
     return {row["queue"]: row["n"] for row in ledger.aggregate(accounts.of(frame), "queue", n=f"sum({each})").collect()}
 
 
+_Causes = dict[int, dict[str, int]]
+
+
 def _queues(
-    frames: Frames, accounts: Accounts, offences: dict[str, int], twice: dict[int, int], offenders: DataFrame
+    totals: Sequence[Row],
+    found: _Found,
+    accounts: Accounts,
+    departures: tuple[_Causes, _Causes],
+    latencies: Mapping[int, list[LatencySummary]],
 ) -> list[QueueAudit]:
-    facts, lifecycle, deletions = frames["facts"], accounts.of(frames["lifecycle"]), frames["deletions"]
-    totals = {row["queue"]: row for row in measures.queue_totals(lifecycle).collect()}
-    forwarded = _sum(measures.forwarded(facts, frames["transactions"]), accounts, "forwarded")
-    deleted = Counter(_sum(measures.in_deleted(measures.unsettled(frames["lifecycle"]), deletions), accounts))
-    lost: dict[int, int] = {}
-    if offences["lost"]:
-        lost = _sum(offenders, accounts)
-        deleted.subtract(_sum(measures.in_deleted(offenders, deletions), accounts))
-    dead_letters, moves = _departures(accounts.of(facts))
-    latencies: dict[int, list[LatencySummary]] = {}
-    for row in measures.latencies(lifecycle).collect():
-        latencies.setdefault(row["queue"], []).append(_latency(row))
+    dead_letters, moves = departures
     return [
         QueueAudit(
             queue=queue,
             name=accounts.name(queue),
             stored=row["stored"],
             consumed=row["consumed"],
-            forwarded=forwarded.get(queue, 0),
+            forwarded=found.forwarded.get(queue, 0),
             dead_lettered=row["dead_lettered"],
-            waiting=row["unsettled"] - lost.get(queue, 0) - deleted[queue],
-            lost=lost.get(queue, 0),
-            duplicated=row["done_twice"] + twice.get(queue, 0),
+            waiting=row["unsettled"] - found.lost.get(queue, 0) - found.deleted.get(queue, 0),
+            lost=found.lost.get(queue, 0),
+            duplicated=row["done_twice"] + found.twice.get(queue, 0),
             redelivered=row["redelivered"],
             latencies=sorted(latencies.get(queue, []), key=lambda latency: _STAGES.index(latency.stage)),
             moved=row["moved"],
-            deleted=deleted[queue],
+            deleted=found.deleted.get(queue, 0),
             dead_letters=dead_letters.get(queue, {}),
             moves=moves.get(queue, {}),
         )
-        for queue, row in sorted(totals.items(), key=lambda item: (item[0] < 0, abs(item[0])))
+        for queue, row in sorted(((row["queue"], row) for row in totals), key=lambda item: (item[0] < 0, abs(item[0])))
     ]
 
 
-def _departures(facts: DataFrame) -> tuple[dict[int, dict[str, int]], dict[int, dict[str, int]]]:
+def _departures(commits: DataFrame) -> tuple[_Causes, _Causes]:
     """Per queue and by cause, messages that became dead letters, and messages that were moved."""
-    dead_letters: dict[int, dict[str, int]] = {}
-    moves: dict[int, dict[str, int]] = {}
-    for row in measures.departures(facts).orderBy("queue", "cause").collect():
+    dead_letters: _Causes = {}
+    moves: _Causes = {}
+    for row in measures.departures(commits).orderBy("queue", "cause").collect():
         for counts, column in ((dead_letters, "dead_lettered"), (moves, "moved")):
             if row[column]:
                 counts.setdefault(row["queue"], {})[row["cause"]] = row[column]
     return dead_letters, moves
 
 
-def _topics(facts: DataFrame, accounts: Accounts, twice: dict[int, int]) -> list[TopicAudit]:
+def _topics(rows: Sequence[Row], accounts: Accounts, twice: Mapping[int, int]) -> list[TopicAudit]:
     return [
         TopicAudit(
             row["queue"],
@@ -255,7 +251,7 @@ def _topics(facts: DataFrame, accounts: Accounts, twice: dict[int, int]) -> list
             row["unheard"],
             twice.get(row["queue"], 0),
         )
-        for row in measures.topics(accounts.of(facts)).collect()
+        for row in rows
     ]
 
 
@@ -267,7 +263,7 @@ def _latency(row: Row) -> LatencySummary:
     return LatencySummary(row["stage"], row["messages"], p50, p95, p99, row["longest"] / 1000)
 
 
-def _takeovers(facts: DataFrame) -> list[Takeover]:
+def _takeovers(frames: Frames) -> list[Takeover]:
     return [
         Takeover(
             epoch=row["epoch"],
@@ -279,16 +275,25 @@ def _takeovers(facts: DataFrame) -> list[Takeover]:
             duration_ms=row["duration_us"] / 1000,
             served_ms=None if row["served_us"] is None else (row["served_us"] - row["former_last_us"]) / 1000,
         )
-        for row in measures.takeovers(facts).collect()
+        for row in measures.takeovers(frames["facts"], frames["commits"]).collect()
     ]
 
 
-def _timeline(frames: Frames, accounts: Accounts, start_us: int, bucket_us: int) -> Timeline:
-    points = measures.throughput(accounts.of(frames["facts"]), start_us, bucket_us).orderBy("queue", "bucket").collect()
-    cells = measures.latency_histogram(accounts.of(frames["lifecycle"]), start_us, bucket_us).collect()
-    return Timeline(
+def _times(
+    frames: Frames, accounts: Accounts, start_us: int, bucket_us: int
+) -> tuple[Timeline, dict[int, list[LatencySummary]]]:
+    """The timeline, and percentiles by line of the account."""
+    lengths = measures.lengths(accounts.of(frames["lifecycle"]), start_us, bucket_us).cache()
+    latencies: dict[int, list[LatencySummary]] = {}
+    for row in measures.latencies(lengths).collect():
+        latencies.setdefault(row["queue"], []).append(_latency(row))
+    cells = measures.latency_histogram(lengths).collect()
+    lengths.unpersist()
+    points = measures.throughput(accounts.of(frames["commits"]), start_us, bucket_us).orderBy("queue", "bucket")
+    timeline = Timeline(
         start_us,
         bucket_us,
-        [ThroughputPoint(*row) for row in points],
+        [ThroughputPoint(*row) for row in points.collect()],
         [LatencyCell(*row) for row in cells],
     )
+    return timeline, latencies

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
+from legato.spark.ledger import KIND, TAG, is_kind
 from legato.spark.measures import SHARES, THREE_DIGITS
 
 HOUR_US = 3_600_000_000
@@ -40,25 +41,29 @@ BRONZE = Step(
 ACTIVITY = Step(
     "activity",
     "How many facts of each kind and cause there were for each queue, epoch and hour, and when the first and last.",
-    """
-    select epoch, hour, queue, kind, cause,
-           if(kind = 'EpochBegan', name, null) as broker,
-           if(kind like 'Duplicate%Dropped', producer, null) as producer,
-           count(*) as facts, sum(size) as bytes, min(time_us) as first_us, max(time_us) as last_us
-    from {facts}
-    group by epoch, hour, queue, kind, cause,
-             if(kind = 'EpochBegan', name, null), if(kind like 'Duplicate%Dropped', producer, null)
+    f"""
+    select epoch, timestamp_micros(hours * {HOUR_US}L) as hour, queue, {KIND} as kind, cause, broker, producer,
+           facts, bytes, first_us, last_us
+    from (select epoch, hours, queue, tag, cause, broker, producer,
+                 count(*) as facts, sum(size) as bytes, min(time_us) as first_us, max(time_us) as last_us
+          from (select epoch, time_us div {HOUR_US}L as hours, queue, cause, size, time_us, {TAG} as tag,
+                       if({is_kind("EpochBegan")}, name, null) as broker,
+                       if({is_kind("DuplicateDropped", "DuplicateIdDropped")}, producer, null) as producer
+                from {{facts}})
+          group by epoch, hours, queue, tag, cause, broker, producer)
     """,
 )
 
 NAMES = Step(
     "names",
     "The number and the name of each queue, topic and subscription.",
-    """
+    f"""
     select queue, name, coalesce(queue_kind, 0Y) as queue_kind, coalesce(temporary, false) as temporary
-    from {facts} where kind = 'QueueCreated'
+    from {{facts}} where {is_kind("QueueCreated")}
     """,
 )
+
+_ENDED = is_kind("TransactionCommitted", "TransactionRolledBack")
 
 TRANSACTION_TIMES = Step(
     "transaction_times",
@@ -69,11 +74,11 @@ TRANSACTION_TIMES = Step(
           from (select hour, outcome, cause, received, sent,
                        if(ended_us < delivered_us, 0L, ended_us - delivered_us) as us
                 from (select txn, max(hour) as hour,
-                             if(count_if(kind = 'TransactionCommitted') > 0, 'committed', 'rolled back') as outcome,
-                             max(if(kind = 'TransactionRolledBack', cause, null)) as cause,
-                             max(if(kind like 'Transaction%', consumed, null)) as received,
-                             max(if(kind like 'Transaction%', stored, null)) as sent,
-                             max(if(kind like 'Transaction%', time_us, null)) as ended_us,
+                             if(count_if({is_kind("TransactionCommitted")}) > 0, 'committed', 'rolled back') as outcome,
+                             max(if({is_kind("TransactionRolledBack")}, cause, null)) as cause,
+                             max(if({_ENDED}, consumed, null)) as received,
+                             max(if({_ENDED}, stored, null)) as sent,
+                             max(if({_ENDED}, time_us, null)) as ended_us,
                              min(delivered_us) as delivered_us
                       from {{facts}} where txn is not null group by txn)
                 where ended_us is not null))

@@ -10,14 +10,14 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from legato.spark.audit import EVERYTHING, audit
+from legato.spark.audit import audit
 from legato.spark.charts import duration
 from legato.spark.exporter import try_export
 from legato.spark.flights import TotalsComparison
 from legato.spark.flow_terminal import flow_tables
 from legato.spark.report import write_report
 from legato.spark.result import AuditResult
-from legato.spark.scope import Scope
+from legato.spark.scope import EVERYTHING, Scope
 from legato.spark.session import start_session
 from legato.spark.waiting import read_waiting
 from legato.store.segment_names import spans

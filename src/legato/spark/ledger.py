@@ -1,4 +1,4 @@
-"""The ledger's facts as Spark frames: as they are, and one row for each message, commit and transaction."""
+"""The ledger's facts as Spark frames: as they are, and what they say of queues, commits, transactions and marks."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from legato.core.facts import Kind
 from legato.core.lanes import LANE_SHIFT
+from legato.spark.table import TAGS
 
 SCHEMA = """
     position bigint, ordinal int, epoch int, time_us bigint, kind string, queue int, seq bigint, size int,
@@ -16,16 +17,31 @@ SCHEMA = """
     stored bigint, consumed bigint, topic int, expires_us bigint, to_queue int, to_seq bigint, waiting bigint,
     paused boolean, queue_kind tinyint, temporary boolean, shared boolean, selector string, no_local boolean,
     container string, duplicate_id binary, group_id string,
-    flow_id string, trace_id string, stage string, call string
+    flow_id string, trace_id string, stage string, call string, tag tinyint
 """
 
-PLACE = "position * 1048576 + ordinal"
+PLACE = "(position << 20 | ordinal)"
 """SQL: where a fact stands in the log, in one number (a record holds far fewer than 2**20 facts)."""
 
-SENT = "kind in ('MessageStored', 'MessagePublished') and origin_seq is null"
+
+def is_kind(*kinds: str) -> str:
+    """SQL: the fact is one of these kinds. Segments read no others, and without a `tag` compare texts."""
+    tags = ", ".join(f"{TAGS[kind]}Y" for kind in kinds)
+    return f"(tag in ({tags}) or tag is null and kind in ({', '.join(map(repr, kinds))}))"
+
+
+TAG = f"coalesce(tag, case kind {' '.join(f'when {kind!r} then {tag}Y' for kind, tag in TAGS.items())} end)"
+"""SQL: the number of the fact's kind, also of segments that do not hold it."""
+
+KIND = f"case tag {' '.join(f'when {tag}Y then {kind!r}' for kind, tag in TAGS.items())} end"
+"""SQL: the kind that a number stands for."""
+
+SENT = f"{is_kind('MessageStored', 'MessagePublished')} and origin_seq is null"
 """SQL: a message came from outside; given together with `txn`, `producer` or `number`, which copies do not have."""
 
-_LEFT = "kind in ('MessageConsumed', 'MessageDeadLettered', 'MessageMoved')"
+LEFT_KINDS = ("MessageConsumed", "MessageDeadLettered", "MessageMoved")
+"""What is said of a message that left its queue."""
+
 _FIRST_LANE = f"seq < {1 << LANE_SHIFT}L"
 
 
@@ -49,7 +65,7 @@ def read_segments(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 def queues(facts: DataFrame) -> DataFrame:
     """One row a queue, topic or subscription: its number, its name, its `Kind`, and whether it is temporary."""
-    created = facts.where("kind = 'QueueCreated'")
+    created = facts.where(is_kind("QueueCreated"))
     return created.selectExpr(
         "queue", "name", "coalesce(queue_kind, 0Y) as queue_kind", "coalesce(temporary, false) as temporary"
     ).distinct()
@@ -58,70 +74,83 @@ def queues(facts: DataFrame) -> DataFrame:
 def deletions(facts: DataFrame) -> DataFrame:
     """One row a deleted queue or subscription: where in the log, and how many messages waited in it."""
     topics = queues(facts).where(f"queue_kind = {Kind.TOPIC:d}")
-    deleted = facts.where("kind = 'QueueDeleted'").selectExpr("queue", f"{PLACE} as mark", "waiting")
+    deleted = facts.where(is_kind("QueueDeleted")).selectExpr("queue", f"{PLACE} as mark", "waiting")
     return deleted.join(F.broadcast(topics), "queue", "left_anti")
 
 
-def records(facts: DataFrame) -> DataFrame:
+def commits(facts: DataFrame, **also: str) -> DataFrame:
+    """One row for each commit, queue, kind and cause: how many facts, and what they come to; in one look at all facts.
+
+    `said` is the sum of what `stored` says (the copies of publications), `heard` counts publications with copies,
+    `copies` the rows of copies, and `last_seq` is lane 0's. `also` are further columns, SQL over the facts of a row.
+    """
+    counted = aggregate(
+        facts.withColumn("tag", F.expr(TAG)),
+        "position, epoch, queue, tag, cause",
+        time_us="min(time_us)",
+        facts="count(*)",
+        first_ordinal="min(ordinal)",
+        last_ordinal="max(ordinal)",
+        said="sum(stored)",
+        heard="count_if(stored > 0)",
+        copies="count(topic)",
+        last_seq=f"max(if({_FIRST_LANE} and (stored is null or stored > 0), seq, null))",
+        **also,
+    )
+    return counted.withColumn("kind", F.expr(KIND)).drop("tag")
+
+
+def records(commits: DataFrame) -> DataFrame:
     """One row a commit: its position and epoch, and how many facts and copies there are of it, and should be."""
     return aggregate(
-        facts,
+        commits,
         "position, epoch",
-        facts="count(*)",
-        facts_said="max(ordinal) + 1 + coalesce(sum(stored) filter (where kind = 'MessagePublished'), 0)",
+        facts="sum(facts)",
+        facts_said="max(last_ordinal) + 1 + coalesce(sum(said) filter (where kind = 'MessagePublished'), 0)",
     )
+
+
+def epochs(records: DataFrame) -> DataFrame:
+    """One row an epoch: its first and last position, how many it has, and the last of all epochs before it."""
+    own = aggregate(records, "epoch", first="min(position)", last="max(position)", commits="count(*)")
+    before = Window.orderBy("epoch").rowsBetween(Window.unboundedPreceding, -1)
+    return own.withColumn("last_before", F.coalesce(F.max("last").over(before), F.lit(0)))
 
 
 def transactions(facts: DataFrame) -> DataFrame:
     """One row a transaction: what it stored and consumed and in which queues, what it said it did, its outcomes."""
+    committed = is_kind("TransactionCommitted")
     return aggregate(
         facts.where("txn is not null"),
         "txn",
         stored=f"count_if({SENT})",
-        consumed="count_if(kind = 'MessageConsumed')",
-        committed="count_if(kind = 'TransactionCommitted')",
-        rolled_back="count_if(kind = 'TransactionRolledBack')",
-        stored_said="max(stored) filter (where kind = 'TransactionCommitted')",
-        consumed_said="max(consumed) filter (where kind = 'TransactionCommitted')",
+        consumed=f"count_if({is_kind('MessageConsumed')})",
+        committed=f"count_if({committed})",
+        rolled_back=f"count_if({is_kind('TransactionRolledBack')})",
+        stored_said=f"max(stored) filter (where {committed})",
+        consumed_said=f"max(consumed) filter (where {committed})",
         stored_queue_min=f"min(queue) filter (where {SENT})",
         stored_queue_max=f"max(queue) filter (where {SENT})",
     )
 
 
-def marks(facts: DataFrame) -> DataFrame:
+_IS_STORED = "kind = 'MessageStored' or (kind = 'MessagePublished' and {})"
+_IS_GONE = f"kind in ({', '.join(map(repr, LEFT_KINDS))})"
+
+
+def marks(facts: DataFrame, commits: DataFrame) -> DataFrame:
     """One row a high-water mark: what the broker said of a queue, and what the facts before that place amount to.
 
-    Facts are counted by record first, and in a record with a mark by the half before and the half after it: then the
-    running sums have a few rows for each commit, not one for each message. What a topic stores are bodies: those of
-    publications with copies. `in_order` says that no message's place is beyond the last one's: not so in the schedule.
+    What a topic stores are bodies: those of publications with copies. `in_order` says that no message's place is beyond
+    the last one's: not so in the schedule.
     """
-    said = facts.where("kind = 'QueueMarked'").select("queue", "position", "ordinal", "seq", "stored", "consumed")
+    said = facts.where(is_kind("QueueMarked")).select("queue", "position", "ordinal", "seq", "stored", "consumed")
     unordered = queues(facts).where(f"queue_kind = {Kind.SCHEDULE:d}").selectExpr("queue", "false as in_order")
-    marked_at = said.select("queue", "position", F.col("ordinal").alias("mark_ordinal"))
-    moves = (
-        facts.selectExpr(
-            "queue",
-            "position",
-            "ordinal",
-            "seq",
-            "kind = 'MessageStored' or (kind = 'MessagePublished' and stored > 0) as is_stored",
-            f"{_LEFT} as is_gone",
-        )
-        .where("is_stored or is_gone")
-        .join(F.broadcast(marked_at), ["queue", "position"], "left")
-        .withColumn("after", F.expr("coalesce(ordinal > mark_ordinal, false)"))
-    )
-    moved = aggregate(
-        moves,
-        "queue, position, after",
-        stored="count_if(is_stored)",
-        consumed="count_if(is_gone)",
-        seq=f"max(seq) filter (where is_stored and {_FIRST_LANE})",
-    )
     nothing = said.selectExpr("queue", "position", "false as after", "0L stored", "0L consumed", "0L seq")
     until_here = Window.partitionBy("queue").orderBy("position", "after").rangeBetween(Window.unboundedPreceding, 0)
     found = (
-        moved.unionByName(nothing)
+        _moved(facts, commits, said)
+        .unionByName(nothing)
         .select(
             "queue",
             "position",
@@ -135,3 +164,37 @@ def marks(facts: DataFrame) -> DataFrame:
     )
     places = said.withColumn("place", F.expr(PLACE)).join(F.broadcast(unordered), "queue", "left")
     return places.withColumn("in_order", F.expr("coalesce(in_order, true)")).join(found, ["queue", "position"])
+
+
+def _moved(facts: DataFrame, commits: DataFrame, said: DataFrame) -> DataFrame:
+    """By queue and commit, what was stored and what left: with a mark in it, before the mark and `after` it.
+
+    Commits are on record as a whole; of those that have a queue's facts on both sides of its mark each fact is asked.
+    """
+    marked_at = said.selectExpr("queue", "position", "ordinal as mark_ordinal")
+    stored, published = _IS_STORED.format("heard > 0"), f"({_IS_STORED.format('true')}) or {_IS_GONE}"
+    whole = aggregate(
+        commits.where(published),
+        "queue, position",
+        stored=f"coalesce(sum(if(kind = 'MessagePublished', heard, facts)) filter (where {stored}), 0)",
+        consumed=f"coalesce(sum(facts) filter (where {_IS_GONE}), 0)",
+        seq=f"max(last_seq) filter (where {stored})",
+        first="min(first_ordinal)",
+        last="max(last_ordinal)",
+    ).join(F.broadcast(marked_at), ["queue", "position"], "left")
+    on_both_sides = "coalesce(first < mark_ordinal and mark_ordinal < last, false)"
+    plain = whole.where(f"not {on_both_sides}").selectExpr(
+        "queue", "position", "coalesce(first > mark_ordinal, false) as after", "stored", "consumed", "seq"
+    )
+    divided = whole.where(on_both_sides).select("queue", "position", "mark_ordinal").distinct()
+    is_stored, is_gone = _IS_STORED.format("stored > 0"), _IS_GONE
+    apart = aggregate(
+        facts.where(f"({is_stored}) or {is_gone}")
+        .join(F.broadcast(divided), ["queue", "position"])
+        .withColumn("after", F.expr("ordinal > mark_ordinal")),
+        "queue, position, after",
+        stored=f"count_if({is_stored})",
+        consumed=f"count_if({is_gone})",
+        seq=f"max(if(({is_stored}) and {_FIRST_LANE}, seq, null))",
+    ).select("queue", "position", "after", "stored", "consumed", "seq")
+    return plain.unionByName(apart)

@@ -3,28 +3,27 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from legato.spark.ledger import aggregate
-from legato.spark.table import COPY
+from legato.spark.ledger import aggregate, is_kind
 
 LATENCY_BUCKETS_PER_DECADE = 20
 """Latency histograms have this many buckets for a factor of ten: each is 12 % wide."""
 
 
-def takeovers(facts: DataFrame) -> DataFrame:
+def takeovers(facts: DataFrame, commits: DataFrame) -> DataFrame:
     """One row for each epoch after the first: when it began and served, and how the one before it ended.
 
     `duration_us` runs from the last commit of the former primary to the first of the new one; `served_us` is the
     first time after it at which a message was stored or consumed.
     """
     epochs = aggregate(
-        facts,
+        commits,
         "epoch",
         began_us="min(time_us) filter (where kind = 'EpochBegan')",
         last_us="max(time_us)",
         clean="count_if(kind = 'EpochEnded') > 0",
         served_us="min(time_us) filter (where kind in ('MessageStored', 'MessagePublished', 'MessageConsumed'))",
     )
-    brokers = facts.where("kind = 'EpochBegan'").selectExpr("epoch", "name as broker").distinct()
+    brokers = facts.where(is_kind("EpochBegan")).selectExpr("epoch", "name as broker").distinct()
     named = epochs.join(brokers, "epoch", "left")
     former = named.selectExpr("epoch + 1 as epoch", "broker as former_broker", "clean", "last_us as former_last_us")
     return (
@@ -35,34 +34,55 @@ def takeovers(facts: DataFrame) -> DataFrame:
     )
 
 
-def throughput(facts: DataFrame, start_us: int, bucket_us: int) -> DataFrame:
+def throughput(commits: DataFrame, start_us: int, bucket_us: int) -> DataFrame:
     """Messages stored, consumed and dead-lettered in each queue and each `bucket_us` from `start_us` on."""
-    moves = facts.where("kind in ('MessageStored', 'MessageConsumed', 'MessageDeadLettered')")
+    moves = commits.where("kind in ('MessageStored', 'MessageConsumed', 'MessageDeadLettered')")
     return aggregate(
         moves.withColumn("bucket", F.expr(f"(time_us - {start_us}L) div {bucket_us}L")),
         "queue, bucket",
-        stored="count_if(kind = 'MessageStored')",
-        consumed="count_if(kind = 'MessageConsumed')",
-        dead_lettered="count_if(kind = 'MessageDeadLettered')",
+        stored="coalesce(sum(facts) filter (where kind = 'MessageStored'), 0)",
+        consumed="coalesce(sum(facts) filter (where kind = 'MessageConsumed'), 0)",
+        dead_lettered="coalesce(sum(facts) filter (where kind = 'MessageDeadLettered'), 0)",
     )
 
 
-def latencies(lifecycle: DataFrame) -> DataFrame:
-    """Per queue, percentiles in microseconds of queueing (stored to delivered), processing (to consumed) and both."""
+def lengths(lifecycle: DataFrame, start_us: int, bucket_us: int) -> DataFrame:
+    """How many messages took how long to three digits, by queue and stage; end to end by time of consumption too.
+
+    Stages are queueing (stored to delivered), processing (to consumed) and both; `bucket` counts `bucket_us` from
+    `start_us` on.
+    """
     stages = lifecycle.where("consumed_count > 0 and stored_count > 0").selectExpr(
         "queue",
-        """stack(3,
-            'queueing', delivered_us - stored_us,
-            'processing', left_us - delivered_us,
-            'end to end', left_us - stored_us) as (stage, us)""",
+        f"""stack(3,
+            0Y, greatest(delivered_us - stored_us, 0L), null,
+            1Y, greatest(left_us - delivered_us, 0L), null,
+            2Y, greatest(left_us - stored_us, 0L), (left_us - {start_us}L) div {bucket_us}L) as (number, us, bucket)""",
     )
     counted = aggregate(
-        stages.withColumn("us", F.greatest("us", F.lit(0))).withColumn("rounded", F.expr(THREE_DIGITS)),
-        "queue, stage, rounded",
+        stages.withColumn("rounded", F.expr(THREE_DIGITS)),
+        "queue, number, bucket, rounded",
         messages="count(*)",
         longest="max(us)",
     )
+    return counted.withColumn("stage", F.expr("element_at(array('queueing', 'processing', 'end to end'), number + 1)"))
+
+
+def latencies(lengths: DataFrame) -> DataFrame:
+    """Per queue, percentiles in microseconds of queueing, processing and both."""
+    counted = aggregate(lengths, "queue, stage, rounded", messages="sum(messages)", longest="max(longest)")
     return percentiles(counted, "queue, stage")
+
+
+def latency_histogram(lengths: DataFrame) -> DataFrame:
+    """Messages per queue, time bucket of their consumption and logarithmic bucket of their end-to-end time."""
+    consumed = lengths.where("stage = 'end to end'").selectExpr(
+        "queue",
+        "bucket",
+        f"cast(floor(log10(greatest(rounded, 1)) * {LATENCY_BUCKETS_PER_DECADE}) as int) as latency",
+        "messages",
+    )
+    return aggregate(consumed, "queue, bucket, latency", messages="sum(messages)")
 
 
 _DIGITS_MAX = 15
@@ -91,16 +111,6 @@ def percentiles(counted: DataFrame, by: str) -> DataFrame:
     return aggregate(ranked, by, messages="sum(messages)", percentiles=f"array({shares})", longest="max(longest)")
 
 
-def latency_histogram(lifecycle: DataFrame, start_us: int, bucket_us: int) -> DataFrame:
-    """Messages per queue, time bucket of their consumption and logarithmic bucket of their end-to-end time."""
-    consumed = lifecycle.where("consumed_count > 0 and stored_count > 0").selectExpr(
-        "queue",
-        f"(left_us - {start_us}L) div {bucket_us}L as bucket",
-        f"cast(floor(log10(greatest(left_us - stored_us, 1)) * {LATENCY_BUCKETS_PER_DECADE}) as int) as latency",
-    )
-    return aggregate(consumed, "queue, bucket, latency", messages="count(*)")
-
-
 def queue_totals(lifecycle: DataFrame) -> DataFrame:
     """Per queue, how many messages were stored, how many left in which way, came back, were done twice, never left."""
     return aggregate(
@@ -116,11 +126,15 @@ def queue_totals(lifecycle: DataFrame) -> DataFrame:
     )
 
 
+FORWARDING = "committed > 0 and stored > 0 and consumed > 0"
+"""SQL: a transaction in which messages may have been forwarded."""
+
+
 def forwarded(facts: DataFrame, transactions: DataFrame) -> DataFrame:
     """Per queue, how many messages were consumed in a committed transaction that stored one in another queue."""
-    storing = transactions.where("committed > 0 and stored > 0").select("txn", "stored_queue_min", "stored_queue_max")
+    storing = transactions.where(FORWARDING).select("txn", "stored_queue_min", "stored_queue_max")
     elsewhere = (
-        facts.where("kind = 'MessageConsumed' and txn is not null")
+        facts.where(f"{is_kind('MessageConsumed')} and txn is not null")
         .select("queue", "txn")
         .join(storing, "txn")
         .where("stored_queue_min <> queue or stored_queue_max <> queue")
@@ -128,24 +142,24 @@ def forwarded(facts: DataFrame, transactions: DataFrame) -> DataFrame:
     return aggregate(elsewhere, "queue", forwarded="count(*)")
 
 
-def departures(facts: DataFrame) -> DataFrame:
+def departures(commits: DataFrame) -> DataFrame:
     """Per queue and cause, how many messages left without being consumed: as dead letters, and else."""
     return aggregate(
-        facts.where("kind in ('MessageDeadLettered', 'MessageMoved')"),
+        commits.where("kind in ('MessageDeadLettered', 'MessageMoved')"),
         "queue, cause",
-        dead_lettered="count_if(kind = 'MessageDeadLettered')",
-        moved="count_if(kind = 'MessageMoved')",
+        dead_lettered="coalesce(sum(facts) filter (where kind = 'MessageDeadLettered'), 0)",
+        moved="coalesce(sum(facts) filter (where kind = 'MessageMoved'), 0)",
     )
 
 
-def topics(facts: DataFrame) -> DataFrame:
+def topics(commits: DataFrame) -> DataFrame:
     """Per topic, how many messages were published, how many copies they had, and how many nobody subscribed to."""
     published = aggregate(
-        facts.where("kind = 'MessagePublished'"),
+        commits.where("kind = 'MessagePublished'"),
         "queue",
-        published="count(*)",
-        copies="sum(stored)",
-        unheard="count_if(stored = 0)",
+        published="sum(facts)",
+        copies="sum(said)",
+        unheard="sum(facts - heard)",
     )
     return published.orderBy("queue")
 
@@ -160,12 +174,13 @@ def in_deleted(messages: DataFrame, deletions: DataFrame) -> DataFrame:
     return messages.join(F.broadcast(deletions), "queue", "left_semi")
 
 
-def span(facts: DataFrame) -> DataFrame:
+def span(commits: DataFrame) -> DataFrame:
     """One row: how many facts the ledger holds, from when to when, up to which position, how many of them of flows."""
-    return facts.selectExpr(
-        f"count_if(kind is not null and not ({COPY})) as facts",
+    return commits.selectExpr(
+        "coalesce(sum(case when kind = 'MessageStored' then facts - copies when kind is not null then facts end), 0)"
+        " as facts",
         "min(time_us) as first_us",
         "max(time_us) as last_us",
         "max(position) as last_position",
-        "count_if(kind = 'MessageOfFlow') as of_flows",
+        "coalesce(sum(facts) filter (where kind = 'MessageOfFlow'), 0) as of_flows",
     )

@@ -7,24 +7,17 @@ tally of both. What an hour's run reads is therefore that hour's facts, and the 
 from pyspark.sql import DataFrame
 
 from legato.ids import TXN_ID_BYTES
-from legato.spark.ledger import PLACE, aggregate
+from legato.spark.ledger import LEFT_KINDS, PLACE, TAG, aggregate, is_kind
+from legato.spark.table import TAGS
 
 _WEIGHTS = {"MessageStored": 1, "MessageConsumed": 1 << 8, "MessageDeadLettered": 1 << 16, "MessageMoved": 1 << 24}
 """How often each of these happened, in one number: fewer sums are faster, and nothing happens 255 times unnoticed."""
 
-_KINDS = (
-    "MessageStored",
-    "MessageConsumed",
-    "MessageDeadLettered",
-    "MessageMoved",
-    "MessageReturned",
-    "MessagePresented",
-    "MessageDelivered",
-)
-"""What is told of messages; from consumed to moved it is that they left their queue."""
+KINDS = ("MessageStored", *LEFT_KINDS, "MessageReturned", "MessagePresented", "MessageDelivered")
+"""What is told of messages."""
 
-_STORED, _CONSUMED, _MOVED, _RETURNED, _PRESENTED, _DELIVERED = (
-    _KINDS.index(f"Message{what}") for what in ("Stored", "Consumed", "Moved", "Returned", "Presented", "Delivered")
+_STORED, _CONSUMED, _RETURNED, _PRESENTED = (
+    TAGS[f"Message{what}"] for what in ("Stored", "Consumed", "Returned", "Presented")
 )
 
 _ONE_PRESENTED = 1 << 24
@@ -66,24 +59,24 @@ _TXN = f"if({{}} and txn is not null, cast(conv(hex(substring(txn, {TXN_ID_BYTES
 def tallies(facts: DataFrame) -> DataFrame:
     """What each fact adds to the tally of its message: a copy is a message of its subscription.
 
-    Only numbers: with strings among the columns that are aggregated Spark would have to sort instead of hash. The kind
-    is made a number first, once: to compare texts for each column would cost as much as to read them.
+    Only numbers: with strings among the columns that are aggregated Spark would have to sort instead of hash, and to
+    compare texts for each column would cost as much as to read them.
     """
-    numbers = " ".join(f"when '{kind}' then {number}Y" for number, kind in enumerate(_KINDS))
-    weights = " ".join(f"when {_KINDS.index(kind)}Y then {weight}L" for kind, weight in _WEIGHTS.items())
-    is_left = f"if(what between {_CONSUMED} and {_MOVED}, {{}}, null)"
+    weights = " ".join(f"when {TAGS[kind]}Y then {weight}L" for kind, weight in _WEIGHTS.items())
+    is_left = f"if(what in ({', '.join(str(TAGS[kind]) for kind in LEFT_KINDS)}), {{}}, null)"
     is_stored = f"if(what = {_STORED}, {{}}, null)"
-    numbered = facts.where(f"kind in ({', '.join(map(repr, _KINDS))})").selectExpr(
+    numbered = facts.where(is_kind(*KINDS)).selectExpr(
         *("queue", "seq", "position", "ordinal", "epoch", "time_us", "delivered_us", "attempt", "cause"),
         *("producer", "txn"),
-        f"case kind {numbers} end as what",
+        f"{TAG} as what",
     )
     return numbered.selectExpr(
         "queue",
         "seq",
         f"case what {weights} else 0L end as left",
-        f"""case when what <= {_MOVED} or what = {_DELIVERED} then 0L when what = {_PRESENTED} then {_ONE_PRESENTED}L
-            when cause = 'claimed' then {_ONE_CLAIMED}L when cause = 'carried' then 0L else 1L end as back""",
+        f"""case what when {_RETURNED}Y then
+                case cause when 'claimed' then {_ONE_CLAIMED}L when 'carried' then 0L else 1L end
+            when {_PRESENTED}Y then {_ONE_PRESENTED}L else 0L end as back""",
         f"{is_stored.format('time_us')} as stored_us",
         "delivered_us as first_delivered_us",
         "delivered_us",
@@ -109,26 +102,32 @@ OPEN = "stored_count = 0 or left_count = 0"
 """SQL: the message may still leave its queue, or has left it and was not seen to be stored."""
 
 
+_COUNTS = {
+    "stored_count": "left & 255",
+    "consumed_count": "(left >> 8) & 255",
+    "dead_count": "(left >> 16) & 255",
+    "moved_count": "left >> 24",
+    "left_count": "((left >> 8) & 255) + ((left >> 16) & 255) + (left >> 24)",
+    "returned_count": f"back & {_ONE_PRESENTED - 1}L",
+    "presented_count": f"(back >> 24) & {_ONE_PRESENTED - 1}L",
+    "claimed": "back >> 48",
+}
+"""What is counted in the two sums of a tally."""
+
+_COLUMNS = [column.split()[0] for column in MESSAGES_SCHEMA.split(",")]
+
+
 def messages(tallies: DataFrame) -> DataFrame:
-    """One row for each message: how often it was stored and left its queue, when, where in the log, by which try."""
+    """One row for each message: how often it was stored and left its queue, when, where in the log, by which try.
+
+    Columns that the tallies do not have are left out.
+    """
     return tallies.selectExpr(
-        *MESSAGE,
-        "left & 255 as stored_count",
-        "(left >> 8) & 255 as consumed_count",
-        "(left >> 16) & 255 as dead_count",
-        "left >> 24 as moved_count",
-        "((left >> 8) & 255) + ((left >> 16) & 255) + (left >> 24) as left_count",
-        f"back & {_ONE_PRESENTED - 1}L as returned_count",
-        f"(back >> 24) & {_ONE_PRESENTED - 1}L as presented_count",
-        "stored_us",
-        "delivered_us",
-        "left_us",
-        "stored_place",
-        "left_place",
-        "attempt",
-        "returned_attempt",
-        "back >> 48 as claimed",
-        *("first_epoch", "last_epoch", "first_delivered_us", "producer", "sent_txn", "consumed_txn"),
+        *(
+            f"{_COUNTS[name]} as {name}" if name in _COUNTS else name
+            for name in _COLUMNS
+            if name in _COUNTS or name in tallies.columns
+        )
     )
 
 
@@ -145,3 +144,15 @@ def tallied(messages: DataFrame) -> DataFrame:
 def lifecycle(facts: DataFrame) -> DataFrame:
     """One row for each message of a whole ledger."""
     return messages(added_up(tallies(facts)))
+
+
+AUDITED = (
+    *("left", "back", "stored_us", "delivered_us", "left_us", "stored_place", "left_place", "attempt"),
+    "returned_attempt",
+)
+"""Columns of a tally that an audit needs: each one less is less to add up and to keep."""
+
+
+def audited(facts: DataFrame) -> DataFrame:
+    """The tallies of a whole ledger, as far as an audit needs them."""
+    return added_up(tallies(facts)).select(*MESSAGE, *AUDITED)

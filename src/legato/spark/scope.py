@@ -1,11 +1,12 @@
 """Which part of a ledger an audit is about: messages stored in a span of time, of one destination."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 from pyspark.sql import DataFrame
 
 from legato.errors import ConfigError
+from legato.spark.ledger import is_kind
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -40,13 +41,16 @@ class Scope(msgspec.Struct, frozen=True):
         """
         if self.destination is None:
             return "true"
-        created = facts.where("kind = 'QueueCreated'").select("queue", "name", "queue_kind", "topic").collect()
+        created = facts.where(is_kind("QueueCreated")).select("queue", "name", "queue_kind", "topic").collect()
         plain = {row["queue"]: row["name"].rpartition("://")[2] for row in created}
         meant = {row["queue"] for row in created if self.destination in (row["name"], plain[row["queue"]])}
         meant |= {row["queue"] for row in created if row["topic"] in meant}
         if not meant:
             raise ConfigError(f"the ledger knows no destination {self.destination}")
         return f"queue in ({', '.join(map(str, sorted(meant)))})"
+
+
+EVERYTHING = Scope()
 
 
 class Part:
@@ -61,13 +65,24 @@ class Part:
 
     def lifecycle(self) -> DataFrame:
         """The messages that are asked for."""
+        if self._all:
+            return self._frames["lifecycle"]
         return self._frames["lifecycle"].where(f"{self._of_queue} and {self._scope.during('stored_us')}")
 
     def facts(self) -> DataFrame:
         """What happened in the span of time, with the destination and with none."""
-        return self._frames["facts"].where(
-            f"(queue is null or {self._of_queue} or kind = 'QueueCreated') and "
-            f"({self._scope.during('time_us')} or kind in ('QueueCreated', 'QueueDeleted', 'EpochBegan'))"
+        return self._happened("facts", is_kind)
+
+    def commits(self) -> DataFrame:
+        """Commits of the span of time, as far as they are about the destination or about none."""
+        return self._happened("commits", lambda *kinds: f"kind in ({', '.join(map(repr, kinds))})")
+
+    def _happened(self, name: str, is_one_of: Callable[..., str]) -> DataFrame:
+        if self._all:
+            return self._frames[name]
+        created, timeless = is_one_of("QueueCreated"), is_one_of("QueueCreated", "QueueDeleted", "EpochBegan")
+        return self._frames[name].where(
+            f"(queue is null or {self._of_queue} or {created}) and ({self._scope.during('time_us')} or {timeless})"
         )
 
     def of(self, found: DataFrame) -> DataFrame:
@@ -80,7 +95,7 @@ class Part:
         if not self._timed:
             return found
         if "position" in columns:
-            during = self._frames["facts"].where(self._scope.during("time_us"))
+            during = self._frames["commits"].where(self._scope.during("time_us"))
             ends = during.selectExpr("min(position) as first", "max(position) as last").first()
             assert ends is not None, "an aggregate has one row"
             return found.where(f"position between {ends['first'] or 0} and {ends['last'] or -1}")

@@ -24,7 +24,7 @@ LOCK_NAME = "_exporter.lock"
 
 _TEMPORARY_PREFIX = ".writing-"
 _DICTIONARY_COLUMNS = ["kind", "epoch", "queue", "producer", "txn", "consumer", "attempt", "cause", "name", "size"]
-_DICTIONARY_COLUMNS += ["topic", "to_queue", "selector", "container"]
+_DICTIONARY_COLUMNS += ["topic", "to_queue", "selector", "container", "tag"]
 
 
 _ROW_GROUPS_FROM_ROWS = 20_000

@@ -55,9 +55,11 @@ COLUMNS: dict[str, pa.DataType] = {
     "trace_id": pa.string(),
     "stage": pa.string(),
     "call": pa.string(),
+    "tag": pa.int8(),
 }
 """Every column of the ledger and its type. Columns only get added, at the end; absent values are null.
 
+`tag` is the number of the `kind`: Spark compares numbers much faster than texts; segments of former versions lack it.
 `position` and `ordinal` say where the fact stands in the log; `time_us`, `delivered_us` and `expires_us` are
 microseconds since 1970. `attempt` is the delivery that was consumed, or the count that a returned message keeps. `name`
 is the name that a queue, producer, consumer's container, link or broker was given, or the message id of the message
@@ -79,6 +81,9 @@ COPY = "kind = 'MessageStored' and topic is not null"
 """SQL: the row is a further one of a `MessagePublished`, not that of a fact."""
 
 SCHEMA = pa.schema(list(COLUMNS.items()))
+
+TAGS: dict[str, int] = {fact.__name__: int(str(fact.__struct_config__.tag)) for fact in f.Fact.__subclasses__()}
+"""The number of each kind of fact, in the log as in the ledger; it never changes."""
 
 Column = list[Any]
 Place = tuple[int, int, int, int]
@@ -358,6 +363,8 @@ def _table(kind: str | None, columns: dict[str, Any], length: int) -> pa.Table:
         if name == "kind" and kind is not None:
             indices = pa.repeat(pa.scalar(0, pa.int8()), length)
             arrays.append(pa.DictionaryArray.from_arrays(indices, pa.array([kind])))
+        elif name == "tag" and kind is not None:
+            arrays.append(pa.repeat(pa.scalar(TAGS[kind], dtype), length))
         elif name in columns:
             column = columns[name]
             arrays.append(column if isinstance(column, pa.Array) else pa.array(column, dtype))

@@ -161,6 +161,7 @@ def test_every_column_says_what_the_fact_said(tmp_path: Path) -> None:
             **place,
             "ordinal": 0,
             "kind": "MessageStored",
+            "tag": 10,
             "queue": 1,
             "seq": 2,
             "size": 30,
@@ -175,6 +176,7 @@ def test_every_column_says_what_the_fact_said(tmp_path: Path) -> None:
             **place,
             "ordinal": 1,
             "kind": "MessageConsumed",
+            "tag": 11,
             "queue": 1,
             "seq": 2,
             "consumer": 8,
@@ -194,8 +196,24 @@ def test_a_publication_has_a_row_of_its_own_and_one_for_each_copy(tmp_path: Path
     said = [{name: value for name, value in row.items() if value is not None} for row in rows]
     place = {"position": 40, "epoch": 2, "time_us": 1000}
     message = {**place, "ordinal": 0, "seq": 7, "size": 30, "origin_queue": 6, "origin_seq": 8, "expires_us": 9}
-    published = {"kind": "MessagePublished", "queue": 1, "stored": 2, "message_id": "ID:x", "producer": 4, "number": 5}
-    unheard = {"kind": "MessagePublished", "queue": 2, "seq": 8, "stored": 0, "size": 30, "message_id": "ID:y"}
+    published = {
+        "kind": "MessagePublished",
+        "tag": 18,
+        "queue": 1,
+        "stored": 2,
+        "message_id": "ID:x",
+        "producer": 4,
+        "number": 5,
+    }
+    unheard = {
+        "kind": "MessagePublished",
+        "tag": 18,
+        "queue": 2,
+        "seq": 8,
+        "stored": 0,
+        "size": 30,
+        "message_id": "ID:y",
+    }
     assert said == [
         {**message, **published, "txn": b"t"},
         {**place, "ordinal": 1, **unheard},

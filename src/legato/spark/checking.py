@@ -1,0 +1,99 @@
+"""Asks the checks: all suspects are counted at once, and only checks that have some are asked for offenders."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from pyspark.sql import DataFrame
+
+from legato.spark import measures
+from legato.spark.check import Check, Frames, count_suspects, find_offenders
+from legato.spark.checks import CHECKS
+from legato.spark.checks_waiting import LOST, LOST_BY_MARKS
+from legato.spark.result import CheckResult
+from legato.spark.scope import EVERYTHING, Part
+from legato.spark.story import short_stories
+
+EXAMPLES_MAX = 5
+
+FORWARDING = "forwarding"
+"""What the number of transactions that may have forwarded messages is called among the suspects."""
+
+
+def applicable(frames: Frames) -> list[Check]:
+    """The checks that can be made of these frames: without `waiting`, losses are judged by high-water marks."""
+    if "waiting" in frames:
+        return list(CHECKS)
+    without = [LOST_BY_MARKS if check is LOST else check for check in CHECKS]
+    return [check for check in without if "waiting" not in check.others]
+
+
+def suspects_in_commits() -> dict[str, str]:
+    """Counts of the suspects among facts, as columns of commits: all facts are looked at for these anyway."""
+    return {_column(check): f"count_if({check.suspects})" for check in CHECKS if check.frame == "facts"}
+
+
+def _column(check: Check) -> str:
+    return "suspects: " + check.name
+
+
+def suspects_of(frames: Frames) -> Mapping[str, int]:
+    """How many suspects each check has, and how many transactions may have forwarded messages."""
+    asked = [
+        (check.name, "commits", f"sum(`{_column(check)}`)")
+        if check.frame == "facts"
+        else (check.name, check.frame, f"count_if({check.suspects})")
+        for check in applicable(frames)
+    ]
+    return count_suspects(frames, [*asked, (FORWARDING, "transactions", f"count_if({measures.FORWARDING})")])
+
+
+def run_checks(
+    frames: Frames, part: Part | None = None, suspects: Mapping[str, int] | None = None
+) -> list[CheckResult]:
+    """Every applicable check's answer."""
+    part = part or Part(EVERYTHING, frames)
+    suspects = suspects or suspects_of(frames)
+    return [_answer(check, frames, part) if suspects[check.name] else _answered(check) for check in applicable(frames)]
+
+
+def _answered(check: Check, count: int = 0, examples: list[dict[str, Any]] | None = None) -> CheckResult:
+    return CheckResult(check.name, check.sentence, count, examples or [])
+
+
+def _answer(check: Check, frames: Frames, part: Part) -> CheckResult:
+    found = part.of(find_offenders(check, frames))
+    examples = [row.asDict() for row in found.limit(EXAMPLES_MAX).collect()]
+    return _answered(check, found.count() if len(examples) == EXAMPLES_MAX else len(examples), examples)
+
+
+def offenders_by_name(name: str, frames: Frames, part: Part) -> DataFrame:
+    """What the check of that name finds."""
+    return part.of(find_offenders(next(check for check in applicable(frames) if check.name == name), frames))
+
+
+def with_stories(checks: list[CheckResult], facts: DataFrame) -> list[CheckResult]:
+    """The same, with what the ledger says of each message and transaction that is among the examples."""
+    places = {place for check in checks for example in check.examples if (place := _place(check, example))}
+    txns = {example["txn"] for check in checks for example in check.examples if example.get("txn")}
+    if not places and not txns:
+        return checks
+    told = short_stories(facts, places, txns)
+    return [
+        msgspec.structs.replace(
+            check,
+            stories={
+                told[key][0]: told[key][1]
+                for example in check.examples
+                if (key := _place(check, example) or example.get("txn")) in told
+            },
+        )
+        for check in checks
+    ]
+
+
+def _place(check: CheckResult, example: dict[str, Any]) -> tuple[int, int] | None:
+    """Which message an example names; the place in a mark is no message's."""
+    if check.name == "marks missed" or not {"queue", "seq"} <= example.keys():
+        return None
+    return example["queue"], example["seq"]
