@@ -217,8 +217,8 @@ def test_a_publication_has_a_row_of_its_own_and_one_for_each_copy(tmp_path: Path
     assert said == [
         {**message, **published, "txn": b"t"},
         {**place, "ordinal": 1, **unheard},
-        {**message, "kind": "MessageStored", "queue": 4, "topic": 1},
-        {**message, "kind": "MessageStored", "queue": 5, "topic": 1},
+        {**message, "kind": "MessageStored", "tag": 10, "queue": 4, "topic": 1},
+        {**message, "kind": "MessageStored", "tag": 10, "queue": 5, "topic": 1},
     ]
 
 
