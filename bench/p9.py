@@ -76,7 +76,7 @@ def an_hour_more(spark: SparkSession, ledger: Path, tables: Path, aside: Path) -
 
 
 def run_size(
-    spark: SparkSession, directory: Path, size: int, pairs: int
+    spark: SparkSession, directory: Path, size: int, pairs: int, deadline_s: float
 ) -> tuple[list[dict[str, float]], list[tuple[float, float, float]]]:
     """Measure a ledger of about so many facts; returns the runs, and what a further segment then costs."""
     ledger, tables = directory / f"ledger-{size}", directory / "tables"
@@ -86,6 +86,8 @@ def run_size(
     aside = last.rename(directory / last.name)
     runs: list[dict[str, float]] = []
     for _ in range(pairs):
+        if runs and time.monotonic() > deadline_s:
+            break
         least, gold = floor(spark, ledger), to_gold(spark, ledger, tables)
         run = {"facts": facts, "floor_s": least[0], "floor_cpu_s": least[1], "gold_s": gold[0], "gold_cpu_s": gold[1]}
         if size <= AUDIT_GOAL_FACTS:
@@ -103,6 +105,7 @@ def main() -> None:
     parser = options(__doc__, count=10_000_000)
     parser.description = f"{__doc__} --count is the number of facts of the largest ledger; --size is ignored."
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no further run after this time")
     given = parser.parse_args()
     sizes = [size for size in (100_000, 1_000_000, AUDIT_GOAL_FACTS) if size < given.count] + [given.count]
     began = time.monotonic()
@@ -112,7 +115,9 @@ def main() -> None:
     later: list[tuple[float, float, float]] = []
     with temporary_store() as directory:
         for size in sizes:
-            more = run_size(spark, directory, size, given.pairs)
+            if runs and time.monotonic() > began + 60 * given.minutes:
+                break
+            more = run_size(spark, directory, size, given.pairs, began + 60 * given.minutes)
             runs, later = runs + more[0], later + more[1]
     best = [min(of_size, key=lambda run: run["gold_s"]) for of_size in _by_size(runs)]
     fastest = max(best, key=lambda run: run["facts"] / run["gold_s"])
