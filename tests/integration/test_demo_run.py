@@ -5,6 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 from rich.console import Console
 
+from legato.demo.carriers import TOTALS, read_totals
 from legato.demo.options import DemoOptions, prepare_directory
 from legato.demo.records import departure_of, load_flights
 from legato.demo.run import Run, records_directory
@@ -25,4 +26,10 @@ def test_after_a_kill_every_flight_has_exactly_one_record_and_it_is_right(tmp_pa
     assert sorted(record["id"] for record in records) == list(range(FLIGHTS))
     computed = {flight.row: departure_of(flight) for flight in load_flights(FLIGHTS)}
     assert all(record["status"] == computed[record["id"]].status for record in records)
+    totals = read_totals(options.out)
+    for column in ("distance", "arr_delay"):
+        of_column = TOTALS.index(column)
+        assert sum(of_carrier[of_column] for of_carrier in totals.values()) == sum(
+            getattr(departure, column) or 0 for departure in computed.values()
+        )
     assert "SIGKILL" in (tmp_path / "display").read_text()

@@ -1,5 +1,6 @@
 """The main job from flights to verdict: real brokers, a real SIGKILL, a real Spark."""
 
+import sqlite3
 from io import StringIO
 
 import msgspec
@@ -7,6 +8,7 @@ import pyarrow.parquet as parquet
 import pytest
 from rich.console import Console
 
+from legato.demo.carriers import FILE
 from legato.demo.job import judge, run_demo
 from legato.demo.options import DemoOptions
 from legato.demo.run import RunResult, records_directory
@@ -30,7 +32,7 @@ def test_every_message_is_accounted_for_after_a_kill(done: DemoOptions) -> None:
     result = msgspec.json.decode(done.json_file.read_bytes())
     assert (result["sent"], result["consumed"], result["forwarded"]) == (FLIGHTS, FLIGHTS, FLIGHTS)
     assert (result["lost"], result["duplicated"], result["dead_lettered"]) == (0, 0, 0)
-    assert result["totals_equal"] is True
+    assert (result["totals_equal"], result["database_equal"]) == (True, True)
     assert [takeover["epoch"] for takeover in result["takeovers"]] == [2]
     assert result["takeovers"][0]["gap_ms"] > 0
     assert (done.out / "report.html").read_text().startswith("<!doctype html>")
@@ -46,3 +48,11 @@ def test_a_record_that_is_missing_and_one_that_is_there_twice_are_found(done: De
     outcome = judge(done, result, done.out / "store", Console(file=screen, width=140))
     assert (outcome.lost, outcome.duplicated, outcome.totals_equal, outcome.holds) == (1, 2, False, False)
     assert "1 messages were lost" in screen.getvalue()
+
+
+def test_a_total_in_the_database_that_is_wrong_is_found(done: DemoOptions) -> None:
+    with sqlite3.connect(done.out / FILE) as database:
+        database.execute("UPDATE carriers SET distance = distance + 1 WHERE carrier = 'UA'")
+    result = RunResult(sent=FLIGHTS, collected=FLIGHTS, takeovers=[], kills=0, seconds=1.0, seed=3)
+    outcome = judge(done, result, done.out / "store", Console(file=StringIO(), width=140))
+    assert (outcome.database_equal, outcome.holds) == (False, False)

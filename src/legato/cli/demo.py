@@ -25,17 +25,18 @@ def demo(
     workers: Annotated[int, typer.Option("--workers", help="Worker processes.", metavar="N")] = 2,
     producers: Annotated[int, typer.Option("--producers", help="Producer processes.", metavar="N")] = 2,
     batch: Annotated[
-        int, typer.Option("--batch", help="The most flights a worker takes into one transaction.", metavar="N")
-    ] = 50,
+        int, typer.Option("--batch", help="The most flights a stage takes into one transaction.", metavar="N")
+    ] = 200,
     port: Annotated[
         int, typer.Option("--port", help="Port of the first broker; the second has the next. 0 picks.", metavar="PORT")
     ] = 0,
 ) -> None:
     """A year of real flights through a broker that is killed twice, every message accounted for by Spark.
 
-    Starts a primary and a backup over one store, sends the flights, lets transacted workers turn each into a departure
-    record, collects the records in Parquet files, and kills whoever is primary in the middle of it. The exit code is 0
-    only if nothing was lost, nothing was done twice and all sums equal those of the source data.
+    Starts a primary and a backup over one store, sends the flights, lets a flow of three stages turn each into a
+    departure record and add it to its carrier's totals in a database, collects the records in Parquet files, and kills
+    whoever is primary in the middle of it. The exit code is 0 only if nothing was lost, nothing was done twice and all
+    sums, those of the database too, equal those of the source data.
 
     Examples: legato demo; legato demo --flights 50000 --kills 4 --seed 7 --json result.json
     """

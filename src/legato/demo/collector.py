@@ -20,7 +20,7 @@ from legato.client import AcknowledgeMode, Connection, MessageConsumer, Session,
 from legato.demo.options import DEPARTURES_QUEUE
 from legato.demo.records import decode_departure, departures_table
 from legato.demo.reports import Collected
-from legato.demo.roles import Orders, perform, reporting, stop_requested
+from legato.demo.roles import Orders, connected, perform, reporting, stop_requested
 from legato.errors import IllegalStateError
 
 RECORDS_PER_FILE = 2_000
@@ -126,4 +126,4 @@ def acknowledge(session: Session, last: TextMessage) -> None:
 
 
 if __name__ == "__main__":
-    perform(collect)
+    perform(connected(collect))

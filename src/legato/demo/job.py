@@ -1,11 +1,14 @@
 """The whole of `legato demo`: run, export, audit, compare, report."""
 
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec.structs import astuple
 from rich.console import Console
 
-from legato.demo.options import FLIGHTS_QUEUE, DemoOptions, choose_seed, prepare_directory
+from legato.demo.carriers import read_totals
+from legato.demo.options import DEPARTURES_QUEUE, FLIGHTS_QUEUE, DemoOptions, choose_seed, prepare_directory
 from legato.demo.outcome import Outcome, TakeoverGap, outcome_table, write_json
 from legato.demo.records import write_source_csv
 from legato.demo.run import Run, RunResult, records_directory
@@ -57,7 +60,7 @@ def judge(options: DemoOptions, result: RunResult, store: Path, console: Console
         client_gaps_ms={takeover.epoch: takeover.gap_ms for takeover in result.takeovers},
         title=f"{options.flights:,} flights, {result.kills} kills",
     )
-    outcome = outcome_of(options, result, audit, totals)
+    outcome = outcome_of(options, result, audit, totals, database_equals(totals, read_totals(options.out)))
     console.print(audit_table(audit))
     console.print(outcome_table(outcome))
     for sentence in outcome.complaints():
@@ -70,17 +73,27 @@ def judge(options: DemoOptions, result: RunResult, store: Path, console: Console
     return outcome
 
 
-def outcome_of(options: DemoOptions, result: RunResult, audit: AuditResult, totals: TotalsComparison) -> Outcome:
+def database_equals(totals: TotalsComparison, database: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether the stages' database has, for each carrier, what Spark computes from the source data itself."""
+    source = {one.carrier: astuple(one.source) for one in totals.carriers if one.source.flights}
+    return source == dict(database)
+
+
+def outcome_of(
+    options: DemoOptions, result: RunResult, audit: AuditResult, totals: TotalsComparison, database_equal: bool
+) -> Outcome:
     """The numbers of a run in one object."""
-    flights = {queue.name: queue for queue in audit.queues}.get(FLIGHTS_QUEUE)
+    queues = {queue.name: queue for queue in audit.queues}
+    flights, departures = queues.get(FLIGHTS_QUEUE), queues.get(DEPARTURES_QUEUE)
     return Outcome(
         sent=flights.stored if flights else 0,
         consumed=flights.consumed if flights else 0,
-        forwarded=flights.forwarded if flights else 0,
+        forwarded=departures.stored if departures else 0,
         lost=audit.total("lost") + totals.missing,
         duplicated=audit.total("duplicated") + totals.duplicated,
         dead_lettered=audit.total("dead_lettered"),
         totals_equal=totals.equal,
+        database_equal=database_equal,
         takeovers=[TakeoverGap(takeover.epoch, round(takeover.gap_ms, 1)) for takeover in result.takeovers],
         msgs_per_s=round(options.flights / result.seconds, 1),
         asked_for=options.flights,

@@ -26,8 +26,8 @@ class DemoOptions:
         report_file: where to write the HTML page, None for `report.html` in the output directory.
         out: directory for store, ledger, records and logs; emptied first if an earlier run made it.
         producers: producer processes.
-        workers: worker processes, each with `sessions_per_worker` transacted sessions.
-        flights_per_commit: the most flights a worker takes into one transaction.
+        workers: worker processes, each with `sessions_per_worker` threads for a stage.
+        flights_per_commit: the most flights that a stage takes into one transaction.
         port: port of the first broker, the second has the next one; 0 picks free ones.
     """
 
@@ -39,8 +39,8 @@ class DemoOptions:
     out: Path = field(default_factory=lambda: Path("demo-out"))
     producers: int = 2
     workers: int = 2
-    sessions_per_worker: int = 4
-    flights_per_commit: int = 50
+    sessions_per_worker: int = 2
+    flights_per_commit: int = 200
     port: int = 0
 
     def __post_init__(self) -> None:

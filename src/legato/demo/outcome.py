@@ -18,7 +18,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     `sent` flights were stored in the queue `flights`; `consumed` of them were acknowledged in a committed transaction;
     `forwarded` departure records were stored. `totals_equal` says that the collected records have, for each carrier,
-    the count and the sums of delays that Spark computes from the source data itself.
+    the count and the sums of delays that Spark computes from the source data itself, `database_equal` that the database
+    of the flows' stages has.
     """
 
     sent: int
@@ -28,6 +29,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     duplicated: int
     dead_lettered: int
     totals_equal: bool
+    database_equal: bool
     takeovers: list[TakeoverGap]
     msgs_per_s: float
     asked_for: int
@@ -51,6 +53,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
             (self.duplicated == 0, f"{self.duplicated:,} messages were done twice."),
             (self.dead_lettered == 0, f"{self.dead_lettered:,} messages were dead-lettered."),
             (self.totals_equal, "The sums of the collected records differ from those of the source data."),
+            (self.database_equal, "The sums in the stages' database differ from those of the source data."),
             (
                 len(self.takeovers) >= self.kills,
                 f"{self.kills} kills, but clients saw {len(self.takeovers)} takeovers.",
@@ -84,8 +87,8 @@ def outcome_table(outcome: Outcome) -> Table:
         ("dead-lettered", outcome.dead_lettered),
     ):
         table.add_row(label, f"[{bad if count else good}]{count:,}[/]")
-    equal = outcome.totals_equal
-    table.add_row("sums per carrier", f"[{good if equal else bad}]{'equal' if equal else 'different'}[/]")
+    for label, equal in (("sums per carrier", outcome.totals_equal), ("sums in the database", outcome.database_equal)):
+        table.add_row(label, f"[{good if equal else bad}]{'equal' if equal else 'different'}[/]")
     for takeover in outcome.takeovers:
         table.add_row(f"takeover, epoch {takeover.epoch}", f"{takeover.gap_ms:,.0f} ms")
     table.add_row("flights/s, kills included", f"{outcome.msgs_per_s:,.0f}")

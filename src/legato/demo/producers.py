@@ -6,7 +6,7 @@ from legato.client import Connection, TextMessage
 from legato.demo.options import FLIGHTS_QUEUE
 from legato.demo.records import encode_flight, load_flights
 from legato.demo.reports import Sent
-from legato.demo.roles import Orders, perform, reporting
+from legato.demo.roles import Orders, connected, perform, reporting
 
 
 class Confirmations:
@@ -47,4 +47,4 @@ def produce(orders: Orders, connection: Connection) -> None:
 
 
 if __name__ == "__main__":
-    perform(produce)
+    perform(connected(produce))

@@ -14,10 +14,9 @@ class Sent(Report):
 
 
 class Processed(Report):
-    """A worker: flights whose transaction committed, and transactions that a failover rolled back."""
+    """A worker: flights whose carrier's totals it has committed."""
 
     flights: int
-    rolled_back: int
 
 
 class Collected(Report):

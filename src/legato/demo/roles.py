@@ -18,7 +18,8 @@ REPORT_INTERVAL_S = 0.1
 class Orders(msgspec.Struct):
     """What the parent tells a process on its command line.
 
-    `number` of `members` processes of the same kind: a producer sends every `members`-th flight.
+    `number` of `members` processes of the same kind: a producer sends every `members`-th flight. `directory` is the
+    collector's, `database` the URL of the workers'.
     """
 
     url: str
@@ -28,6 +29,7 @@ class Orders(msgspec.Struct):
     sessions: int
     flights_per_commit: int
     directory: str
+    database: str
 
 
 def read_orders() -> Orders:
@@ -80,13 +82,22 @@ def reporting(connection: Connection, progress: Callable[[], Report]) -> Iterato
         tell()
 
 
-def perform(role: Callable[[Orders, Connection], None]) -> None:
-    """Run a role over one connection and end the process: 0 if it finished, 1 with a sentence if not."""
-    orders = read_orders()
-    try:
+def connected(role: Callable[[Orders, Connection], None]) -> Callable[[Orders], None]:
+    """A role that works over a connection of its own."""
+
+    def work(orders: Orders) -> None:
         with ConnectionFactory(orders.url).create_connection() as connection:
             connection.start()
             role(orders, connection)
+
+    return work
+
+
+def perform(role: Callable[[Orders], None]) -> None:
+    """Run a role and end the process: 0 if it finished, 1 with a sentence if not."""
+    orders = read_orders()
+    try:
+        role(orders)
     except LegatoError as error:
         report(Failed(reason=str(error)))
         sys.exit(1)

@@ -11,6 +11,7 @@ import msgspec
 from rich.console import Console
 
 from legato.demo.brokers import BrokerProcess, Role
+from legato.demo.carriers import create_totals, database_url
 from legato.demo.display import Display, make_display
 from legato.demo.kills import Kill, plan_kills
 from legato.demo.options import DemoOptions, choose_ports
@@ -104,6 +105,7 @@ class Run:
     def _start_roles(self) -> None:
         self._started_at = self._progress_at = time.monotonic()
         options = self.options
+        create_totals(options.out)
         self._start_role("collector", "collector", 0, 1)
         for number in range(options.workers):
             self._start_role(f"worker-{number + 1}", "workers", number, options.workers)
@@ -119,6 +121,7 @@ class Run:
             sessions=self.options.sessions_per_worker,
             flights_per_commit=self.options.flights_per_commit,
             directory=str(records_directory(self.options.out)),
+            database=database_url(self.options.out),
         )
         self._roles[name] = Child(
             name,

@@ -24,7 +24,6 @@ class RunState:
     flights: int
     sent_by: dict[str, int] = field(default_factory=dict)
     processed_by: dict[str, int] = field(default_factory=dict)
-    rolled_back_by: dict[str, int] = field(default_factory=dict)
     collected: int = 0
     seen_again: int = 0
     takeovers: dict[int, Takeover] = field(default_factory=dict)
@@ -40,10 +39,6 @@ class RunState:
         return sum(self.processed_by.values())
 
     @property
-    def rolled_back(self) -> int:
-        return sum(self.rolled_back_by.values())
-
-    @property
     def progress(self) -> float:
         """The part of the work that is done, 0 to 1: half of it is sending, so that kills hit producers too."""
         return (self.sent + self.processed) / (2 * self.flights)
@@ -53,9 +48,8 @@ class RunState:
         match report:
             case Sent(confirmed=confirmed):
                 self.sent_by[name] = confirmed
-            case Processed(flights=flights, rolled_back=rolled_back):
+            case Processed(flights=flights):
                 self.processed_by[name] = flights
-                self.rolled_back_by[name] = rolled_back
             case Collected(records=records, seen_again=seen_again):
                 self.collected, self.seen_again = records, seen_again
             case FailedOver(gap_ms=gap_ms, epoch=epoch):

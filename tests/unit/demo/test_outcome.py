@@ -16,6 +16,7 @@ GOOD: dict[str, Any] = {
     "duplicated": 0,
     "dead_lettered": 0,
     "totals_equal": True,
+    "database_equal": True,
     "takeovers": [TakeoverGap(2, 31.5)],
     "msgs_per_s": 1000.0,
     "asked_for": 100,
@@ -38,6 +39,7 @@ def test_a_perfect_run_holds() -> None:
         ("duplicated", 1),
         ("dead_lettered", 1),
         ("totals_equal", False),
+        ("database_equal", False),
         ("takeovers", []),
     ],
 )
@@ -53,4 +55,5 @@ def test_the_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
     written = msgspec.json.decode(file.read_bytes())
     assert written["takeovers"] == [{"epoch": 2, "gap_ms": 31.5}]
     names = {"sent", "consumed", "forwarded", "lost", "duplicated", "dead_lettered", "totals_equal", "msgs_per_s"}
+    names |= {"database_equal"}
     assert names <= written.keys()

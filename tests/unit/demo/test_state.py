@@ -11,10 +11,10 @@ def test_totals_of_several_processes_add_up_and_later_reports_replace_earlier_on
     state.take("producer-1", Sent(confirmed=10))
     state.take("producer-2", Sent(confirmed=5))
     state.take("producer-1", Sent(confirmed=30))
-    state.take("worker-1", Processed(flights=20, rolled_back=1))
-    state.take("worker-2", Processed(flights=5, rolled_back=2))
+    state.take("worker-1", Processed(flights=20))
+    state.take("worker-2", Processed(flights=5))
     state.take("collector", Collected(records=7, seen_again=1))
-    assert (state.sent, state.processed, state.rolled_back, state.collected) == (35, 25, 3, 7)
+    assert (state.sent, state.processed, state.collected) == (35, 25, 7)
     assert state.progress == pytest.approx((35 + 25) / 2000)
 
 
@@ -30,13 +30,11 @@ def test_the_rate_counts_the_last_seconds_only() -> None:
     state = RunState(flights=10_000)
     assert state.rate == 0.0
     for second, flights in enumerate((0, 5000, 5100, 5200, 5300, 5400)):
-        state.take("worker-1", Processed(flights=flights, rolled_back=0))
+        state.take("worker-1", Processed(flights=flights))
         state.sample(float(second))
     assert state.rate == pytest.approx(100.0)
 
 
-@pytest.mark.parametrize(
-    "report", [Sent(confirmed=3), FailedOver(gap_ms=1.5, epoch=2), Processed(flights=1, rolled_back=0)]
-)
+@pytest.mark.parametrize("report", [Sent(confirmed=3), FailedOver(gap_ms=1.5, epoch=2), Processed(flights=1)])
 def test_a_report_survives_its_line(report: Sent) -> None:
     assert decode_report(encode_report(report)) == report
