@@ -68,6 +68,10 @@ class Properties(MutableMapping[str, PropertyValue]):
         self._check_writable()
         del self._values[name]
 
+    def __contains__(self, name: object) -> bool:
+        # The mapping's own would raise and catch an error for each that is not there.
+        return name in self._values
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 

@@ -148,13 +148,14 @@ def is_plain(message: Message) -> bool:
 
 def count_in(message: Message) -> int:
     """How many envelopes a message carries, as it says."""
-    count = message.properties.get(BUNDLE)
+    properties = message.properties
+    count = properties[BUNDLE] if BUNDLE in properties else 1
     return count if isinstance(count, int) and count > 0 else 1
 
 
 def is_apart(message: Message) -> bool:
     """Whether it is to be worked on without others."""
-    return message.properties.get(BUNDLE) == 1
+    return BUNDLE in message.properties and message.properties[BUNDLE] == 1
 
 
 def envelopes_of(message: Message, plain_to: str = "") -> list[Envelope]:
