@@ -14,7 +14,7 @@ class Sent(Report):
 
 
 class Processed(Report):
-    """A worker: flights whose carrier's totals it has committed."""
+    """A worker: flights whose records it has sent on."""
 
     flights: int
 

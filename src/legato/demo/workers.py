@@ -11,7 +11,7 @@ from legato.flows import Context, Flows, Policy, Transaction
 
 
 class Tally:
-    """The flights whose totals this process has committed."""
+    """The flights whose records this process has sent on."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -51,12 +51,12 @@ def make_flows(orders: Orders, tally: Tally) -> Flows:
     @flight_flow.stage
     def add(context: Context[None], departure: Departure) -> None:
         add_to_totals(context.dbapi_connection, departure)
-        context.after_commit(tally.count)
         context.next(departure)
 
     @flight_flow.last_stage(transaction=Transaction.MESSAGING)
     def send_on(context: Context[None], departure: Departure) -> None:
         context.send_message(DEPARTURES_QUEUE, departure)
+        context.after_commit(tally.count)
 
     return flows
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -32,8 +31,7 @@ class Place(NamedTuple):
     may_reply: bool = True
 
 
-@dataclass
-class Luggage:
+class Luggage(msgspec.Struct, gc=False):
     """What the next calls take along besides their data.
 
     Attributes:
@@ -42,9 +40,9 @@ class Luggage:
         trace_context: OpenTelemetry's headers.
     """
 
-    sideloads: dict[str, bytes] = field(default_factory=dict)
-    properties: dict[str, str] = field(default_factory=dict)
-    trace_context: dict[str, str] = field(default_factory=dict)
+    sideloads: dict[str, bytes]
+    properties: dict[str, str]
+    trace_context: dict[str, str]
 
 
 def derived_id(parent: str, ordinal: int) -> str:
@@ -83,7 +81,7 @@ class Calls:
         self.incoming = incoming
         self.place = place
         self.now_us = now_us
-        self.luggage = Luggage(properties=dict(incoming.properties), trace_context=dict(incoming.trace_context))
+        self.luggage = Luggage({}, incoming.properties.copy(), incoming.trace_context.copy())
         self.compensations = incoming.compensations
         self.deadline_us = incoming.deadline_us
         self.outgoing: list[Outgoing] = []
@@ -204,7 +202,7 @@ class Calls:
         reach: Reach = Reach.STAGE,
         delay_ms: int = 0,
     ) -> None:
-        incoming = self.incoming
+        incoming, luggage = self.incoming, self.luggage
         number = incoming.number + 1
         if call is not Call.REPLY and number > FLOW_CALLS_MAX:
             raise IllegalCallFlowError(
@@ -227,9 +225,9 @@ class Calls:
             deadline_us=self.deadline_us,
             interactive=incoming.interactive,
             persistent=incoming.persistent,
-            sideloads=dict(self.luggage.sideloads),
-            properties=dict(self.luggage.properties),
-            trace_context=dict(self.luggage.trace_context),
+            sideloads=luggage.sideloads.copy(),
+            properties=luggage.properties.copy(),
+            trace_context=luggage.trace_context.copy(),
             trail=longer(incoming.trail, hop),
             compensations=self.compensations,
             join=frame.join if frame else "",

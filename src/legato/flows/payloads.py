@@ -52,10 +52,10 @@ def load_state(saved: Saved, kind: Any, version: int, upcasters: Mapping[int, Up
         StateVersionError: it was written by a later version, or no upcaster leads on from an earlier one.
         MessageFormatError: its fields are not those of the class.
     """
-    if bytes(saved.data) == b"null":
-        return None if kind is None else kind()
     if kind is None:
         return None
+    if bytes(saved.data) == b"null":
+        return kind()
     if saved.version == version:
         return from_json(saved.data, kind)
     if saved.version > version:

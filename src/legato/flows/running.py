@@ -23,7 +23,7 @@ STASHED = -100
 """Ordinal of the ids of calls that continue a stash."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Ran:
     """What a run came to.
 
@@ -91,4 +91,4 @@ def continued(stash: Stash, registry: Registry, now_us: int) -> Context[Any]:
 
 def place_of(stage: Stage) -> Place:
     """Where the stage's calls are made from."""
-    return Place(stage.id, stage.next_id, may_reply=not stage.endpoint.terminator)
+    return Place(stage.id, stage.next_id, not stage.endpoint.terminator)

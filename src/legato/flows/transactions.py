@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from legato.clock import Clock
 from legato.flows.bundles import bundle
@@ -23,8 +22,7 @@ Database = Callable[[], "DatabaseConnection"]
 """Gives a stage its open database transaction."""
 
 
-@dataclass(frozen=True)
-class Received:
+class Received(NamedTuple):
     """A message that a stage is to work on.
 
     Attributes:

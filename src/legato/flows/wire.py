@@ -148,8 +148,9 @@ def is_plain(message: Message) -> bool:
 
 def count_in(message: Message) -> int:
     """How many envelopes a message carries, as it says."""
-    properties = message.properties
-    count = properties[BUNDLE] if BUNDLE in properties else 1
+    if BUNDLE not in message.properties:
+        return 1
+    count = message.properties[BUNDLE]
     return count if isinstance(count, int) and count > 0 else 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from legato.client import Message, MessageConsumer, Session
@@ -198,18 +198,23 @@ class StageWorker(SessionLoop):
         if (last and received.delivery_count > last) or self._vitals.condemned(envelope.message_id) is not None:
             raise _DueError
         self._flows.check_going_on(envelope)
-        tracing, timing = self._flows.tracing, self._flows.database_time
+        timing = self._flows.database_time
         taken_us, spent_s = self._flows.clock.now_us(), timing.spent_s if timing else 0.0
-        with tracing.processing(envelope, self.stage.id, received.delivery_count) if tracing else nullcontext():
-            ran = run_stage(
-                self.stage, envelope, now_us=taken_us, delivery_count=received.delivery_count, database=database
-            )
-            if tracing:
-                ran.outgoing = [tracing.sent(one) for one in ran.outgoing]
+        ran = self._run_traced(received, taken_us, database)
         if self._messaging.records_runs:
             calls = tuple((str(one.envelope.call), one.envelope.to) for one in ran.outgoing)
             database_us = round(1e6 * (timing.spent_s - spent_s)) if timing else 0
             self._record(envelope, taken_us, received.delivery_count, calls=calls, database_us=database_us)
+        return ran
+
+    def _run_traced(self, received: Received, now_us: int, database: Database | None) -> Ran:
+        envelope, attempt = received
+        tracing = self._flows.tracing
+        if tracing is None:
+            return run_stage(self.stage, envelope, now_us=now_us, delivery_count=attempt, database=database)
+        with tracing.processing(envelope, self.stage.id, attempt):
+            ran = run_stage(self.stage, envelope, now_us=now_us, delivery_count=attempt, database=database)
+            ran.outgoing = [tracing.sent(one) for one in ran.outgoing]
         return ran
 
     def _record(self, envelope: Envelope, taken_us: int, attempt: int, **more: Any) -> None:
