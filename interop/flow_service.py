@@ -20,9 +20,10 @@ def work(context: Context[None], item: str) -> None:
     context.database.exec_driver_sql(f"UPDATE totals SET number = number + 1 WHERE stage = '{context.stage_id}'")
 
 
-def make_service(url: str, database: str) -> Flows:
-    """The service, with inbox and outbox."""
-    flows = Flows(url, database=database, name="orders", policy=Policy(concurrency=2))
+def make_service(url: str, database: str, batch: str = "1") -> Flows:
+    """The service, with inbox and outbox, whose stages take and send so many together."""
+    policy = Policy(concurrency=2, batch_max=int(batch), bundle_max=int(batch))
+    flows = Flows(url, database=database, name="orders", policy=policy)
     place = flows.endpoint("Orders.place")
 
     @place.stage

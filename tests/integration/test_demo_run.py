@@ -10,7 +10,7 @@ from legato.demo.options import DemoOptions, prepare_directory
 from legato.demo.records import departure_of, load_flights
 from legato.demo.run import Run, records_directory
 
-FLIGHTS = 20_000
+FLIGHTS = 10_000
 
 
 def test_after_a_kill_every_flight_has_exactly_one_record_and_it_is_right(tmp_path: Path) -> None:

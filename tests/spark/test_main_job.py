@@ -13,7 +13,7 @@ from legato.demo.job import judge, run_demo
 from legato.demo.options import DemoOptions
 from legato.demo.run import RunResult, records_directory
 
-FLIGHTS = 12_000
+FLIGHTS = 8_000
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from legato.errors import FlowBackendError
 RETENTION_S = 24 * 3600
 CANCELLED_MAX = 100_000
 """Of more, the oldest are forgotten."""
+LOOKS_MAX = 5
 NAME = "cancelled"
 
 
@@ -35,8 +36,21 @@ class Cancelled:
         return flow_id in self._ids
 
     def follow(self, connection: Connection) -> None:
-        """Hear of all that are and will be cancelled; the connection's end ends it."""
+        """Hear of all that are and will be cancelled; the connection's end ends it.
+
+        Raises:
+            JMSError: no broker can be reached.
+        """
         connection.create_session().create_consumer(self._topic).message_listener = self._take
+        for attempt in range(1, LOOKS_MAX + 1):
+            try:
+                self._look_through(connection)
+                return
+            except JMSError:
+                if attempt == LOOKS_MAX:
+                    raise  # A failover cuts a look through the queue off; so many in a row are something else.
+
+    def _look_through(self, connection: Connection) -> None:
         with connection.create_session() as session, session.create_browser(self._queue) as browser:
             for message in browser:
                 self._take(message)
