@@ -245,6 +245,8 @@ def main() -> None:
         for name, bench, level in flows_of(benches) if given.flows else ():
             rows.append([f"flows/s, {name}", by_flow(bench, level, given.flows)])
             note(f"{rows[-1][0]}: {rows[-1][1]:,.0f}")
+            if bench is benches["postgresql"]:
+                continue  # Batches of several stages would update the same rows in different orders, and deadlock.
             rows.append([f"flows/s, {name}, in bundles", by_flow(bench, level, BUNDLED * given.flows, BATCH)])
             note(f"{rows[-1][0]}: {rows[-1][1]:,.0f}")
         worst = None

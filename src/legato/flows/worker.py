@@ -260,9 +260,9 @@ class StageWorker(SessionLoop):
         if isinstance(error, _DueError):
             self._bury(session, message, self._vitals.condemned(message_key(message)) or LOST_ATTEMPTS)
             return
-        if count_in(message) > 1 and self._divided_for(message, error):
-            return
         failure = Failure.of(error)
+        if count_in(message) > 1 and not failure.environmental and self._divided_for(message, error):
+            return
         counts, opened = self._vitals.failed(message.message_id or "", failure, self._flows.clock.now_us())
         if opened:
             logger.error("%s: one failure after the other, it pauses: %s", self.stage.id, failure.text)
