@@ -10,6 +10,9 @@ import pytest
 from legato.client import ConnectionFactory, Queue, Session, TextMessage
 from legato.errors import ConfigError
 from legato.testing import LocalBroker, broker
+from legato.testing.pytest_plugin import legato_broker
+
+__all__ = ["legato_broker"]
 
 ORDERS = Queue("orders")
 SLOW = [{"match": "orders", "redelivery_delay_s": 3600, "maximum_deliveries": 2}]
@@ -57,8 +60,9 @@ def test_what_is_delayed_comes_and_what_expires_goes_when_the_test_says_so() -> 
         assert [message.body for message in running.messages("orders")] == ["later"]
 
 
-def test_a_queue_is_waited_for_until_it_is_empty() -> None:
-    with broker() as running, transacted(running) as session:
+def test_a_queue_is_waited_for_until_it_is_empty(legato_broker: LocalBroker) -> None:
+    running = legato_broker
+    with transacted(running) as session:
         session.create_producer(ORDERS).send(TextMessage("tea"))
         session.commit()
         with pytest.raises(AssertionError, match="1 messages are still in orders"):
