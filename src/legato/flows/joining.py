@@ -14,9 +14,9 @@ from legato.flows.envelope import Envelope, Outgoing, Reach
 from legato.flows.failures import HOPELESS, Failure
 from legato.flows.joins import Join, join_of, waiting
 from legato.flows.looping import SessionLoop
+from legato.flows.taking import message_key
 from legato.flows.vitals import Vitals
 from legato.flows.wire import ANSWERS_SUFFIX, JOIN, Sender, answers_queue_of, envelope_of, joined_queue_of
-from legato.flows.worker import message_key
 
 if TYPE_CHECKING:
     from legato.flows.service import Flows

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from legato.client import Message, MessageConsumer, Session
 from legato.errors import JMSError, MessageFormatError, TransactionRolledBackError
 from legato.flows.bundles import pieces
-from legato.flows.calls import plain_id
 from legato.flows.circuit import State
 from legato.flows.definitions import Stage
 from legato.flows.envelope import Envelope
@@ -19,15 +18,13 @@ from legato.flows.looping import WAIT_MAX_S, SessionLoop
 from legato.flows.messaging import SessionMessaging
 from legato.flows.records import record_of
 from legato.flows.running import Ran, run_stage
+from legato.flows.taking import ALONE_FROM, is_alone, message_key
 from legato.flows.transactions import Database, Level, Received
 from legato.flows.vitals import Vitals
 from legato.flows.wire import (
     INTERACTIVE,
-    MESSAGE_ID,
     count_in,
     envelopes_of,
-    is_apart,
-    is_plain,
     queue_of,
     topic_of,
 )
@@ -39,12 +36,6 @@ logger = logging.getLogger(__name__)
 
 ANOTHER_WAIT_S = 0.2
 """Seconds to wait for a message that has not failed yet."""
-
-
-ALONE_FROM = 3
-"""A message that is delivered for the third time is not put into a batch. One delivery the death of a broker may have
-cost it, and all that waited with it; another one a batch that failed with somebody else.
-"""
 
 
 class StageWorker(SessionLoop):
@@ -306,15 +297,3 @@ LOST_ATTEMPTS = Failure(
     hopeless=False,
     environmental=False,
 )
-
-
-def is_alone(message: Message) -> bool:
-    """Whether a message is kept out of batches."""
-    return message.delivery_count >= ALONE_FROM or is_apart(message)
-
-
-def message_key(message: Message) -> str:
-    """What a message is remembered by: its id as a flow's."""
-    if is_plain(message):
-        return plain_id(message.message_id or "", message.timestamp)
-    return str(message.properties[MESSAGE_ID])

@@ -1,0 +1,24 @@
+"""What a worker has to know of a message before it works on it: whether with others, and what it is remembered by."""
+
+from __future__ import annotations
+
+from legato.client import Message
+from legato.flows.calls import plain_id
+from legato.flows.wire import MESSAGE_ID, is_apart, is_plain
+
+ALONE_FROM = 3
+"""A message that is delivered for the third time is not put into a batch. One delivery the death of a broker may have
+cost it, and all that waited with it; another one the death of who worked on all of them.
+"""
+
+
+def is_alone(message: Message) -> bool:
+    """Whether a message is kept out of batches."""
+    return message.delivery_count >= ALONE_FROM or is_apart(message)
+
+
+def message_key(message: Message) -> str:
+    """What a message is remembered by: its id as a flow's."""
+    if is_plain(message):
+        return plain_id(message.message_id or "", message.timestamp)
+    return str(message.properties[MESSAGE_ID])
