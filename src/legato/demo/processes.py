@@ -13,7 +13,8 @@ from pathlib import Path
 from legato.errors import LegatoError
 
 PR_SET_PDEATHSIG = 1
-STOP_WAIT_S = 20.0
+STOP_WAIT_S = 60.0
+"""A broker that leaves has its last facts written to the ledger, which takes its time on a machine with much else to do."""
 
 
 class DemoError(LegatoError):
