@@ -14,7 +14,7 @@ from legato.errors import LegatoError
 
 PR_SET_PDEATHSIG = 1
 STOP_WAIT_S = 60.0
-"""A broker that leaves has its last facts written to the ledger, which takes its time on a machine with much else to do."""
+"""A broker that leaves has its last facts written to the ledger, which takes a while on a busy machine."""
 
 
 class DemoError(LegatoError):
