@@ -252,7 +252,10 @@ class Context(Generic[S]):
         self._calls.compensations = (*self._calls.compensations, Compensation(endpoint, to_json(data)))
 
     def after_commit(self, action: AfterCommit) -> None:
-        """Have something done once the stage is committed; its failure is logged, nothing else (CONTRACT D23)."""
+        """Have something done once the stage is committed; its failure is logged, nothing else (CONTRACT D23).
+
+        At most once: not if the service dies in between, nor if the outbox finishes what a lost broker left undone.
+        """
         self._after_commit.append(action)
 
     def _saved(self) -> Saved:
