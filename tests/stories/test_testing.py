@@ -52,7 +52,7 @@ def test_a_failover_happens_exactly_at_the_point_that_is_named(
 
 def test_a_point_that_the_primary_does_not_come_to_is_an_error(pair: BrokerPair) -> None:
     epoch = pair.primary.epoch
-    with pytest.raises(DemoError, match="before-commit"), pair.failing_over_at("before-commit"):
+    with pytest.raises(DemoError, match="during-large-message"), pair.failing_over_at("during-large-message"):
         pass
     assert pair.primary.epoch == epoch
 

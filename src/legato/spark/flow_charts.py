@@ -12,7 +12,7 @@ _LABELS = 220
 _BAR = 11
 _TOP, _BOTTOM = 6, 30
 _STAGES_MAX = 24
-_DRAWN = {"queueing": "waited", "processing": "worked on"}
+_DRAWN = {"queueing": "waited", "processing": "at the service"}
 _FLOOR_MS = 0.01
 """Faster than 10 µs is all the same in the picture."""
 
@@ -22,9 +22,10 @@ def flows_section(flows: FlowsAudit | None) -> str:
     if flows is None:
         return ""
     body = f'<div class="scroll">{stages_chart(flows)}</div>{_stages_table(flows)}'
-    body += f'<div class="head"><h3>Flows, by the stage at which they began</h3></div>{_begun_table(flows)}'
+    if flows.begun:
+        body += f'<div class="head"><h3>Flows, by the stage at which they began</h3></div>{_begun_table(flows)}'
     note = "calls of each stage: the bar goes from the median to the 99th percentile, the mark is at the 95th"
-    return section("Flows", note, body, [("waited in the queue", "orange"), ("worked on", "blue")])
+    return section("Flows", note, body, [("waited in the queue", "orange"), ("at the service", "blue")])
 
 
 def stages_chart(flows: FlowsAudit) -> str:
@@ -49,7 +50,7 @@ def stages_chart(flows: FlowsAudit) -> str:
         f"{stage.stage}: " + ", ".join(f"{each.stage} p99 {duration(each.p99_ms * 1e3)}" for each in stage.latencies)
         for stage in shown[:5]
     )
-    return svg(base + _BOTTOM, "How long calls waited for each stage and were worked on", words, parts)
+    return svg(base + _BOTTOM, "How long calls waited for each stage and were at the service", words, parts)
 
 
 def _lane(stage: StageAudit, top: float, x: Scale) -> str:

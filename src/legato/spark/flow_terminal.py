@@ -11,7 +11,7 @@ from legato.spark.result import FlowsAudit, LatencySummary
 def flow_tables(flows: FlowsAudit) -> list[Table]:
     """What an audit found of flows, for a console."""
     stages = _table(
-        "stages of flows", "stage", "calls", "done", "dead", "waiting", "queued p50", "p99", "worked on p50", "p99"
+        "stages of flows", "stage", "calls", "done", "dead", "waiting", "queued p50", "p99", "at the service p50", "p99"
     )
     for stage in flows.stages:
         times = {each.stage: each for each in stage.latencies}
@@ -21,7 +21,8 @@ def flow_tables(flows: FlowsAudit) -> list[Table]:
     for each in flows.begun:
         counts = _counts(each.begun, each.ended, each.failed, each.waiting, each.calls)
         begun.add_row(each.stage, *counts, *_times(each.latency))
-    return [stages, begun]
+    # What only came in bundles, or from plain messages, has no first stage that the ledger knows.
+    return [stages, begun] if flows.begun else [stages]
 
 
 def _table(title: str, first: str, *columns: str) -> Table:

@@ -55,7 +55,7 @@ def test_the_slowest_stage_comes_first_with_a_bar_from_the_median_to_the_99th_pe
     slow = StageAudit("a <slow> one", 5, 5, 0, 0, [LatencySummary("processing", 5, 10, 50, 100, 200)])
     chart = stages_chart(FlowsAudit([quick, slow], []))
     assert chart.index("a &lt;slow&gt; one") < chart.index("quick")
-    assert "worked on: p50 10 ms, p95 50 ms, p99 100 ms, 5 calls" in chart
+    assert "at the service: p50 10 ms, p95 50 ms, p99 100 ms, 5 calls" in chart
     assert stages_chart(FlowsAudit([StageAudit("never called", 0, 0, 0, 0)], [])) == ""
 
 
