@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, create_engine
+from sqlalchemy.exc import OperationalError
 
 from legato.client import ConnectionFactory, Queue
 from legato.errors import FlowBackendError, FlowMessageSendError
@@ -82,6 +83,23 @@ def count(engine: Engine, table: str) -> int:
         return int(connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar_one())
 
 
+def in_doubt(engine: Engine) -> int:
+    """Transactions of the dead that hold something in the database still."""
+    with engine.connect() as connection:
+        if engine.dialect.name == "postgresql":
+            prepared, open_ones = (
+                "SELECT count(*) FROM pg_prepared_xacts",
+                "SELECT count(*) FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()",
+            )
+            return sum(int(connection.exec_driver_sql(text).scalar_one()) for text in (prepared, open_ones))
+        try:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        except OperationalError:
+            return 1
+        connection.rollback()
+        return 0
+
+
 def wait_until(is_so: Callable[[], bool]) -> None:
     """Look until it is so."""
     deadline = time.monotonic() + WAIT_S
@@ -129,11 +147,12 @@ def test_best_effort_shows_work_that_is_done_and_a_message_that_comes_again(
 def test_inbox_and_outbox_show_nothing_wherever_the_service_dies(
     service: FlowProcess, outside: tuple[Flows, Ended], engine: Engine
 ) -> None:
-    """CONTRACT D12, D13, D14."""
+    """CONTRACT D11, D12, D13, D14: nor is anything in doubt that somebody would have to end by hand."""
     flows, ended = outside
     service.start(Transaction.INBOX_OUTBOX)
     for point in FlowPoint:
         kill_once(service, flows, "Plain", point, point)
+        wait_until(lambda: in_doubt(engine) == 0)
         service.start(Transaction.INBOX_OUTBOX)
         assert ended.get(timeout=WAIT_S) == point
     # What was sent and not deleted is sent again by the sweeper of the last life, and dropped by the broker.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,27 @@ def test_flows_go_on_through_the_death_of_the_broker(make_flows: Callable[..., F
     answered = [receipts.get(timeout=WAIT_S)[0] for _ in asked]
     assert sorted(answered) == sorted(asked)
     assert receipts.empty()
+
+
+def test_a_flow_does_not_wait_for_those_that_began_before_it(make_flows: Callable[..., Flows]) -> None:
+    """CONTRACT D17."""
+    flows = make_flows(policy=FEW)
+    packed: queue.SimpleQueue[str] = queue.SimpleQueue()
+    help_came = threading.Event()
+
+    @flows.terminator("Orders.pack")
+    def pack(context: Context[None], item: str) -> None:
+        if item == "piano":
+            assert help_came.wait(WAIT_S)
+        context.after_commit(lambda: packed.put(item))
+
+    flows.start()
+    with flows.initiate("orders") as initiation:
+        for item in ("piano", "tea", "tea", "tea"):
+            initiation.send("Orders.pack", item)
+    assert packed.get(timeout=WAIT_S) == "tea"
+    help_came.set()
+    assert sorted(packed.get(timeout=WAIT_S) for _ in range(3)) == ["piano", "tea", "tea"]
 
 
 def test_a_message_that_a_stage_refuses_is_a_dead_letter_at_once_and_says_why(
