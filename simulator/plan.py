@@ -134,14 +134,20 @@ def draw(seed: int, steps: int | None = None) -> Plan:
     kinds = _kinds(random, random.randint(low, clients))
     mixed = random.random() < 0.45
     contracts = tuple(random.choice(CONTRACT_NAMES) if mixed else CONTRACT_NAMES[0] for _ in kinds)
+    trouble = min(max(random.choice(TROUBLES) / length, TROUBLE_LEAST), TROUBLE_MOST)
+    topic = _topic(random)
+    reconnect_timeout_s = random.choice([0, 0, 1, 5, 60])
+    if any(queue.when_full == "block" for queue in queues):
+        # What is kept for the dead for as long as close() waits for a confirmation keeps a queue full for too long.
+        reconnect_timeout_s = min(reconnect_timeout_s, 5)
     return Plan(
         steps=length,
-        trouble=min(max(random.choice(TROUBLES) / length, TROUBLE_LEAST), TROUBLE_MOST),
+        trouble=trouble,
         kinds=kinds,
         contracts=contracts,
         queues=queues,
-        topic=_topic(random),
-        reconnect_timeout_s=random.choice([0, 0, 1, 5, 60]),
+        topic=topic,
+        reconnect_timeout_s=reconnect_timeout_s,
         clocks_jump=random.random() < 0.2,
         disk_fills=random.random() < 0.2,
     )

@@ -39,13 +39,18 @@ def url(broker: Server) -> str:
 
 
 def fill(broker: Server, *texts: str, address: str = "orders", topic: bool = False, type: str | None = None) -> None:
-    with ConnectionFactory(url(broker)).create_connection() as connection, connection.create_session() as session:
+    """All at once: what is planned ahead meanwhile sees none of them, or all."""
+    with (
+        ConnectionFactory(url(broker)).create_connection() as connection,
+        connection.create_session(transacted=True) as session,
+    ):
         destination = session.create_topic(address) if topic else session.create_queue(address)
         producer = session.create_producer(destination)
         for text in texts:
             message = TextMessage(text)
             message.type = type
             producer.send(message)
+        session.commit()
 
 
 def stream(broker: Server, **options: str) -> StreamReader:
