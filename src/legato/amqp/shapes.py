@@ -101,13 +101,15 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
         """
         at = self.tail_end
         if self.last == SHORT_MAP:
-            at, end = at + 2, at + 1 + data[at]
+            at, end, count = at + 2, at + 1 + data[at], data[at + 1]
         else:
+            count = int.from_bytes(data[at + 4 : at + 8], "big")
             at, end = at + 8, at + 4 + int.from_bytes(data[at : at + 4], "big")
         has_id = data.find(DUPLICATE_ID_KEY, at, end) >= 0
         flows = flow_calls(data, at, end) if data.find(FLOW_KEY, at, end) >= 0 else ()
         if not has_id and not flows:
             return special
+        _check_count(data, at, end, count)
         base = special or PLAIN
         return Special(
             base.priority,
@@ -202,3 +204,12 @@ def shape_of(sections: Sections, places: list[int], special: Special | None) -> 
 def _ends_with_group(data: bytes, places: list[int]) -> bool:
     """Whether group, and sequence if any, are the last of the properties and encoded as usual."""
     return data[places[GROUP]] == _STRING and len(places) - 1 <= GROUP_SEQUENCE + 1
+
+
+def _check_count(data: bytes, at: int, end: int, count: int) -> None:
+    """A map whose count is not that of its values is malformed, which a look for one key would not notice."""
+    while at < end:
+        at = skip_value(data, at)
+        count -= 1
+    if count or at != end:
+        raise UnusualError

@@ -132,6 +132,13 @@ def test_both_readings_agree_on_broken_messages(parts: dict[str, Any], place: in
     assert admitted(ADMISSION, data[: place % len(data)]) == carefully(data[: place % len(data)])
 
 
+def test_a_count_that_is_not_that_of_the_properties_is_malformed_in_both_readings() -> None:
+    data = b"\x00Sp\xc0\x04\x02BP\x00\x00St\xc1\x1d\x02\xa1\x0c_AMQ_DUPL_ID\xa1\x0c_AMQ_DUPL_ID\x00Su\xa0\x00"
+    admitted(ADMISSION, data)
+    broken = data.replace(b"\xc1\x1d\x02", b"\xc1\x1d\x00")
+    assert admitted(ADMISSION, broken) == carefully(broken) == "amqp:decode-error"
+
+
 def asked(**parts: Any) -> Special | None:
     """What a message asks for, read twice."""
     data = message({"header": Header(), "body": DataBody(b"x"), **parts})
