@@ -105,7 +105,8 @@ FLOW_STAGE = "legato_stage"
 """The stage that is called (string): who has none is no flow's message."""
 
 FLOW_BUNDLE = "legato_bundle"
-"""How many calls it carries, if several (int): then only the stage is told."""
+"""How many calls it carries, if several (int): then only the stage is told. 1 says that it did not do to work on it
+together with others."""
 
 FLOW_CALL = "legato_call"
 """How: `send`, `request`, `reply` ... (string)."""

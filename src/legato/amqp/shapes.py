@@ -109,7 +109,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
         flows = flow_calls(data, at, end) if data.find(FLOW_KEY, at, end) >= 0 else ()
         if not has_id and not flows:
             return special
-        _check_count(data, at, end, count)
+        duplicate_id = _duplicate_id(data, at, end, count)
         base = special or PLAIN
         return Special(
             base.priority,
@@ -119,21 +119,9 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
             base.delay_ms,
             base.group,
             base.closes_group,
-            self._duplicate_id(data, at, end) if has_id else b"",
+            duplicate_id,
             flows,
         )
-
-    def _duplicate_id(self, data: bytes, at: int, end: int) -> bytes:
-        """The duplicate id in application properties that have one, from `at` to `end`."""
-        place = data.find(DUPLICATE_ID_KEY, at, end) - 2
-        is_key = True
-        while at < place:
-            at = skip_value(data, at)
-            is_key = not is_key
-        value_at = place + 2 + len(DUPLICATE_ID_KEY)
-        if at != place or not is_key or data[value_at] not in SHORT:
-            raise UnusualError
-        return data[value_at + 2 : value_at + 2 + data[value_at + 1]]
 
     def _sequence(self, data: bytes) -> int:
         """The group sequence, which fills the properties up to their end."""
@@ -206,10 +194,23 @@ def _ends_with_group(data: bytes, places: list[int]) -> bool:
     return data[places[GROUP]] == _STRING and len(places) - 1 <= GROUP_SEQUENCE + 1
 
 
-def _check_count(data: bytes, at: int, end: int, count: int) -> None:
-    """A map whose count is not that of its values is malformed, which a look for one key would not notice."""
+def _duplicate_id(data: bytes, at: int, end: int, count: int) -> bytes:
+    """The duplicate id in application properties from `at` to `end`; empty if they have none.
+
+    Raises:
+        UnusualError: its key's text is no key, it is no short text, or the map has not `count` keys and values, which a
+            look for one key would not notice.
+    """
+    place = data.find(DUPLICATE_ID_KEY, at, end) - 2
+    value_at = place + 2 + len(DUPLICATE_ID_KEY)
+    wanted = place >= 0
+    is_key = True
     while at < end:
+        if at == place and is_key and data[value_at] in SHORT:
+            wanted = False
         at = skip_value(data, at)
+        is_key = not is_key
         count -= 1
-    if count or at != end:
+    if wanted or count or at != end:
         raise UnusualError
+    return data[value_at + 2 : value_at + 2 + data[value_at + 1]] if place >= 0 else b""

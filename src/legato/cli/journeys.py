@@ -7,13 +7,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from legato.amqp.names import FLOW_BUNDLE, FLOW_TRACE_ID
 from legato.cli.management import rows
 from legato.client import Connection, ConnectionFactory, Message, Queue
 from legato.core.redelivering import EXCEPTION
 from legato.errors import MessageFormatError
 from legato.flows.envelope import Envelope
 from legato.flows.records import RunRecord, decode_record, queue_of_records
-from legato.flows.wire import BUNDLE, TRACE_ID, envelopes_of
+from legato.flows.wire import envelopes_of
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,9 @@ def steps_of(url: str, trace_id: str, prefix: str) -> list[Step]:
     """All that is known of a flow, and of the flows that it began, in the order of their calls."""
     quoted = trace_id.replace("'", "''")
     pattern = quoted.replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    selector = f"{TRACE_ID} = '{quoted}' OR {TRACE_ID} LIKE '{pattern}|%' ESCAPE '!' OR {BUNDLE} IS NOT NULL"
+    selector = (
+        f"{FLOW_TRACE_ID} = '{quoted}' OR {FLOW_TRACE_ID} LIKE '{pattern}|%' ESCAPE '!' OR {FLOW_BUNDLE} IS NOT NULL"
+    )
     records_queue = queue_of_records(trace_id, prefix).name
     steps: list[Step] = []
     envelopes: list[Envelope] = []

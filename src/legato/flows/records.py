@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from legato.amqp.names import FLOW_TRACE_ID
 from legato.client import DeliveryMode, Queue, Session, TextMessage
 from legato.errors import MessageFormatError
 from legato.flows.envelope import Envelope
-from legato.flows.wire import PREFIX, TRACE_ID
+from legato.flows.wire import PREFIX
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -116,7 +117,7 @@ class Recorder:
         """Send records of runs that end now."""
         for record in records:
             message = TextMessage(_encoder.encode(msgspec.structs.replace(record, ended_us=now_us)).decode())
-            message.set_property(TRACE_ID, record.trace_id)
+            message.set_property(FLOW_TRACE_ID, record.trace_id)
             self._producer.send(message, destination=queue_of_records(record.trace_id, self._prefix))
 
 

@@ -7,6 +7,7 @@ from collections import OrderedDict
 
 import msgspec
 
+from legato.amqp.names import FLOW_BUNDLE, FLOW_CALL, FLOW_CALL_NUMBER, FLOW_ID, FLOW_STAGE, FLOW_TRACE_ID
 from legato.amqp.types import Int
 from legato.client import (
     BytesMessage,
@@ -38,21 +39,14 @@ logger = logging.getLogger(__name__)
 PREFIX = "flows."
 """Before the id of a stage, in the name of its queue."""
 
-TRACE_ID = "legato_trace_id"
-FLOW_ID = "legato_flow_id"
+# Properties of a message beside those of `legato.amqp.names`, which the broker reads.
 MESSAGE_ID = "legato_message_id"
-STAGE = "legato_stage"
 SENDER = "legato_sender"
-CALL = "legato_call"
-CALL_NUMBER = "legato_call_number"
 INTERACTIVE = "legato_interactive"
+JOIN = "legato_join"
 
 OUTSIDE = "another program"
 """Who sent what no flow has sent."""
-BUNDLE = "legato_bundle"
-"""How many envelopes a message carries, if several; 1 says that it did not do to work on it together with others."""
-
-JOIN = "legato_join"
 
 ANSWERS_SUFFIX = ".answers"
 JOINED_SUFFIX = ".joined"
@@ -105,13 +99,13 @@ def message_of(envelope: Envelope) -> TextMessage:
     message.correlation_id = envelope.flow_id
     message.type = envelope.to
     for name, value in (
-        (TRACE_ID, envelope.trace_id),
+        (FLOW_TRACE_ID, envelope.trace_id),
         (FLOW_ID, envelope.flow_id),
         (MESSAGE_ID, envelope.message_id),
-        (STAGE, envelope.to),
+        (FLOW_STAGE, envelope.to),
         (SENDER, envelope.sender),
-        (CALL, str(envelope.call)),
-        (CALL_NUMBER, Int(envelope.number)),
+        (FLOW_CALL, str(envelope.call)),
+        (FLOW_CALL_NUMBER, Int(envelope.number)),
     ):
         message.set_property(name, value)
     if envelope.interactive:
@@ -125,9 +119,9 @@ def bundle_message_of(outgoing: Outgoing) -> BytesMessage:
     message = BytesMessage(outgoing.bundle)
     message.content_encoding = "deflate"
     message.type = first.to
-    message.set_property(BUNDLE, Int(outgoing.count))
+    message.set_property(FLOW_BUNDLE, Int(outgoing.count))
     message.set_property(MESSAGE_ID, first.message_id)
-    message.set_property(STAGE, first.to)
+    message.set_property(FLOW_STAGE, first.to)
     message.set_property(SENDER, first.sender)
     if first.interactive:
         message.set_property(INTERACTIVE, True)
@@ -148,15 +142,15 @@ def is_plain(message: Message) -> bool:
 
 def count_in(message: Message) -> int:
     """How many envelopes a message carries, as it says."""
-    if BUNDLE not in message.properties:
+    if FLOW_BUNDLE not in message.properties:
         return 1
-    count = message.properties[BUNDLE]
+    count = message.properties[FLOW_BUNDLE]
     return count if isinstance(count, int) and count > 0 else 1
 
 
 def is_apart(message: Message) -> bool:
     """Whether it is to be worked on without others."""
-    return BUNDLE in message.properties and message.properties[BUNDLE] == 1
+    return FLOW_BUNDLE in message.properties and message.properties[FLOW_BUNDLE] == 1
 
 
 def envelopes_of(message: Message, plain_to: str = "") -> list[Envelope]:
@@ -170,7 +164,7 @@ def envelopes_of(message: Message, plain_to: str = "") -> list[Envelope]:
     """
     if plain_to and is_plain(message):
         return [beginning_of(message, plain_to)]
-    if BUNDLE in message.properties and isinstance(message, BytesMessage):
+    if FLOW_BUNDLE in message.properties and isinstance(message, BytesMessage):
         return decode_bundle(message.body)
     return [envelope_of(message)]
 
@@ -221,7 +215,7 @@ def as_message(outgoing: Outgoing) -> TextMessage | BytesMessage:
         return plain_message_of(outgoing.envelope)
     message = message_of(outgoing.envelope)
     if outgoing.apart:
-        message.set_property(BUNDLE, Int(1))
+        message.set_property(FLOW_BUNDLE, Int(1))
     return message
 
 

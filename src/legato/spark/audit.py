@@ -29,6 +29,7 @@ from legato.spark.checking import (
 from legato.spark.flows import audit_flows
 from legato.spark.messages import KINDS, audited, messages
 from legato.spark.result import (
+    STAGES,
     AuditResult,
     LatencyCell,
     LatencySummary,
@@ -220,7 +221,7 @@ def _queues(
             lost=found.lost.get(queue, 0),
             duplicated=row["done_twice"] + found.twice.get(queue, 0),
             redelivered=row["redelivered"],
-            latencies=sorted(latencies.get(queue, []), key=lambda latency: _STAGES.index(latency.stage)),
+            latencies=sorted(latencies.get(queue, []), key=lambda latency: STAGES.index(latency.stage)),
             moved=row["moved"],
             deleted=found.deleted.get(queue, 0),
             dead_letters=dead_letters.get(queue, {}),
@@ -255,14 +256,6 @@ def _topics(rows: Sequence[Row], accounts: Accounts, twice: Mapping[int, int]) -
     ]
 
 
-_STAGES = ["queueing", "processing", "end to end"]
-
-
-def _latency(row: Row) -> LatencySummary:
-    p50, p95, p99 = (us / 1000 for us in row["percentiles"])
-    return LatencySummary(row["stage"], row["messages"], p50, p95, p99, row["longest"] / 1000)
-
-
 def _takeovers(frames: Frames) -> list[Takeover]:
     return [
         Takeover(
@@ -286,7 +279,7 @@ def _times(
     lengths = measures.lengths(accounts.of(frames["lifecycle"]), start_us, bucket_us).cache()
     latencies: dict[int, list[LatencySummary]] = {}
     for row in measures.latencies(lengths).collect():
-        latencies.setdefault(row["queue"], []).append(_latency(row))
+        latencies.setdefault(row["queue"], []).append(measures.latency_of(row, row["stage"]))
     cells = measures.latency_histogram(lengths).collect()
     lengths.unpersist()
     points = measures.throughput(accounts.of(frames["commits"]), start_us, bucket_us).orderBy("queue", "bucket")

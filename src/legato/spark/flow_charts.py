@@ -5,14 +5,14 @@ from html import escape
 
 from legato.spark.charts import LEFT, RIGHT, WIDTH, Scale, duration, linear, svg
 from legato.spark.page import count, section, table
-from legato.spark.result import FlowsAudit, LatencySummary, StageAudit
+from legato.spark.result import PROCESSING, QUEUEING, FlowsAudit, LatencySummary, StageAudit
 
 _LANE = 40
 _LABELS = 220
 _BAR = 11
 _TOP, _BOTTOM = 6, 30
 _STAGES_MAX = 24
-_DRAWN = {"queueing": "waited", "processing": "at the service"}
+_DRAWN = {QUEUEING: "waited", PROCESSING: "at the service"}
 _FLOOR_MS = 0.01
 """Faster than 10 µs is all the same in the picture."""
 

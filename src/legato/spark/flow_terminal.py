@@ -4,8 +4,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from legato.spark.charts import duration
-from legato.spark.flows import PROCESSING, QUEUEING
-from legato.spark.result import FlowsAudit, LatencySummary
+from legato.spark.result import PROCESSING, QUEUEING, FlowsAudit, LatencySummary
 
 
 def flow_tables(flows: FlowsAudit) -> list[Table]:

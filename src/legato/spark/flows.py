@@ -11,18 +11,14 @@ from pyspark.sql import functions as F
 
 from legato.core.facts import Kind
 from legato.spark import ledger
-from legato.spark.ledger import aggregate
-from legato.spark.measures import THREE_DIGITS, percentiles
-from legato.spark.result import FlowsAudit, FlowsBegun, LatencySummary, StageAudit
+from legato.spark.ledger import aggregate, is_kind
+from legato.spark.measures import THREE_DIGITS, latency_of, percentiles
+from legato.spark.result import BOTH, PROCESSING, QUEUEING, STAGES, FlowsAudit, FlowsBegun, LatencySummary, StageAudit
 from legato.spark.table import COPY
 
 FUTURES = "(replies to futures)"
 """In the place of a stage: an answer goes to the temporary queue of whoever waits for it."""
 
-QUEUEING, PROCESSING, BOTH = "queueing", "processing", "end to end"
-STAGES = (QUEUEING, PROCESSING, BOTH)
-
-_OF_FLOWS = "kind = 'MessageOfFlow'"
 _TOLD = ("queue", "seq", "flow_id", "trace_id", "stage", "call", "number")
 _STAGE = f"""
     case when temporary then '{FUTURES}'
@@ -63,7 +59,7 @@ def calls(facts: DataFrame, queues: DataFrame) -> DataFrame:
     Args:
         queues: as `ledger.queues` has them.
     """
-    told = facts.where(_OF_FLOWS).selectExpr(*_TOLD, "stored as count")
+    told = facts.where(is_kind("MessageOfFlow")).selectExpr(*_TOLD, "stored as count")
     topics = queues.where(f"queue_kind = {Kind.TOPIC:d}").select("queue")
     called = told.join(F.broadcast(topics), "queue", "left_semi").select("queue").distinct()
     copies = facts.where(COPY).selectExpr("topic as queue", "seq", "queue as subscription")
@@ -118,7 +114,7 @@ def flow_tallies(runs: DataFrame) -> DataFrame:
         calls="count_if(left_count > 0)",
         failed="count_if(dead_count > 0)",
         waiting="count_if(left_count = 0 and not temporary)",
-        begins=f"min(number * {_FIRST_OF} + (xxhash64(stage) & {_FIRST_OF - 1}L))",
+        begins=f"min(number * {_FIRST_OF} + ({STAGE_HASH}))",
     )
 
 
@@ -194,7 +190,5 @@ def _begun(runs: DataFrame) -> list[FlowsBegun]:
 def _summaries(frame: DataFrame, what: Callable[[Row], str]) -> dict[str, list[LatencySummary]]:
     found: dict[str, list[LatencySummary]] = {}
     for row in frame.collect():
-        p50, p95, p99 = (us / 1000 for us in row["percentiles"])
-        summary = LatencySummary(what(row), row["messages"], p50, p95, p99, row["longest"] / 1000)
-        found.setdefault(row["stage"], []).append(summary)
+        found.setdefault(row["stage"], []).append(latency_of(row, what(row)))
     return found

@@ -16,7 +16,7 @@ from legato.spark.exporter import try_export
 from legato.spark.flights import TotalsComparison
 from legato.spark.flow_terminal import flow_tables
 from legato.spark.report import write_report
-from legato.spark.result import AuditResult
+from legato.spark.result import BOTH, AuditResult
 from legato.spark.scope import EVERYTHING, Scope
 from legato.spark.session import start_session
 from legato.spark.waiting import read_waiting
@@ -137,7 +137,7 @@ def _queues_table(result: AuditResult) -> Table:
     for column in (*shown.values(), "p50", "p99"):
         table.add_column(column, justify="right", no_wrap=True)
     for queue in result.queues:
-        end_to_end = next((each for each in queue.latencies if each.stage == "end to end"), None)
+        end_to_end = next((each for each in queue.latencies if each.stage == BOTH), None)
         latencies = (duration(end_to_end.p50_ms * 1e3), duration(end_to_end.p99_ms * 1e3)) if end_to_end else ("", "")
         counts = [_count(column, getattr(queue, column)) for column in shown]
         table.add_row(queue.name, *counts, *latencies)

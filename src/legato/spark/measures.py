@@ -1,9 +1,10 @@
 """What a ledger says of speed: takeovers, throughput over time, and how long messages took."""
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from legato.spark.ledger import aggregate, is_kind
+from legato.spark.result import BOTH, STAGES, LatencySummary
 
 LATENCY_BUCKETS_PER_DECADE = 20
 """Latency histograms have this many buckets for a factor of ten: each is 12 % wide."""
@@ -65,7 +66,7 @@ def lengths(lifecycle: DataFrame, start_us: int, bucket_us: int) -> DataFrame:
         messages="count(*)",
         longest="max(us)",
     )
-    return counted.withColumn("stage", F.expr("element_at(array('queueing', 'processing', 'end to end'), number + 1)"))
+    return counted.withColumn("stage", F.expr(f"element_at(array{STAGES}, number + 1)"))
 
 
 def latencies(lengths: DataFrame) -> DataFrame:
@@ -76,7 +77,7 @@ def latencies(lengths: DataFrame) -> DataFrame:
 
 def latency_histogram(lengths: DataFrame) -> DataFrame:
     """Messages per queue, time bucket of their consumption and logarithmic bucket of their end-to-end time."""
-    consumed = lengths.where("stage = 'end to end'").selectExpr(
+    consumed = lengths.where(f"stage = '{BOTH}'").selectExpr(
         "queue",
         "bucket",
         f"cast(floor(log10(greatest(rounded, 1)) * {LATENCY_BUCKETS_PER_DECADE}) as int) as latency",
@@ -109,6 +110,12 @@ def percentiles(counted: DataFrame, by: str) -> DataFrame:
     )
     shares = ", ".join(f"min(rounded) filter (where rank >= {share}D * total)" for share in SHARES)
     return aggregate(ranked, by, messages="sum(messages)", percentiles=f"array({shares})", longest="max(longest)")
+
+
+def latency_of(row: Row, stage: str) -> LatencySummary:
+    """What a row of `percentiles` says, as a summary of a stage."""
+    p50, p95, p99 = (us / 1000 for us in row["percentiles"])
+    return LatencySummary(stage, row["messages"], p50, p95, p99, row["longest"] / 1000)
 
 
 def queue_totals(lifecycle: DataFrame) -> DataFrame:

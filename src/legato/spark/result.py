@@ -4,6 +4,9 @@ from typing import Any
 
 import msgspec
 
+QUEUEING, PROCESSING, BOTH = STAGES = ("queueing", "processing", "end to end")
+"""What lengths of time are of: stored to delivered, to consumed, and both."""
+
 
 class LatencySummary(msgspec.Struct, frozen=True):
     """Percentiles of a stage of messages' lives in milliseconds."""

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from legato.amqp.names import FLOW_BUNDLE
 from legato.client import ConnectionFactory, Queue, TextMessage
 from legato.flows import Context, Flows, Policy, RefuseMessage, Transaction
-from legato.flows.wire import BUNDLE, envelopes_of
+from legato.flows.wire import envelopes_of
 from tests.integration.client.calling import until
 from tests.integration.flows.test_failures import depth
 from tests.integration.flows.test_service import WAIT_S, dead_letter
@@ -92,7 +93,7 @@ def test_a_bundle_is_one_message_that_a_flow_of_it_is_found_in_and_stages_with_s
     until(lambda: depth(calm_pair, name) == 4)  # 6 + 6 + 6 + 2
     with ConnectionFactory(calm_pair.url).create_connection() as connection, connection.create_session() as session:
         connection.start()
-        counts = [message.properties[BUNDLE] for message in session.create_browser(Queue(name))]
+        counts = [message.properties[FLOW_BUNDLE] for message in session.create_browser(Queue(name))]
     assert counts == [6, 6, 6, 2]
     assert [(step["stage"], step["state"]) for step in traced(calm_pair, prefix, "item:3")] == [
         ("Items.take", "passed"),
@@ -145,7 +146,7 @@ def test_a_bundle_that_no_flow_has_made_is_a_dead_letter(
 
     with ConnectionFactory(calm_pair.url).create_connection() as connection, connection.create_session() as session:
         message = TextMessage("[]")
-        message.set_property(BUNDLE, 3)
+        message.set_property(FLOW_BUNDLE, 3)
         session.create_producer(Queue(f"{prefix}Items.take")).send(message)
     flows.start()
     letter = dead_letter(calm_pair.url, f"{prefix}Items.take")
