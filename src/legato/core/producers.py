@@ -22,6 +22,10 @@ class Producer:
         """Whether the message of that number is already stored."""
         return number <= self.last and number not in self.refused
 
+    def is_overtaken(self, number: int) -> bool:
+        """Whether the message of that number was refused, and one that was sent after it was not."""
+        return number in self.refused and any(later not in self.refused for later in range(number + 1, self.last + 1))
+
     def accept(self, number: int) -> None:
         """The message of that number is on its way to the store."""
         if number > self.last:

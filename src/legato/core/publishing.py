@@ -16,6 +16,11 @@ from legato.core.state import Node
 from legato.core.topics import Topic
 from legato.core.traits import PLAIN, Traits
 
+_OVERTAKEN = (
+    "It was refused before, when there was no room for it, and what its producer sent after it is stored. Send it as a "
+    "new message if it may come after that."
+)
+
 
 class Publishing(Duplicates):
     """Storing messages."""
@@ -87,9 +92,16 @@ class Publishing(Duplicates):
         traits: Traits = PLAIN,
         container: str = "",
     ) -> None:
-        """Store a message of a numbered producer, once: a repeated number is confirmed and not stored (promise 1)."""
+        """Store a message of a numbered producer, once: a repeated number is confirmed and not stored (promise 1).
+
+        What was refused may come again, but not behind what was sent after it: that would be out of order (Jakarta
+        Messaging 6.2.10).
+        """
         if producer.is_duplicate(number):
             self._drop_resent(node, Outgoing(body, message_id, token, traits, container, producer.id, number), producer)
+            return
+        if producer.refused and producer.is_overtaken(number):
+            self._effects.append(Refuse(token, FULL, _OVERTAKEN))
             return
         if node.special or traits is not PLAIN:
             outgoing = Outgoing(body, message_id, token, traits, container, producer.id, number)

@@ -33,17 +33,35 @@ def test_a_resend_after_a_crash_is_stored_once() -> None:
     assert after.received(after.consumer("q", 10)) == [b"1", b"2"]
 
 
-def test_a_refused_number_may_be_sent_again() -> None:
+def test_refused_numbers_may_be_sent_again() -> None:
     s = Scenario()
-    queue, producer = s.broker.queue("q"), s.broker.producer("p")
-    s.broker.refuse_number(producer, 1)
-    s.broker.publish_numbered(queue, b"2", "2", "second", producer, 2)
+    for number in (1, 2):
+        s.broker.refuse_number(s.broker.producer("p"), number)
     s.run()
 
     after = s.crash()
-    after.broker.publish_numbered(after.broker.queue("q"), b"1", "1", "again", after.broker.producer("p"), 1)
+    for number in (1, 2):
+        body = b"%d" % number
+        after.broker.publish_numbered(after.broker.queue("q"), body, "", body, after.broker.producer("p"), number)
     after.run()
-    assert after.broker.queue("q").depth == 2
+    assert after.received(after.consumer("q", 10)) == [b"1", b"2"]
+
+
+def test_a_refused_number_does_not_come_behind_what_was_sent_after_it() -> None:
+    """A refusal that its sender did not hear of, and a resend of that and of what was on its way behind it."""
+    s = Scenario()
+    s.broker.refuse_number(s.broker.producer("p"), 1)
+    s.broker.publish_numbered(s.broker.queue("q"), b"2", "2", "second", s.broker.producer("p"), 2)
+    s.run()
+
+    after = s.crash()
+    for number in (1, 2, 3):
+        body = b"%d" % number
+        after.broker.publish_numbered(after.broker.queue("q"), body, "", body, after.broker.producer("p"), number)
+    after.run()
+    assert after.refused == {b"1": "amqp:resource-limit-exceeded"}
+    assert after.confirmed == [b"2", b"3"]
+    assert after.received(after.consumer("q", 10)) == [b"2", b"3"]
 
 
 def test_a_commit_publishes_and_consumes_all_at_once() -> None:
