@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from cproton import ffi, lib
 
 from legato import limits
-from legato.amqp.events import Disposition, Event, Flow, Transfer, TransferAborted, TransferPart
+from legato.amqp.events import Disposition, Event, Flow, Transfer, TransferAborted, TransferLost, TransferPart
 from legato.amqp.link import Link, Receiver, Sender
 from legato.amqp.outcomes import ACCEPTED, Transactional
 from legato.amqp.states import ACCEPTED_STATE, TRANSACTIONAL_STATE, read_outcome
@@ -54,6 +54,13 @@ def _txn_id(delivery: Any) -> bytes | None:
     return outcome.txn_id if isinstance(outcome, Transactional) else None
 
 
+def _lose(link: Receiver, delivery: Any, events: list[Event]) -> None:
+    txn_id = _txn_id(delivery)
+    if txn_id is not None:
+        events.append(TransferLost(link, txn_id))
+    _delivery_settle(delivery)
+
+
 class Deliveries:
     """A connection's deliveries.
 
@@ -84,7 +91,7 @@ class Deliveries:
             self._buffer = _new_uncleared("char[]", size)
         taken = _link_recv(pn_link, self._buffer, size)
         if link.closed:
-            _delivery_settle(delivery)
+            _lose(link, delivery, events)
             return
         if taken == _ABORTED:
             self._drop_aborted(link, delivery, events)
@@ -96,10 +103,10 @@ class Deliveries:
                 return
             data = whole
         elif taken > link.max_message_bytes:
-            self._refuse_size(link, delivery)
+            self._refuse_size(link, delivery, events)
             return
         if link.credit <= 0:
-            self._refuse_transfer(link, delivery)
+            self._refuse_transfer(link, delivery, events)
             return
         tag_bytes = b""
         if link.reads_tags:
@@ -133,14 +140,14 @@ class Deliveries:
         session = link.session
         session.partial_bytes += len(data)
         if link._part_bytes > link.max_message_bytes:
-            self._refuse_size(link, delivery)
+            self._refuse_size(link, delivery, events)
             return None
         if link.credit <= 0:
-            self._refuse_transfer(link, delivery)
+            self._refuse_transfer(link, delivery, events)
             return None
         if session.partial_bytes > self._unfinished_bytes_max:
             link.close("amqp:resource-limit-exceeded", "too much is held in unfinished messages")
-            _delivery_settle(delivery)
+            _lose(link, delivery, events)
             return None
         if not _delivery_partial(delivery):
             whole = b"".join(link._parts)
@@ -166,7 +173,7 @@ class Deliveries:
     def _go_on(self, link: Receiver, delivery: Any, data: bytes, events: list[Event]) -> None:
         link._streamed_bytes += len(data)
         if link._streamed_bytes > link.max_message_bytes:
-            self._refuse_size(link, delivery)
+            self._refuse_size(link, delivery, events)
             return
         handle, tag = link._last_handle, link._streamed_tag
         if _delivery_partial(delivery):
@@ -191,13 +198,13 @@ class Deliveries:
         link.credit -= 1
         _delivery_settle(delivery)
 
-    def _refuse_size(self, link: Receiver, delivery: Any) -> None:
+    def _refuse_size(self, link: Receiver, delivery: Any, events: list[Event]) -> None:
         link.close("amqp:link:message-size-exceeded", f"a message may have at most {link.max_message_bytes} bytes")
-        _delivery_settle(delivery)
+        _lose(link, delivery, events)
 
-    def _refuse_transfer(self, link: Receiver, delivery: Any) -> None:
+    def _refuse_transfer(self, link: Receiver, delivery: Any, events: list[Event]) -> None:
         link.close("amqp:link:transfer-limit-exceeded", "a message came without credit")
-        _delivery_settle(delivery)
+        _lose(link, delivery, events)
 
     def on_disposition(self, delivery: Any, known: tuple[Link, int, Any], events: list[Event]) -> None:
         """A delivery that we know changed; the engine reports several changes as one, so look at all (AMQP.md C7)."""

@@ -109,6 +109,16 @@ class TransferAborted(Event):
     link: Receiver
 
 
+class TransferLost(Event):
+    """A message, or part of one, came over a link that we have closed, or made us close it: nobody gets it.
+
+    Only told of what was sent in a transaction, which cannot commit without it.
+    """
+
+    link: Receiver
+    txn_id: bytes
+
+
 class Disposition(Event):
     """The peer stated an outcome, or settled. `outcome` is None if it settled without one.
 

@@ -114,7 +114,7 @@ class SenderEnd:
         # One by one: the application's thread may be adding to them.
         for sends in (self.outgoing.unconfirmed, self.outgoing.waiting):
             while sends:
-                self.finish(sends.popleft(), error)
+                self._fail_send(sends.popleft(), error)
         self.channel.touch()
         if told:
             self.channel.report(error)
@@ -258,8 +258,8 @@ class SenderEnd:
             self._detach_when_done()
 
     def _decide(self, send: Send, error: JMSError | None) -> None:
-        if error is not None and send.transaction is not None:
-            send.transaction.failure = send.transaction.failure or error
+        if error is not None:
+            _fail_transaction(send, error)
         for done in self.outgoing.decided(send, error):
             self.finish(done, done.error)
 
@@ -278,7 +278,11 @@ class SenderEnd:
     def _refuse_waiting(self) -> None:
         error = self.error or JMSError(f"The producer for {self.destination} is closed; the message was not sent.")
         while self.outgoing.waiting:
-            self.finish(self.outgoing.waiting.popleft(), error)
+            self._fail_send(self.outgoing.waiting.popleft(), error)
+
+    def _fail_send(self, send: Send, error: JMSError) -> None:
+        _fail_transaction(send, error)
+        self.finish(send, error)
 
     def close(self) -> None:
         """Close once everything is confirmed; the broker then forgets the numbers."""
@@ -298,3 +302,9 @@ class SenderEnd:
         self.closed = True
         self.channel.forget_sender(self)
         self.channel.touch()
+
+
+def _fail_transaction(send: Send, error: JMSError) -> None:
+    """What a send belongs to cannot commit without it."""
+    if send.transaction is not None:
+        send.transaction.failure = send.transaction.failure or error

@@ -92,7 +92,7 @@ class Consuming(Reserving):
         queue = consumer.queue
         if consumer not in queue.consumers:
             return
-        leads = queue.settings.exclusive and queue.consumers[0] is consumer and not queue.led
+        leads = queue.settings.exclusive and queue.gives_to(consumer)
         queue.consumers.remove(consumer)
         if consumer in queue.ring:
             queue.ring.remove(consumer)

@@ -102,7 +102,7 @@ class Dispatching(Moving):
     def _refresh(self, consumer: Consumer) -> None:
         """Whether the consumer can be given something now may have changed."""
         queue = consumer.queue
-        may = consumer.ready and (not queue.settings.exclusive or (queue.consumers[0] is consumer and not queue.led))
+        may = consumer.ready and queue.gives_to(consumer)
         if may and consumer not in queue.ring:
             _enter(queue.ring, consumer)
         elif not may and consumer in queue.ring:

@@ -153,6 +153,10 @@ class Queue:
         """Whether an exclusive queue is kept for the consumer that it gives to."""
         return any(reservation.leads for reservation in self.reservations.values())
 
+    def gives_to(self, consumer: Consumer) -> bool:
+        """Whether one of its consumers may have more than it has: of an exclusive queue only the first one."""
+        return not self.settings.exclusive or (self.consumers[0] is consumer and not self.led)
+
     @property
     def limited(self) -> bool:
         """Whether it may become full."""

@@ -75,7 +75,7 @@ class Redelivering(Dispatching):
                 queue.held_until_us = max(queue.held_until_us, due_us)
                 self._holding.add(queue)
                 self._tick.give_back(message)
-            case "consumer" if consumer in queue.consumers:
+            case "consumer" if consumer in queue.consumers and queue.gives_to(consumer):
                 consumer.held_until_us = max(consumer.held_until_us, due_us)
                 self._holding.add(queue)
                 self._refresh(consumer)

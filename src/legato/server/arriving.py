@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from legato.amqp import names
 from legato.amqp.coordinator import Declare, decode_coordinator
-from legato.amqp.events import Transfer, TransferAborted, TransferPart
+from legato.amqp.events import Transfer, TransferAborted, TransferLost, TransferPart
 from legato.amqp.outcomes import ACCEPTED, Declared, Rejected, Transactional
 from legato.amqp.sections import scan
 from legato.amqp.special import Special
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 FAILED = "failed"
 """What Apache Artemis answers to a message to the relay that does not say where to."""
 NO_TRANSACTION = "A request to the management address cannot be part of a transaction."
+_LOST = "One of its messages was sent to what had been deleted, or refused."
 JMS_DESTINATION = "x-opt-jms-dest"
 _CAPABILITIES: dict[object, tuple[str, ...]] = {0: ("queue",), 1: ("topic",), 2: ("queue",), 3: ("topic",)}
 """By the number in the annotation (AMQP.md A9)."""
@@ -58,6 +59,8 @@ class Arrivals:
                 self._coordinate(peer, port, event)
             elif port.__class__ is ManagementPort:
                 self._manage(peer, port, event)
+            elif event.txn_id is not None:
+                self._doom(peer, event.txn_id, _LOST)
             return
         token = None if event.settled else (link, event.delivery)
         producer = port.producer
@@ -99,6 +102,8 @@ class Arrivals:
         """Part of a large message came in on a link."""
         port = event.link.context
         if port.__class__ is not Publisher:
+            if event.txn_id is not None:
+                self._doom(peer, event.txn_id, _LOST)
             return
         number, known = 0, False
         if port.producer is not None and event.txn_id is None:
@@ -129,6 +134,10 @@ class Arrivals:
         port = event.link.context
         if port.__class__ is Publisher:
             self._service.credit.owe(event.link, port)
+
+    def lost(self, peer: Peer, event: TransferLost) -> None:
+        """A message of a transaction was on its way when its link was closed from this side."""
+        self._doom(peer, event.txn_id, _LOST)
 
     # -- others --------------------------------------------------------------------------------------------------
 

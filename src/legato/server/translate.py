@@ -21,6 +21,7 @@ from legato.amqp.events import (
     SessionEnded,
     Transfer,
     TransferAborted,
+    TransferLost,
     TransferPart,
 )
 from legato.amqp.header import Header
@@ -197,6 +198,8 @@ class Translator:
                 self._detached(peer, link, closed)
             case TransferAborted():
                 self._arrivals.aborted(event)
+            case TransferLost():
+                self._arrivals.lost(peer, event)
             case Closed():
                 self._closed(peer, event)
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 
 from legato.errors import ConfigError
 from legato.spark import delta, flow_tables
@@ -38,6 +39,12 @@ _AT_ONCE = 3
 TableFormat = Literal["parquet", "delta"]
 
 _SILVER_PARTITIONS = {"batch": pa.int32(), "open": pa.bool_()}
+
+_FOR_FILES_HERE = {
+    # To look at some hundred files of this machine takes less time than a job that does.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+}
+"""Settings where the ledger is a directory of this machine."""
 
 _SMALL_BYTES = 32 << 20
 _FOR_SMALL = {
@@ -94,13 +101,15 @@ class LedgerTables:
         if table_format == "delta":
             delta.require_delta()
         self._delta = table_format == "delta"
-        self._spark = spark
+        self._spark = spark = session_like(spark, {} if "://" in ledger else _FOR_FILES_HERE)
         self._small = session_like(spark, _FOR_SMALL)
         self._of_messages = session_like(spark, _FOR_MESSAGES)
         self._ledger = ledger
         self._tables = tables
         self._segments_per_batch = segments_per_batch
         self._keep_bronze = keep_bronze
+        self._schemas: dict[str, StructType] = {}
+        """Of what steps write, as far as is known: to ask the files is a job for each."""
 
     def run_once(self) -> None:
         """Take over all that the ledger holds now, and bring the views up to date."""
@@ -222,7 +231,11 @@ class LedgerTables:
 
     def part(self, name: str, session: SparkSession | None = None) -> DataFrame:
         """What a step wrote for all portions together."""
-        parts = (session or self._spark).read.parquet(str(self._tables / "parts" / name))
+        reader = (session or self._spark).read
+        if (schema := self._schemas.get(name)) is not None:
+            reader = reader.schema(schema)
+        parts = reader.parquet(str(self._tables / "parts" / name))
+        self._schemas[name] = parts.schema
         return parts.where(f"batch <= {self.last_batch()}")
 
     def view(self, step: Step) -> DataFrame:

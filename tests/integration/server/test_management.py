@@ -85,6 +85,22 @@ def test_deleting_a_queue_cuts_off_who_uses_it(connect: Connect, peer: AmqpPeer,
     assert manager.depth("doomed") == 1
 
 
+def test_a_transaction_that_lost_a_message_to_a_deleted_queue_rolls_back(
+    connect: Connect, peer: AmqpPeer, manager: Manager
+) -> None:
+    """DESIGN promise 2: what was on its way when the broker cut the link."""
+    other = connect()
+    coordinator, doomed, kept = other.coordinator(), other.sender("doomed"), other.sender("kept")
+    txn_id = other.declare(coordinator)
+    assert manager.ask("DELETE", "doomed")[0] == 200
+    doomed.send(message(b"lost"), b"1", None, txn_id=txn_id)
+    other.send(kept, message(b"kept"), txn_id=txn_id)
+    outcome = other.discharge(coordinator, txn_id)
+    assert isinstance(outcome, Rejected)
+    assert outcome.condition == "failed"
+    assert manager.depth("kept") == 0
+
+
 def test_deleting_a_topic_takes_its_subscriptions_along(connect: Connect, peer: AmqpPeer, manager: Manager) -> None:
     other = connect("client")
     leave(other, attach(other, durable("doomed topic"), name="sub"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from legato.amqp.events import Disposition, Flow, Transfer
+from legato.amqp.events import Disposition, Flow, Transfer, TransferLost
 from legato.amqp.outcomes import (
     ACCEPTED,
     DELIVERY_FAILED,
@@ -213,3 +213,22 @@ def test_more_messages_than_the_engines_window_go_through(pair: Pair) -> None:
     _, events = pair.exchange()
     assert len(of(events, Transfer)) == 20_000
     assert receiver.credit == 0
+
+
+def test_a_transaction_is_told_of_what_came_over_a_closed_link(pair: Pair) -> None:
+    """AMQP 4.4.1: it cannot commit without it."""
+    sender, receiver = pair.outgoing()
+    receiver.close("amqp:resource-deleted")
+    sender.send(b"in a transaction", b"1", txn_id=b"txn")
+    sender.send(b"alone", b"2")
+    _, events = pair.exchange()
+    assert of(events, Transfer) == []
+    assert [(lost.link, lost.txn_id) for lost in of(events, TransferLost)] == [(receiver, b"txn")]
+
+
+def test_a_transaction_is_told_of_what_was_too_large(pair: Pair) -> None:
+    sender, receiver = pair.outgoing(max_message_bytes=10)
+    sender.send(b"x" * 11, b"1", txn_id=b"txn")
+    _, events = pair.exchange()
+    assert [lost.txn_id for lost in of(events, TransferLost)] == [b"txn"]
+    assert receiver.closed

@@ -361,6 +361,26 @@ def test_who_claims_what_it_holds_gets_it_though_an_exclusive_queue_has_another_
     assert s.received(leader) == [b"2"]
 
 
+def test_who_claimed_of_an_exclusive_queue_and_gave_back_does_not_wait_for_the_same_again() -> None:
+    """CONTRACT D15: a policy that blocks the consumer keeps for it only what the queue would give to it."""
+    s = Scenario()
+    settings = AddressSettings(exclusive=True, redelivery_delay_s=1, redelivery_blocking="consumer")
+    first, _ = exclusive(s)
+    s.present(first, 1)
+    s = s.crash()
+    s.settings["q"] = settings
+    leader = s.consumer("q", 0, exact=True, name="other")
+    back = s.consumer("q", 2, exact=True, name="me", link="one", held=[1])
+    [message] = s.in_hand(back)
+    assert s.broker.modify(back, message, failed=True, undeliverable_here=False)
+    s.run()
+    s.wait(1.1)
+    assert s.in_hand(back) == []
+    s.broker.flow(leader, 10, False, s.now_us)
+    s.run()
+    assert sorted(s.received(leader)) == [b"1", b"2"]
+
+
 # -- administration, time ----------------------------------------------------------------------------------------
 
 
