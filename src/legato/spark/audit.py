@@ -40,7 +40,7 @@ from legato.spark.result import (
     TopicAudit,
 )
 from legato.spark.scope import EVERYTHING, Part, Scope
-from legato.spark.session import session_like
+from legato.spark.session import FOR_LITTLE, session_like
 from legato.store.segment_names import spans
 
 _FOR_AUDITS = {
@@ -50,6 +50,9 @@ _FOR_AUDITS = {
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
 """Settings of an audit's queries."""
+
+LITTLE_BYTES = 256 << 10
+"""Ledgers below this size, of some ten thousand facts, are asked as little ones."""
 
 _AT_ONCE = 3
 """Queries under way beside the checks: one is planned while another is computed."""
@@ -74,7 +77,13 @@ def audit(
     """
     if next(spans(ledger_dir), None) is None:
         raise ConfigError(f"no ledger segments in {ledger_dir}")
-    return audit_facts(ledger.read_facts(session_like(spark, _FOR_AUDITS), ledger_dir), waiting, scope)
+    settings = _FOR_AUDITS | (FOR_LITTLE if ledger_bytes(ledger_dir) < LITTLE_BYTES else {})
+    return audit_facts(ledger.read_facts(session_like(spark, settings), ledger_dir), waiting, scope)
+
+
+def ledger_bytes(ledger_dir: Path) -> int:
+    """The size of a ledger's segments together."""
+    return sum((ledger_dir / span.file_name).stat().st_size for span in spans(ledger_dir))
 
 
 def audit_facts(facts: DataFrame, waiting: DataFrame | None = None, scope: Scope = EVERYTHING) -> AuditResult:

@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from legato.spark.audit import audit
+from legato.spark.audit import audit, ledger_bytes
 from legato.spark.charts import duration
 from legato.spark.exporter import try_export
 from legato.spark.flights import TotalsComparison
@@ -20,7 +20,6 @@ from legato.spark.result import BOTH, AuditResult
 from legato.spark.scope import EVERYTHING, Scope
 from legato.spark.session import start_session
 from legato.spark.waiting import read_waiting
-from legato.store.segment_names import spans
 
 
 def run_audit(
@@ -65,11 +64,6 @@ def run_audit(
 
 LARGE_BYTES = 16 << 20
 """Ledgers from this size on, of millions of facts, are worth compiling for."""
-
-
-def ledger_bytes(ledger_dir: Path) -> int:
-    """The size of a ledger's segments together."""
-    return sum((ledger_dir / span.file_name).stat().st_size for span in spans(ledger_dir))
 
 
 def _settle(store_dir: Path, ledger_dir: Path, spark: SparkSession) -> DataFrame | None:

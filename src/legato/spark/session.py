@@ -43,6 +43,14 @@ QUERIES_SETTINGS = {
 }
 """What our queries rely on, wherever they run."""
 
+FOR_LITTLE = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings of queries over so little that to plan them twice and to compile them costs more than to ask them."""
+
 _QUIET_LOGGING = """
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr

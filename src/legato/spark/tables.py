@@ -28,7 +28,7 @@ from legato.spark import delta, flow_tables
 from legato.spark.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS, Step, inputs
 from legato.spark.ledger import read_segments
 from legato.spark.messages import MESSAGES_SCHEMA, OPEN, added_up, messages, tallied, tallies
-from legato.spark.session import session_like
+from legato.spark.session import FOR_LITTLE, session_like
 
 SEGMENTS_PER_BATCH = 500
 """Bounds the memory of a portion: at most a quarter of a million rows are in a segment."""
@@ -47,14 +47,6 @@ _FOR_FILES_HERE = {
 """Settings where the ledger is a directory of this machine."""
 
 _SMALL_BYTES = 32 << 20
-_FOR_SMALL = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""Settings of queries over so little that compiling them costs more than asking them."""
-
 _FOR_MESSAGES = {
     # Each message is a group of its own: a small first map for frequent ones is looked into for nothing.
     "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
@@ -102,7 +94,7 @@ class LedgerTables:
             delta.require_delta()
         self._delta = table_format == "delta"
         self._spark = spark = session_like(spark, {} if "://" in ledger else _FOR_FILES_HERE)
-        self._small = session_like(spark, _FOR_SMALL)
+        self._small = session_like(spark, FOR_LITTLE)
         self._of_messages = session_like(spark, _FOR_MESSAGES)
         self._ledger = ledger
         self._tables = tables
