@@ -80,7 +80,8 @@ class Commits:
 
     def _done(self, error: StoreError | None) -> None:
         service = self._service
-        if service.stopped:
+        # Stopped for a while after the commit, it would give out what is another's by now.
+        if not service.may_serve():
             return
         if error is None:
             self._committed()
