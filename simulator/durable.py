@@ -39,6 +39,7 @@ class Durable(Record):
         self.epoch = epoch
         self.away.clear()
         self.seen_by.clear()
+        self.given_back.clear()
         self.counts["takeovers" if epoch > 1 else "first epochs"] += 1
 
     def committed(self, batch: Batch) -> None:
@@ -111,7 +112,8 @@ class Durable(Record):
                 self.containers[fact.consumer] = fact.container
                 self.came_back(fact.container)
             case MessagePresented():
-                self.seen_by[fact.queue, fact.seq] = fact.consumer
+                if (fact.queue, fact.seq, fact.consumer) not in self.given_back:
+                    self.seen_by[fact.queue, fact.seq] = fact.consumer
             case MessageReturned():
                 self._returned(fact)
             case DuplicateIdKept():

@@ -7,6 +7,7 @@ from typing import Any
 
 from legato.core.consumers import Consumer
 from legato.core.effects import Deliver
+from legato.core.message import Message
 from simulator.durable import Durable, number_of
 from simulator.plan import DURABLE, Plan
 from simulator.record import Copy
@@ -45,7 +46,13 @@ class History(Durable):
             holder = self.seen_by.get((message.queue.id, message.seq))
             if holder is not None and epoch == self.epoch and self.containers[holder] != consumer.container:
                 raise self.broken(f"B21: message {key[1]} of {key[0]} is consumer {holder}'s and went to {consumer.id}")
+            self.given_back.discard((message.queue.id, message.seq, consumer.id))
             self.dispatched[key] = (self.now_us(), epoch if epoch == self.epoch else 0)
+
+    def was_given_back(self, message: Message, consumer: Consumer) -> None:
+        """A consumer's client releases a message: another may get it."""
+        self.seen_by.pop((message.queue.id, message.seq), None)
+        self.given_back.add((message.queue.id, message.seq, consumer.id))
 
     def _check_claims(self, effect: Deliver) -> None:
         """Exclusive queues and groups are one consumer's as long as that is there.

@@ -61,7 +61,7 @@ def installed(kernel: Kernel, network: Network, history: History) -> Iterator[No
 
     def watched_release(self: Broker, consumer: Consumer, message: Message) -> bool:
         if self.epoch == history.epoch and message.consumer is consumer:
-            history.seen_by.pop((message.queue.id, message.seq), None)
+            history.was_given_back(message, consumer)
         return release(self, consumer, message)
 
     replaced: list[tuple[Any, str, Any]] = [

@@ -61,6 +61,8 @@ class Record:
         self.containers: dict[int, str] = {}
         self.seen_by: dict[tuple[int, int], int] = {}
         """By place: the consumer whose application has the message, as this epoch's broker has put on record."""
+        self.given_back: set[tuple[int, int, int]] = set()
+        """Queue, sequence and consumer of what was released, though that it was presented may not be on record yet."""
         self.away: dict[int, tuple[int, str]] = {}
         """Consumers whose connection was lost and for whom something is kept: since when, their containers."""
         self.originals: Counter[str] = Counter()
