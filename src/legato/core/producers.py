@@ -6,17 +6,19 @@ from legato.core.records import ProducerRecord
 class Producer:
     """What is known of a producer that numbers its messages.
 
-    `last` is the highest number handled; `refused` the lower ones that were not stored, so a resend of them is new.
+    `last` is the highest number handled, `stored` the highest that is stored or on its way to the store; `refused` are
+    those that were not stored, so a resend of them is new.
     """
 
-    __slots__ = ("id", "last", "links", "name", "refused")
+    __slots__ = ("id", "last", "links", "name", "refused", "stored")
 
     def __init__(self, record: ProducerRecord) -> None:
         self.id = record.producer
         self.name = record.name
-        self.last = record.last_number
+        self.last = self.stored = record.last_number
         self.refused = set(record.refused)
         self.links = 0
+        self._lower_stored()
 
     def is_duplicate(self, number: int) -> bool:
         """Whether the message of that number is already stored."""
@@ -24,7 +26,7 @@ class Producer:
 
     def is_overtaken(self, number: int) -> bool:
         """Whether the message of that number was refused, and one that was sent after it was not."""
-        return number in self.refused and any(later not in self.refused for later in range(number + 1, self.last + 1))
+        return number < self.stored and number in self.refused
 
     def accept(self, number: int) -> None:
         """The message of that number is on its way to the store."""
@@ -32,7 +34,16 @@ class Producer:
             self.last = number
         else:
             self.refused.discard(number)
+        if number > self.stored:
+            self.stored = number
 
     def refuse(self, number: int) -> None:
         """The message of that number was not stored."""
+        if number > self.last:
+            self.last = number
         self.refused.add(number)
+        self._lower_stored()
+
+    def _lower_stored(self) -> None:
+        while self.stored in self.refused:
+            self.stored -= 1

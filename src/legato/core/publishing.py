@@ -162,7 +162,5 @@ class Publishing(Duplicates):
 
     def refuse_number(self, producer: Producer, number: int) -> None:
         """The shell refused a numbered message before it got here: a resend of it is not a duplicate."""
-        if number > producer.last:
-            producer.last = number
         producer.refuse(number)
         self._tick.facts.append(NumberRefused(producer.id, number))

@@ -9,8 +9,17 @@ from typing import Any
 
 import pytest
 
-from legato.client import Connection, ConnectionFactory, JMSError, Message, ResourceAllocationError, TextMessage
-from tests.integration.client.helpers import WAIT_S, receive, texts
+from legato.cli.management import request
+from legato.client import (
+    Connection,
+    ConnectionFactory,
+    JMSError,
+    Message,
+    ResourceAllocationError,
+    TextMessage,
+    TransactionRolledBackError,
+)
+from tests.integration.client.helpers import WAIT_S, drain, receive, texts
 from tests.support.broker import BrokerPair, broker_pair
 
 CONFIGURATION = """
@@ -95,6 +104,23 @@ def test_a_send_that_waits_for_room_ends_when_its_session_is_closed(
     consumer = other.create_session().create_consumer(queue)
     assert texts(receive(consumer, 2)) == ["0", "1"]
     assert consumer.receive_no_wait() is None
+
+
+def test_a_transaction_does_not_commit_without_what_waited_for_room_in_a_queue_that_is_gone(
+    limited: BrokerPair, limited_connection: Limited, queue_name: str
+) -> None:
+    """CONTRACT A3: all of it or nothing, also when the broker never saw one of its messages."""
+    connection = limited_connection()
+    full = fill(connection, f"block.{queue_name}")
+    session = connection.create_session(transacted=True)
+    session.create_producer(session.create_queue(queue_name)).send(TextMessage("with it"))
+    blocked = session.create_producer(full)
+    blocked.send(TextMessage("too many"))
+    assert blocked._route.end.outgoing.waiting  # type: ignore[union-attr]
+    request(limited.url, "DELETE", "queue", f"block.{queue_name}")
+    with pytest.raises(TransactionRolledBackError):
+        session.commit()
+    assert drain(connection, queue_name) == []
 
 
 def test_completion_listeners_hear_of_what_was_given_up(limited_connection: Limited, queue_name: str) -> None:
