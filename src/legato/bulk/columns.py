@@ -5,145 +5,104 @@ What producers send nearly always is done here. A row that is encoded in another
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 
-from legato.amqp.header import APPLICATION_PROPERTIES, DATA, HEADER, PROPERTIES, VALUE
-from legato.bulk.extents import (
-    Bytes,
-    Extents,
-    Ints,
-    Mask,
-    binary_of,
-    is_uniform,
-    list_items,
-    padded,
-    unsigned,
-    values_at,
-)
+from legato.bulk.alike import Shape, shape_of
+from legato.bulk.extents import Bytes, Extents, Ints, Mask, binary_of, unsigned
+from legato.bulk.layout import Layout, Part, Rows, laid_out
 from legato.bulk.oddities import decode_one
+from legato.bulk.schema import COLUMNS, CREATION, EXPIRY, IDS, MESSAGE_ID, PROPERTY_MAP, TEXTS, as_type, times
 
-TIMESTAMP = pa.timestamp("us", "UTC")
-PROPERTY_MAP = pa.map_(pa.string(), pa.string())
-
-COLUMNS = {
-    "message_id": pa.string(),
-    "timestamp": TIMESTAMP,
-    "expiration": TIMESTAMP,
-    "priority": pa.int32(),
-    "delivery_mode": pa.string(),
-    "correlation_id": pa.string(),
-    "reply_to": pa.string(),
-    "type": pa.string(),
-    "group_id": pa.string(),
-    "properties": PROPERTY_MAP,
-    "body": pa.binary(),
-}
-"""What `decode` returns, and of which types."""
-
-_SECTIONS_MAX = 8
 _PRIORITY_DEFAULT = 4
-_HEADER_FIELDS = 3
-_PROPERTY_FIELDS = 11
-_MESSAGE_ID, _SUBJECT, _REPLY_TO, _CORRELATION_ID, _EXPIRY, _CREATION, _GROUP_ID = 0, 3, 4, 5, 8, 9, 10
-_SEQUENCE = 0x76
 _ID_PREFIX = int.from_bytes(b"ID:")
 _PERSISTENT, _NON_PERSISTENT = "PERSISTENT", "NON_PERSISTENT"
+ALIKE_ROWS_MIN = 500
+"""Among fewer rows it is not worth while to look for those that are alike."""
+_SHAPES_MAX = 4
+_SHARE_MIN = 8
+"""A shape that not even the eighth part of the rows has says that rows are not alike."""
 
 
-class Rows(NamedTuple):
-    """Messages one behind another in a buffer: of row `i`, the bytes from `start[i]` to before `end[i]`."""
-
-    buffer: Bytes
-    start: Ints
-    end: Ints
+_Portion = tuple[Ints, dict[str, pa.Array]]
+"""Which rows, and their columns."""
 
 
-class _Section(NamedTuple):
-    value: Extents
-    has: Mask
-
-
-def rows_of(messages: pa.Array) -> Rows:
-    """A binary array's messages."""
-    offsets = np.frombuffer(messages.buffers()[1], np.int32)[messages.offset : messages.offset + len(messages) + 1]
-    data = messages.buffers()[2]
-    content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    places = offsets.astype(np.int64)
-    begin = int(places[0])
-    return Rows(padded(content[begin : int(places[-1])]), places[:-1] - begin, places[1:] - begin)
-
-
-def decode(rows: Rows, *, properties: bool = True) -> dict[str, pa.Array]:
-    """The columns of `COLUMNS`; without `properties` those are null.
+class Decoder:
+    """Decodes portions of messages, one after the other, into the columns of `COLUMNS`.
 
     A message that cannot be decoded has null in all of them but `body`, which is the whole message.
+
+    Args:
+        properties: whether the column of that name is wanted; else it is null.
     """
-    sections, sound = _sections(rows)
+
+    def __init__(self, *, properties: bool = True) -> None:
+        self._properties = properties
+        self._shapes: list[Shape] = []
+        """Those of the last portion: the next one's rows mostly have them too."""
+
+    def decode(self, rows: Rows) -> dict[str, pa.Array]:
+        """The columns of some messages."""
+        parts: list[_Portion] = []
+        left = np.arange(len(rows.start))
+        known, self._shapes = self._shapes, []
+        while len(left) >= ALIKE_ROWS_MIN and len(parts) < _SHAPES_MAX:
+            here, is_new = rows.of(left) if parts else rows, not known
+            shape = self._shape_of(here.alone(0)) if is_new else known.pop()
+            if shape is None:
+                break
+            same, columns = shape.decode(here)
+            if len(columns["body"]) * _SHARE_MIN >= len(left):
+                parts.append((left[same], columns))
+                self._shapes.append(shape)
+                left = left[~same]
+            elif is_new:
+                break
+        if len(left) or not parts:
+            parts.append((left, self._columns(rows.of(left) if parts else rows)))
+        return _together(parts)
+
+    def _shape_of(self, first: Rows) -> Shape | None:
+        layout, ttl_ms, columns = _walked(first, properties=self._properties)
+        return shape_of(first, layout, int(ttl_ms[0]), columns)
+
+    def _columns(self, rows: Rows) -> dict[str, pa.Array]:
+        layout, _, columns = _walked(rows, properties=self._properties)
+        odd = np.flatnonzero(~layout.sound)
+        return _merge(rows, columns, odd, properties=self._properties) if len(odd) else columns
+
+
+def _together(parts: list[_Portion]) -> dict[str, pa.Array]:
+    """The columns of all parts, each of which says which rows it has."""
+    if len(parts) == 1:
+        return parts[0][1]
+    places = np.concatenate([which for which, _ in parts])
+    order = None if (np.diff(places) > 0).all() else pa.array(np.argsort(places))
+    whole = {name: pa.concat_arrays([columns[name] for _, columns in parts]) for name in COLUMNS}
+    return whole if order is None else {name: column.take(order) for name, column in whole.items()}
+
+
+def _walked(rows: Rows, *, properties: bool) -> tuple[Layout, Ints, dict[str, pa.Array]]:
+    """The layout, times to live and columns of rows of any shape; rows that are not sound by then are not decoded."""
+    rows = rows.padded()
+    layout = laid_out(rows)
+    sound = layout.sound
     found: dict[str, pa.Array] = {}
-    ttl_ms = _decode_header(rows, sections, sound, found)
-    _decode_properties(rows, sections, sound, ttl_ms, found)
-    body = _decode_body(rows, sections, sound)
+    ttl_ms = _decode_header(rows, layout.header, found)
+    _decode_properties(rows, layout, ttl_ms, found)
+    body = _body_of(layout)
     if properties:
         # Maps are of any types in any number; rows that have some are decoded by themselves.
-        sound &= ~sections[APPLICATION_PROPERTIES].has
+        sound &= ~layout.application_properties.has
     found["properties"] = pa.nulls(len(rows.start), PROPERTY_MAP)
     found["body"] = binary_of(rows.buffer, body.value.start, body.value.length, body.has & sound)
-    columns = {name: _as(found[name], kind) for name, kind in COLUMNS.items()}
-    odd = np.flatnonzero(~sound)
-    return _merge(rows, columns, odd, properties=properties) if len(odd) else columns
+    return layout, ttl_ms, {name: as_type(found[name], kind) for name, kind in COLUMNS.items()}
 
 
-def _sections(rows: Rows) -> tuple[dict[int, _Section], Mask]:
-    """Where each section is, and which rows are understood to their end."""
-    buffer, place, end = rows.buffer, rows.start, rows.end
-    count = len(place)
-    sections = {
-        code: _Section(
-            Extents(np.zeros(count, np.uint8), rows.start.copy(), np.zeros(count, np.int64)), np.zeros(count, bool)
-        )
-        for code in (HEADER, PROPERTIES, APPLICATION_PROPERTIES, DATA, VALUE)
-    }
-    sound = np.ones(count, bool)
-    for _ in range(_SECTIONS_MAX):
-        more = sound & (place < end)
-        if not more.any():
-            break
-        described = (buffer[place] == 0) & (buffer[place + 1] == 0x53)
-        code = buffer[place + 2]
-        value, fits = values_at(buffer, place + 3, end)
-        sound &= ~more | (described & fits)
-        more &= sound
-        if more.all() and is_uniform(code) and (one := int(code[0])) != _SEQUENCE and one <= VALUE:
-            if one not in sections:
-                place = value.end
-                continue
-            if not sections[one].has.any():
-                sections[one] = _Section(value, more)
-                place = value.end
-                continue
-        for known, section in sections.items():
-            here = more & (code == known)
-            if not here.any():
-                continue
-            sound &= ~(here & section.has)
-            section.has[here] = True
-            section.value.code[here] = value.code[here]
-            section.value.start[here] = value.start[here]
-            section.value.length[here] = value.length[here]
-        # A body that is a sequence, or a footer behind it, is an oddity.
-        sound &= ~more | (code <= VALUE) & (code != _SEQUENCE)
-        place = np.where(more, value.end, place)
-    sound &= place == end
-    return sections, sound
-
-
-def _decode_header(rows: Rows, sections: dict[int, _Section], sound: Mask, found: dict[str, pa.Array]) -> Ints:
+def _decode_header(rows: Rows, fields: list[Part], found: dict[str, pa.Array]) -> Ints:
     """Returns the times to live in milliseconds, 0 for none."""
-    section = sections[HEADER]
-    (durable, has_durable), (priority, has_priority), (ttl, has_ttl) = _fields(rows, section, sound, _HEADER_FIELDS)
+    (durable, has_durable), (priority, has_priority), (ttl, has_ttl) = fields
     has_priority &= priority.code == 0x50
     number = np.where(has_priority, unsigned(rows.buffer, priority.start, 1), _PRIORITY_DEFAULT)
     is_durable = has_durable & ((durable.code == 0x41) | (durable.code == 0x56) & (rows.buffer[durable.start] == 1))
@@ -155,41 +114,21 @@ def _decode_header(rows: Rows, sections: dict[int, _Section], sound: Mask, found
     )
 
 
-def _decode_properties(
-    rows: Rows, sections: dict[int, _Section], sound: Mask, ttl_ms: Ints, found: dict[str, pa.Array]
-) -> None:
-    fields = _fields(rows, sections[PROPERTIES], sound, _PROPERTY_FIELDS)
-    for name, index in (
-        ("message_id", _MESSAGE_ID),
-        ("type", _SUBJECT),
-        ("reply_to", _REPLY_TO),
-        ("correlation_id", _CORRELATION_ID),
-        ("group_id", _GROUP_ID),
-    ):
+def _decode_properties(rows: Rows, layout: Layout, ttl_ms: Ints, found: dict[str, pa.Array]) -> None:
+    sound, fields = layout.sound, layout.properties
+    for name, index in TEXTS.items():
         value, has = fields[index]
         is_string = (value.code == 0xA1) | (value.code == 0xB1)
         sound &= ~has | is_string | (value.code == 0x40)
-        if index in (_MESSAGE_ID, _CORRELATION_ID):
-            sound &= ~(has & is_string) | _is_plain_id(rows.buffer, value, must=index == _MESSAGE_ID)
+        if name in IDS:
+            sound &= ~(has & is_string) | _is_plain_id(rows.buffer, value, must=name == MESSAGE_ID)
         found[name] = binary_of(rows.buffer, value.start, value.length, has & is_string & sound)
-    timestamp_ms, expiry_ms = (_time_of(rows, *fields[index]) for index in (_CREATION, _EXPIRY))
-    lasting = (expiry_ms == 0) & (timestamp_ms != 0) & (ttl_ms != 0)
-    found["timestamp"] = _times(timestamp_ms)
-    found["expiration"] = _times(np.where(lasting, timestamp_ms + ttl_ms, expiry_ms))
+    timestamp_ms, expiry_ms = (_time_of(rows, *fields[index]) for index in (CREATION, EXPIRY))
+    found["timestamp"], found["expiration"] = times(timestamp_ms, expiry_ms, ttl_ms)
 
 
 def _time_of(rows: Rows, value: Extents, has: Mask) -> Ints:
     return np.where(has & (value.code == 0x83), unsigned(rows.buffer, value.start, 8), 0)
-
-
-def _times(ms: Ints) -> pa.Array:
-    return pa.array(ms * 1000, mask=ms == 0, type=pa.int64())
-
-
-def _fields(rows: Rows, section: _Section, sound: Mask, wanted: int) -> list[tuple[Extents, Mask]]:
-    fields, whole = list_items(rows.buffer, section.value, wanted)
-    sound &= whole | ~section.has
-    return [(value, has & section.has) for value, has in fields]
 
 
 def _is_plain_id(buffer: Bytes, value: Extents, *, must: bool) -> Mask:
@@ -202,9 +141,9 @@ def _is_plain_id(buffer: Bytes, value: Extents, *, must: bool) -> Mask:
     return plain
 
 
-def _decode_body(rows: Rows, sections: dict[int, _Section], sound: Mask) -> _Section:
+def _body_of(layout: Layout) -> Part:
     """Data's bytes, a string's or a binary value's; nothing for null or where there is no body."""
-    data, value = sections[DATA], sections[VALUE]
+    data, value, sound = layout.data, layout.value, layout.sound
     code = np.where(data.has, data.value.code, value.value.code)
     is_text = value.has & ((code == 0xA1) | (code == 0xB1))
     is_bytes = (code == 0xA0) | (code == 0xB0)
@@ -214,18 +153,7 @@ def _decode_body(rows: Rows, sections: dict[int, _Section], sound: Mask) -> _Sec
     sound &= ~(data.has & value.has)
     start = np.where(data.has, data.value.start, value.value.start)
     length = np.where(data.has, data.value.length, value.value.length)
-    return _Section(Extents(code, start, length), (is_text | is_bytes) & has_body)
-
-
-def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The array as of type `kind`; what is no UTF-8 is replaced by U+FFFD."""
-    if array.type == kind:
-        return array
-    try:
-        return array.cast(kind)
-    except pa.ArrowInvalid:
-        values = [None if value is None else value.decode("utf-8", "replace") for value in array.to_pylist()]
-        return pa.array(values, kind)
+    return Part(Extents(code, start, length), (is_text | is_bytes) & has_body)
 
 
 def _merge(rows: Rows, columns: dict[str, pa.Array], odd: Ints, *, properties: bool) -> dict[str, pa.Array]:

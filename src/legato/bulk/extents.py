@@ -55,14 +55,14 @@ def unsigned(buffer: Bytes, start: Ints, length: Ints | int) -> Ints:
     if length == 1:
         return buffer[start].astype(np.int64)
     if length in (2, 4, 8):
-        return _everywhere(buffer, f">u{length}")[start].astype(np.int64)
+        return everywhere(buffer, f">u{length}")[start].astype(np.int64)
     if not length:
         return np.zeros(len(start), np.int64)
-    return (_everywhere(buffer, ">u8")[start] >> np.uint64(64 - 8 * length)).astype(np.int64)
+    return (everywhere(buffer, ">u8")[start] >> np.uint64(64 - 8 * length)).astype(np.int64)
 
 
 def _unsigned_of_any_length(buffer: Bytes, start: Ints, length: Ints) -> Ints:
-    words = _everywhere(buffer, ">u8")[start].astype(np.uint64)
+    words = everywhere(buffer, ">u8")[start].astype(np.uint64)
     # A shift by the whole width is not defined: it is done in two steps.
     half = (32 - 4 * length).astype(np.uint64)
     return ((words >> half) >> half).astype(np.int64)
@@ -73,7 +73,7 @@ def is_uniform(values: npt.NDArray[Any]) -> bool:
     return not len(values) or bool((values == values[0]).all())
 
 
-def _everywhere(buffer: Bytes, kind: str) -> npt.NDArray[Any]:
+def everywhere(buffer: Bytes, kind: str) -> npt.NDArray[Any]:
     """The numbers of that kind that begin at each byte of the buffer."""
     number = np.dtype(kind)
     return np.ndarray((len(buffer) - number.itemsize + 1,), number, buffer, strides=(1,))
@@ -150,7 +150,7 @@ def binary_of(buffer: Bytes, start: Ints, length: Ints, valid: Mask) -> pa.Binar
     length = np.where(valid, length, 0)
     views = np.empty((rows, 4), np.int32)
     views[:, 0] = length
-    views[:, 1] = _everywhere(buffer, "<i4")[start]
+    views[:, 1] = everywhere(buffer, "<i4")[start]
     views[:, 2] = 0
     views[:, 3] = start
     inline = np.flatnonzero(length <= _INLINE_MAX)

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legato.bulk.columns import PROPERTY_MAP, decode, rows_of
+from legato.bulk.columns import Decoder
 from legato.bulk.encoding import encode
+from legato.bulk.layout import rows_of
+from legato.bulk.schema import PROPERTY_MAP
 from legato.client.destinations import destination_of
 from legato.client.messages import BytesMessage, DeliveryMode, TextMessage
 from legato.client.received import read_message
@@ -75,7 +77,7 @@ def test_a_client_reads_what_was_encoded(given_rows: list[dict[str, Any]]) -> No
 @given(rows)
 def test_columns_come_back_as_they_were(given_rows: list[dict[str, Any]]) -> None:
     messages = encode(columns_of(given_rows, pa.string()), "orders", id_prefix="ID:x:", now_ms=NOW_MS)
-    found = pa.table(decode(rows_of(messages))).to_pylist()
+    found = pa.table(Decoder().decode(rows_of(messages))).to_pylist()
     for row, back in zip(given_rows, found, strict=True):
         for name in ("reply_to", "type", "group_id"):
             assert back[name] == row[name]

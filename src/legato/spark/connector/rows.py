@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from legato.amqp.filters import matcher
-from legato.bulk.columns import COLUMNS, TIMESTAMP, decode, rows_of
+from legato.bulk.columns import Decoder
+from legato.bulk.layout import rows_of
+from legato.bulk.schema import COLUMNS, TIMESTAMP
 from legato.spark.connector.options import SourceOptions
 
 _DDL = {
@@ -65,6 +67,7 @@ class Frames:
         self._destination = destination
         self._fields = fields(options)
         self._schema = pa.schema(list(self._fields.items()))
+        self._decoder = Decoder(properties="properties" in self._fields)
         self.is_bare = options.is_bare
 
     def rows(self, frame: pa.RecordBatch, *, unexpired_at: datetime | None = None) -> pa.RecordBatch:
@@ -88,7 +91,7 @@ class Frames:
         return _unexpired(rows, expiration, unexpired_at)
 
     def _decoded(self, frame: pa.RecordBatch) -> dict[str, pa.Array]:
-        columns = decode(rows_of(frame.column("message")), properties="properties" in self._fields)
+        columns = self._decoder.decode(rows_of(frame.column("message")))
         if self._options.payload == "text":
             columns["body"] = _text(columns["body"])
         return columns

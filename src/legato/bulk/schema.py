@@ -1,0 +1,60 @@
+"""The columns that messages become, and which of AMQP's properties they are made of (AMQP 3.2.4, its JMS mapping 3)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from legato.bulk.extents import Ints
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+PROPERTY_MAP = pa.map_(pa.string(), pa.string())
+
+COLUMNS = {
+    "message_id": pa.string(),
+    "timestamp": TIMESTAMP,
+    "expiration": TIMESTAMP,
+    "priority": pa.int32(),
+    "delivery_mode": pa.string(),
+    "correlation_id": pa.string(),
+    "reply_to": pa.string(),
+    "type": pa.string(),
+    "group_id": pa.string(),
+    "properties": PROPERTY_MAP,
+    "body": pa.binary(),
+}
+"""What `columns.decode` returns, and of which types."""
+
+MESSAGE_ID = "message_id"
+TEXTS = {MESSAGE_ID: 0, "type": 3, "reply_to": 4, "correlation_id": 5, "group_id": 10}
+"""Columns of text, and the places of their fields in the properties."""
+IDS = (MESSAGE_ID, "correlation_id")
+"""Those that may be of another type, which the JMS mapping then writes as text."""
+EXPIRY, CREATION = 8, 9
+"""Places of the fields that are times."""
+
+
+def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The array as of type `kind`; what is no UTF-8 is replaced by U+FFFD."""
+    if array.type == kind:
+        return array
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid:
+        values = [None if value is None else value.decode("utf-8", "replace") for value in array.to_pylist()]
+        return pa.array(values, kind)
+
+
+def times(timestamp_ms: Ints, expiry_ms: Ints, ttl_ms: Ints | int) -> tuple[pa.Array, pa.Array]:
+    """The columns `timestamp` and `expiration`; 0 is none.
+
+    Who says how long a message lasts, but not until when, means from its timestamp on.
+    """
+    lasting = (expiry_ms == 0) & (timestamp_ms != 0) & (np.asarray(ttl_ms) != 0)
+    return _times(timestamp_ms), _times(np.where(lasting, timestamp_ms + ttl_ms, expiry_ms))
+
+
+def _times(ms: Ints) -> pa.Array:
+    if not ms.any():
+        return pa.nulls(len(ms), TIMESTAMP)
+    return pa.array(ms * 1000, mask=None if ms.all() else ms == 0, type=pa.int64()).cast(TIMESTAMP)
