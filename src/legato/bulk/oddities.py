@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from legato.bulk.schema import time_us
 from legato.client.destinations import destination_of
 from legato.client.messages import BytesMessage, DeliveryMode, Message
 from legato.client.received import Received
@@ -26,8 +27,8 @@ def decode_one(message: bytes, *, properties: bool) -> dict[str, Any]:
     persistent = headers["delivery_mode"] == DeliveryMode.PERSISTENT
     return {
         "message_id": headers["message_id"],
-        "timestamp": headers["timestamp"] * 1000 or None,
-        "expiration": headers["expiration"] * 1000 or None,
+        "timestamp": time_us(headers["timestamp"]),
+        "expiration": time_us(headers["expiration"]),
         "priority": headers["priority"],
         "delivery_mode": "PERSISTENT" if persistent else "NON_PERSISTENT",
         "correlation_id": correlation_id.hex() if isinstance(correlation_id, bytes) else correlation_id,

@@ -45,16 +45,30 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.array(values, kind)
 
 
+TIME_MIN_MS, TIME_MAX_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999: what is beyond them no sender means, and few readers can tell."""
+
+
 def times(timestamp_ms: Ints, expiry_ms: Ints, ttl_ms: Ints | int) -> tuple[pa.Array, pa.Array]:
-    """The columns `timestamp` and `expiration`; 0 is none.
+    """The columns `timestamp` and `expiration`; 0 is none, as is what is no time.
 
     Who says how long a message lasts, but not until when, means from its timestamp on.
     """
     lasting = (expiry_ms == 0) & (timestamp_ms != 0) & (np.asarray(ttl_ms) != 0)
-    return _times(timestamp_ms), _times(np.where(lasting, timestamp_ms + ttl_ms, expiry_ms))
+    if lasting.any():
+        # No nearer to the ends of what a number can be than any time to live.
+        expiry_ms = np.where(lasting, np.clip(timestamp_ms, -(1 << 62), 1 << 62) + ttl_ms, expiry_ms)
+    return _times(timestamp_ms), _times(expiry_ms)
+
+
+def time_us(ms: int) -> int | None:
+    """One time, likewise."""
+    return ms * 1000 if ms and TIME_MIN_MS <= ms <= TIME_MAX_MS else None
 
 
 def _times(ms: Ints) -> pa.Array:
     if not ms.any():
         return pa.nulls(len(ms), TIMESTAMP)
-    return pa.array(ms * 1000, mask=None if ms.all() else ms == 0, type=pa.int64()).cast(TIMESTAMP)
+    known = (ms != 0) & (ms >= TIME_MIN_MS) & (ms <= TIME_MAX_MS)
+    mask = None if known.all() else ~known
+    return pa.array(ms * 1000, mask=mask, type=pa.int64()).cast(TIMESTAMP)

@@ -39,6 +39,7 @@ bodies: st.SearchStrategy[Body | None] = st.one_of(
     st.just(ValueBody({"a": 1, "b": "two"})),
     st.just(SequenceBody([1, "two"])),
 )
+times = st.none() | st.integers(0, 1 << 40) | st.integers(-(1 << 63), (1 << 63) - 1)
 properties = st.builds(
     Properties,
     message_id=ids,
@@ -46,8 +47,8 @@ properties = st.builds(
     subject=st.none() | texts,
     reply_to=st.none() | texts,
     correlation_id=ids,
-    absolute_expiry_ms=st.none() | st.integers(0, 1 << 40),
-    creation_ms=st.none() | st.integers(0, 1 << 40),
+    absolute_expiry_ms=times,
+    creation_ms=times,
     group_id=st.none() | texts,
 )
 headers = st.builds(Header, durable=st.booleans(), priority=st.integers(0, 12), ttl_ms=st.none() | st.integers(0, 9999))
