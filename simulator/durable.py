@@ -49,7 +49,7 @@ class Durable(Record):
             raise self.broken(f"P7: epoch {batch.epoch} committed in epoch {self.epoch}")
         self._check_transactions(batch.facts)
         bodies = iter(batch.bodies)
-        self._kept.clear()
+        self._kept, self._kept_before = set(), self._kept
         for fact in batch.facts:
             self.note("durable:", fact)
             self._apply(fact, bodies)

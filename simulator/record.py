@@ -84,7 +84,9 @@ class Record:
         """Ids of messages that were sent again when their address did not know them by their duplicate ids any more:
         their senders may not hear whether they were duplicates, only that a message of that id is stored."""
         self._kept: set[tuple[str, bytes]] = set()
-        """Those of the present batch."""
+        self._kept_before: set[tuple[str, bytes]] = set()
+        """Those of the present batch, and of the one before it, which may not have been durable when this one was made:
+        what is on its way to the disk is known however many it is."""
         self.violation: ViolationError | None = None
         """The first one."""
         self.trace: Callable[[str], None] | None = None
@@ -123,7 +125,8 @@ class Record:
         self.counts["duplicate ids kept"] += 1
 
     def _drop(self, name: str, fact: DuplicateIdDropped) -> None:
-        if fact.id not in self.remembered.get(name, ()):
+        on_its_way = (name, fact.id) in self._kept or (name, fact.id) in self._kept_before
+        if not on_its_way and fact.id not in self.remembered.get(name, ()):
             raise self.broken(f"E15: {fact.message_id} is dropped, and {name} remembers no {fact.id!r}")
         if self.originals[fact.message_id]:
             raise self.broken(f"E15: {fact.message_id} is dropped as a duplicate and is stored")
