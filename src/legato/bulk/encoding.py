@@ -7,6 +7,7 @@ that a row's bytes are written once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import TypeAlias
 
@@ -129,10 +130,15 @@ def _properties(
 def _ids(prefix: str, rows: int) -> Sequence[Piece]:
     """Strings with the number of each row, all of the same size."""
     width = len(str(max(rows - 1, 0)))
-    powers = 10 ** np.arange(width - 1, -1, -1)
-    digits = (np.arange(rows)[:, None] // powers % 10 + ord("0")).astype(np.uint8)
     spelled = prefix.encode()
-    return [b"\xb1" + (len(spelled) + width).to_bytes(4, "big") + spelled, _fixed(digits)]
+    return [b"\xb1" + (len(spelled) + width).to_bytes(4, "big") + spelled, _numerals(rows, width)]
+
+
+@lru_cache(maxsize=4)
+def _numerals(rows: int, width: int) -> pa.Array:
+    """The numbers from 0 on in so many digits; most batches of Spark have as many rows as the one before."""
+    powers = 10 ** np.arange(width - 1, -1, -1)
+    return _fixed((np.arange(rows)[:, None] // powers % 10 + ord("0")).astype(np.uint8))
 
 
 def _length(piece: Piece) -> int | npt.NDArray[np.int64]:

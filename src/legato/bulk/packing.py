@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from legato.bulk.extents import is_uniform
 from legato.store.placing import BLOCK_BODY_BYTES, BLOCK_MESSAGES
 
 _HEADER = struct.Struct(">BBxxIQ")
@@ -18,7 +19,11 @@ _DELTAS = np.arange(BLOCK_MESSAGES, dtype=">u4").tobytes()
 """How far each message of a block is from its first one."""
 
 
-def pack(messages: pa.BinaryArray, stored_us: int, expires_us: npt.NDArray[np.int64] | None = None) -> list[bytes]:
+Packed = tuple[bytes, memoryview]
+"""A block in two pieces: what it says of its messages, and the messages, where they are."""
+
+
+def pack(messages: pa.BinaryArray, stored_us: int, expires_us: npt.NDArray[np.int64] | None = None) -> list[Packed]:
     """Blocks of messages whose sequences have no gaps; the first of each block is the next after the last one's last.
 
     Args:
@@ -33,7 +38,22 @@ def pack(messages: pa.BinaryArray, stored_us: int, expires_us: npt.NDArray[np.in
     content = memoryview(data) if data is not None else memoryview(b"")
     if expires_us is not None and not expires_us.any():
         expires_us = None
-    return [_block(content, ends, begin, end, stored_us, expires_us) for begin, end in _cuts(ends)]
+    lengths = np.diff(ends)
+    if expires_us is None and is_uniform(lengths):
+        cuts = _cuts_of_alike(len(lengths), int(lengths[0]))
+        heads = {rows: _head(ends, 0, rows, stored_us, None) for rows in {end - begin for begin, end in cuts}}
+        return [(heads[end - begin], content[int(ends[begin]) : int(ends[end])]) for begin, end in cuts]
+    return [
+        (_head(ends, begin, end, stored_us, expires_us), content[int(ends[begin]) : int(ends[end])])
+        for begin, end in _cuts(ends)
+    ]
+
+
+def _cuts_of_alike(count: int, length: int) -> list[tuple[int, int]]:
+    """Where blocks begin and end if all messages have that length."""
+    fit = BLOCK_BODY_BYTES // length if length else count
+    step = max(1, min(fit, BLOCK_MESSAGES))
+    return [(begin, min(begin + step, count)) for begin in range(0, count, step)]
 
 
 def _cuts(ends: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
@@ -46,8 +66,7 @@ def _cuts(ends: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-def _block(
-    content: memoryview,
+def _head(
     ends: npt.NDArray[np.int64],
     begin: int,
     end: int,
@@ -62,5 +81,4 @@ def _block(
     ]
     if expires_us is not None:
         parts.append(expires_us[begin:end].astype(">u8").tobytes())
-    parts.append(content[int(ends[begin]) : int(ends[end])])
     return b"".join(parts)

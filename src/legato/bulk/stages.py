@@ -1,6 +1,7 @@
 """Stage files: what a task has staged, durable in a file of its own until its batch is published or given up.
 
-A file is a sequence of records, each four bytes of size and msgpack. It is there as a whole or not at all.
+A file is a sequence of records, each four bytes of size and msgpack; behind a run are its blocks, and at the end a
+size of 0. It is there as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -35,14 +37,24 @@ class StageTicket(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RunRecord(msgspec.Struct, array_like=True, tag="run"):
-    """Neighbours for a queue: blocks as a store keeps them."""
+    """What is said of neighbours for a queue."""
 
     destination: str
     priority: int
     count: int
     size: int
     grouped: bool
-    blocks: list[memoryview]
+    block_bytes: list[int]
+
+
+class Run(NamedTuple):
+    """Neighbours for a queue, and the blocks in which a store keeps them, one behind another.
+
+    `pieces` are the blocks; to be staged, they may be in more pieces than these.
+    """
+
+    record: RunRecord
+    pieces: Sequence[bytes | memoryview]
 
 
 class MessageRecord(msgspec.Struct, array_like=True, tag="message"):
@@ -59,10 +71,13 @@ class MessageRecord(msgspec.Struct, array_like=True, tag="message"):
     body: bytes
 
 
-Record = RunRecord | MessageRecord
+Record = Run | MessageRecord
 
+_END = _SIZE.pack(0)
+_PIECES_AT_ONCE = 1000
+"""In one call of the system, which takes 1,024."""
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Record)
+_decoder = msgspec.msgpack.Decoder(RunRecord | MessageRecord)
 
 
 def directory_of(store: Path, transactional_id: str) -> Path:
@@ -80,15 +95,14 @@ def write_stage(path: Path, records: Iterator[Record]) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     count = 0
-    spelled = bytearray(_SIZE.size)
     try:
         with temporary.open("wb", buffering=0) as file:
             for record in records:
-                # The same memory for all of them: a record may have megabytes.
-                _encoder.encode_into(record, spelled, _SIZE.size)
-                _SIZE.pack_into(spelled, 0, len(spelled) - _SIZE.size)
-                _write_all(file, spelled)
-                count += record.count if isinstance(record, RunRecord) else 1
+                said, pieces = (record.record, record.pieces) if isinstance(record, Run) else (record, ())
+                spelled = _encoder.encode(said)
+                _write_all(file, [_SIZE.pack(len(spelled)), spelled, *pieces])
+                count += said.count if isinstance(said, RunRecord) else 1
+            _write_all(file, [_END])
             os.fsync(file.fileno())
         temporary.rename(path)
     except BaseException:
@@ -98,11 +112,14 @@ def write_stage(path: Path, records: Iterator[Record]) -> int:
     return count
 
 
-def _write_all(file: FileIO, data: bytearray) -> None:
-    with memoryview(data) as view:
-        written = 0
-        while written < len(view):
-            written += file.write(view[written:])
+def _write_all(file: FileIO, pieces: Sequence[bytes | memoryview]) -> None:
+    for begin in range(0, len(pieces), _PIECES_AT_ONCE):
+        some = pieces[begin : begin + _PIECES_AT_ONCE]
+        written = os.writev(file.fileno(), some)
+        if written < sum(map(len, some)):
+            rest = memoryview(b"".join(some))[written:]
+            while rest:
+                rest = rest[file.write(rest) :]
 
 
 def read_stage(path: Path) -> list[Record]:
@@ -115,17 +132,26 @@ def read_stage(path: Path) -> list[Record]:
         data = _view(path)
     except OSError as error:
         raise StoreError(f"The stage {path.name} cannot be read: {error.strerror}.") from error
-    records: list[Record] = []
-    at = 0
     try:
-        while at < len(data):
-            size = _SIZE.unpack_from(data, at)[0]
-            at += _SIZE.size
-            records.append(_decoder.decode(data[at : at + size]))
-            at += size
+        return list(_records(data))
     except (struct.error, msgspec.DecodeError) as error:
         raise StoreCorruptError(f"the stage {path.name} is not what was written: {error}") from error
-    return records
+
+
+def _records(data: memoryview) -> Iterator[Record]:
+    at = 0
+
+    def next_bytes(count: int) -> memoryview:
+        nonlocal at
+        found = data[at : at + count]
+        at += count
+        if len(found) < count:
+            raise msgspec.DecodeError("it breaks off")
+        return found
+
+    while size := _SIZE.unpack(next_bytes(_SIZE.size))[0]:
+        said = _decoder.decode(next_bytes(size))
+        yield Run(said, [next_bytes(each) for each in said.block_bytes]) if isinstance(said, RunRecord) else said
 
 
 def _view(path: Path) -> memoryview:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from legato.bulk.encoding import encode
 from legato.bulk.packing import pack
-from legato.bulk.stages import MessageRecord, Record, RunRecord, StageTicket
+from legato.bulk.stages import MessageRecord, Record, Run, RunRecord, StageTicket
 
 _PRIORITY_DEFAULT = 4
 _PRIORITY_MAX = 9
@@ -53,15 +53,11 @@ def records_of(
         if single.any():
             yield from _messages(part, messages, destination, priority, options, prefix, expires_us, now_us)
             continue
-        size = int(pc.sum(pc.binary_length(messages)).as_py() or 0)
-        yield RunRecord(
-            destination,
-            priority,
-            len(rows),
-            size,
-            bool(_given(part, "group_id").any()),
-            [memoryview(block) for block in pack(messages, now_us, expires_us)],
-        )
+        blocks = pack(messages, now_us, expires_us)
+        size = sum(len(content) for _, content in blocks)
+        lengths = [len(head) + len(content) for head, content in blocks]
+        record = RunRecord(destination, priority, len(rows), size, bool(_given(part, "group_id").any()), lengths)
+        yield Run(record, [piece for block in blocks for piece in block])
 
 
 def _groups(
@@ -69,6 +65,9 @@ def _groups(
 ) -> Iterator[tuple[str, int, npt.NDArray[np.int64]]]:
     """Rows of one destination and priority, the ways of both in the order of their first rows."""
     if not count:
+        return
+    if options.destination and "priority" not in columns and "destination" not in columns:
+        yield options.destination, _PRIORITY_DEFAULT, np.arange(count)
         return
     priority = np.full(count, _PRIORITY_DEFAULT)
     if "priority" in columns:

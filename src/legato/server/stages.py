@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from legato.bulk.stages import (
     MessageRecord,
     Record,
-    RunRecord,
+    Run,
     discard_stages,
     path_of,
     read_stage,
@@ -110,10 +110,11 @@ class Stages:
         runs: list[StagedRun] = []
         messages: list[StagedMessage] = []
         for record in records:
-            if isinstance(record, RunRecord):
-                queue = self._nodes.find(record.destination, ["queue"])
+            if isinstance(record, Run):
+                said, blocks = record
+                queue = self._nodes.find(said.destination, ["queue"])
                 assert isinstance(queue, Queue)
-                runs.append(StagedRun(queue, record.priority, record.count, record.size, record.blocks, record.grouped))
+                runs.append(StagedRun(queue, said.priority, said.count, said.size, blocks, said.grouped))
             else:
                 messages.append(self._message(record))
         return runs, messages

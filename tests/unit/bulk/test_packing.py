@@ -12,14 +12,19 @@ from legato.store.placing import new_blocks
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 4000), min_size=1, max_size=400), st.integers(0, 5), st.booleans())
+@given(
+    st.lists(st.integers(0, 4000), min_size=1, max_size=400)
+    | st.builds(lambda size, count: [size] * count, st.integers(0, 20_000), st.integers(1, 400)),
+    st.integers(0, 5),
+    st.booleans(),
+)
 def test_blocks_are_those_of_the_store(sizes: list[int], cut_off: int, expiring: bool) -> None:
     bodies = [bytes([index % 256]) * size for index, size in enumerate(sizes)]
     messages = pa.array([*([b"other"] * cut_off), *bodies], pa.binary()).slice(cut_off)
     expiries = {seq: seq * 7 for seq in range(1, len(bodies) + 1) if expiring and seq % 2}
     times = np.array([expiries.get(seq, 0) for seq in range(1, len(bodies) + 1)], np.int64)
     expected = new_blocks(dict(enumerate(bodies, 1)), list(range(1, len(bodies) + 1)), 99, expiries)
-    found = pack(messages, 99, times)
+    found = [b"".join(block) for block in pack(messages, 99, times)]
     assert len(found) == len(expected)
     seq = 1
     for value, (first, packed, _) in zip(found, expected, strict=True):
@@ -33,5 +38,5 @@ def test_blocks_are_those_of_the_store(sizes: list[int], cut_off: int, expiring:
 
 @pytest.mark.parametrize("messages", [[], [b""], [b"", b""]])
 def test_nothing_and_empty_messages_are_packed(messages: list[bytes]) -> None:
-    found = pack(pa.array(messages, pa.binary()), 1)
+    found = [b"".join(block) for block in pack(pa.array(messages, pa.binary()), 1)]
     assert sum(Block(1, 1, memoryview(value)).count for value in found) == len(messages)

@@ -10,6 +10,7 @@ import pytest
 from legato.bulk.stages import (
     MessageRecord,
     Record,
+    Run,
     RunRecord,
     StageTicket,
     discard_stages,
@@ -22,7 +23,7 @@ from legato.bulk.stages import (
 from legato.bulk.staging import StageOptions, records_of
 from legato.errors import StoreCorruptError, StoreError
 
-RUN = RunRecord("q", 4, 2, 10, False, [memoryview(b"block")])
+RUN = Run(RunRecord("q", 4, 2, 10, False, [7, 6]), [memoryview(b"a block"), memoryview(b"second")])
 MESSAGE = MessageRecord("t", True, 4, 0, 0, b"", "", "ID:1", b"body")
 TICKET = StageTicket("sink", 3, "a", 0.0)
 NOW_US = 1_700_000_000_000_000
@@ -48,12 +49,23 @@ def test_a_stage_that_breaks_off_is_not_there(tmp_path: Path) -> None:
         read_stage(path)
 
 
-def test_a_damaged_stage_is_told(tmp_path: Path) -> None:
+def test_a_stage_that_is_not_whole_is_told(tmp_path: Path) -> None:
     path = path_of(tmp_path, "sink", 0, "a")
-    write_stage(path, iter([RUN]))
-    path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(StoreCorruptError):
-        read_stage(path)
+    write_stage(path, iter([RUN, MESSAGE, RUN]))
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(StoreCorruptError):
+            read_stage(path)
+
+
+def test_a_run_of_many_blocks_is_written_as_it_is(tmp_path: Path) -> None:
+    """More pieces than one call of the system takes."""
+    blocks = [memoryview(b"%d" % number) for number in range(2_500)]
+    run = Run(RunRecord("q", 4, 2_500, 10_000, False, [len(block) for block in blocks]), blocks)
+    path = path_of(tmp_path, "sink", 0, "a")
+    write_stage(path, iter([run, MESSAGE]))
+    assert read_stage(path) == [run, MESSAGE]
 
 
 def test_what_is_published_or_given_up_goes_and_nothing_else(tmp_path: Path) -> None:
@@ -84,8 +96,9 @@ def test_rows_are_parted_by_destination_and_priority_in_order() -> None:
         {"body": ["1", "2", "3", "4"], "destination": ["a", "b", "a", None], "priority": pa.array([4, 4, 9, None])}
     )
     records = list(records_of(batch, StageOptions("rest"), TICKET, 0, NOW_US))
-    assert all(isinstance(record, RunRecord) for record in records)
-    found = [(record.destination, record.priority, record.count) for record in records if isinstance(record, RunRecord)]
+    assert all(isinstance(record, Run) for record in records)
+    runs = [record.record for record in records if isinstance(record, Run)]
+    found = [(run.destination, run.priority, run.count) for run in runs]
     assert found == [("a", 4, 1), ("b", 4, 1), ("a", 9, 1), ("rest", 4, 1)]
 
 
@@ -107,7 +120,7 @@ def test_rows_that_are_not_like_others_go_by_themselves() -> None:
 def test_expiring_rows_say_so_in_their_blocks() -> None:
     batch = pa.RecordBatch.from_pydict({"body": ["1", "2"], "time_to_live_ms": pa.array([5, None])})
     [run] = records_of(batch, StageOptions("q"), TICKET, 0, NOW_US)
-    assert isinstance(run, RunRecord)
+    assert isinstance(run, Run)
     from legato.store.blocks import Block
 
-    assert Block(1, 1, memoryview(run.blocks[0])).expiries == (NOW_US + 5000, 0)
+    assert Block(1, 1, memoryview(b"".join(run.pieces))).expiries == (NOW_US + 5000, 0)
