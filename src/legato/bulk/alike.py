@@ -17,7 +17,6 @@ from legato.bulk.layout import Layout, Part, Rows
 from legato.bulk.schema import COLUMNS, CREATION, EXPIRY, IDS, MESSAGE_ID, TEXTS, as_type, times
 
 _TIME = 0x83
-_TIME_BYTES = 8
 _SIZE_BYTES = {0xA0: 1, 0xA1: 1, 0xB0: 4, 0xB1: 4}
 """Of a body of bytes or text."""
 _HEAD_MAX = 1024
@@ -52,7 +51,8 @@ class Shape(NamedTuple):
         head_bytes: how many of these count.
         size_bytes: in how many bytes, the last of the head, a body's size is; 0 if there is none.
         texts: columns of text whose values may differ.
-        creation: the time of sending, and until when it lasts.
+        creation: where the time of sending is.
+        expiry: where the time is until which it lasts.
         ttl_ms: how long it lasts, 0 for no end.
         same: columns of one row that are the same in all.
     """

@@ -23,7 +23,6 @@ _SHAPES_MAX = 4
 _SHARE_MIN = 8
 """A shape that not even the eighth part of the rows has says that rows are not alike."""
 
-
 _Portion = tuple[Ints, dict[str, pa.Array]]
 """Which rows, and their columns."""
 
