@@ -6,13 +6,13 @@ how a message is laid out is the same; where that is so, values are copied from 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from legato.bulk.extents import Bytes, Ints, Mask, binary_of, everywhere, is_uniform, padded
+from legato.bulk.extents import Bytes, Ints, Mask, binary_of, binary_of_one_length, everywhere, is_uniform, padded
 from legato.bulk.layout import Layout, Part, Rows
 from legato.bulk.schema import COLUMNS, CREATION, EXPIRY, IDS, MESSAGE_ID, TEXTS, as_type, times
 
@@ -161,23 +161,16 @@ def _numbers(heads: Heads, field: Field) -> Ints:
 
 
 def _text(values: Heads) -> pa.Array:
-    count, length = values.shape
     is_ascii = not values.size or int(values.max()) <= _ASCII_MAX
-    found = _binary(values, count, length, pa.string() if is_ascii else pa.binary())
+    found = binary_of_one_length(values, pa.string() if is_ascii else pa.binary())
     return as_type(found, pa.string())
-
-
-def _binary(values: Any, count: int, length: int, kind: pa.DataType) -> pa.Array:
-    """Values that are all of the same length, from an array that holds them one behind another."""
-    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(length)
-    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(values)])
 
 
 def _body(rows: Rows, start: Ints) -> pa.Array:
     length = rows.end - start
     if len(length) and is_uniform(length) and length[0]:
         content = everywhere(rows.buffer, f"V{length[0]}")[start].view(np.uint8)
-        return _binary(content, len(start), int(length[0]), pa.binary())
+        return binary_of_one_length(content.reshape(len(start), -1), pa.binary())
     return binary_of(padded(rows.buffer), start, length, np.ones(len(start), bool))
 
 

@@ -20,7 +20,7 @@ from legato.amqp.codec import encode_string
 from legato.amqp.header import Header, encode_header
 from legato.amqp.message import encode_annotations
 from legato.amqp.types import Byte
-from legato.bulk.extents import is_uniform
+from legato.bulk.extents import binary_of_one_length, is_uniform
 from legato.client.destinations import DestinationKind
 from legato.client.messages import BytesMessage, TextMessage
 from legato.client.received import DESTINATION_KIND, MESSAGE_TYPE, REPLY_TO_KIND, TYPE_NUMBERS
@@ -32,6 +32,7 @@ _NULL = b"\x40"
 _NOTHING = pa.scalar(b"", pa.binary())
 _PRIORITY_DEFAULT = 4
 _PRIORITIES = 10
+_JOINED_BYTES_MAX = (1 << 31) - 1
 
 
 def encode(
@@ -69,7 +70,41 @@ def _joined(pieces: Iterable[Piece]) -> pa.BinaryArray:
             merged.append(pa.scalar(b"".join(neighbours), pa.binary()))
         else:
             merged += neighbours
-    return pc.binary_join_element_wise(*merged, _NOTHING)
+    joined = _side_by_side(merged)
+    return pc.binary_join_element_wise(*merged, _NOTHING) if joined is None else joined
+
+
+def _side_by_side(pieces: Sequence[pa.Scalar | pa.Array]) -> pa.BinaryArray | None:
+    """The same if each piece is as long in one row as in all others, and in none null; None if not."""
+    rows = max(len(piece) for piece in pieces if isinstance(piece, pa.Array))
+    columns: list[npt.NDArray[np.uint8]] = []
+    for piece in pieces:
+        column = _column(piece, rows)
+        if column is None:
+            return None
+        columns.append(column)
+    width = sum(column.shape[-1] for column in columns)
+    if not width * rows or width * rows > _JOINED_BYTES_MAX:
+        return None
+    joined = np.empty((rows, width), np.uint8)
+    begin = 0
+    for column in columns:
+        end = begin + column.shape[-1]
+        joined[:, begin:end] = column
+        begin = end
+    return binary_of_one_length(joined, pa.binary())
+
+
+def _column(piece: pa.Scalar | pa.Array, rows: int) -> npt.NDArray[np.uint8] | None:
+    if isinstance(piece, pa.Scalar):
+        return np.frombuffer(piece.as_buffer(), np.uint8)
+    _, offsets_buffer, data = piece.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32)[piece.offset : piece.offset + rows + 1]
+    lengths = np.diff(offsets)
+    if not rows or data is None or piece.null_count or not is_uniform(lengths):
+        return None
+    content = np.frombuffer(data, np.uint8)[int(offsets[0]) : int(offsets[-1])]
+    return content.reshape(rows, int(lengths[0]))
 
 
 def _headers(columns: Mapping[str, pa.Array], rows: int) -> Piece:

@@ -161,3 +161,10 @@ def binary_of(buffer: Bytes, start: Ints, length: Ints, valid: Mask) -> pa.Binar
     validity = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     view = pa.Array.from_buffers(pa.binary_view(), rows, [validity, pa.py_buffer(views), pa.py_buffer(buffer)])
     return view.cast(pa.binary())
+
+
+def binary_of_one_length(values: Bytes, kind: pa.DataType) -> pa.Array:
+    """Values of the same length, a row each, as an array of that kind: binary, or text that is known to be UTF-8."""
+    count, length = values.shape
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(length)
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(values)])

@@ -104,3 +104,13 @@ def test_a_slice_is_encoded_as_itself() -> None:
     messages = encode(columns, "q", id_prefix="ID:", now_ms=NOW_MS).to_pylist()
     read = [read_message(data, destination_of("q"), lambda _: None) for data in messages]
     assert [(message.body, message.properties["n"]) for message in read] == [("c", "2"), ("d", "3"), ("e", "4")]
+
+
+def test_rows_of_the_same_lengths_keep_their_own_values() -> None:
+    given_rows = {"body": pa.array([b"one", b"two", b"six"], pa.binary()), "correlation_id": pa.array(["a", "b", "c"])}
+    found = pa.table(Decoder().decode(rows_of(encode(given_rows, "q", id_prefix="ID:x:", now_ms=NOW_MS)))).to_pylist()
+    assert [(row["message_id"], row["correlation_id"], row["body"]) for row in found] == [
+        ("ID:x:0", "a", b"one"),
+        ("ID:x:1", "b", b"two"),
+        ("ID:x:2", "c", b"six"),
+    ]
