@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
 from legato.errors import ConfigError, FlowError
 from legato.flows.inbox import INBOX_SQL
@@ -18,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 WRITER_WAIT_MAX_S = 30.0
 """How long a transaction waits for the one that SQLite allows at a time."""
+_BUSY_PAUSE_S = 0.02
 POOL_SIZE = 20
 POOL_OVERFLOW_MAX = 80
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
@@ -200,9 +203,7 @@ def make_engine(database: str) -> Engine:
             engine = create_engine(
                 url, connect_args={"timeout": WRITER_WAIT_MAX_S}, pool_size=POOL_SIZE, max_overflow=POOL_OVERFLOW_MAX
             )
-            with engine.connect() as connection:
-                # Readers and the writer do not wait for each other; each commit is durable (`synchronous` is FULL).
-                connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+            _let_readers_be(engine)
             return engine
         return create_engine(url, pool_size=POOL_SIZE, max_overflow=POOL_OVERFLOW_MAX)
     except ModuleNotFoundError as error:
@@ -211,6 +212,25 @@ def make_engine(database: str) -> Engine:
         ) from error
     except ArgumentError as error:
         raise ConfigError(f"{database} is no URL of a database: {error}") from error
+
+
+def _let_readers_be(engine: Engine) -> None:
+    """Readers and the writer do not wait for each other; each commit is durable (`synchronous` is FULL).
+
+    Several that begin with a new file at once all want it for themselves, and SQLite refuses that at once instead of
+    letting one wait for the other.
+    """
+    give_up_at = time.monotonic() + WRITER_WAIT_MAX_S
+    while True:
+        try:
+            with engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+            return
+        except OperationalError as error:
+            is_busy = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+            if not is_busy or time.monotonic() > give_up_at:
+                raise
+            time.sleep(_BUSY_PAUSE_S)
 
 
 def schema_sql() -> str:

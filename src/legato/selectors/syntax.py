@@ -197,7 +197,9 @@ class _Nodes(Transformer[Token, Node]):
     def negative(self, children: list[Node]) -> Node:
         operand = children[0]
         if isinstance(operand, Literal) and type(operand.value) in (int, float):
-            return Literal(negative(operand.value) or 0, operand.at)
+            negated = negative(operand.value)
+            assert negated is not None, "a number has a negative"
+            return Literal(negated, operand.at)
         return Negative(_number(operand), operand.at)
 
     def plus(self, children: list[Node]) -> Node:

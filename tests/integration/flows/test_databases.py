@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 
 from legato.errors import ConfigError
 from legato.flows import Context, FlowBackendError, FlowError, Flows, Policy, Transaction
+from legato.flows.database import make_engine
 from tests.support.databases import database_url, postgres
 
 __all__ = ["database_url", "postgres"]
@@ -29,6 +31,27 @@ def engine(database_url: str) -> Iterator[Engine]:
         connection.exec_driver_sql("CREATE TABLE totals (item TEXT PRIMARY KEY, quantity INTEGER NOT NULL)")
     yield engine
     engine.dispose()
+
+
+def test_services_that_begin_at_once_with_a_new_file_all_get_it(tmp_path: Path) -> None:
+    """SQLite refuses some of them at first; one file in ten, so there are many."""
+    for number in range(60):
+        begin = threading.Barrier(4)
+        services: list[Engine] = []
+
+        def start(url: str, begin: threading.Barrier, services: list[Engine]) -> None:
+            begin.wait()
+            services.append(make_engine(url))
+
+        arguments = (f"sqlite:///{tmp_path}/{number}.db", begin, services)
+        threads = [threading.Thread(target=start, args=arguments) for _ in range(begin.parties)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(services) == begin.parties
+        for service in services:
+            service.dispose()
 
 
 def add(connection: Connection, item: str) -> None:
