@@ -31,12 +31,13 @@ def processor_s(spark: SparkSession) -> float:
     pending = [str(context._gateway.proc.pid)]
     while pending:
         process = Path("/proc") / pending.pop()
-        fields = (process / "stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-        for thread in (process / "task").iterdir():
-            # A thread may have ended meanwhile.
-            with suppress(FileNotFoundError):
-                pending += (thread / "children").read_text().split()
+        # It may have ended meanwhile, or a thread of it.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+            for thread in (process / "task").iterdir():
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    pending += (thread / "children").read_text().split()
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

@@ -7,11 +7,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from legato.core.facts import LogRecord
+from legato.spark.audit import audit
 from legato.spark.ledger import read_facts
+from legato.spark.result import AuditResult
 from legato.spark.segments import write_segment
 from legato.spark.session import start_session
 
 MakeFacts = Callable[[list[LogRecord]], DataFrame]
+Audit = Callable[[list[LogRecord]], AuditResult]
 
 
 @pytest.fixture(scope="session")
@@ -36,5 +39,16 @@ def facts_of(spark: SparkSession, tmp_path: Path) -> MakeFacts:
     def make(records: list[LogRecord]) -> DataFrame:
         write_segment(tmp_path, list(enumerate(records, 1)))
         return read_facts(spark, tmp_path)
+
+    return make
+
+
+@pytest.fixture
+def audit_of(spark: SparkSession, tmp_path: Path) -> Audit:
+    """The audit of records, written as a segment of a ledger."""
+
+    def make(records: list[LogRecord]) -> AuditResult:
+        write_segment(tmp_path, list(enumerate(records, 1)))
+        return audit(tmp_path, spark)
 
     return make

@@ -20,7 +20,6 @@ from legato.core.facts import (
     QueueCreated,
 )
 from legato.flows import Flows, Policy
-from legato.spark.audit import audit_facts
 from legato.spark.exporter import export_all
 from legato.spark.flows import FUTURES, audit_flows
 from legato.spark.job import print_audit
@@ -30,7 +29,7 @@ from legato.spark.report import report_page
 from legato.spark.result import FlowsAudit, FlowsBegun, LatencySummary, StageAudit
 from legato.spark.story import tell
 from legato.testing import broker
-from tests.spark.conftest import MakeFacts
+from tests.spark.conftest import Audit, MakeFacts
 from tests.spark.history import DEAD, DUE, SCHEDULE, ms_us, record
 from tests.support.shop import Order, Receipt, declare_shop
 
@@ -94,8 +93,8 @@ def summary(stage: str, *ms: float) -> LatencySummary:
     return LatencySummary(stage, len(ms), ms[0], ms[-1], ms[-1], ms[-1])
 
 
-def test_the_audit_names_stages_with_their_latencies_and_flows_with_their_ends(facts_of: MakeFacts) -> None:
-    result = audit_facts(facts_of(flow_history()))
+def test_the_audit_names_stages_with_their_latencies_and_flows_with_their_ends(audit_of: Audit) -> None:
+    result = audit_of(flow_history())
     assert result.passes, [check for check in result.checks if check.count]
     assert result.flows == FlowsAudit(
         stages=[

@@ -6,14 +6,14 @@ from rich.console import Console
 
 from legato.core.facts import EpochEnded, MessageConsumed
 from legato.spark.accounts import TEMPORARIES_SHOWN_MAX
-from legato.spark.audit import audit_facts, bucket_for
+from legato.spark.audit import bucket_for
 from legato.spark.job import print_audit
 from legato.spark.ledger import commits
 from legato.spark.measures import latencies, lengths, throughput
 from legato.spark.messages import lifecycle
 from legato.spark.report import report_page
 from legato.spark.result import TopicAudit
-from tests.spark.conftest import MakeFacts
+from tests.spark.conftest import Audit, MakeFacts
 from tests.spark.history import (
     INVOICES,
     NEWS,
@@ -29,8 +29,8 @@ from tests.spark.history import (
 )
 
 
-def test_the_audit_accounts_for_every_queue_and_takeover(facts_of: MakeFacts) -> None:
-    result = audit_facts(facts_of(history()))
+def test_the_audit_accounts_for_every_queue_and_takeover(audit_of: Audit) -> None:
+    result = audit_of(history())
     assert result.passes
     accounts = {
         queue.name: (
@@ -55,8 +55,8 @@ def test_the_audit_accounts_for_every_queue_and_takeover(facts_of: MakeFacts) ->
     assert "http" not in page, "nothing comes from outside"
 
 
-def test_copies_moves_and_deleted_queues_are_in_the_account(facts_of: MakeFacts) -> None:
-    result = audit_facts(facts_of(news_history()))
+def test_copies_moves_and_deleted_queues_are_in_the_account(audit_of: Audit) -> None:
+    result = audit_of(news_history())
     assert result.passes
     accounts = {
         queue.name: (queue.stored, queue.consumed, queue.dead_lettered, queue.moved, queue.deleted, queue.waiting)
@@ -89,10 +89,10 @@ def test_copies_moves_and_deleted_queues_are_in_the_account(facts_of: MakeFacts)
     assert all(text in page and text in table for text in ("expired", "delayed", "rejected", "purged", "topic://news"))
 
 
-def test_many_temporary_queues_share_a_line_of_the_account(facts_of: MakeFacts) -> None:
+def test_many_temporary_queues_share_a_line_of_the_account(audit_of: Audit) -> None:
     histories = [news_history() for _ in range(TEMPORARIES_SHOWN_MAX)]
     instead(histories[0], published(4, [], number=4), published(4, [], number=3))
-    result = audit_facts(facts_of(one_log(histories)))
+    result = audit_of(one_log(histories))
     assert [check.name for check in result.checks if check.count] == ["number stored twice"]
     assert result.total("duplicated") == 1
     assert len(result.queues) == 2 + 4 * TEMPORARIES_SHOWN_MAX
@@ -108,10 +108,10 @@ def test_many_temporary_queues_share_a_line_of_the_account(facts_of: MakeFacts) 
     assert {point.queue for point in result.timeline.throughput} == {queue.queue for queue in result.queues}
 
 
-def test_an_audit_that_fails_says_so_with_examples(facts_of: MakeFacts) -> None:
+def test_an_audit_that_fails_says_so_with_examples(audit_of: Audit) -> None:
     records = history()
     records.append(record(2, 402, order(1)))
-    result = audit_facts(facts_of(records))
+    result = audit_of(records)
     assert not result.passes
     assert result.queue("orders").duplicated == 2, "its place and its number were taken twice"
     assert b'"passes": false' in result.to_json()
@@ -120,10 +120,10 @@ def test_an_audit_that_fails_says_so_with_examples(facts_of: MakeFacts) -> None:
     assert "2 of" in page
 
 
-def test_a_primary_that_stopped_is_told_from_one_that_crashed(facts_of: MakeFacts) -> None:
+def test_a_primary_that_stopped_is_told_from_one_that_crashed(audit_of: Audit) -> None:
     records = history()
     records[7].facts.append(EpochEnded("asked"))
-    (takeover,) = audit_facts(facts_of(records)).takeovers
+    (takeover,) = audit_of(records).takeovers
     assert takeover.clean
 
 

@@ -1,5 +1,7 @@
 """What a real broker does, whatever it is asked, gives the audit nothing to complain of."""
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -13,6 +15,8 @@ from legato.core.facts import (
     QueueDeleted,
 )
 from legato.spark.audit import audit_facts
+from legato.spark.messages import lifecycle
+from legato.spark.tallying import add_up, messages_of, read_segment
 from legato.spark.waiting import waiting_in
 from tests.spark.conftest import MakeFacts
 from tests.spark.history import QUEUES_EACH, one_log
@@ -22,7 +26,9 @@ HISTORIES = 20
 
 
 @pytest.mark.timeout(400)
-def test_random_histories_of_a_real_broker_raise_no_alarm(spark: SparkSession, facts_of: MakeFacts) -> None:
+def test_random_histories_of_a_real_broker_raise_no_alarm(
+    spark: SparkSession, facts_of: MakeFacts, tmp_path: Path
+) -> None:
     """Topics, selectors, priorities, groups, delays, expiry, transactions, administration, full disks and crashes."""
     histories: list[list[LogRecord]] = []
     waiting: list[tuple[int, int]] = []
@@ -37,6 +43,9 @@ def test_random_histories_of_a_real_broker_raise_no_alarm(spark: SparkSession, f
     facts = {fact.__class__ for records in histories for record in records for fact in record.facts}
     assert {MessagePublished, MessageMoved, QueueDeleted, MessageDelivered, MessageSeen, MessageReleased} <= facts
     frame = facts_of(one_log(histories))
+    [segment] = tmp_path.glob("facts-*.parquet")
+    in_tasks = messages_of(add_up(read_segment(segment))).to_pylist()
+    assert sorted(map(repr, in_tasks)) == sorted(repr(row.asDict()) for row in lifecycle(frame).collect())
     exact = audit_facts(frame, spark.createDataFrame(waiting, "queue int, seq bigint"))
     assert [(check.name, check.examples) for check in exact.checks if check.count] == []
     assert exact.total("waiting") == len(waiting)

@@ -1,21 +1,26 @@
 """An audit of a part of the ledger accounts for that part, with all that became of it."""
 
+from pathlib import Path
+
 import pytest
+from pyspark.sql import SparkSession
 
 from legato.core.facts import MessageConsumed
 from legato.errors import ConfigError
-from legato.spark.audit import audit_facts
+from legato.spark.audit import audit
 from legato.spark.scope import Scope
-from tests.spark.conftest import MakeFacts
+from legato.spark.segments import write_segment
 from tests.spark.history import INVOICES, history, ms_us, without
 
 LOST_INVOICE = MessageConsumed(INVOICES, 4, 2, ms_us(312), 1)
 TAKEOVER_US = ms_us(240)
 
 
-def test_only_messages_of_the_span_of_time_and_destination_are_in_the_account(facts_of: MakeFacts) -> None:
-    facts = facts_of(without(history(), LOST_INVOICE))
-    later = audit_facts(facts, scope=Scope(from_us=TAKEOVER_US))
+def test_only_messages_of_the_span_of_time_and_destination_are_in_the_account(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_segment(tmp_path, list(enumerate(without(history(), LOST_INVOICE), 1)))
+    later = audit(tmp_path, spark, scope=Scope(from_us=TAKEOVER_US))
     assert {each.name: (each.stored, each.consumed, each.lost) for each in later.queues} == {
         "orders": (1, 0, 0),
         "invoices": (2, 1, 1),
@@ -26,9 +31,9 @@ def test_only_messages_of_the_span_of_time_and_destination_are_in_the_account(fa
     ((name, story),) = lost.stories.items()
     assert name == f"invoices 4 ({INVOICES}/4) ID:i4"
     assert [line.partition(": ")[2].partition(",")[0] for line in story] == ["stored"]
-    earlier = audit_facts(facts, scope=Scope(to_us=TAKEOVER_US, destination="orders"))
+    earlier = audit(tmp_path, spark, scope=Scope(to_us=TAKEOVER_US, destination="orders"))
     assert earlier.passes, "what was lost came later"
     (orders,) = earlier.queues
     assert (orders.stored, orders.consumed, orders.dead_lettered) == (5, 4, 1), "also what became of them later"
     with pytest.raises(ConfigError, match="no destination nowhere"):
-        audit_facts(facts, scope=Scope(destination="nowhere"))
+        audit(tmp_path, spark, scope=Scope(destination="nowhere"))

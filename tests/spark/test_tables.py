@@ -9,15 +9,17 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from legato.core.facts import LogRecord
-from legato.errors import ConfigError
+from legato.errors import ConfigError, StoreCorruptError
 from legato.ids import txn_counter
 from legato.spark import delta
+from legato.spark.audit import audit
 from legato.spark.gold import VIEWS
+from legato.spark.gold_tables import read_gold
 from legato.spark.ledger import commits, read_facts
 from legato.spark.messages import lifecycle
 from legato.spark.segments import SegmentSpan, write_rows, write_segment
 from legato.spark.table import facts_table
-from legato.spark.tables import LedgerTables, read_gold
+from legato.spark.tables import LedgerTables
 from tests.spark.history import DEAD, INVOICES, ORDERS, SECOND_TXN, history, ms_us
 
 NUMBERED = list(enumerate(history(), 1))
@@ -25,7 +27,14 @@ CUTS = (0, 5, 8, len(NUMBERED))
 """Portions that part stored messages from what became of them."""
 
 
-class Killed(LedgerTables):
+class WithoutViews(LedgerTables):
+    """Its portions are taken over, and the views of gold made when they are asked for."""
+
+    def write_views(self) -> None:
+        pass
+
+
+class Killed(WithoutViews):
     """It dies when all of a portion is written and Spark does not know it yet."""
 
     def _forget_open(self, batch: int) -> None:
@@ -48,7 +57,7 @@ def made(spark: SparkSession, places: tuple[Path, Path]) -> LedgerTables:
         if begin == CUTS[1]:
             with pytest.raises(StreamingQueryException, match="killed"):
                 Killed(spark, str(ledger), tables).run_once()
-        LedgerTables(spark, str(ledger), tables).run_once()
+        WithoutViews(spark, str(ledger), tables).run_once()
     return LedgerTables(spark, str(ledger), tables)
 
 
@@ -77,6 +86,21 @@ def test_segments_that_do_not_number_kinds_say_the_same(
     assert former.where("tag is not null").count() == 0
     assert rows(lifecycle(former)) == rows(lifecycle(now))
     assert rows(commits(former)) == rows(commits(now))
+
+
+def test_a_ledger_that_only_spark_can_read_says_the_same(
+    spark: SparkSession, made: LedgerTables, places: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """As on HDFS or S3, here under another name that Hadoop gives a directory."""
+    ledger = tmp_path / "ledger"
+    ledger.mkdir()
+    spark.conf.set("fs.viewfs.mounttable.elsewhere.link./ledger", ledger.as_uri())
+    for begin, end in pairwise(CUTS):
+        write_segment(ledger, NUMBERED[begin:end])
+        WithoutViews(spark, "viewfs://elsewhere/ledger", tmp_path / "tables").run_once()
+    elsewhere = LedgerTables(spark, "viewfs://elsewhere/ledger", tmp_path / "tables")
+    columns = [name for name in made.silver().columns if name != "batch"]
+    assert rows(elsewhere.silver().select(columns)) == rows(made.silver().select(columns))
 
 
 def test_gold_counts_every_fact_once(made: LedgerTables) -> None:
@@ -128,6 +152,22 @@ def test_a_ledger_that_is_not_there_is_refused(spark: SparkSession, tmp_path: Pa
         LedgerTables(spark, str(tmp_path / "none"), tmp_path)
 
 
+def test_a_segment_that_is_not_whole_stops_a_run_until_it_is_mended(spark: SparkSession, tmp_path: Path) -> None:
+    ledger, tables = tmp_path / "ledger", tmp_path / "tables"
+    ledger.mkdir()
+    segment = ledger / write_segment(ledger, NUMBERED).file_name
+    whole = segment.read_bytes()
+    segment.write_bytes(whole[:-100])
+    with pytest.raises(StoreCorruptError, match=f"{segment.name} cannot be read"):
+        WithoutViews(spark, str(ledger), tables).run_once()
+    with pytest.raises(StoreCorruptError, match="Bring it back"):
+        audit(ledger, spark)
+    segment.write_bytes(whole)
+    made = WithoutViews(spark, str(ledger), tables)
+    made.run_once()
+    assert made.silver().count() == 11
+
+
 def test_the_queues_of_the_history_are_those_of_the_test() -> None:
     assert {ORDERS, INVOICES, DEAD} == {1, 2, 3}
 
@@ -144,7 +184,8 @@ def test_delta_tables_hold_what_the_parquet_tables_hold_and_each_portion_once(
             # All is committed to the table when it dies: done again, the portion adds nothing.
             with pytest.raises(StreamingQueryException, match="killed"):
                 Killed(spark, str(ledger), tables, table_format="delta").run_once()
-        LedgerTables(spark, str(ledger), tables, table_format="delta").run_once()
+        tables_of = LedgerTables if end == CUTS[-1] else WithoutViews
+        tables_of(spark, str(ledger), tables, table_format="delta").run_once()
     silver = deltalake.DeltaTable(tables / "silver")
     assert silver.transaction_version(delta.APPLICATION) == 2
     assert silver.version() == 3, "it was made, and committed to three times"

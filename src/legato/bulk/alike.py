@@ -12,17 +12,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from legato.bulk.extents import Bytes, Ints, Mask, binary_of, binary_of_one_length, everywhere, is_uniform, padded
-from legato.bulk.layout import Layout, Part, Rows
-from legato.bulk.schema import COLUMNS, CREATION, EXPIRY, IDS, MESSAGE_ID, TEXTS, as_type, times
+from legato.bulk.extents import (
+    SIZE_BYTES,
+    Bytes,
+    Ints,
+    Mask,
+    binary_of,
+    binary_of_one_length,
+    everywhere,
+    is_uniform,
+    padded,
+)
+from legato.bulk.layout import Part, Rows, Walked
+from legato.bulk.schema import COLUMNS, CREATION, EXPIRY, ID_PREFIX, IDS, MESSAGE_ID, TEXTS, as_type, times
 
 _TIME = 0x83
-_SIZE_BYTES = {0xA0: 1, 0xA1: 1, 0xB0: 4, 0xB1: 4}
-"""Of a body of bytes or text."""
 _HEAD_MAX = 1024
 _WORD_BYTES = 8
-_ID = b"ID:"
-_MAYBE_ESCAPED = b"ID:A"
+_MAYBE_ESCAPED = ID_PREFIX + b"A"
 """An id that begins so may stand for another type, or say that something is escaped: it is looked at closely."""
 _ROWS_AT_ONCE = 1000
 """What is compared of them should fit into the processor's memory."""
@@ -112,17 +119,11 @@ class Shape(NamedTuple):
         return {name: found[name] if name in found else _repeated(self.same[name], count) for name in COLUMNS}
 
 
-def shape_of(first: Rows, layout: Layout, ttl_ms: int, columns: dict[str, pa.Array]) -> Shape | None:
-    """The shape of a row, or None if none can be had of it.
-
-    Args:
-        layout: where its parts are.
-        ttl_ms: how long it lasts, 0 for no end.
-        columns: its columns.
-    """
+def shape_of(first: Rows, found: Walked) -> Shape | None:
+    """The shape of a row in which all of this was found, or None if none can be had of it."""
+    layout, body, ttl_ms, columns = found
     [begin], [end] = first.start, first.end
-    body = layout.data if layout.data.has[0] else layout.value
-    size_bytes = _SIZE_BYTES.get(int(body.value.code[0]), 0) if body.has[0] else 0
+    size_bytes = int(SIZE_BYTES[body.value.code[0] >> 4]) if body.has[0] else 0
     if not layout.sound[0] or (size_bytes and int(body.value.end[0]) != end):
         return None
     head_bytes = (int(body.value.start[0]) if size_bytes else end) - begin
@@ -139,10 +140,10 @@ def shape_of(first: Rows, layout: Layout, ttl_ms: int, columns: dict[str, pa.Arr
         mask[field.place : field.place + field.length] = 0
     if MESSAGE_ID in texts:
         # Not every text is a message's id; those that begin so are.
-        mask[texts[MESSAGE_ID].place :][: len(_ID)] = 0xFF
+        mask[texts[MESSAGE_ID].place :][: len(ID_PREFIX)] = 0xFF
     head = np.zeros(len(mask), np.uint8)
     head[:head_bytes] = first.buffer[begin : begin + head_bytes] & mask[:head_bytes]
-    return Shape(head.tobytes(), mask, head_bytes, size_bytes, texts, creation, expiry, ttl_ms, columns)
+    return Shape(head.tobytes(), mask, head_bytes, size_bytes, texts, creation, expiry, int(ttl_ms[0]), columns)
 
 
 def _field(part: Part, begin: int) -> Field:

@@ -10,12 +10,22 @@ import pyarrow as pa
 
 from legato.bulk.alike import Shape, shape_of
 from legato.bulk.extents import Bytes, Extents, Ints, Mask, binary_of, unsigned
-from legato.bulk.layout import Layout, Part, Rows, laid_out
+from legato.bulk.layout import Layout, Part, Rows, Walked, laid_out
 from legato.bulk.oddities import decode_one
-from legato.bulk.schema import COLUMNS, CREATION, EXPIRY, IDS, MESSAGE_ID, PROPERTY_MAP, TEXTS, as_type, times
+from legato.bulk.schema import (
+    COLUMNS,
+    CREATION,
+    EXPIRY,
+    ID_PREFIX,
+    IDS,
+    MESSAGE_ID,
+    PROPERTY_MAP,
+    TEXTS,
+    as_type,
+    times,
+)
 
 _PRIORITY_DEFAULT = 4
-_ID_PREFIX = int.from_bytes(b"ID:")
 _PERSISTENT, _NON_PERSISTENT = "PERSISTENT", "NON_PERSISTENT"
 ALIKE_ROWS_MIN = 500
 """Among fewer rows it is not worth while to look for those that are alike."""
@@ -63,13 +73,12 @@ class Decoder:
         return _together(parts)
 
     def _shape_of(self, first: Rows) -> Shape | None:
-        layout, ttl_ms, columns = _walked(first, properties=self._properties)
-        return shape_of(first, layout, int(ttl_ms[0]), columns)
+        return shape_of(first, _walked(first, properties=self._properties))
 
     def _columns(self, rows: Rows) -> dict[str, pa.Array]:
-        layout, _, columns = _walked(rows, properties=self._properties)
-        odd = np.flatnonzero(~layout.sound)
-        return _merge(rows, columns, odd, properties=self._properties) if len(odd) else columns
+        found = _walked(rows, properties=self._properties)
+        odd = np.flatnonzero(~found.layout.sound)
+        return _merge(rows, found.columns, odd, properties=self._properties) if len(odd) else found.columns
 
 
 def _together(parts: list[_Portion]) -> dict[str, pa.Array]:
@@ -82,8 +91,8 @@ def _together(parts: list[_Portion]) -> dict[str, pa.Array]:
     return whole if order is None else {name: column.take(order) for name, column in whole.items()}
 
 
-def _walked(rows: Rows, *, properties: bool) -> tuple[Layout, Ints, dict[str, pa.Array]]:
-    """The layout, times to live and columns of rows of any shape; rows that are not sound by then are not decoded."""
+def _walked(rows: Rows, *, properties: bool) -> Walked:
+    """What is found in rows of any shape; those that are not sound by then are not decoded."""
     rows = rows.padded()
     layout = laid_out(rows)
     sound = layout.sound
@@ -96,7 +105,7 @@ def _walked(rows: Rows, *, properties: bool) -> tuple[Layout, Ints, dict[str, pa
         sound &= ~layout.application_properties.has
     found["properties"] = pa.nulls(len(rows.start), PROPERTY_MAP)
     found["body"] = binary_of(rows.buffer, body.value.start, body.value.length, body.has & sound)
-    return layout, ttl_ms, {name: as_type(found[name], kind) for name, kind in COLUMNS.items()}
+    return Walked(layout, body, ttl_ms, {name: as_type(found[name], kind) for name, kind in COLUMNS.items()})
 
 
 def _decode_header(rows: Rows, fields: list[Part], found: dict[str, pa.Array]) -> Ints:
@@ -133,7 +142,7 @@ def _time_of(rows: Rows, value: Extents, has: Mask) -> Ints:
 def _is_plain_id(buffer: Bytes, value: Extents, *, must: bool) -> Mask:
     """Whether an id is one that the JMS mapping leaves as it is: of a message, one that begins with `ID:`."""
     word = unsigned(buffer, value.start, 4)
-    prefix: Mask = (word >> 8 == _ID_PREFIX) & (value.length >= 3)
+    prefix: Mask = (word >> 8 == int.from_bytes(ID_PREFIX)) & (value.length >= len(ID_PREFIX))
     # "ID:AMQP_..." stands for another type or says that something is escaped.
     escaped: Mask = prefix & (word & 0xFF == ord("A")) & (buffer[value.start + 4] == ord("M"))
     plain: Mask = prefix & ~escaped if must else ~escaped

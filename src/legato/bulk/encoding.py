@@ -20,7 +20,7 @@ from legato.amqp.codec import encode_string
 from legato.amqp.header import Header, encode_header
 from legato.amqp.message import encode_annotations
 from legato.amqp.types import Byte
-from legato.bulk.extents import binary_of_one_length, is_uniform
+from legato.bulk.extents import OFFSET_MAX, binary_of_one_length, is_uniform
 from legato.client.destinations import DestinationKind
 from legato.client.messages import BytesMessage, TextMessage
 from legato.client.received import DESTINATION_KIND, MESSAGE_TYPE, REPLY_TO_KIND, TYPE_NUMBERS
@@ -32,7 +32,6 @@ _NULL = b"\x40"
 _NOTHING = pa.scalar(b"", pa.binary())
 _PRIORITY_DEFAULT = 4
 _PRIORITIES = 10
-_JOINED_BYTES_MAX = (1 << 31) - 1
 
 
 def encode(
@@ -84,7 +83,7 @@ def _side_by_side(pieces: Sequence[pa.Scalar | pa.Array]) -> pa.BinaryArray | No
             return None
         columns.append(column)
     width = sum(column.shape[-1] for column in columns)
-    if not width * rows or width * rows > _JOINED_BYTES_MAX:
+    if not width * rows or width * rows > OFFSET_MAX:
         return None
     joined = np.empty((rows, width), np.uint8)
     begin = 0

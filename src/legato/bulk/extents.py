@@ -20,12 +20,14 @@ PADDING_BYTES = 16
 """A buffer has so many zeroes behind its rows: what begins within them can be read without a look at the end."""
 
 _WIDTHS = np.array([0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 0, 0, 0, 0, 0, 0], np.int64)
-_SIZE_BYTES = np.array([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4, 1, 4, 1, 4], np.int64)
+SIZE_BYTES = np.array([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4, 1, 4, 1, 4], np.int64)
+"""In how many bytes a value's size is, by the upper half of its constructor."""
 _KIND_MIN = 4
 """Constructors begin at 0x40."""
 _INLINE_MAX = 12
 """A view of at most so many bytes holds them itself."""
-_OFFSET_MAX = (1 << 31) - 1
+OFFSET_MAX = (1 << 31) - 1
+"""An array of binary values holds no more bytes."""
 
 
 class Extents(NamedTuple):
@@ -99,7 +101,7 @@ def values_at(buffer: Bytes, place: Ints, end: Ints) -> tuple[Extents, Mask]:
 
 
 def _of_one_kind(buffer: Bytes, place: Ints, end: Ints, kind: int) -> tuple[Ints, Ints, Mask]:
-    size_bytes = int(_SIZE_BYTES[kind])
+    size_bytes = int(SIZE_BYTES[kind])
     start = place + (1 + size_bytes)
     length = unsigned(buffer, place + 1, size_bytes) if size_bytes else np.full(len(place), _WIDTHS[kind])
     fits = start + length <= end if kind >= _KIND_MIN else np.zeros(len(place), bool)
@@ -107,7 +109,7 @@ def _of_one_kind(buffer: Bytes, place: Ints, end: Ints, kind: int) -> tuple[Ints
 
 
 def _of_any_kind(buffer: Bytes, place: Ints, end: Ints, kind: npt.NDArray[Any]) -> tuple[Ints, Ints, Mask]:
-    size_bytes = _SIZE_BYTES[kind]
+    size_bytes = SIZE_BYTES[kind]
     start = place + 1 + size_bytes
     length = _WIDTHS[kind]
     sized = size_bytes > 0
@@ -142,7 +144,7 @@ def binary_of(buffer: Bytes, start: Ints, length: Ints, valid: Mask) -> pa.Binar
     Raises:
         ValueError: the buffer is larger than 2 GiB.
     """
-    if len(buffer) > _OFFSET_MAX:
+    if len(buffer) > OFFSET_MAX:
         raise ValueError("a buffer of more than 2 GiB cannot be viewed")
     rows = len(start)
     if not valid.any():

@@ -58,6 +58,15 @@ class Layout(NamedTuple):
     sound: Mask
 
 
+class Walked(NamedTuple):
+    """What was found in rows: where, each body, the times to live in milliseconds (0 for none), and the columns."""
+
+    layout: Layout
+    body: Part
+    ttl_ms: Ints
+    columns: dict[str, pa.Array]
+
+
 def rows_of(messages: pa.Array) -> Rows:
     """A binary array's messages."""
     offsets = np.frombuffer(messages.buffers()[1], np.int32)[messages.offset : messages.offset + len(messages) + 1]

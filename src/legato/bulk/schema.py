@@ -30,6 +30,8 @@ TEXTS = {MESSAGE_ID: 0, "type": 3, "reply_to": 4, "correlation_id": 5, "group_id
 """Columns of text, and the places of their fields in the properties."""
 IDS = (MESSAGE_ID, "correlation_id")
 """Those that may be of another type, which the JMS mapping then writes as text."""
+ID_PREFIX = b"ID:"
+"""A message's id begins so, or it is none (AMQP's JMS mapping 3.2.1.1)."""
 EXPIRY, CREATION = 8, 9
 """Places of the fields that are times."""
 

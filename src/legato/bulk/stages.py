@@ -2,6 +2,10 @@
 
 A file is a sequence of records, each four bytes of size and msgpack; behind a run are its blocks, and at the end a
 size of 0. It is there as a whole or not at all.
+
+Files of batches that are published are kept for the next ones and written over, as databases do with their logs: the
+system need not find memory and room on the disk for them again, which costs several times what writing does. What is
+in such a file behind the end is of a former stage.
 """
 
 from __future__ import annotations
@@ -11,7 +15,9 @@ import os
 import shutil
 import struct
 import time
+import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +29,9 @@ from legato.errors import StoreCorruptError, StoreError
 
 DIRECTORY = "stages"
 """Inside a store's directory, which primary and backup share."""
+SPARE_DIRECTORY = "spare-stages"
+"""Beside it: files to be written over."""
+SPARE_BYTES_MAX = 512 << 20
 SUFFIX = ".stage"
 _SIZE = struct.Struct(">I")
 
@@ -96,7 +105,7 @@ def write_stage(path: Path, records: Iterator[Record]) -> int:
     temporary = path.with_suffix(".tmp")
     count = 0
     try:
-        with temporary.open("wb", buffering=0) as file:
+        with _open_spare(path.parents[2], temporary) or temporary.open("wb", buffering=0) as file:
             for record in records:
                 said, pieces = (record.record, record.pieces) if isinstance(record, Run) else (record, ())
                 spelled = _encoder.encode(said)
@@ -112,6 +121,27 @@ def write_stage(path: Path, records: Iterator[Record]) -> int:
     return count
 
 
+def _open_spare(store: Path, path: Path) -> FileIO | None:
+    """A file to be written over, under another name from now on; None if there is none."""
+    for spare in (store / SPARE_DIRECTORY).glob(f"*{SUFFIX}"):
+        # Another one may take it first.
+        with suppress(FileNotFoundError):
+            spare.rename(path)
+            return path.open("r+b", buffering=0)
+    return None
+
+
+def _spare(path: Path, store: Path) -> None:
+    """Keep a file for another stage if it is wanted and can be kept; else it goes."""
+    spares = store / SPARE_DIRECTORY
+    # On a full disk, or while others take files, there are better things to do.
+    with suppress(OSError):
+        spares.mkdir(exist_ok=True)
+        if sum(spare.stat().st_size for spare in (path, *spares.iterdir())) <= SPARE_BYTES_MAX:
+            path.rename(spares / f"{uuid.uuid4()}{SUFFIX}")
+    path.unlink(missing_ok=True)
+
+
 def _write_all(file: FileIO, pieces: Sequence[bytes | memoryview]) -> None:
     for begin in range(0, len(pieces), _PIECES_AT_ONCE):
         some = pieces[begin : begin + _PIECES_AT_ONCE]
@@ -123,7 +153,7 @@ def _write_all(file: FileIO, pieces: Sequence[bytes | memoryview]) -> None:
 
 
 def read_stage(path: Path) -> list[Record]:
-    """What was staged. Blocks are views of the file, which may be removed meanwhile, but is not written again.
+    """What was staged. Blocks are views of the file, which is not written over before its batch is published.
 
     Raises:
         StoreError: there is no such stage, or it cannot be read.
@@ -166,7 +196,7 @@ def remove_stages(store: Path, transactional_id: str, through: int) -> None:
     directory = directory_of(store, transactional_id)
     for path in directory.glob(f"*{SUFFIX}"):
         if path.name[:12].isdecimal() and int(path.name[:12]) <= through:
-            path.unlink(missing_ok=True)
+            _spare(path, store)
 
 
 def discard_stages(store: Path, transactional_id: str, batch: int, stages: Sequence[str]) -> None:
@@ -176,9 +206,13 @@ def discard_stages(store: Path, transactional_id: str, batch: int, stages: Seque
 
 
 def sweep(store: Path, older_than_s: float) -> int:
-    """Remove the stages of sinks that staged nothing for so long; returns of how many sinks."""
+    """Remove the stages of sinks that staged nothing for so long, and files to be written over that nobody wanted.
+
+    Returns:
+        How many directories that were.
+    """
     swept = 0
-    for directory in (store / DIRECTORY).glob("*"):
+    for directory in (*(store / DIRECTORY).glob("*"), *store.glob(SPARE_DIRECTORY)):
         newest = max((path.stat().st_mtime for path in directory.glob("*")), default=directory.stat().st_mtime)
         if newest < time.time() - older_than_s:
             shutil.rmtree(directory, ignore_errors=True)

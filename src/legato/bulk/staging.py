@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from legato.bulk.encoding import encode
+from legato.bulk.extents import is_uniform
 from legato.bulk.packing import pack
 from legato.bulk.stages import MessageRecord, Record, Run, RunRecord, StageTicket
 
@@ -66,9 +67,6 @@ def _groups(
     """Rows of one destination and priority, the ways of both in the order of their first rows."""
     if not count:
         return
-    if options.destination and "priority" not in columns and "destination" not in columns:
-        yield options.destination, _PRIORITY_DEFAULT, np.arange(count)
-        return
     priority = np.full(count, _PRIORITY_DEFAULT)
     if "priority" in columns:
         priority = np.asarray(pc.fill_null(columns["priority"].cast(pa.int64()), _PRIORITY_DEFAULT))
@@ -77,10 +75,10 @@ def _groups(
     if "destination" in columns:
         encoded = pc.fill_null(columns["destination"], options.destination).dictionary_encode()
         names, places = encoded.dictionary.to_pylist(), np.asarray(encoded.indices).astype(np.int64)
-    if "" in [names[place] for place in np.unique(places)]:
+    if "" in names:
         raise ValueError("A row names no destination: give the option queue or topic, or the column destination.")
     keys = places * (_PRIORITY_MAX + 1) + priority
-    wanted, first = np.unique(keys, return_index=True)
+    wanted, first = (keys[:1], np.zeros(1)) if is_uniform(keys) else np.unique(keys, return_index=True)
     for key in wanted[np.argsort(first)]:
         place, level = divmod(int(key), _PRIORITY_MAX + 1)
         yield names[place], level, np.flatnonzero(keys == key)

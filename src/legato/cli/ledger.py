@@ -75,8 +75,8 @@ def show(
     master: MasterOption = None,
 ) -> None:
     """Show a table of gold: audit, latencies, failovers, causes, duplicates, transactions."""
+    from legato.spark.gold_tables import read_gold
     from legato.spark.session import start_session
-    from legato.spark.tables import read_gold
 
     read_gold(start_session("legato-ledger", master=master), tables, name).show(rows, truncate=False)
 

@@ -119,6 +119,9 @@ class Network:
 
 def _reset(writer: asyncio.StreamWriter) -> None:
     """End a connection as a network does that loses its memory: with a reset, not in good order."""
-    with contextlib.suppress(OSError):  # it may have ended by itself
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    connected = writer.get_extra_info("socket")
+    # It may have ended by itself.
+    if connected is not None:
+        with contextlib.suppress(OSError):
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
     writer.transport.abort()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 
 from legato.client import Connection, JMSError, Message, Queue, TextMessage, Topic
@@ -11,7 +12,8 @@ from legato.errors import FlowBackendError
 RETENTION_S = 24 * 3600
 CANCELLED_MAX = 100_000
 """Of more, the oldest are forgotten."""
-LOOKS_MAX = 5
+LOOKS_MAX = 8
+LOOK_AGAIN_S = 0.2
 NAME = "cancelled"
 
 
@@ -49,6 +51,8 @@ class Cancelled:
             except JMSError:
                 if attempt == LOOKS_MAX:
                     raise  # A failover cuts a look through the queue off; so many in a row are something else.
+                # Where much else goes on, a failover may take longer than several looks.
+                time.sleep(attempt * LOOK_AGAIN_S)
 
     def _look_through(self, connection: Connection) -> None:
         with connection.create_session() as session, session.create_browser(self._queue) as browser:

@@ -5,10 +5,11 @@ All facts are looked at for what happened in each commit and to each message; th
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import msgspec
@@ -27,7 +28,7 @@ from legato.spark.checking import (
     with_stories,
 )
 from legato.spark.flows import audit_flows
-from legato.spark.messages import KINDS, audited, messages
+from legato.spark.messages import audited, messages
 from legato.spark.result import (
     STAGES,
     AuditResult,
@@ -40,7 +41,10 @@ from legato.spark.result import (
     TopicAudit,
 )
 from legato.spark.scope import EVERYTHING, Part, Scope
-from legato.spark.session import FOR_LITTLE, session_like
+from legato.spark.segments import refuse_unreadable
+from legato.spark.session import FOR_LITTLE, is_local, on, session_like
+from legato.spark.settling import OPEN, SETTLED, here, write_silver
+from legato.spark.tally import KINDS, MESSAGES_SCHEMA
 from legato.store.segment_names import spans
 
 _FOR_AUDITS = {
@@ -74,11 +78,27 @@ def audit(
 
     Raises:
         ConfigError: there is no ledger in the directory, or no such destination in it.
+        StoreCorruptError: a segment is not whole.
     """
-    if next(spans(ledger_dir), None) is None:
+    segments = [ledger_dir / span.file_name for span in spans(ledger_dir)]
+    if not segments:
         raise ConfigError(f"no ledger segments in {ledger_dir}")
-    settings = _FOR_AUDITS | (FOR_LITTLE if ledger_bytes(ledger_dir) < LITTLE_BYTES else {})
-    return audit_facts(ledger.read_facts(session_like(spark, settings), ledger_dir), waiting, scope)
+    refuse_unreadable(segments)
+    started = time.monotonic()
+    is_little = ledger_bytes(ledger_dir) < LITTLE_BYTES
+    session = session_like(spark, _FOR_AUDITS | (FOR_LITTLE if is_little else {}))
+    facts = ledger.read_facts(session, ledger_dir)
+    if not is_local(session):
+        return audit_facts(facts, waiting, scope)
+    with TemporaryDirectory(prefix="legato-audit-") as aside, ThreadPoolExecutor(1) as pool:
+        silver = Path(aside) / "silver"
+        written = pool.submit(write_silver, segments, [], silver, here if is_little else on(session))
+
+        def lifecycle() -> DataFrame:
+            written.result()
+            return session.read.schema(MESSAGES_SCHEMA).parquet(str(silver / SETTLED), str(silver / OPEN))
+
+        return _since(started, audit_facts(facts, waiting, scope, lifecycle))
 
 
 def ledger_bytes(ledger_dir: Path) -> int:
@@ -86,19 +106,29 @@ def ledger_bytes(ledger_dir: Path) -> int:
     return sum((ledger_dir / span.file_name).stat().st_size for span in spans(ledger_dir))
 
 
-def audit_facts(facts: DataFrame, waiting: DataFrame | None = None, scope: Scope = EVERYTHING) -> AuditResult:
-    """The same for facts that are a frame already."""
+def audit_facts(
+    facts: DataFrame,
+    waiting: DataFrame | None = None,
+    scope: Scope = EVERYTHING,
+    lifecycle: Callable[[], DataFrame] | None = None,
+) -> AuditResult:
+    """The same for facts that are a frame already, and perhaps the rows of their messages too, once they are asked."""
     started = time.monotonic()
-    with frames_of(facts, waiting) as frames:
-        result = _audit_frames(frames, scope)
+    with frames_of(facts, waiting, lifecycle) as frames:
+        return _since(started, _audit_frames(frames, scope))
+
+
+def _since(started: float, result: AuditResult) -> AuditResult:
     return msgspec.structs.replace(result, seconds=round(time.monotonic() - started, 2))
 
 
 @contextmanager
-def frames_of(facts: DataFrame, waiting: DataFrame | None = None) -> Iterator[Frames]:
+def frames_of(
+    facts: DataFrame, waiting: DataFrame | None = None, lifecycle: Callable[[], DataFrame] | None = None
+) -> Iterator[Frames]:
     """The frames that checks ask, each computed once while the block lasts."""
     commits = ledger.commits(facts, **suspects_in_commits()).cache()
-    tallies, queues = audited(facts).cache(), ledger.queues(facts).cache()
+    queues = ledger.queues(facts).cache()
     records = ledger.records(commits)
     kept = {
         "commits": commits,
@@ -107,18 +137,22 @@ def frames_of(facts: DataFrame, waiting: DataFrame | None = None) -> Iterator[Fr
         "deletions": ledger.deletions(facts).cache(),
         "marks": ledger.marks(facts, commits).cache(),
     }
+    computed = list(kept.values())
+    if lifecycle is None:
+        computed.append(audited(facts).cache())
     told = commits.where(f"kind in ({', '.join(map(repr, KINDS))})").select("queue").distinct()
     asked = {
         "facts": facts,
-        "lifecycle": messages(tallies),
         "records": records,
         "epochs": ledger.epochs(records),
         "strangers": told.join(queues, "queue", "left_anti"),
+        # The last one: while it is made the others are thought of.
+        "lifecycle": lifecycle() if lifecycle else messages(computed[-1]),
     }
     try:
         yield kept | asked | ({} if waiting is None else {"waiting": waiting})
     finally:
-        for frame in (*kept.values(), tallies):
+        for frame in computed:
             frame.unpersist()
 
 
@@ -126,8 +160,6 @@ def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
     part = Part(scope, frames)
     about = {**frames, "facts": part.facts(), "commits": part.commits(), "lifecycle": part.lifecycle()}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        # The two looks at all facts, side by side: of what happened to each message, and in each commit.
-        all_messages = pool.submit(frames["lifecycle"].count)
         span = measures.span(about["commits"]).first()
         assert span is not None, "an aggregate has one row"
         first_us, last_us = span["first_us"] or 0, span["last_us"] or 0
@@ -135,7 +167,6 @@ def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
             takeovers = pool.submit(_takeovers, about)
             topics = pool.submit(measures.topics(accounts.of(about["commits"])).collect)
             departures = pool.submit(_departures, accounts.of(about["commits"]))
-            all_messages.result()
             times = pool.submit(_times, about, accounts, first_us, bucket_for(last_us - first_us))
             totals = pool.submit(measures.queue_totals(accounts.of(about["lifecycle"])).collect)
             flows = pool.submit(audit_flows, about["facts"], about["lifecycle"]) if span["of_flows"] else None

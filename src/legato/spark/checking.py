@@ -1,6 +1,7 @@
 """Asks the checks: all suspects are counted at once, and only checks that have some are asked for offenders."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -15,6 +16,9 @@ from legato.spark.scope import EVERYTHING, Part
 from legato.spark.story import short_stories
 
 EXAMPLES_MAX = 5
+
+_AT_ONCE = 3
+"""Checks under way: one is planned while another is computed."""
 
 FORWARDING = "forwarding"
 """What the number of transactions that may have forwarded messages is called among the suspects."""
@@ -54,7 +58,12 @@ def run_checks(
     """Every applicable check's answer."""
     part = part or Part(EVERYTHING, frames)
     suspects = suspects or suspects_of(frames)
-    return [_answer(check, frames, part) if suspects[check.name] else _answered(check) for check in applicable(frames)]
+
+    def answer(check: Check) -> CheckResult:
+        return _answer(check, frames, part) if suspects[check.name] else _answered(check)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(answer, applicable(frames)))
 
 
 def _answered(check: Check, count: int = 0, examples: list[dict[str, Any]] | None = None) -> CheckResult:

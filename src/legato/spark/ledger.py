@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from legato.core.facts import Kind
 from legato.core.lanes import LANE_SHIFT
 from legato.spark.table import TAGS
+from legato.spark.tally import LEFT_KINDS, PLACE_SHIFT
 
 SCHEMA = """
     position bigint, ordinal int, epoch int, time_us bigint, kind string, queue int, seq bigint, size int,
@@ -20,7 +21,7 @@ SCHEMA = """
     flow_id string, trace_id string, stage string, call string, tag tinyint
 """
 
-PLACE = "(position << 20 | ordinal)"
+PLACE = f"(position << {PLACE_SHIFT} | ordinal)"
 """SQL: where a fact stands in the log, in one number (a record holds far fewer than 2**20 facts)."""
 
 
@@ -38,9 +39,6 @@ KIND = f"case tag {' '.join(f'when {tag}Y then {kind!r}' for kind, tag in TAGS.i
 
 SENT = f"{is_kind('MessageStored', 'MessagePublished')} and origin_seq is null"
 """SQL: a message came from outside; given together with `txn`, `producer` or `number`, which copies do not have."""
-
-LEFT_KINDS = ("MessageConsumed", "MessageDeadLettered", "MessageMoved")
-"""What is said of a message that left its queue."""
 
 _FIRST_LANE = f"seq < {1 << LANE_SHIFT}L"
 

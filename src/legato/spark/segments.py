@@ -7,17 +7,27 @@
 
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from legato.core.facts import LogRecord
+from legato.errors import StoreCorruptError
 from legato.spark.table import facts_table
 from legato.store.segment_names import SegmentSpan, exported_through, spans
 
-__all__ = ["LedgerLock", "SegmentSpan", "exported_through", "spans", "sweep", "write_rows", "write_segment"]
+__all__ = [
+    "LedgerLock",
+    "SegmentSpan",
+    "exported_through",
+    "refuse_unreadable",
+    "spans",
+    "sweep",
+    "write_rows",
+    "write_segment",
+]
 
 LOCK_NAME = "_exporter.lock"
 """Names that begin with `_` or `.` are not data to Spark."""
@@ -78,6 +88,22 @@ def write_rows(table: pa.Table, path: Path) -> None:
         for length in lengths:
             writer.write_table(table.slice(start, length), row_group_size=max(length, 1))
             start += length
+
+
+def refuse_unreadable(segments: Iterable[Path]) -> None:
+    """See that files are whole segments, by what they say at their ends.
+
+    Raises:
+        StoreCorruptError: one is not.
+    """
+    for segment in segments:
+        try:
+            pq.read_metadata(segment)
+        except (OSError, pa.ArrowException) as error:
+            raise StoreCorruptError(
+                f"The segment {segment} cannot be read: {error} Bring it back from a copy; without it, what it holds "
+                "is missing from every account."
+            ) from error
 
 
 def sweep(ledger: Path) -> int:

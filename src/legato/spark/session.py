@@ -6,9 +6,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -33,6 +34,10 @@ _COMPILE_WHAT_IS_HOT = " ".join(
     )
 )
 """Of work that takes minutes, what is worth a thorough compiler's time."""
+
+# A JVM that compiles but once has room for a fifth of that by default, and compiles nothing more when it is full: after
+# thirty audits.
+_COMPILE_ONCE = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 QUERIES_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -94,7 +99,7 @@ def start_session(
     logging = scratch / "log4j2.properties"
     logging.write_text(_QUIET_LOGGING)
     partitions = 2 * (os.cpu_count() or 1)
-    compiler = _COMPILE_WHAT_IS_HOT if minutes else "-XX:TieredStopAtLevel=1"
+    compiler = _COMPILE_WHAT_IS_HOT if minutes else _COMPILE_ONCE
     settings = {
         "spark.driver.memory": driver_memory,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()} -XX:+UseParallelGC {compiler}",
@@ -129,9 +134,25 @@ def session_like(spark: SparkSession, settings: Mapping[str, str]) -> SparkSessi
     """
     session = spark.newSession()
     for name, value in {**spark.conf.getAll, **settings}.items():
-        if session.conf.isModifiable(name):
+        # What is not Spark's is of file systems: keys and addresses.
+        if not name.startswith("spark.") or session.conf.isModifiable(name):
             session.conf.set(name, value)
     return session
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether its tasks run on this machine, and know its files."""
+    return str(spark.sparkContext.master).startswith("local")
+
+
+def on(spark: SparkSession) -> Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]:
+    """How to call a function with each of some values in a task of its own; the answers come in their order."""
+
+    def run(function: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
+        answers: list[Any] = spark.sparkContext.parallelize(values, len(values)).map(function).collect()
+        return answers
+
+    return run
 
 
 @contextmanager

@@ -16,19 +16,25 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
-from legato.errors import ConfigError
-from legato.spark import delta, flow_tables
+from legato.errors import ConfigError, StoreCorruptError
+from legato.spark import delta, flow_tables, settling
 from legato.spark.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS, Step, inputs
+from legato.spark.gold_tables import write_gold
 from legato.spark.ledger import read_segments
-from legato.spark.messages import MESSAGES_SCHEMA, OPEN, added_up, messages, tallied, tallies
-from legato.spark.session import FOR_LITTLE, session_like
+from legato.spark.messages import OPEN, added_up, messages, tallied, tallies
+from legato.spark.segments import refuse_unreadable
+from legato.spark.session import FOR_LITTLE, on, session_like
+from legato.spark.tally import MESSAGES_SCHEMA
 
 SEGMENTS_PER_BATCH = 500
 """Bounds the memory of a portion: at most a quarter of a million rows are in a segment."""
@@ -100,12 +106,18 @@ class LedgerTables:
         self._tables = tables
         self._segments_per_batch = segments_per_batch
         self._keep_bronze = keep_bronze
+        self._unreadable: StoreCorruptError | None = None
+        """What ended the query."""
         self._schemas: dict[str, StructType] = {}
         """Of what steps write, as far as is known: to ask the files is a job for each."""
 
     def run_once(self) -> None:
-        """Take over all that the ledger holds now, and bring the views up to date."""
-        self._query().trigger(availableNow=True).start().awaitTermination()
+        """Take over all that the ledger holds now, and bring the views up to date.
+
+        Raises:
+            StoreCorruptError: a segment is not whole; what came before it is taken over.
+        """
+        self._await(self._query().trigger(availableNow=True).start())
         self.write_views()
 
     def run(self, every_s: float, stopped: Callable[[float], bool]) -> None:
@@ -114,11 +126,19 @@ class LedgerTables:
         shown = -1
         while not stopped(every_s):
             if not query.isActive:
-                query.awaitTermination()
+                self._await(query)
             if self.last_batch() != shown:
                 shown = self.last_batch()
                 self.write_views()
         query.stop()
+
+    def _await(self, query: StreamingQuery) -> None:
+        try:
+            query.awaitTermination()
+        except StreamingQueryException:
+            if self._unreadable is not None:
+                raise self._unreadable from None
+            raise
 
     def _query(self) -> DataStreamWriter:
         segments = (
@@ -136,6 +156,7 @@ class LedgerTables:
 
     def _take_over(self, segments: DataFrame, batch: int) -> None:
         paths = [row["path"] for row in segments.collect()]
+        self._refuse_unreadable(paths)
         if not paths or (self._delta and delta.committed(self._tables / "silver") >= batch):
             return
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -151,6 +172,14 @@ class LedgerTables:
             delta.commit_files(self._tables / "silver", batch, self._silver_files(batch), _SILVER_PARTITIONS)
         self._forget_open(batch)
 
+    def _refuse_unreadable(self, paths: Sequence[str]) -> None:
+        try:
+            refuse_unreadable(_files(paths))
+        except StoreCorruptError as error:
+            # Spark makes something else of it.
+            self._unreadable = error
+            raise
+
     def _write_facts(self, paths: Sequence[str], batch: int) -> None:
         """The steps that ask facts, and bronze."""
         facts = BRONZE.of(segments=read_segments(self._spark, paths))
@@ -161,23 +190,33 @@ class LedgerTables:
 
     def _write_messages(self, paths: Sequence[str], batch: int) -> None:
         """Silver, and the steps that ask what is settled in it."""
+        if files := _files(paths):
+            before = self._silver_path(self._before(batch)) / settling.OPEN
+            settling.write_silver(files, sorted(before.glob("*.parquet")), self._silver_path(batch), on(self._spark))
+        else:
+            self._write_silver(paths, batch)
+        settled = self._silver(self._spark, batch).where("not open")
+        for step in OF_MESSAGES:
+            self._write(step.of(messages=settled).coalesce(1), f"parts/{step.name}", batch)
+
+    def _write_silver(self, paths: Sequence[str], batch: int) -> None:
+        """Of segments that tasks cannot read by themselves, but Spark can."""
         every = tallies(read_segments(self._of_messages, paths))
         before = self._open_after(self._before(batch))
         if before is not None:
             every = every.unionByName(tallied(before))
         silver = messages(added_up(every)).selectExpr("*", f"{OPEN} as open")
         self._write(silver, "silver", batch, "open", **_NUMBERS)
-        settled = self._silver(self._spark, batch).where("not open")
-        for step in OF_MESSAGES:
-            self._write(step.of(messages=settled).coalesce(1), f"parts/{step.name}", batch)
 
     def _silver_files(self, batch: int) -> Iterator[Path]:
         """What is settled in all portions up to this one, and what is open after it."""
         for number in {*(each for each in self._batches() if each < batch), batch}:
-            directory = self._tables / "silver" / f"batch={number}"
-            yield from directory.glob("open=false/*.parquet")
+            yield from (self._silver_path(number) / settling.SETTLED).glob("*.parquet")
             if number == batch:
-                yield from directory.glob("open=true/*.parquet")
+                yield from (self._silver_path(number) / settling.OPEN).glob("*.parquet")
+
+    def _silver_path(self, batch: int) -> Path:
+        return self._tables / "silver" / f"batch={batch}"
 
     def _write(self, frame: DataFrame, table: str, batch: int, *partitions: str, **options: str) -> None:
         writer = frame.write.mode("overwrite").options(compression="zstd", **options)
@@ -185,7 +224,7 @@ class LedgerTables:
 
     def _silver(self, session: SparkSession, batch: int | None = None) -> DataFrame:
         """What was written for a portion, or for all."""
-        path = self._tables / "silver" / ("" if batch is None else f"batch={batch}")
+        path = self._tables / "silver" if batch is None else self._silver_path(batch)
         columns = f"{MESSAGES_SCHEMA}, {'batch int, ' if batch is None else ''}open string"
         return session.read.schema(columns).parquet(str(path)).withColumn("open", F.expr("open = 'true'"))
 
@@ -208,7 +247,7 @@ class LedgerTables:
         """What was open before the portion before this one is never asked for again."""
         for number in self._batches():
             if number < self._before(batch):
-                shutil.rmtree(self._tables / "silver" / f"batch={number}" / "open=true", ignore_errors=True)
+                shutil.rmtree(self._silver_path(number) / settling.OPEN, ignore_errors=True)
 
     def silver(self) -> DataFrame:
         """One row for each message: all that are settled, and those that were open after the last portion.
@@ -249,26 +288,11 @@ class LedgerTables:
         self._write_gold(step.name, self.view(step), batch)
 
     def _write_gold(self, name: str, table: DataFrame, batch: int) -> None:
-        path = self._tables / "gold" / name
-        if self._delta:
-            delta.replace(path, batch, table.toArrow())
-        else:
-            table.coalesce(1).write.mode("overwrite").parquet(str(path))
+        write_gold(table, self._tables / "gold" / name, batch, as_delta=self._delta)
 
 
-def read_gold(spark: SparkSession, tables: Path, name: str) -> DataFrame:
-    """A table of gold, in whatever format it is.
-
-    Raises:
-        ConfigError: there is none of that name, or no tables.
-    """
-    names = [*(step.name for step in VIEWS), flow_tables.NAME]
-    if name not in names:
-        raise ConfigError(f"no table {name}: there are {', '.join(names)}")
-    path = tables / "gold" / name
-    if not path.is_dir():
-        raise ConfigError(f"no tables in {tables}: `legato ledger run` makes them")
-    if delta.is_delta(path):
-        delta.require_delta()
-        return spark.createDataFrame(delta.read(path))
-    return spark.read.parquet(str(path))
+def _files(paths: Sequence[str]) -> list[Path]:
+    """Those that are files of this machine, in the order of the log, or none if some are not."""
+    if not all(path.startswith("file:") for path in paths):
+        return []
+    return sorted(Path(unquote(urlsplit(path).path)) for path in paths)

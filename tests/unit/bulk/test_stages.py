@@ -1,5 +1,6 @@
 """Stage files are there as a whole or not at all; rows become runs and messages as they say."""
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from legato.bulk import stages
 from legato.bulk.stages import (
     MessageRecord,
     Record,
@@ -83,12 +85,58 @@ def test_sinks_that_never_came_back_are_swept(tmp_path: Path) -> None:
     path = path_of(tmp_path, "sink", 0, "a")
     write_stage(path, iter([RUN]))
     assert sweep(tmp_path, 3600) == 0
-    import os
-
     old = time.time() - 7200
     os.utime(path, (old, old))
     assert sweep(tmp_path, 3600) == 1
     assert not path.parent.exists()
+
+
+def test_the_files_of_published_batches_are_written_over(tmp_path: Path) -> None:
+    first, second = path_of(tmp_path, "sink", 0, "a"), path_of(tmp_path, "other", 1, "b")
+    write_stage(first, iter([RUN, MESSAGE, RUN]))
+    file = first.stat().st_ino
+    remove_stages(tmp_path, "sink", 0)
+    assert write_stage(second, iter([MESSAGE])) == 1
+    assert second.stat().st_ino == file
+    assert read_stage(second) == [MESSAGE], "what is behind its end is of the former stage"
+    write_stage(first, iter([RUN]))
+    assert read_stage(first) == [RUN], "there is no second file to be written over"
+
+
+def test_a_stage_that_breaks_off_takes_the_file_with_it_that_it_wrote_over(tmp_path: Path) -> None:
+    path = path_of(tmp_path, "sink", 0, "a")
+    write_stage(path, iter([RUN, MESSAGE]))
+    remove_stages(tmp_path, "sink", 0)
+
+    def records() -> Iterator[Record]:
+        yield RUN
+        raise ValueError("the rows ended")
+
+    with pytest.raises(ValueError, match="ended"):
+        write_stage(path_of(tmp_path, "sink", 1, "a"), records())
+    assert [entry for entry in tmp_path.rglob("*") if entry.is_file()] == []
+
+
+def test_no_more_is_kept_to_be_written_over_than_is_worth_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for stage in "abc":
+        write_stage(path_of(tmp_path, "sink", 0, stage), iter([RUN]))
+    size = path_of(tmp_path, "sink", 0, "a").stat().st_size
+    monkeypatch.setattr(stages, "SPARE_BYTES_MAX", 2 * size)
+    remove_stages(tmp_path, "sink", 0)
+    assert len(list((tmp_path / stages.SPARE_DIRECTORY).iterdir())) == 2
+    old = time.time() - 7200
+    for spare in (tmp_path / stages.SPARE_DIRECTORY).iterdir():
+        os.utime(spare, (old, old))
+    assert sweep(tmp_path, 3600) == 1
+    assert not (tmp_path / stages.SPARE_DIRECTORY).exists()
+
+
+def test_files_that_cannot_be_kept_go(tmp_path: Path) -> None:
+    (tmp_path / stages.SPARE_DIRECTORY).write_bytes(b"in its place")
+    path = path_of(tmp_path, "sink", 0, "a")
+    write_stage(path, iter([RUN]))
+    remove_stages(tmp_path, "sink", 0)
+    assert not path.exists()
 
 
 def test_rows_are_parted_by_destination_and_priority_in_order() -> None:
