@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from legato.clock import SystemClock
-from legato.points import VARIABLE, Point, Rig
+from legato.core.facts import MessageStored, QueueCreated, QueueMarked
+from legato.points import VARIABLE, FlowPoint, Point, Rig
 from legato.server.config import StoreSection
 from legato.server.rigging import RiggedClock, RiggedStore, make_clock, open_store
+from legato.store.base import Batch
 from legato.store.lmdb import LmdbStore
 
 WAIT_S = 10.0
@@ -74,6 +76,30 @@ def test_a_rigged_store_commits_like_the_real_one(tmp_path: Path, monkeypatch: p
     store = open_store(tmp_path / "store", StoreSection())
     assert type(store) is RiggedStore
     assert store.begin_epoch("here", 1).epoch == 1
+    store.close()
+
+
+class Passed(Rig):
+    """Holds nobody, and tells who came by."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.points: list[Point | FlowPoint] = []
+
+    def reach(self, point: Point | FlowPoint) -> None:
+        self.points.append(point)
+
+
+def test_only_what_a_client_waits_for_is_held_before_its_commit(tmp_path: Path) -> None:
+    """Else a fault that is meant for a send could strike at marks, which the broker writes now and then."""
+    rig = Passed(tmp_path / "rig")
+    store = RiggedStore(rig, tmp_path / "store", StoreSection())
+    store.begin_epoch("here", 1)
+    store.commit(Batch(1, 2, [QueueCreated(1, "q")], []))
+    store.commit(Batch(1, 3, [QueueMarked(1, 0, 0, 0)], []))
+    assert rig.points == []
+    store.commit(Batch(1, 4, [MessageStored(1, 1, 4, "ID:1")], [b"body"]))
+    assert rig.points == [Point.BEFORE_COMMIT, Point.BETWEEN_COMMIT_AND_CONFIRM]
     store.close()
 
 

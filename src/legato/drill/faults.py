@@ -53,7 +53,7 @@ FAULTS: dict[Fault, FaultText] = {
 ALL = "all"
 
 POINTS: dict[Point, str] = {
-    Point.BEFORE_COMMIT: "The broker has been asked for something that is not durable yet.",
+    Point.BEFORE_COMMIT: "A client has sent, acknowledged or committed, and that is not durable yet.",
     Point.BETWEEN_COMMIT_AND_CONFIRM: "Sends are durable, and their senders have not heard so.",
     Point.BETWEEN_ACKNOWLEDGE_AND_COMMIT: "The broker has acknowledgements that are not durable yet.",
     Point.BETWEEN_ACKNOWLEDGED_AND_CONFIRM: "Acknowledgements are durable, and their clients have not heard so.",
