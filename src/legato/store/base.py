@@ -108,6 +108,9 @@ class Store(Archive, Protocol):
         A bounded amount a call; returns how much that was, in units of its own. 0: there is nothing more to do now.
         """
 
+    def make_room(self) -> bool:
+        """Prepare a little for large commits, when none is asked for; returns whether there is more to do."""
+
     def usage(self) -> Usage: ...
 
     def close(self) -> None: ...

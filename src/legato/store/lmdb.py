@@ -43,6 +43,7 @@ from legato.store.keys import (
     read_position,
 )
 from legato.store.larges import has_larges, remove_loose
+from legato.store.room import Room
 from legato.store.runs import find_runs, raw_blocks
 from legato.store.taken import read_taken
 
@@ -86,6 +87,7 @@ class LmdbStore:
         self._log_facts = log_facts
         self._map_bytes = map_bytes
         self._env, self._databases = open_environment(self.path, map_bytes=map_bytes, sync=sync, read_only=read_only)
+        self._room = Room(self.path / "data.mdb", map_bytes)
         self._epoch: int | None = None
         self._prune_after = 0
         self._changing = threading.Lock()
@@ -247,7 +249,22 @@ class LmdbStore:
                 raise FencedError(f"epoch {batch.epoch} is over: the store is in epoch {meta.epoch}")
             apply_changes(txn, self._databases, meta, changes)
             self._append(txn, meta, batch.time_us, batch.facts)
+            used_before = self._used_bytes() if batch.runs else 0
+        if batch.runs:
+            self._room.note_growth(self._used_bytes() - used_before)
         return meta.log_position
+
+    def make_room(self) -> bool:
+        """See `Store.make_room`."""
+        if not self._room.wanted:
+            return False
+        with lmdb_errors(f"making room in {self.path}"), self._changing:
+            # Nobody else, of any process, makes the file longer while this holds LMDB's lock.
+            txn = self._env.begin(write=True)
+            try:
+                return self._room.lengthen(self._used_bytes())
+            finally:
+                txn.abort()
 
     def log(self, after: int, limit: int) -> Sequence[tuple[int, LogRecord]]:
         """See `Store.log`."""
@@ -348,6 +365,10 @@ class LmdbStore:
                 if getattr(error, "code", 0) == errno.EIO and disk_is_full(self.path):
                     raise StoreFullError(f"the store in {self.path} has no room on its disk") from error
                 raise
+
+    def _used_bytes(self) -> int:
+        """How far the pages of the last commit reach."""
+        return (int(self._env.info()["last_pgno"]) + 1) * int(self._env.stat()["psize"])
 
     def _meta(self, txn: Any) -> Meta:
         return values.decode_meta(txn.get(STATE_KEY, db=self._databases.meta))

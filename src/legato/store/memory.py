@@ -186,6 +186,10 @@ class MemoryStore:
                 self._append(now_us, [ProducerForgotten(p.producer, p.name) for p in producers])
             return len(outcomes) + len(producers) + self._state.remove_loose()
 
+    def make_room(self) -> bool:
+        """See `Store.make_room`: the heap has it."""
+        return False
+
     def usage(self) -> Usage:
         """See `Store.usage`; the heap has no bound that one could name."""
         with self._lock:

@@ -4,6 +4,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from legato.errors import StoreError
 from legato.store.base import Batch, Store
@@ -54,13 +55,20 @@ class GroupWriter:
             self._thread.join()
 
     def _run(self) -> None:
-        while (batch := self._batches.get()) is not None:
+        while (batch := self._next()) is not None:
             position, error = self._commit(batch)
             self._in_flight = False
             try:
                 self._on_done(batch, position, error)
             except Exception:
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._thread)))
+
+    def _next(self) -> Batch | None:
+        """The next batch; until there is one, room is made for large ones."""
+        with suppress(StoreError):
+            while self._batches.empty() and self._store.make_room():
+                pass
+        return self._batches.get()
 
     def _commit(self, batch: Batch) -> tuple[int | None, StoreError | None]:
         try:
