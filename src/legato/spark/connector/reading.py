@@ -14,6 +14,7 @@ import pyarrow.flight as flight
 
 from legato.client.uri import Uri
 from legato.errors import JMSError
+from legato.spark.connector.memory import keep_freed_memory
 from legato.spark.connector.offsets import Range
 from legato.spark.connector.requests import Patience, Requests
 
@@ -92,6 +93,7 @@ def bulk_client(uri: Uri, host: str, told: dict[str, Any]) -> Iterator[flight.Fl
     key = str(uri), location
     client = _clients.get(key)
     if client is None:
+        keep_freed_memory()
         client = _clients[key] = _connect(location, uri, tls=told["tls"])
     try:
         yield client
