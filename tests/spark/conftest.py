@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from legato.core.facts import LogRecord
 from legato.spark.audit import audit
+from legato.spark.frames import as_rows
 from legato.spark.ledger import read_facts
 from legato.spark.result import AuditResult
 from legato.spark.segments import write_segment
@@ -34,11 +35,11 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def facts_of(spark: SparkSession, tmp_path: Path) -> MakeFacts:
-    """Facts as the audit reads them: records written as a segment, at positions from 1 on, and read by Spark."""
+    """Facts as the audit reads few: records written as a segment, at positions from 1 on, and read by Spark."""
 
     def make(records: list[LogRecord]) -> DataFrame:
         write_segment(tmp_path, list(enumerate(records, 1)))
-        return read_facts(spark, tmp_path)
+        return as_rows(read_facts(spark, tmp_path))
 
     return make
 

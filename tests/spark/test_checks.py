@@ -26,11 +26,12 @@ from legato.core.facts import (
     TransactionCommitted,
     TransactionRolledBack,
 )
-from legato.spark.audit import audit, frames_of
+from legato.spark.audit import audit
 from legato.spark.check import Check, find_offenders
 from legato.spark.checking import run_checks, suspects_of
 from legato.spark.checks import CHECKS
 from legato.spark.checks_log import MARKS_MISSED, POSITIONS_MISSING, RECORDS_TORN
+from legato.spark.frames import as_rows, frames_of
 from legato.spark.ledger import read_facts
 from legato.spark.result import CheckResult
 from legato.spark.segments import write_segment
@@ -74,7 +75,7 @@ def waiting_frame(spark: SparkSession, waiting: list[tuple[int, int]]) -> DataFr
 
 
 def offenders(check: Check, facts: DataFrame) -> list[Row]:
-    with frames_of(facts) as frames:
+    with frames_of(facts, keep=as_rows) as frames:
         return find_offenders(check, frames).collect()
 
 
@@ -82,7 +83,7 @@ def failing(
     facts: DataFrame, waiting: DataFrame | None = None, *, without_suspects: bool = False
 ) -> dict[str, CheckResult]:
     """What fails, asked as an audit asks, or also `without_suspects`: then nothing must be found."""
-    with frames_of(facts, waiting) as frames:
+    with frames_of(facts, waiting, keep=as_rows) as frames:
         suspects = suspects_of(frames)
         asked = dict.fromkeys(suspects, 1) if without_suspects else suspects
         failed = {check.name: check for check in run_checks(frames, suspects=asked) if check.count}

@@ -15,10 +15,11 @@ from legato.core.facts import (
     QueueDeleted,
 )
 from legato.spark.audit import audit_facts
+from legato.spark.ledger import read_facts
 from legato.spark.messages import lifecycle
+from legato.spark.segments import write_segment
 from legato.spark.tallying import add_up, messages_of, read_segment
 from legato.spark.waiting import waiting_in
-from tests.spark.conftest import MakeFacts
 from tests.spark.history import QUEUES_EACH, one_log
 from tests.unit.core.test_random import History
 
@@ -26,9 +27,7 @@ HISTORIES = 20
 
 
 @pytest.mark.timeout(400)
-def test_random_histories_of_a_real_broker_raise_no_alarm(
-    spark: SparkSession, facts_of: MakeFacts, tmp_path: Path
-) -> None:
+def test_random_histories_of_a_real_broker_raise_no_alarm(spark: SparkSession, tmp_path: Path) -> None:
     """Topics, selectors, priorities, groups, delays, expiry, transactions, administration, full disks and crashes."""
     histories: list[list[LogRecord]] = []
     waiting: list[tuple[int, int]] = []
@@ -42,8 +41,8 @@ def test_random_histories_of_a_real_broker_raise_no_alarm(
         waiting += [(row["queue"] + QUEUES_EACH * seed, row["seq"]) for row in waiting_in(store).to_pylist()]
     facts = {fact.__class__ for records in histories for record in records for fact in record.facts}
     assert {MessagePublished, MessageMoved, QueueDeleted, MessageDelivered, MessageSeen, MessageReleased} <= facts
-    frame = facts_of(one_log(histories))
-    [segment] = tmp_path.glob("facts-*.parquet")
+    span = write_segment(tmp_path, list(enumerate(one_log(histories), 1)))
+    frame, segment = read_facts(spark, tmp_path), tmp_path / span.file_name
     in_tasks = messages_of(add_up(read_segment(segment))).to_pylist()
     assert sorted(map(repr, in_tasks)) == sorted(repr(row.asDict()) for row in lifecycle(frame).collect())
     exact = audit_facts(frame, spark.createDataFrame(waiting, "queue int, seq bigint"))

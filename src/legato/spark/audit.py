@@ -5,9 +5,9 @@ All facts are looked at for what happened in each commit and to each message; th
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -19,16 +19,9 @@ from legato.errors import ConfigError
 from legato.spark import ledger, measures
 from legato.spark.accounts import Accounts
 from legato.spark.check import Frames
-from legato.spark.checking import (
-    FORWARDING,
-    offenders_by_name,
-    run_checks,
-    suspects_in_commits,
-    suspects_of,
-    with_stories,
-)
+from legato.spark.checking import FORWARDING, offenders_by_name, run_checks, suspects_of, with_stories
 from legato.spark.flows import audit_flows
-from legato.spark.messages import audited, messages
+from legato.spark.frames import Keep, as_rows, cached, frames_of
 from legato.spark.result import (
     STAGES,
     AuditResult,
@@ -44,7 +37,7 @@ from legato.spark.scope import EVERYTHING, Part, Scope
 from legato.spark.segments import refuse_unreadable
 from legato.spark.session import FOR_LITTLE, is_local, on, session_like
 from legato.spark.settling import OPEN, SETTLED, here, write_silver
-from legato.spark.tally import KINDS, MESSAGES_SCHEMA
+from legato.spark.tally import MESSAGES_SCHEMA
 from legato.store.segment_names import spans
 
 _FOR_AUDITS = {
@@ -57,6 +50,8 @@ _FOR_AUDITS = {
 
 LITTLE_BYTES = 256 << 10
 """Ledgers below this size, of some ten thousand facts, are asked as little ones."""
+FEW_BYTES = 32 << 10
+"""Below this one, of some hundred facts, their rows may be carried from plan to plan."""
 
 _AT_ONCE = 3
 """Queries under way beside the checks: one is planned while another is computed."""
@@ -85,11 +80,15 @@ def audit(
         raise ConfigError(f"no ledger segments in {ledger_dir}")
     refuse_unreadable(segments)
     started = time.monotonic()
-    is_little = ledger_bytes(ledger_dir) < LITTLE_BYTES
+    size = ledger_bytes(ledger_dir)
+    is_little = size < LITTLE_BYTES
     session = session_like(spark, _FOR_AUDITS | (FOR_LITTLE if is_little else {}))
     facts = ledger.read_facts(session, ledger_dir)
+    keep = cached
+    if size < FEW_BYTES:
+        facts, keep = as_rows(facts), as_rows
     if not is_local(session):
-        return audit_facts(facts, waiting, scope)
+        return audit_facts(facts, waiting, scope, keep=keep)
     with TemporaryDirectory(prefix="legato-audit-") as aside, ThreadPoolExecutor(1) as pool:
         silver = Path(aside) / "silver"
         written = pool.submit(write_silver, segments, [], silver, here if is_little else on(session))
@@ -98,7 +97,7 @@ def audit(
             written.result()
             return session.read.schema(MESSAGES_SCHEMA).parquet(str(silver / SETTLED), str(silver / OPEN))
 
-        return _since(started, audit_facts(facts, waiting, scope, lifecycle))
+        return _since(started, audit_facts(facts, waiting, scope, lifecycle, keep))
 
 
 def ledger_bytes(ledger_dir: Path) -> int:
@@ -111,49 +110,16 @@ def audit_facts(
     waiting: DataFrame | None = None,
     scope: Scope = EVERYTHING,
     lifecycle: Callable[[], DataFrame] | None = None,
+    keep: Keep = cached,
 ) -> AuditResult:
     """The same for facts that are a frame already, and perhaps the rows of their messages too, once they are asked."""
     started = time.monotonic()
-    with frames_of(facts, waiting, lifecycle) as frames:
+    with frames_of(facts, waiting, lifecycle, keep) as frames:
         return _since(started, _audit_frames(frames, scope))
 
 
 def _since(started: float, result: AuditResult) -> AuditResult:
     return msgspec.structs.replace(result, seconds=round(time.monotonic() - started, 2))
-
-
-@contextmanager
-def frames_of(
-    facts: DataFrame, waiting: DataFrame | None = None, lifecycle: Callable[[], DataFrame] | None = None
-) -> Iterator[Frames]:
-    """The frames that checks ask, each computed once while the block lasts."""
-    commits = ledger.commits(facts, **suspects_in_commits()).cache()
-    queues = ledger.queues(facts).cache()
-    records = ledger.records(commits)
-    kept = {
-        "commits": commits,
-        "queues": queues,
-        "transactions": ledger.transactions(facts).cache(),
-        "deletions": ledger.deletions(facts).cache(),
-        "marks": ledger.marks(facts, commits).cache(),
-    }
-    computed = list(kept.values())
-    if lifecycle is None:
-        computed.append(audited(facts).cache())
-    told = commits.where(f"kind in ({', '.join(map(repr, KINDS))})").select("queue").distinct()
-    asked = {
-        "facts": facts,
-        "records": records,
-        "epochs": ledger.epochs(records),
-        "strangers": told.join(queues, "queue", "left_anti"),
-        # The last one: while it is made the others are thought of.
-        "lifecycle": lifecycle() if lifecycle else messages(computed[-1]),
-    }
-    try:
-        yield kept | asked | ({} if waiting is None else {"waiting": waiting})
-    finally:
-        for frame in computed:
-            frame.unpersist()
 
 
 def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
