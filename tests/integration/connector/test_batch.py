@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from legato.client import ConnectionFactory, TextMessage
+from legato.errors import ConfigError
 from legato.spark.connector.batch import BatchReader
 from legato.spark.connector.options import source_options
 from legato.spark.connector.reading import close_clients
@@ -59,6 +60,13 @@ def test_times_of_storing_bound_a_batch(broker: Server) -> None:
     assert browsed(broker, queue="timed", startingTimestamp=str(between_ms)) == ["after"]
     assert browsed(broker, queue="timed", startingOffsetsByTimestamp=f'{{"timed": {between_ms}}}') == ["after"]
     assert browsed(broker, queue="timed", endingTimestamp=str(between_ms)) == ["before"]
+    strictly = {"queue": "timed", "startingOffsetsByTimestampStrategy": "error"}
+    assert sorted(browsed(broker, **strictly)) == ["after", "before"]
+    assert browsed(broker, startingTimestamp=str(between_ms), **strictly) == ["after"]
+    later = str(between_ms + 60_000)
+    assert browsed(broker, queue="timed", startingTimestamp=later) == []
+    with pytest.raises(ConfigError, match=f"Nothing was stored in timed at the starting timestamp {later}"):
+        browsed(broker, startingTimestamp=later, **strictly)
 
 
 def test_what_has_expired_is_not_shown(broker: Server) -> None:

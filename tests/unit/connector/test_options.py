@@ -58,6 +58,10 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"queue": "a", "tailProbeCacheMs": "x"}, "tailProbeCacheMs wants milliseconds"),
         ({"queue": "a", "startingOffsets": '{"a": -3}'}, "startingOffsets wants"),
         ({"queue": "a", "startingOffsetsByTimestamp": '{"a": -1}'}, "startingOffsetsByTimestamp wants JSON"),
+        (
+            {"queue": "a", "startingOffsetsByTimestampStrategy": "earliest"},
+            "startingOffsetsByTimestampStrategy is latest or error",
+        ),
         ({"queue": "a", "endingOffsetsByTimestamp": "7"}, "endingOffsetsByTimestamp wants JSON"),
         ({"queue": "a", "columns": "seq,size"}, "columns names 'size'; there are message_id, destination"),
         ({"queue": "a", "columns": "body", "includeBody": "false"}, "columns names 'body'"),

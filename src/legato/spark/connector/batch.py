@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.flight as flight
 from pyspark.sql.datasource import DataSourceReader
 
@@ -19,7 +20,7 @@ from legato.spark.connector.places import matching
 from legato.spark.connector.reading import bulk_client, read_frames
 from legato.spark.connector.requests import Requests, shared_requests
 from legato.spark.connector.rows import Frames, Wanted
-from legato.spark.connector.spelling import ACKED, EARLIEST, EARLIEST_NUMBER, LATEST_NUMBER
+from legato.spark.connector.spelling import ACKED, EARLIEST, EARLIEST_NUMBER, ERROR, LATEST_NUMBER
 from legato.spark.connector.stream import RangePartition
 
 _PARTITIONS = 8
@@ -46,7 +47,10 @@ class BatchReader(DataSourceReader):
         names = self._names(requests)
         for address, name in names.items():
             wanted = max(-(-(self._options.min_partitions or _PARTITIONS) // len(names)), 1)
-            parts += [RangePartition(each) for each in self._parts(requests, address, name, wanted)]
+            ranges = self._parts(requests, address, name, wanted)
+            if self._options.starting_times_strategy == ERROR:
+                self._require_newer(requests, address, ranges)
+            parts += [RangePartition(each) for each in ranges]
         return parts
 
     def read(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
@@ -79,6 +83,18 @@ class BatchReader(DataSourceReader):
             [result] = client.do_action(flight.Action(PLAN, request))
         planned = msgspec.msgpack.decode(result.body.to_pybytes(), type=list[PlannedPart])
         return [Range(address, name, part.after, part.through) for part in planned]
+
+    def _require_newer(self, requests: Requests, address: str, ranges: list[Range]) -> None:
+        """Refuse a starting time after all that there is."""
+        from_ms = self._options.starting_ms(address)
+        # First where that is which was stored last, but for priorities.
+        ranges = sorted(ranges, key=lambda each: each.through, reverse=True)
+        frames = (frame for each in ranges for frame in read_frames(requests, each, bare=True))
+        if from_ms and not any(pc.max(frame.column("stored_us")).as_py() >= from_ms * 1000 for frame in frames):
+            raise ConfigError(
+                f"Nothing was stored in {address} at the starting timestamp {from_ms} or later. Set the option "
+                "startingOffsetsByTimestampStrategy to latest to read nothing then."
+            )
 
 
 def bounds_of(options: SourceOptions, address: str) -> tuple[int, int]:

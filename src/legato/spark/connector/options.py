@@ -18,6 +18,7 @@ from legato.spark.connector.spelling import (
     READ_MODES,
     SINK_READERS,
     SOURCE_READERS,
+    TIMES_STRATEGIES,
     read_options,
 )
 
@@ -51,6 +52,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     starting_times_ms: dict[str, int] = {}
     """Likewise of a batch, by address."""
     ending_times_ms: dict[str, int] = {}
+    starting_times_strategy: str = LATEST
+    """Of a batch, where nothing was stored at those times or later: `latest`, no rows, or `error`."""
     max_offsets_per_trigger: int = 0
     min_offsets_per_trigger: int = 0
     """A stream waits for so many rows, but no longer than `max_trigger_delay_ms`."""
@@ -84,6 +87,14 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it is said when messages have to be stored."""
         one_for_all = self.starting_timestamp_ms or self.ending_timestamp_ms
         return bool(one_for_all or self.starting_times_ms or self.ending_times_ms)
+
+    def starting_ms(self, address: str) -> int:
+        """From when on messages of an address are read, in milliseconds since 1970; 0 for any time."""
+        return self.starting_times_ms.get(address, self.starting_timestamp_ms)
+
+    def ending_ms(self, address: str) -> int:
+        """Likewise, before when; 0 for any time."""
+        return self.ending_times_ms.get(address, self.ending_timestamp_ms)
 
     @property
     def is_bare(self) -> bool:
@@ -165,6 +176,11 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         raise ConfigError(f"The option payload is {' or '.join(PAYLOADS)}, not {options.payload!r}.")
     if options.read_mode and options.read_mode not in READ_MODES:
         raise ConfigError(f"The option readMode is {' or '.join(READ_MODES)}, not {options.read_mode!r}.")
+    if options.starting_times_strategy not in TIMES_STRATEGIES:
+        raise ConfigError(
+            f"The option startingOffsetsByTimestampStrategy is {' or '.join(TIMES_STRATEGIES)}, not "
+            f"{options.starting_times_strategy!r}."
+        )
     if options.selector:
         _check_selector(options.selector)
     if 0 < options.max_offsets_per_trigger < options.min_offsets_per_trigger:

@@ -102,8 +102,8 @@ class Wanted:
 
     def __init__(self, options: SourceOptions, address: str) -> None:
         self._matches = matcher(options.selector) if options.selector else None
-        self._from_us = options.starting_times_ms.get(address, options.starting_timestamp_ms) * 1000
-        self._before_us = options.ending_times_ms.get(address, options.ending_timestamp_ms) * 1000
+        self._from_us = options.starting_ms(address) * 1000
+        self._before_us = options.ending_ms(address) * 1000
 
     def of(self, frame: pa.RecordBatch) -> pa.RecordBatch:
         """The frame without the others."""

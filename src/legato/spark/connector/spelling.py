@@ -12,6 +12,8 @@ PAYLOADS = ("binary", "text")
 DELIVERY_MODES = ("PERSISTENT", "NON_PERSISTENT")
 READ_MODES = ("browse", "consume")
 EARLIEST, LATEST, ACKED = "earliest", "latest", "acked"
+ERROR = "error"
+TIMES_STRATEGIES = (LATEST, ERROR)
 EARLIEST_NUMBER, LATEST_NUMBER = -2, -1
 """What those are where a number is wanted."""
 CLIENT_PREFIX = "jms."
@@ -88,6 +90,7 @@ SOURCE_READERS: dict[str, tuple[str, Reader, str]] = {
     "endingtimestamp": ("ending_timestamp_ms", _count, "milliseconds since 1970"),
     "startingoffsetsbytimestamp": ("starting_times_ms", _times, 'JSON such as {"orders": 1700000000000}'),
     "endingoffsetsbytimestamp": ("ending_times_ms", _times, 'JSON such as {"orders": 1700000000000}'),
+    "startingoffsetsbytimestampstrategy": ("starting_times_strategy", str, " or ".join(TIMES_STRATEGIES)),
     "maxoffsetspertrigger": ("max_offsets_per_trigger", _count, "a whole number, 0 for no limit"),
     "maxmessagespertrigger": ("max_offsets_per_trigger", _count, "a whole number, 0 for no limit"),
     "minoffsetspertrigger": ("min_offsets_per_trigger", _count, "a whole number"),
@@ -115,7 +118,8 @@ _SPELLING = {
         *("maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeProperties"),
         *("includeBody", "readMode", "pollIntervalMs", "tailProbeCacheMs", "pollTimeoutMs", "fetchOffset.numRetries"),
         *("fetchOffset.retryIntervalMs", "subscriptionPrefix", "startingOffsetsByTimestamp"),
-        *("endingOffsetsByTimestamp", "transactionalId", "deliveryMode", "ignoreUnknownColumns"),
+        *("startingOffsetsByTimestampStrategy", "endingOffsetsByTimestamp"),
+        *("transactionalId", "deliveryMode", "ignoreUnknownColumns"),
     )
 }
 """Names as they are documented; Spark hands them over in lower case."""
