@@ -45,8 +45,8 @@ def drain(url: str, address: str, count: int) -> list[str]:
         return found
 
 
-def read(spark: SparkSession, url: str, queue: str) -> DataFrame:
-    return spark.read.format("legato").option("url", url).option("queue", queue).option("payload", "text").load()
+def read(spark: SparkSession, url: str, queue: str, **options: str) -> DataFrame:
+    return spark.read.format("legato").options(url=url, queue=queue, payload="text", **options).load()
 
 
 def pass_on(spark: SparkSession, url: str, source: str, sink: str, checkpoint: Path, limit: int = 0) -> StreamingQuery:
@@ -78,6 +78,29 @@ def test_a_queue_is_a_table_that_stays(spark: SparkSession, url: str) -> None:
     assert sorted(int(row.body) for row in table.select("body").collect()) == list(range(100))
     assert table.where("seq > 90").count() == 10
     assert read(spark, url, "table").count() == 100
+
+
+def test_properties_keep_their_types_in_a_variant(spark: SparkSession, url: str) -> None:
+    typed = TextMessage("typed")
+    typed.set_property("weight", 2.5)
+    typed.set_property("count", 3)
+    typed.set_property("fragile", True)
+    typed.set_property("name", "vase")
+    with ConnectionFactory(url).create_connection() as connection:
+        session = connection.create_session()
+        producer = session.create_producer(session.create_queue("variant"))
+        for message in (typed, typed, TextMessage("plain")):
+            producer.send(message)
+    rows = read(spark, url, "variant", properties="variant").selectExpr(
+        "body",
+        "properties:weight::double as weight",
+        "properties:count::int as count",
+        "properties:fragile::boolean as fragile",
+        "schema_of_variant(properties) as types",
+    )
+    types = "OBJECT<count: BIGINT, fragile: BOOLEAN, name: STRING, weight: DECIMAL(2,1)>"
+    known = ("typed", 2.5, 3, True, types)
+    assert sorted(map(tuple, rows.collect())) == [("plain", None, None, None, None), known, known]
 
 
 def test_a_queue_is_a_table_in_sql(spark: SparkSession, url: str) -> None:

@@ -40,6 +40,11 @@ def decode_one(message: bytes, *, properties: bool) -> dict[str, Any]:
     }
 
 
+def properties_of(message: bytes) -> dict[str, Any]:
+    """The application properties of a message that can be decoded, as they are; JMSX ones have columns of their own."""
+    return _own(Received(message, _NOWHERE).headers()["properties"])
+
+
 _NAMES = (
     *("message_id", "timestamp", "expiration", "priority", "delivery_mode", "correlation_id", "reply_to", "type"),
     *("group_id", "properties", "body"),
@@ -47,9 +52,12 @@ _NAMES = (
 
 
 def _properties_of(values: dict[str, Any]) -> list[tuple[str, str]] | None:
-    """Application properties as text; JMSX ones have columns of their own."""
-    texts = [(str(name), _text_of(value)) for name, value in values.items() if not str(name).startswith("JMSX")]
-    return texts or None
+    """Application properties as text."""
+    return [(name, _text_of(value)) for name, value in _own(values).items()] or None
+
+
+def _own(values: dict[str, Any]) -> dict[str, Any]:
+    return {str(name): value for name, value in values.items() if not str(name).startswith("JMSX")}
 
 
 def _text_of(value: Any) -> str:

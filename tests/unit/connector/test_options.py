@@ -38,6 +38,7 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"queue": "a", "startingOffsets": "first"}, "startingOffsets wants earliest, latest, acked or JSON"),
         ({"queue": "a", "startingOffsets": '{"a": "x"}'}, "startingOffsets wants"),
         ({"queue": "a", "payload": "xml"}, "payload is binary or text"),
+        ({"queue": "a", "properties": "json"}, "properties is map or variant"),
         ({"queue": "a", "readMode": "peek"}, "readMode is browse or consume"),
         ({"queue": "a", "selector": "x ="}, "option selector cannot be understood"),
         ({"topicPattern": "a.#", "queue": "b"}, "queue and topicPattern is given"),

@@ -15,6 +15,7 @@ from legato.spark.connector.spelling import (
     EARLIEST,
     LATEST,
     PAYLOADS,
+    PROPERTIES,
     READ_MODES,
     SINK_READERS,
     SOURCE_READERS,
@@ -63,6 +64,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_records_per_partition: int = 0
     fail_on_data_loss: bool = True
     include_properties: bool = True
+    properties: str = "map"
+    """`map`, of texts, or `variant`, with the types they were sent with."""
     include_body: bool = True
     payload: str = "binary"
     read_mode: str = ""
@@ -174,6 +177,8 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         raise ConfigError(f"The option {named[0]} names nothing.")
     if options.payload not in PAYLOADS:
         raise ConfigError(f"The option payload is {' or '.join(PAYLOADS)}, not {options.payload!r}.")
+    if options.properties not in PROPERTIES:
+        raise ConfigError(f"The option properties is {' or '.join(PROPERTIES)}, not {options.properties!r}.")
     if options.read_mode and options.read_mode not in READ_MODES:
         raise ConfigError(f"The option readMode is {' or '.join(READ_MODES)}, not {options.read_mode!r}.")
     if options.starting_times_strategy not in TIMES_STRATEGIES:

@@ -13,6 +13,7 @@ from legato.bulk.columns import Decoder
 from legato.bulk.layout import rows_of
 from legato.bulk.schema import COLUMNS, TIMESTAMP
 from legato.spark.connector.options import SourceOptions
+from legato.spark.connector.variants import VARIANT, variants_of
 
 _DDL = {
     pa.string(): "string",
@@ -22,6 +23,7 @@ _DDL = {
     pa.bool_(): "boolean",
     TIMESTAMP: "timestamp",
     COLUMNS["properties"]: "map<string,string>",
+    VARIANT: "variant",
 }
 
 
@@ -44,7 +46,7 @@ def fields(options: SourceOptions) -> dict[str, pa.DataType]:
         "group_id": pa.string(),
     }
     if options.include_properties:
-        columns["properties"] = COLUMNS["properties"]
+        columns["properties"] = VARIANT if options.properties == "variant" else COLUMNS["properties"]
     if options.include_body:
         columns["body"] = body
     return {name: columns[name] for name in options.columns} if options.columns else columns
@@ -92,6 +94,8 @@ class Frames:
 
     def _decoded(self, frame: pa.RecordBatch) -> dict[str, pa.Array]:
         columns = self._decoder.decode(rows_of(frame.column("message")))
+        if self._options.properties == "variant" and "properties" in self._fields:
+            columns["properties"] = variants_of(frame.column("message"), columns["properties"])
         if self._options.payload == "text":
             columns["body"] = _text(columns["body"])
         return columns

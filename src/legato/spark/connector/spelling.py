@@ -9,6 +9,7 @@ from typing import Any
 from legato.errors import ConfigError
 
 PAYLOADS = ("binary", "text")
+PROPERTIES = ("map", "variant")
 DELIVERY_MODES = ("PERSISTENT", "NON_PERSISTENT")
 READ_MODES = ("browse", "consume")
 EARLIEST, LATEST, ACKED = "earliest", "latest", "acked"
@@ -100,6 +101,7 @@ SOURCE_READERS: dict[str, tuple[str, Reader, str]] = {
     "maxrecordsperpartition": ("max_records_per_partition", _count, "a whole number, 0 for no limit"),
     "failondataloss": ("fail_on_data_loss", _boolean, "true or false"),
     "includeproperties": ("include_properties", _boolean, "true or false"),
+    "properties": ("properties", str, " or ".join(PROPERTIES)),
     "includebody": ("include_body", _boolean, "true or false"),
     "payload": ("payload", str, " or ".join(PAYLOADS)),
     "readmode": ("read_mode", str, " or ".join(READ_MODES)),
