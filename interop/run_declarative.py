@@ -1,6 +1,6 @@
 """`interop/run-declarative`: the projects for Spark's declarative pipelines in `examples/`, each run twice.
 
-It needs `legato[pipelines]`, which adds Spark Connect's libraries; `PYTHON=...` names a Python that has them.
+It needs `legato[broker,pipelines]`, which adds Spark Connect's libraries; `PYTHON=...` names a Python that has them.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, help="a directory for tables and logs, which is not deleted")
     options = parser.parse_args(arguments)
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        print(f"{', '.join(missing)} are missing: pip install 'legato[pipelines]'")
+        print(f"{', '.join(missing)} are missing: pip install 'legato[broker,pipelines]'")
         return 2
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="legato-declarative-") as scratch:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from legato.spark import ledger
 from legato.spark.check import Frames
 from legato.spark.checking import suspects_in_commits
-from legato.spark.messages import audited, messages
+from legato.spark.messages import AUDITED, audited, messages
 from legato.spark.tally import KINDS
 
 Keep = Callable[[DataFrame], DataFrame]
@@ -57,7 +57,7 @@ def frames_of(
         "epochs": ledger.epochs(records),
         "strangers": told.join(kept["queues"], "queue", "left_anti"),
         # The last one: while it is made the others are thought of.
-        "lifecycle": lifecycle() if lifecycle else messages(computed[-1]),
+        "lifecycle": lifecycle() if lifecycle else messages(computed[-1], AUDITED),
     }
     try:
         yield kept | asked | ({} if waiting is None else {"waiting": waiting})

@@ -4,6 +4,8 @@ A row is first a *tally* (`tally.py`): tallies of two portions of the ledger add
 run reads is therefore that hour's facts, and the tallies of the messages still open.
 """
 
+from collections.abc import Collection
+
 from pyspark.sql import DataFrame
 
 from legato.ids import TXN_ID_BYTES
@@ -86,16 +88,17 @@ def _count(name: str) -> str:
 _COUNTED = {name: _count(name) for name in COUNTS} | {"left_count": " + ".join(map(_count, LEFT_COUNTS))}
 
 
-def messages(tallies: DataFrame) -> DataFrame:
+def messages(tallies: DataFrame, columns: Collection[str] = (*MESSAGE, *TALLY)) -> DataFrame:
     """One row for each message: how often it was stored and left its queue, when, where in the log, by which try.
 
-    Columns that the tallies do not have are left out.
+    Args:
+        columns: those of the tallies, which are not asked: in a declarative pipeline they must not be.
     """
     return tallies.selectExpr(
         *(
             f"{_COUNTED[name]} as {name}" if name in _COUNTED else name
             for name in MESSAGE_TYPES
-            if name in _COUNTED or name in tallies.columns
+            if name in _COUNTED or name in columns
         )
     )
 
@@ -116,6 +119,7 @@ def lifecycle(facts: DataFrame) -> DataFrame:
 
 
 AUDITED = (
+    *MESSAGE,
     *("left", "back", "stored_us", "delivered_us", "left_us", "stored_place", "left_place", "attempt"),
     "returned_attempt",
 )
@@ -124,4 +128,4 @@ AUDITED = (
 
 def audited(facts: DataFrame) -> DataFrame:
     """The tallies of a whole ledger, as far as an audit needs them."""
-    return added_up(tallies(facts)).select(*MESSAGE, *AUDITED)
+    return added_up(tallies(facts)).select(*AUDITED)
