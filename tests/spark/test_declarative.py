@@ -1,6 +1,5 @@
 """What `examples/declarative_ledger` asks for can be planned without a look at Spark, which pipelines do not allow."""
 
-from collections.abc import Iterator
 from typing import NoReturn
 
 import pytest
@@ -14,7 +13,7 @@ from legato.spark.tally import MESSAGES_SCHEMA
 
 
 @pytest.fixture
-def unasked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks a frame for its columns or rows fails."""
 
     def refuse(*_: object) -> NoReturn:
@@ -24,8 +23,6 @@ def unasked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(DataFrame, name, property(refuse))
     for name in ("collect", "first", "count", "toArrow"):
         monkeypatch.setattr(DataFrame, name, refuse)
-    yield
-    monkeypatch.undo()
 
 
 @pytest.mark.usefixtures("unasked")

@@ -64,6 +64,15 @@ class Databases(msgspec.Struct, frozen=True):
     log: Any
 
 
+DATA_NAME = "data.mdb"
+"""The store's file, in its directory."""
+
+
+def used_bytes(environment: Any) -> int:
+    """How far into the file the pages of the last commit reach."""
+    return (int(environment.info()["last_pgno"]) + 1) * int(environment.stat()["psize"])
+
+
 def open_environment(path: Path, *, map_bytes: int, sync: bool, read_only: bool) -> tuple[Any, Databases]:
     """Open the store's files in the directory `path`; create them unless `read_only`.
 
@@ -75,7 +84,7 @@ def open_environment(path: Path, *, map_bytes: int, sync: bool, read_only: bool)
     with lmdb_errors(f"the store in {path}"):
         if not read_only:
             path.mkdir(parents=True, exist_ok=True)
-        elif not (path / "data.mdb").exists():
+        elif not (path / DATA_NAME).exists():
             raise StoreError(f"there is no store in {path}")
         environment = lmdb.open(
             str(path),
@@ -99,8 +108,8 @@ def open_environment(path: Path, *, map_bytes: int, sync: bool, read_only: bool)
 
 def _refuse_truncated(environment: Any, path: Path) -> None:
     """A page beyond the end of the file would kill the process with SIGBUS when it is read."""
-    expected = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-    actual = (path / "data.mdb").stat().st_size
+    expected = used_bytes(environment)
+    actual = (path / DATA_NAME).stat().st_size
     if 0 < actual < expected:
         raise StoreCorruptError(f"the store in {path} was cut off: {actual} bytes of at least {expected}")
 
@@ -167,5 +176,5 @@ def disk_is_full(path: Path) -> bool:
     status = os.statvfs(path)
     size_limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     return status.f_bavail * status.f_frsize < wanted or (
-        size_limit != resource.RLIM_INFINITY and (path / "data.mdb").stat().st_size + wanted > size_limit
+        size_limit != resource.RLIM_INFINITY and (path / DATA_NAME).stat().st_size + wanted > size_limit
     )

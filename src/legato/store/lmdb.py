@@ -29,7 +29,15 @@ from legato.store.blocks import RawBlock
 from legato.store.changes import gather
 from legato.store.deliveries import add_deliveries
 from legato.store.duplicates import find_id, kept_range
-from legato.store.environment import STATE_KEY, Databases, disk_is_full, lmdb_errors, open_environment
+from legato.store.environment import (
+    DATA_NAME,
+    STATE_KEY,
+    Databases,
+    disk_is_full,
+    lmdb_errors,
+    open_environment,
+    used_bytes,
+)
 from legato.store.expiries import expired_places
 from legato.store.finding import SharedBodies, read_messages
 from legato.store.keys import (
@@ -87,7 +95,7 @@ class LmdbStore:
         self._log_facts = log_facts
         self._map_bytes = map_bytes
         self._env, self._databases = open_environment(self.path, map_bytes=map_bytes, sync=sync, read_only=read_only)
-        self._room = Room(self.path / "data.mdb", map_bytes)
+        self._room = Room(self.path / DATA_NAME, map_bytes)
         self._epoch: int | None = None
         self._prune_after = 0
         self._changing = threading.Lock()
@@ -249,9 +257,9 @@ class LmdbStore:
                 raise FencedError(f"epoch {batch.epoch} is over: the store is in epoch {meta.epoch}")
             apply_changes(txn, self._databases, meta, changes)
             self._append(txn, meta, batch.time_us, batch.facts)
-            used_before = self._used_bytes() if batch.runs else 0
+            used_before = used_bytes(self._env) if batch.runs else 0
         if batch.runs:
-            self._room.note_growth(self._used_bytes() - used_before)
+            self._room.note_growth(used_bytes(self._env) - used_before)
         return meta.log_position
 
     def make_room(self) -> bool:
@@ -262,7 +270,7 @@ class LmdbStore:
             # Nobody else, of any process, makes the file longer while this holds LMDB's lock.
             txn = self._env.begin(write=True)
             try:
-                return self._room.lengthen(self._used_bytes())
+                return self._room.lengthen(used_bytes(self._env))
             finally:
                 txn.abort()
 
@@ -365,10 +373,6 @@ class LmdbStore:
                 if getattr(error, "code", 0) == errno.EIO and disk_is_full(self.path):
                     raise StoreFullError(f"the store in {self.path} has no room on its disk") from error
                 raise
-
-    def _used_bytes(self) -> int:
-        """How far the pages of the last commit reach."""
-        return (int(self._env.info()["last_pgno"]) + 1) * int(self._env.stat()["psize"])
 
     def _meta(self, txn: Any) -> Meta:
         return values.decode_meta(txn.get(STATE_KEY, db=self._databases.meta))

@@ -94,7 +94,7 @@ class Frames:
 
     def _decoded(self, frame: pa.RecordBatch) -> dict[str, pa.Array]:
         columns = self._decoder.decode(rows_of(frame.column("message")))
-        if self._options.properties == "variant" and "properties" in self._fields:
+        if self._fields.get("properties") == VARIANT:
             columns["properties"] = variants_of(frame.column("message"), columns["properties"])
         if self._options.payload == "text":
             columns["body"] = _text(columns["body"])
