@@ -52,7 +52,7 @@ def run_audit(
         ConfigError: there is no ledger, no such destination in it, or no Java.
         StoreError: the store cannot be read.
     """
-    spark = start_session(master=master, minutes=ledger_bytes(ledger_dir) >= LARGE_BYTES)
+    spark = start_session(master=master, minutes=ledger_bytes(ledger_dir) >= LARGE_BYTES, archive=True)
     waiting = None if store_dir is None else _settle(store_dir, ledger_dir, spark)
     result = audit(ledger_dir, spark, waiting, scope)
     if json_path is not None:

@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from legato.errors import ConfigError
+from legato.spark.class_archive import archive_options, leaves_archive
 
 JAVA_VERSION_MIN = 17
 
@@ -70,7 +71,12 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
 
 
 def start_session(
-    name: str = "legato", *, master: str | None = None, driver_memory: str = "2g", minutes: bool = False
+    name: str = "legato",
+    *,
+    master: str | None = None,
+    driver_memory: str = "2g",
+    minutes: bool = False,
+    archive: bool = False,
 ) -> SparkSession:
     """The Spark session of this process; a running one is returned as it is.
 
@@ -80,6 +86,8 @@ def start_session(
         driver_memory: the heap of Spark's JVM.
         minutes: the work takes minutes: let the JVM compile thoroughly. An audit takes seconds, and of these a third
             went into compiling.
+        archive: the JVM may leave its classes to those after it (`class_archive.py`), and outlive this process by some
+            seconds for it.
 
     Raises:
         ConfigError: there is no usable Java.
@@ -87,7 +95,7 @@ def start_session(
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
-    _require_java()
+    java = _require_java()
     # Spark's default is the `python3` on PATH, which need not have our packages (SPARK.md 0.1).
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or os.environ.get("SPARK_MASTER", "local[*]")
@@ -100,9 +108,12 @@ def start_session(
     logging.write_text(_QUIET_LOGGING)
     partitions = 2 * (os.cpu_count() or 1)
     compiler = _COMPILE_WHAT_IS_HOT if minutes else _COMPILE_ONCE
+    classes = archive_options(java, write=archive)
     settings = {
         "spark.driver.memory": driver_memory,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()} -XX:+UseParallelGC {compiler}",
+        "spark.driver.extraJavaOptions": " ".join(
+            (f"-Dlog4j2.configurationFile={logging.as_uri()}", "-XX:+UseParallelGC", compiler, *classes)
+        ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(partitions),
@@ -114,7 +125,7 @@ def start_session(
     builder = builder.master(master)
     for key, value in (settings | QUERIES_SETTINGS).items():
         builder = builder.config(key, value)
-    with _stderr_to(scratch / f"spark-{os.getpid()}.log"):
+    with _output_to(scratch / f"spark-{os.getpid()}.log", (1, 2) if leaves_archive(classes) else (2,)):
         return builder.getOrCreate()
 
 
@@ -156,23 +167,30 @@ def on(spark: SparkSession) -> Callable[[Callable[[Any], Any], Sequence[Any]], l
 
 
 @contextmanager
-def _stderr_to(log: Path) -> Iterator[None]:
-    """What the JVM that is started meanwhile has to say, in a file: it warns of modules that Spark itself asks for."""
+def _output_to(log: Path, descriptors: Sequence[int]) -> Iterator[None]:
+    """What the JVM that is started meanwhile has to say, in a file: it warns of modules that Spark itself asks for.
+
+    Who reads our standard output to its end must not wait for a JVM that outlives us: then that one goes there too.
+    """
+    sys.stdout.flush()
     sys.stderr.flush()
-    own = os.dup(2)
+    own = [(descriptor, os.dup(descriptor)) for descriptor in descriptors]
     with log.open("wb") as file:
-        os.dup2(file.fileno(), 2)
+        for descriptor in descriptors:
+            os.dup2(file.fileno(), descriptor)
     try:
         yield
     except Exception as error:
         error.add_note(f"Spark's own words are in {log}")
         raise
     finally:
-        os.dup2(own, 2)
-        os.close(own)
+        for descriptor, copy in own:
+            os.dup2(copy, descriptor)
+            os.close(copy)
 
 
-def _require_java() -> None:
+def _require_java() -> str:
+    """What Java says of its version."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     advice = f"Spark needs Java {JAVA_VERSION_MIN} or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless)"
@@ -183,3 +201,4 @@ def _require_java() -> None:
     if found is None or int(found[1]) < JAVA_VERSION_MIN:
         shown = found[1] if found else "that does not say its version"
         raise ConfigError(f"{java} is Java {shown}: {advice}")
+    return answer.stderr
