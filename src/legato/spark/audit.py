@@ -5,23 +5,22 @@ All facts are looked at for what happened in each commit and to each message; th
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from legato.errors import ConfigError
 from legato.spark import ledger, measures
 from legato.spark.accounts import Accounts
 from legato.spark.check import Frames
-from legato.spark.checking import FORWARDING, offenders_by_name, run_checks, suspects_of, with_stories
+from legato.spark.checking import FORWARDING, SUSPECT_FACTS, offenders_by_name, run_checks, suspects_of, with_stories
 from legato.spark.flows import audit_flows
 from legato.spark.frames import Keep, as_rows, cached, frames_of
+from legato.spark.preparing import LITTLE_BYTES, Prepared, ledger_bytes, preparing, segments_of
 from legato.spark.result import (
     STAGES,
     AuditResult,
@@ -34,11 +33,7 @@ from legato.spark.result import (
     TopicAudit,
 )
 from legato.spark.scope import EVERYTHING, Part, Scope
-from legato.spark.segments import refuse_unreadable
-from legato.spark.session import FOR_LITTLE, is_local, on, session_like
-from legato.spark.settling import OPEN, SETTLED, here, write_silver
-from legato.spark.tally import MESSAGES_SCHEMA
-from legato.store.segment_names import spans
+from legato.spark.session import FOR_LITTLE, is_local, session_like, staying_active
 
 _FOR_AUDITS = {
     # Each message is a group of its own: a small first map for frequent ones is looked into for nothing.
@@ -48,10 +43,8 @@ _FOR_AUDITS = {
 }
 """Settings of an audit's queries."""
 
-LITTLE_BYTES = 256 << 10
-"""Ledgers below this size, of some ten thousand facts, are asked as little ones."""
 FEW_BYTES = 32 << 10
-"""Below this one, of some hundred facts, their rows may be carried from plan to plan."""
+"""Of ledgers below this size, of some hundred facts, the rows may be carried from plan to plan."""
 
 _AT_ONCE = 3
 """Queries under way beside the checks: one is planned while another is computed."""
@@ -61,7 +54,11 @@ _BUCKETS_US = [int(s * 1_000_000) for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 
 
 
 def audit(
-    ledger_dir: Path, spark: SparkSession, waiting: DataFrame | None = None, scope: Scope = EVERYTHING
+    ledger_dir: Path,
+    spark: SparkSession,
+    waiting: DataFrame | None = None,
+    scope: Scope = EVERYTHING,
+    prepared: Prepared | None = None,
 ) -> AuditResult:
     """Account for every message of a ledger.
 
@@ -70,51 +67,46 @@ def audit(
         waiting: `queue`, `seq` of the messages that wait in the store now, if that is known exactly; without it the
             last high-water marks say how many wait.
         scope: which messages it is about.
+        prepared: what is read of the ledger aside, if that began before Spark did.
 
     Raises:
         ConfigError: there is no ledger in the directory, or no such destination in it.
         StoreCorruptError: a segment is not whole.
     """
-    segments = [ledger_dir / span.file_name for span in spans(ledger_dir)]
-    if not segments:
-        raise ConfigError(f"no ledger segments in {ledger_dir}")
-    refuse_unreadable(segments)
     started = time.monotonic()
+    segments_of(ledger_dir)
     size = ledger_bytes(ledger_dir)
-    is_little = size < LITTLE_BYTES
-    session = session_like(spark, _FOR_AUDITS | (FOR_LITTLE if is_little else {}))
-    facts = ledger.read_facts(session, ledger_dir)
-    keep = cached
-    if size < FEW_BYTES:
-        facts, keep = as_rows(facts), as_rows
-    if not is_local(session):
-        return audit_facts(facts, waiting, scope, keep=keep)
-    with TemporaryDirectory(prefix="legato-audit-") as aside, ThreadPoolExecutor(1) as pool:
-        silver = Path(aside) / "silver"
-        written = pool.submit(write_silver, segments, [], silver, here if is_little else on(session))
-
-        def lifecycle() -> DataFrame:
-            written.result()
-            return session.read.schema(MESSAGES_SCHEMA).parquet(str(silver / SETTLED), str(silver / OPEN))
-
-        return _since(started, audit_facts(facts, waiting, scope, lifecycle, keep))
+    session = session_like(spark, _FOR_AUDITS | (FOR_LITTLE if size < LITTLE_BYTES else {}))
+    with ExitStack() as stack:
+        stack.enter_context(staying_active(spark))
+        facts, keep = ledger.read_facts(session, ledger_dir), cached
+        if size < FEW_BYTES:
+            facts, keep = as_rows(facts), as_rows
+        if prepared is None and is_local(session):
+            prepared = stack.enter_context(begin(ledger_dir))
+        return _since(started, audit_facts(facts, waiting, scope, prepared, keep))
 
 
-def ledger_bytes(ledger_dir: Path) -> int:
-    """The size of a ledger's segments together."""
-    return sum((ledger_dir / span.file_name).stat().st_size for span in spans(ledger_dir))
+def begin(ledger_dir: Path) -> AbstractContextManager[Prepared]:
+    """Begin with an audit before there is a session.
+
+    Raises:
+        ConfigError: there is no ledger in the directory.
+        StoreCorruptError: a segment is not whole.
+    """
+    return preparing(ledger_dir, SUSPECT_FACTS)
 
 
 def audit_facts(
     facts: DataFrame,
     waiting: DataFrame | None = None,
     scope: Scope = EVERYTHING,
-    lifecycle: Callable[[], DataFrame] | None = None,
+    prepared: Prepared | None = None,
     keep: Keep = cached,
 ) -> AuditResult:
-    """The same for facts that are a frame already, and perhaps the rows of their messages too, once they are asked."""
+    """The same for facts that are a frame already, and for what was read of them aside, if it was."""
     started = time.monotonic()
-    with frames_of(facts, waiting, lifecycle, keep) as frames:
+    with frames_of(facts, waiting, prepared, keep) as frames:
         return _since(started, _audit_frames(frames, scope))
 
 
@@ -274,7 +266,7 @@ def _takeovers(frames: Frames) -> list[Takeover]:
             duration_ms=row["duration_us"] / 1000,
             served_ms=None if row["served_us"] is None else (row["served_us"] - row["former_last_us"]) / 1000,
         )
-        for row in measures.takeovers(frames["facts"], frames["commits"]).collect()
+        for row in measures.takeovers(frames["landmarks"], frames["commits"]).collect()
     ]
 
 

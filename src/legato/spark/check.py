@@ -5,11 +5,14 @@ counted, and only a check that has some is asked at all.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+
+from legato.spark.those import Those
 
 Frames = Mapping[str, DataFrame]
 
@@ -18,14 +21,14 @@ class Check(NamedTuple):
     """A question to the ledger.
 
     `sentence` says what holds when nothing is found. `frame` names the frame in which the suspects are, and `suspects`
-    says in SQL which rows of it these are. `find` is given the suspects and the frames that `others` names, in order,
+    says which rows of it these are. `find` is given the suspects and the frames that `others` names, in order,
     and answers with the offending rows: whole rows that a person can follow up.
     """
 
     name: str
     sentence: str
     frame: str
-    suspects: str
+    suspects: str | Those
     find: Callable[..., DataFrame]
     others: tuple[str, ...] = ()
 
@@ -41,22 +44,23 @@ def all_of_them(*columns: str) -> Callable[[DataFrame], DataFrame]:
 
 def find_offenders(check: Check, frames: Frames) -> DataFrame:
     """The rows of which `check` says that they must not be."""
-    return check.find(frames[check.frame].where(check.suspects), *(frames[name] for name in check.others))
+    return check.find(frames[check.frame].where(str(check.suspects)), *(frames[name] for name in check.others))
 
 
 def count_suspects(frames: Frames, asked: Iterable[tuple[str, str, str]]) -> dict[str, int]:
-    """Counts, given as name, frame and SQL: each frame is looked at once, and all in one job."""
+    """Counts, given as name, frame and SQL: each frame is looked at once, and all of a session in one job."""
     of_frame: dict[str, list[tuple[str, str]]] = {}
     for name, frame, count in asked:
         of_frame.setdefault(frame, []).append((name, count))
-    looks = [
-        frames[frame].agg(
+    of_session: dict[SparkSession, list[DataFrame]] = {}
+    for frame, counts in of_frame.items():
+        look = frames[frame].agg(
             F.map_from_arrays(
                 F.array(*(F.lit(name) for name, _ in counts)),
                 F.array(*(F.coalesce(F.expr(count), F.lit(0)) for _, count in counts)),
             ).alias("counts")
         )
-        for frame, counts in of_frame.items()
-    ]
-    rows = reduce(DataFrame.unionAll, looks).collect()
-    return {name: count for row in rows for name, count in row["counts"].items()}
+        of_session.setdefault(look.sparkSession, []).append(look)
+    with ThreadPoolExecutor(len(of_session)) as pool:
+        answers = list(pool.map(lambda looks: reduce(DataFrame.unionAll, looks).collect(), of_session.values()))
+    return {name: count for rows in answers for row in rows for name, count in row["counts"].items()}

@@ -14,6 +14,7 @@ from legato.spark.checks_waiting import LOST, LOST_BY_MARKS
 from legato.spark.result import CheckResult
 from legato.spark.scope import EVERYTHING, Part
 from legato.spark.story import short_stories
+from legato.spark.those import Those
 
 EXAMPLES_MAX = 5
 
@@ -32,9 +33,17 @@ def applicable(frames: Frames) -> list[Check]:
     return [check for check in without if "waiting" not in check.others]
 
 
+SUSPECT_FACTS = {
+    f"suspects: {check.name}": check.suspects
+    for check in CHECKS
+    if check.frame == "facts" and isinstance(check.suspects, Those)
+}
+"""The suspects among facts: columns of commits count them, for which all facts are looked at anyway."""
+
+
 def suspects_in_commits() -> dict[str, str]:
-    """Counts of the suspects among facts, as columns of commits: all facts are looked at for these anyway."""
-    return {_column(check): f"count_if({check.suspects})" for check in CHECKS if check.frame == "facts"}
+    """These columns in SQL."""
+    return {name: f"count_if({those})" for name, those in SUSPECT_FACTS.items()}
 
 
 def _column(check: Check) -> str:

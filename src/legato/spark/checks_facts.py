@@ -5,7 +5,8 @@ from pyspark.sql import functions as F
 
 from legato.core.lanes import LANE_SHIFT
 from legato.spark.check import Check
-from legato.spark.ledger import PLACE, SENT, aggregate, is_kind
+from legato.spark.ledger import PLACE, aggregate
+from legato.spark.those import SENT, Those, is_kind
 
 
 def number_stored_twice(numbered: DataFrame) -> DataFrame:
@@ -36,7 +37,7 @@ def duplicate_id_stored_twice(kept: DataFrame) -> DataFrame:
 
 _SEEN = is_kind("MessageSeen", "MessagePresented")
 _RELEASED = is_kind("MessageReleased")
-_NEW = f"{is_kind('MessageDelivered')} and not flagged"
+_NEW = Those(("MessageDelivered",), denied=("flagged",))
 
 
 def redelivered_without_flag(_new: DataFrame, facts: DataFrame) -> DataFrame:
@@ -102,7 +103,7 @@ NUMBER_STORED_TWICE = Check(
     "number stored twice",
     "No send was stored twice, however often its producer had to send it again.",
     "facts",
-    f"{SENT} and number is not null",
+    SENT._replace(known=("number",)),
     number_stored_twice,
 )
 
@@ -110,7 +111,7 @@ DUPLICATE_ID_STORED_TWICE = Check(
     "duplicate id stored twice",
     "No address stored two messages with a duplicate id that it remembered.",
     "facts",
-    is_kind("DuplicateIdKept"),
+    Those(("DuplicateIdKept",)),
     duplicate_id_stored_twice,
 )
 
@@ -127,7 +128,7 @@ OUT_OF_ORDER_IN_GROUP = Check(
     "out of order in a group",
     "No consumer was given the messages of a group out of order (known at detail `all`).",
     "facts",
-    f"{_NEW} and group_id is not null",
+    _NEW._replace(known=("group_id",)),
     out_of_order_in_group,
 )
 
@@ -135,7 +136,7 @@ DEAD_LETTER_MISSING = Check(
     "dead letter missing",
     "Every dead-lettered message is in its dead-letter queue.",
     "facts",
-    f"{is_kind('MessageDeadLettered')} and dead_queue <> 0",
+    Those(("MessageDeadLettered",), other_than_zero=("dead_queue",)),
     dead_letter_missing,
     ("facts",),
 )
@@ -144,7 +145,7 @@ MOVED_MESSAGE_MISSING = Check(
     "moved message missing",
     "Every message that was moved is where it was moved to.",
     "facts",
-    f"{is_kind('MessageMoved')} and to_queue is not null",
+    Those(("MessageMoved",), known=("to_queue",)),
     moved_message_missing,
     ("facts",),
 )

@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from legato.spark.check import Check, all_of_them
-from legato.spark.ledger import is_kind
+from legato.spark.those import Those
 
 
 def expired_consumed(expiring: DataFrame, lifecycle: DataFrame) -> DataFrame:
@@ -78,7 +78,7 @@ EXPIRED_CONSUMED = Check(
     "expired, consumed",
     "No message was delivered for the first time, and consumed, that had expired.",
     "facts",
-    f"{is_kind('MessageStored')} and expires_us is not null",
+    Those(("MessageStored",), known=("expires_us",)),
     expired_consumed,
     ("lifecycle",),
 )

@@ -62,7 +62,7 @@ def leaves_archive(options: list[str]) -> bool:
 
 
 def _key(java: str) -> str:
-    """Changes with the JVM and with Spark's jars, as far as can be seen at once; the JVM itself looks at all of them."""
+    """Changes with the JVM and with Spark's jars, as far as is seen at once; the JVM itself looks at all of them."""
     jars = Path(pyspark.__file__).parent / "jars"
     changed_ns = jars.stat().st_mtime_ns if jars.exists() else 0
     return hashlib.sha256(repr((java, pyspark.__version__, str(jars), changed_ns)).encode()).hexdigest()[:16]

@@ -11,10 +11,11 @@ from pyspark.sql import functions as F
 
 from legato.core.facts import Kind
 from legato.spark import ledger
-from legato.spark.ledger import aggregate, is_kind
+from legato.spark.ledger import aggregate
 from legato.spark.measures import THREE_DIGITS, latency_of, percentiles
 from legato.spark.result import BOTH, PROCESSING, QUEUEING, STAGES, FlowsAudit, FlowsBegun, LatencySummary, StageAudit
 from legato.spark.table import COPY
+from legato.spark.those import is_kind
 
 FUTURES = "(replies to futures)"
 """In the place of a stage: an answer goes to the temporary queue of whoever waits for it."""

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from legato.spark.ledger import KIND, TAG, is_kind
+from legato.spark.ledger import KIND, TAG
 from legato.spark.measures import SHARES, THREE_DIGITS
+from legato.spark.those import is_kind
 
 HOUR_US = 3_600_000_000
 

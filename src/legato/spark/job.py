@@ -1,24 +1,26 @@
 """The audit as one call: export what is left, ask Spark, write what was asked for, show a table."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from legato.spark.audit import audit, ledger_bytes
+from legato.spark.audit import audit, begin
 from legato.spark.charts import duration
 from legato.spark.exporter import try_export
 from legato.spark.flights import TotalsComparison
 from legato.spark.flow_terminal import flow_tables
+from legato.spark.preparing import ledger_bytes
 from legato.spark.report import write_report
 from legato.spark.result import BOTH, AuditResult
 from legato.spark.scope import EVERYTHING, Scope
-from legato.spark.session import start_session
+from legato.spark.session import runs_here, start_session
 from legato.spark.waiting import read_waiting
 
 
@@ -52,9 +54,12 @@ def run_audit(
         ConfigError: there is no ledger, no such destination in it, or no Java.
         StoreError: the store cannot be read.
     """
-    spark = start_session(master=master, minutes=ledger_bytes(ledger_dir) >= LARGE_BYTES, archive=True)
-    waiting = None if store_dir is None else _settle(store_dir, ledger_dir, spark)
-    result = audit(ledger_dir, spark, waiting, scope)
+    waits = None if store_dir is None else _settle(store_dir, ledger_dir)
+    with ExitStack() as stack:
+        prepared = stack.enter_context(begin(ledger_dir)) if runs_here(master) else None
+        spark = start_session(master=master, minutes=ledger_bytes(ledger_dir) >= LARGE_BYTES, archive=True)
+        waiting = None if waits is None else spark.createDataFrame(waits)
+        result = audit(ledger_dir, spark, waiting, scope, prepared)
     if json_path is not None:
         json_path.write_bytes(result.to_json())
     if report_path is not None:
@@ -66,12 +71,9 @@ LARGE_BYTES = 16 << 20
 """Ledgers from this size on, of millions of facts, are worth compiling for."""
 
 
-def _settle(store_dir: Path, ledger_dir: Path, spark: SparkSession) -> DataFrame | None:
+def _settle(store_dir: Path, ledger_dir: Path) -> pa.Table | None:
     """Export the rest of the log; returns what waits, or None if a broker is still changing it."""
-    if not try_export(store_dir, ledger_dir):
-        return None
-    waiting = read_waiting(store_dir, ledger_dir)
-    return None if waiting is None else spark.createDataFrame(waiting)
+    return read_waiting(store_dir, ledger_dir) if try_export(store_dir, ledger_dir) else None
 
 
 def audit_table(result: AuditResult) -> Group:

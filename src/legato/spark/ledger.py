@@ -10,6 +10,7 @@ from legato.core.facts import Kind
 from legato.core.lanes import LANE_SHIFT
 from legato.spark.table import TAGS
 from legato.spark.tally import LEFT_KINDS, PLACE_SHIFT
+from legato.spark.those import SENT, is_kind
 
 SCHEMA = """
     position bigint, ordinal int, epoch int, time_us bigint, kind string, queue int, seq bigint, size int,
@@ -25,20 +26,11 @@ PLACE = f"(position << {PLACE_SHIFT} | ordinal)"
 """SQL: where a fact stands in the log, in one number (a record holds far fewer than 2**20 facts)."""
 
 
-def is_kind(*kinds: str) -> str:
-    """SQL: the fact is one of these kinds. Segments read no others, and without a `tag` compare texts."""
-    tags = ", ".join(f"{TAGS[kind]}Y" for kind in kinds)
-    return f"(tag in ({tags}) or tag is null and kind in ({', '.join(map(repr, kinds))}))"
-
-
 TAG = f"coalesce(tag, case kind {' '.join(f'when {kind!r} then {tag}Y' for kind, tag in TAGS.items())} end)"
 """SQL: the number of the fact's kind, also of segments that do not hold it."""
 
 KIND = f"case tag {' '.join(f'when {tag}Y then {kind!r}' for kind, tag in TAGS.items())} end"
 """SQL: the kind that a number stands for."""
-
-SENT = f"{is_kind('MessageStored', 'MessagePublished')} and origin_seq is null"
-"""SQL: a message came from outside; given together with `txn`, `producer` or `number`, which copies do not have."""
 
 _FIRST_LANE = f"seq < {1 << LANE_SHIFT}L"
 
@@ -95,7 +87,12 @@ def commits(facts: DataFrame, **also: str) -> DataFrame:
         last_seq=f"max(if({_FIRST_LANE} and (stored is null or stored > 0), seq, null))",
         **also,
     )
-    return counted.withColumn("kind", F.expr(KIND)).drop("tag")
+    return with_kind(counted)
+
+
+def with_kind(commits: DataFrame) -> DataFrame:
+    """The same rows, with the kinds that their numbers stand for."""
+    return commits.withColumn("kind", F.expr(KIND)).drop("tag")
 
 
 def records(commits: DataFrame) -> DataFrame:
@@ -130,6 +127,13 @@ def transactions(facts: DataFrame) -> DataFrame:
         stored_queue_min=f"min(queue) filter (where {SENT})",
         stored_queue_max=f"max(queue) filter (where {SENT})",
     )
+
+
+def transactions_added_up(rows: DataFrame) -> DataFrame:
+    """The same of rows that tell of parts of the ledger each."""
+    how = {"stored_said": "max", "consumed_said": "max", "stored_queue_min": "min", "stored_queue_max": "max"}
+    counts = dict.fromkeys(("stored", "consumed", "committed", "rolled_back"), "sum")
+    return aggregate(rows, "txn", **{name: f"{sums}({name})" for name, sums in (counts | how).items()})
 
 
 _IS_STORED = "kind = 'MessageStored' or (kind = 'MessagePublished' and {})"

@@ -3,8 +3,9 @@
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from legato.spark.ledger import aggregate, is_kind
+from legato.spark.ledger import aggregate
 from legato.spark.result import BOTH, STAGES, LatencySummary
+from legato.spark.those import is_kind
 
 LATENCY_BUCKETS_PER_DECADE = 20
 """Latency histograms have this many buckets for a factor of ten: each is 12 % wide."""

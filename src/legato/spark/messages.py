@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pyspark.sql import DataFrame
 
 from legato.ids import TXN_ID_BYTES
-from legato.spark.ledger import PLACE, TAG, aggregate, is_kind
+from legato.spark.ledger import PLACE, TAG, aggregate
 from legato.spark.table import TAGS
 from legato.spark.tally import (
     CARRIED,
@@ -29,6 +29,7 @@ from legato.spark.tally import (
     TALLY,
     WEIGHTS,
 )
+from legato.spark.those import is_kind
 
 _TXN = f"if({{}} and txn is not null, cast(conv(hex(substring(txn, {TXN_ID_BYTES - 7})), 16, 10) as bigint), null)"
 """SQL: the counter in a transaction's id, which no other of its store has; the epoch is before it."""

@@ -6,7 +6,7 @@ import msgspec
 from pyspark.sql import DataFrame
 
 from legato.errors import ConfigError
-from legato.spark.ledger import is_kind
+from legato.spark.those import is_kind
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class Part:
     def __init__(self, scope: Scope, frames: Mapping[str, DataFrame]) -> None:
         self._all = scope.is_all
         self._timed = scope.during("time_us") != "true"
-        self._of_queue = scope.queues(frames["facts"])
+        self._of_queue = scope.queues(frames["landmarks"])
         self._frames = frames
         self._scope = scope
 

@@ -98,7 +98,7 @@ def start_session(
     java = _require_java()
     # Spark's default is the `python3` on PATH, which need not have our packages (SPARK.md 0.1).
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    master = master or os.environ.get("SPARK_MASTER", "local[*]")
+    master = _master(master)
     if master.startswith("local"):
         # On a cluster executors must reach the driver.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -149,6 +149,27 @@ def session_like(spark: SparkSession, settings: Mapping[str, str]) -> SparkSessi
         if not name.startswith("spark.") or session.conf.isModifiable(name):
             session.conf.set(name, value)
     return session
+
+
+@contextmanager
+def staying_active(spark: SparkSession) -> Iterator[None]:
+    """The block makes frames in other sessions, of which each becomes the active one: after it, this one is again."""
+    try:
+        yield
+    finally:
+        spark.createDataFrame([], "nothing int")
+
+
+def runs_here(master: str | None) -> bool:
+    """Whether the tasks of `start_session` with this master will run on this machine, as far as that can be told."""
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return is_local(running)
+    return "PYSPARK_GATEWAY_PORT" not in os.environ and _master(master).startswith("local")
+
+
+def _master(master: str | None) -> str:
+    return master or os.environ.get("SPARK_MASTER", "local[*]")
 
 
 def is_local(spark: SparkSession) -> bool:

@@ -10,9 +10,9 @@
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ from legato.spark.tallying import (
     rows_of,
     tallied,
 )
+from legato.spark.workers import Run
 
 SEGMENTS_PER_TASK = 8
 """Bounds its memory: at most a quarter of a million rows are in a segment."""
@@ -42,9 +43,6 @@ _ENCODINGS = dict.fromkeys(MESSAGE_TYPES, "DELTA_BINARY_PACKED")
 
 SETTLED, OPEN = "open=false", "open=true"
 """Directories of a portion's silver, as Spark names partitions."""
-
-Run = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
-"""Calls a function with each of some values, on whatever machines; returns the answers in their order."""
 
 
 class Keys(NamedTuple):
@@ -87,11 +85,6 @@ class Share(NamedTuple):
     portion: Path
     number: int
     shares: int
-
-
-def here(function: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
-    """A `Run` of this process alone."""
-    return [function(value) for value in values]
 
 
 def write_silver(segments: Sequence[Path], before: Sequence[Path], portion: Path, run: Run) -> None:
