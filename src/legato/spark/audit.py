@@ -38,6 +38,9 @@ from legato.spark.session import FOR_LITTLE, is_local, session_like, staying_act
 _FOR_AUDITS = {
     # Each message is a group of its own: a small first map for frequent ones is looked into for nothing.
     "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
+    # To look at each sum for an overflow costs as much as the sums, in code that is compiled but once; these are counts
+    # and microseconds.
+    "spark.sql.ansi.enabled": "false",
     # What is kept is asked a few times and then forgotten.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
@@ -116,19 +119,21 @@ def _since(started: float, result: AuditResult) -> AuditResult:
 
 def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
     part = Part(scope, frames)
-    about = {**frames, "facts": part.facts(), "commits": part.commits(), "lifecycle": part.lifecycle()}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
+        # What is planned longest first, and what is computed longest as soon as what it needs is known.
+        suspected = pool.submit(suspects_of, frames)
+        about = part.frames()
         span = measures.span(about["commits"]).first()
         assert span is not None, "an aggregate has one row"
         first_us, last_us = span["first_us"] or 0, span["last_us"] or 0
         with closing(Accounts(frames["queues"])) as accounts:
-            takeovers = pool.submit(_takeovers, about)
-            topics = pool.submit(measures.topics(accounts.of(about["commits"])).collect)
-            departures = pool.submit(_departures, accounts.of(about["commits"]))
             times = pool.submit(_times, about, accounts, first_us, bucket_for(last_us - first_us))
-            totals = pool.submit(measures.queue_totals(accounts.of(about["lifecycle"])).collect)
+            totals = pool.submit(lambda: measures.queue_totals(accounts.of(about["lifecycle"])).collect())
+            takeovers = pool.submit(_takeovers, about)
+            topics = pool.submit(lambda: measures.topics(accounts.of(about["commits"])).collect())
+            departures = pool.submit(_departures, accounts.of(about["commits"]))
             flows = pool.submit(audit_flows, about["facts"], about["lifecycle"]) if span["of_flows"] else None
-            suspects = suspects_of(frames)
+            suspects = suspected.result()
             checks = with_stories(run_checks(frames, part, suspects), frames["facts"])
             offences = {check.name: check.count for check in checks}
             found = _found(frames, part, about, accounts, offences, suspects)

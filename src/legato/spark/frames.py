@@ -1,9 +1,8 @@
 """The frames that checks and measures ask: made of a ledger's facts, each computed but once."""
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ from legato.spark.checking import suspects_in_commits
 from legato.spark.digest import COMMITS, LANDMARKS, TRANSACTIONS
 from legato.spark.messages import AUDITED, audited, messages
 from legato.spark.preparing import Prepared
-from legato.spark.session import FOR_LITTLE, session_like
+from legato.spark.session import FOR_LITTLE, is_for_little, session_like
 from legato.spark.tally import KINDS, MESSAGES_SCHEMA
 
 Keep = Callable[[DataFrame], DataFrame]
@@ -37,14 +36,45 @@ def as_rows(frame: DataFrame) -> DataFrame:
     return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema)
 
 
+class LazyFrames(Mapping[str, DataFrame]):
+    """Frames by name, each made when it is first asked for: until then nobody has to wait for its plan."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], DataFrame]]) -> None:
+        self._made = {name: Lazy(make) for name, make in makers.items()}
+
+    def __getitem__(self, name: str) -> DataFrame:
+        return self._made[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
+class Lazy:
+    """What is made once, by whichever thread asks first."""
+
+    def __init__(self, make: Callable[[], DataFrame]) -> None:
+        self._make = make
+        self._lock = Lock()
+        self._frame: DataFrame | None = None
+
+    def __call__(self) -> DataFrame:
+        """The frame."""
+        with self._lock:
+            if self._frame is None:
+                self._frame = self._make()
+            return self._frame
+
+
 class _Base(NamedTuple):
     """What the other frames are made of. `landmarks` holds at least what is said of queues, marks and epochs."""
 
-    landmarks: DataFrame
-    commits: DataFrame
-    transactions: DataFrame
-    lifecycle: Callable[[], DataFrame]
-    keep: Keep
+    landmarks: Lazy
+    commits: Lazy
+    transactions: Lazy
+    lifecycle: Lazy
 
 
 @contextmanager
@@ -68,64 +98,63 @@ def frames_of(
         computed.append(how(frame))
         return computed[-1]
 
-    base = _asked(facts, keep, kept) if prepared is None else _read(facts.sparkSession, prepared)
+    base = _asked(facts, kept) if prepared is None else _read(facts.sparkSession, prepared, kept)
+    few = keep if prepared is None else as_rows
     commits, landmarks = base.commits, base.landmarks
-    queues = kept(ledger.queues(landmarks), base.keep)
-    records = ledger.records(commits)
-    told = commits.where(f"kind in ({', '.join(map(repr, KINDS))})").select("queue").distinct()
+    queues = Lazy(lambda: kept(ledger.queues(landmarks()), few))
+    records = Lazy(lambda: ledger.records(commits()))
+    told = f"kind in ({', '.join(map(repr, KINDS))})"
     try:
-        yield {
-            "facts": facts,
-            "landmarks": landmarks,
-            "commits": commits,
-            "transactions": base.transactions,
-            "queues": queues,
-            "marks": kept(ledger.marks(landmarks, commits), base.keep),
-            "deletions": kept(ledger.deletions(landmarks), base.keep),
-            "records": records,
-            "epochs": ledger.epochs(records),
-            "strangers": told.join(queues, "queue", "left_anti"),
-            # The last one: while it is made the others are thought of.
-            "lifecycle": base.lifecycle(),
-            **({} if waiting is None else {"waiting": waiting}),
-        }
+        yield LazyFrames(
+            {
+                "facts": lambda: facts,
+                "landmarks": landmarks,
+                "commits": commits,
+                "transactions": base.transactions,
+                "queues": queues,
+                "marks": lambda: kept(ledger.marks(landmarks(), commits()), few),
+                "deletions": lambda: kept(ledger.deletions(landmarks()), few),
+                "records": records,
+                "epochs": lambda: ledger.epochs(records()),
+                "strangers": lambda: (
+                    commits().where(told).select("queue").distinct().join(queues(), "queue", "left_anti")
+                ),
+                "lifecycle": base.lifecycle,
+                **({} if waiting is None else {"waiting": lambda: waiting}),
+            }
+        )
     finally:
         for frame in computed:
             frame.unpersist()
 
 
-def _asked(facts: DataFrame, keep: Keep, kept: Callable[[DataFrame], DataFrame]) -> _Base:
+def _asked(facts: DataFrame, kept: Callable[[DataFrame], DataFrame]) -> _Base:
     """All of it by Spark."""
-    with ThreadPoolExecutor(1) as pool:
-        # While one is planned another is computed.
-        transactions = pool.submit(lambda: kept(ledger.transactions(facts)))
-        commits = kept(ledger.commits(facts, **suspects_in_commits()))
-    return _Base(facts, commits, transactions.result(), lambda: messages(kept(audited(facts)), AUDITED), keep)
-
-
-def _read(spark: SparkSession, prepared: Prepared) -> _Base:
-    """What was found aside: if it is few rows they become parts of plans, and a session for little is asked of them."""
-    commits, landmarks, transactions = (prepared.digest(name) for name in (COMMITS, LANDMARKS, TRANSACTIONS))
-    few = max(map(_count, (commits, landmarks, transactions))) <= FEW_ROWS
-    session = session_like(spark, FOR_LITTLE) if few else spark
-    read = _from_rows if few else _from_files
     return _Base(
-        read(session, landmarks),
-        ledger.with_kind(read(session, commits)),
-        ledger.transactions_added_up(read(session, transactions)),
-        lambda: spark.read.schema(MESSAGES_SCHEMA).parquet(*map(str, prepared.silver())),
-        as_rows if few else cached,
+        landmarks=Lazy(lambda: facts),
+        commits=Lazy(lambda: kept(ledger.commits(facts, **suspects_in_commits()))),
+        transactions=Lazy(lambda: kept(ledger.transactions(facts))),
+        lifecycle=Lazy(lambda: messages(kept(audited(facts)), AUDITED)),
     )
 
 
-def _from_rows(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
-    return spark.createDataFrame(pa.concat_tables([pq.read_table(file) for file in files]))
+def _read(spark: SparkSession, prepared: Prepared, kept: Callable[[DataFrame], DataFrame]) -> _Base:
+    """What was found aside. A few rows become parts of plans, and a session for little is asked of them."""
 
+    little = spark if is_for_little(spark) else session_like(spark, FOR_LITTLE)
 
-def _from_files(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
-    schema = from_arrow_schema(pq.read_schema(files[0]))
-    return spark.read.schema(schema).parquet(*map(str, files)).cache()
+    def frame(name: str) -> DataFrame:
+        files = prepared.digest(name)
+        rows = sum(pq.read_metadata(file).num_rows for file in files)
+        if rows <= FEW_ROWS:
+            table = pa.concat_tables([pq.read_table(file) for file in files])
+            return little.createDataFrame(table)
+        schema = from_arrow_schema(pq.read_schema(files[0]))
+        return kept(spark.read.schema(schema).parquet(*map(str, files)))
 
-
-def _count(files: Sequence[Path]) -> int:
-    return sum(pq.read_metadata(file).num_rows for file in files)
+    return _Base(
+        landmarks=Lazy(lambda: frame(LANDMARKS)),
+        commits=Lazy(lambda: ledger.with_kind(frame(COMMITS))),
+        transactions=Lazy(lambda: ledger.transactions_added_up(frame(TRANSACTIONS))),
+        lifecycle=Lazy(lambda: spark.read.schema(MESSAGES_SCHEMA).parquet(*map(str, prepared.silver()))),
+    )

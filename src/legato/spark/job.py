@@ -67,8 +67,8 @@ def run_audit(
     return result
 
 
-LARGE_BYTES = 16 << 20
-"""Ledgers from this size on, of millions of facts, are worth compiling for."""
+LARGE_BYTES = 128 << 20
+"""Ledgers from this size on, of some ten million facts, are worth compiling for."""
 
 
 def _settle(store_dir: Path, ledger_dir: Path) -> pa.Table | None:

@@ -77,6 +77,12 @@ class Part:
         """Commits of the span of time, as far as they are about the destination or about none."""
         return self._happened("commits", lambda *kinds: f"kind in ({', '.join(map(repr, kinds))})")
 
+    def frames(self) -> Mapping[str, DataFrame]:
+        """All frames, of which those that have parts are cut down to what is asked for."""
+        if self._all:
+            return self._frames
+        return {**self._frames, "facts": self.facts(), "commits": self.commits(), "lifecycle": self.lifecycle()}
+
     def _happened(self, name: str, is_one_of: Callable[..., str]) -> DataFrame:
         if self._all:
             return self._frames[name]

@@ -144,11 +144,17 @@ def session_like(spark: SparkSession, settings: Mapping[str, str]) -> SparkSessi
     Settings that cannot be changed in a session stay as they are.
     """
     session = spark.newSession()
+    own = session.conf.getAll
     for name, value in {**spark.conf.getAll, **settings}.items():
         # What is not Spark's is of file systems: keys and addresses.
-        if not name.startswith("spark.") or session.conf.isModifiable(name):
+        if own.get(name) != value and (not name.startswith("spark.") or session.conf.isModifiable(name)):
             session.conf.set(name, value)
     return session
+
+
+def is_for_little(spark: SparkSession) -> bool:
+    """Whether a session asks little: with the settings `FOR_LITTLE`."""
+    return all(spark.conf.get(name) == value for name, value in FOR_LITTLE.items())
 
 
 @contextmanager

@@ -29,9 +29,10 @@ from legato.core.lanes import LANE_SHIFT
 from legato.ids import make_txn_id, txn_counter
 from legato.spark import settling
 from legato.spark.segments import write_rows, write_segment
-from legato.spark.settling import find_suspects, here, ranges_of, write_silver
+from legato.spark.settling import find_suspects, ranges_of, write_silver
 from legato.spark.table import facts_table
 from legato.spark.tallying import Tallies, add_up, messages_of, read_segment, tallied
+from legato.spark.workers import here
 
 QUEUES, SEQS = st.sampled_from([1, 2, 70_000]), st.sampled_from([1, 2, 3, 4, (1 << LANE_SHIFT) + 1, 1 << 44])
 TXNS = st.one_of(st.just(b""), st.integers(1, 1 << 62).map(lambda counter: bytes(make_txn_id(1, counter))))
