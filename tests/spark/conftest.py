@@ -50,6 +50,10 @@ def audit_of(spark: SparkSession, tmp_path: Path) -> Audit:
 
     def make(records: list[LogRecord]) -> AuditResult:
         write_segment(tmp_path, list(enumerate(records, 1)))
-        return audit(tmp_path, spark)
+        result = audit(tmp_path, spark)
+        active = SparkSession.getActiveSession()
+        assert active is not None
+        assert active.conf.get("spark.sql.ansi.enabled") == "true", "an audit's sessions are its own"
+        return result
 
     return make

@@ -38,12 +38,12 @@ def archive_options(java: str, *, write: bool, directory: Path | None = None) ->
         directory: where archives are, if not in `cache_directory`.
     """
     directory = directory or cache_directory()
-    archive = directory / f"spark-{_key(java)}.jsa"
-    if any(character in " \t\n'\"\\" for character in str(archive)):
+    stem = f"spark-{_key(java)}"
+    if any(character in " \t\n'\"\\" for character in str(directory)):
         return []
     try:
-        _adopt(archive)
-        if archive.exists():
+        archive = _find(directory, stem)
+        if archive is not None:
             os.utime(archive)
             return [f"-XX:SharedArchiveFile={archive}", *_QUIET]
         if not write:
@@ -53,7 +53,7 @@ def archive_options(java: str, *, write: bool, directory: Path | None = None) ->
             return []
     except OSError:
         return []
-    return [f"-XX:ArchiveClassesAtExit={archive.with_suffix(f'.{os.getpid()}.new')}", *_QUIET]
+    return [f"-XX:ArchiveClassesAtExit={directory / f'{stem}.{os.getpid()}.new'}", *_QUIET]
 
 
 def leaves_archive(options: list[str]) -> bool:
@@ -68,19 +68,30 @@ def _key(java: str) -> str:
     return hashlib.sha256(repr((java, pyspark.__version__, str(jars), changed_ns)).encode()).hexdigest()[:16]
 
 
-def _adopt(archive: Path) -> None:
-    """Take over what a JVM has left complete, and remove what others left half-done and what nobody uses any more.
+def _find(directory: Path, stem: str) -> Path | None:
+    """The archive there is, after what a JVM has left complete was taken over, and what is of no use removed.
 
-    A JVM writes the head of an archive last.
+    A JVM writes the head of an archive last. Of one that is cut off it dies: the length is part of the name.
     """
     now = time.time()
-    for candidate in archive.parent.glob(f"{archive.stem}.*.new"):
-        with candidate.open("rb") as file:
-            complete = any(file.read(_HEADER_BYTES))
-        if complete:
-            candidate.replace(archive)
+    for candidate in directory.glob(f"{stem}.*.new"):
+        if _is_complete(candidate):
+            candidate.replace(directory / f"{stem}-{candidate.stat().st_size}.jsa")
         elif now - candidate.stat().st_mtime > _ABANDONED_S:
             candidate.unlink(missing_ok=True)
-    for other in archive.parent.glob("spark-*.jsa"):
-        if other != archive and now - other.stat().st_mtime > _UNUSED_S:
-            other.unlink(missing_ok=True)
+    found = None
+    for archive in directory.glob("spark-*.jsa"):
+        there = archive.stat()
+        if archive.stem == f"{stem}-{there.st_size}":
+            found = archive
+        elif archive.name.startswith(stem) or now - there.st_mtime > _UNUSED_S:
+            archive.unlink(missing_ok=True)
+    return found
+
+
+def _is_complete(candidate: Path) -> bool:
+    with candidate.open("rb") as file:
+        if not any(file.read(_HEADER_BYTES)):
+            return False
+        os.fsync(file.fileno())
+    return True

@@ -140,7 +140,6 @@ def _asked(facts: DataFrame, kept: Callable[[DataFrame], DataFrame]) -> _Base:
 
 def _read(spark: SparkSession, prepared: Prepared, kept: Callable[[DataFrame], DataFrame]) -> _Base:
     """What was found aside. A few rows become parts of plans, and a session for little is asked of them."""
-
     little = spark if is_for_little(spark) else session_like(spark, FOR_LITTLE)
 
     def frame(name: str) -> DataFrame:

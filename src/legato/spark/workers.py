@@ -1,6 +1,7 @@
 """Processes of this machine that call functions for us: they are at work while Spark still starts."""
 
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -67,6 +68,8 @@ def _ask(worker: "subprocess.Popen[bytes]", function: Callable[[Any], Any], valu
 
 def main() -> None:
     """Entry point of a worker: answers what it is asked on its standard input until that ends."""
+    # Who interrupts the command ends us by ending our input.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
     while True:
