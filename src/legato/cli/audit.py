@@ -50,6 +50,13 @@ def audit(
             show_default=False,
         ),
     ] = None,
+    keep_classes: Annotated[
+        bool,
+        typer.Option(
+            "--keep-classes",
+            help="Leave Spark's classes in ~/.cache/legato (180 MB): all Spark's work after it begins 5 s sooner.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Account for every message of a ledger: lost, done twice, dead-lettered; takeovers and latencies.
@@ -60,11 +67,15 @@ def audit(
     from legato.spark.scope import Scope
 
     scope = Scope(_us(begin), _us(end), destination)
-    result = run_audit(ledger, store_dir=store, report_path=report, scope=scope, master=master)
+    result = run_audit(
+        ledger, store_dir=store, report_path=report, scope=scope, master=master, keep_classes=keep_classes
+    )
     if as_json:
         typer.echo(result.to_json().decode())
     else:
         print_audit(result)
+    if keep_classes:
+        typer.echo("Spark leaves its classes now, for half a minute, unless it has before.", err=True)
     raise typer.Exit(0 if result.passes else 1)
 
 

@@ -49,7 +49,7 @@ def judge(options: DemoOptions, result: RunResult, store: Path, console: Console
     """Ask Spark what became of every message, show it, and write the page."""
     source = options.out / "source.csv"
     write_source_csv(source, options.flights)
-    totals = compare_flights(start_session(archive=True), source, records_directory(options.out))
+    totals = compare_flights(start_session(), source, records_directory(options.out))
     report = options.report_file or options.out / REPORT_NAME
     report.parent.mkdir(parents=True, exist_ok=True)
     audit = run_audit(

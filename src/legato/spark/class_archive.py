@@ -34,7 +34,7 @@ def archive_options(java: str, *, write: bool, directory: Path | None = None) ->
 
     Args:
         java: what `java -version` says.
-        write: whether to leave one. That takes the JVM some seconds more, after its last query.
+        write: whether to leave one. That takes the JVM eight seconds more, and twenty after its last query.
         directory: where archives are, if not in `cache_directory`.
     """
     directory = directory or cache_directory()

@@ -35,6 +35,7 @@ def run_audit(
     title: str = "Delivery audit",
     scope: Scope = EVERYTHING,
     master: str | None = None,
+    keep_classes: bool = False,
 ) -> AuditResult:
     """Audit a ledger in a Spark session that is started if there is none.
 
@@ -49,6 +50,7 @@ def run_audit(
         title: the page's headline.
         scope: which messages it is about.
         master: where Spark runs, if it does not run yet.
+        keep_classes: let its JVM leave its classes for those after it (`class_archive.py`).
 
     Raises:
         ConfigError: there is no ledger, no such destination in it, or no Java.
@@ -57,7 +59,7 @@ def run_audit(
     waits = None if store_dir is None else _settle(store_dir, ledger_dir)
     with ExitStack() as stack:
         prepared = stack.enter_context(begin(ledger_dir)) if runs_here(master) else None
-        spark = start_session(master=master, minutes=ledger_bytes(ledger_dir) >= LARGE_BYTES, archive=True)
+        spark = start_session(master=master, minutes=ledger_bytes(ledger_dir) >= LARGE_BYTES, keep_classes=keep_classes)
         waiting = None if waits is None else spark.createDataFrame(waits)
         result = audit(ledger_dir, spark, waiting, scope, prepared)
     if json_path is not None:

@@ -76,7 +76,7 @@ def start_session(
     master: str | None = None,
     driver_memory: str = "2g",
     minutes: bool = False,
-    archive: bool = False,
+    keep_classes: bool = False,
 ) -> SparkSession:
     """The Spark session of this process; a running one is returned as it is.
 
@@ -86,8 +86,8 @@ def start_session(
         driver_memory: the heap of Spark's JVM.
         minutes: the work takes minutes: let the JVM compile thoroughly. An audit takes seconds, and of these a third
             went into compiling.
-        archive: the JVM may leave its classes to those after it (`class_archive.py`), and outlive this process by some
-            seconds for it.
+        keep_classes: let the JVM leave its classes to those after it (`class_archive.py`), if none has. It takes some
+            seconds longer and outlives this process by twenty.
 
     Raises:
         ConfigError: there is no usable Java.
@@ -108,7 +108,7 @@ def start_session(
     logging.write_text(_QUIET_LOGGING)
     partitions = 2 * (os.cpu_count() or 1)
     compiler = _COMPILE_WHAT_IS_HOT if minutes else _COMPILE_ONCE
-    classes = archive_options(java, write=archive)
+    classes = archive_options(java, write=keep_classes)
     settings = {
         "spark.driver.memory": driver_memory,
         "spark.driver.extraJavaOptions": " ".join(
