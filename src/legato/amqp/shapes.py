@@ -22,6 +22,10 @@ _BYTES_MAX = 4096
 """A message with more than this before its body has no shape."""
 
 
+_TEXTS = frozenset((0xA1, 0xA3, 0xB1, 0xB3))
+"""Codes of strings and symbols, short and long: of the long ones the length is plain only if it is."""
+
+
 class UnusualError(Exception):
     """A message that seemed to be of a shape is not."""
 
@@ -199,7 +203,7 @@ def _duplicate_id(data: bytes, at: int, end: int, count: int) -> bytes:
 
     Raises:
         UnusualError: its key's text is no key, it is no short text, or the map has not `count` keys and values, which a
-            look for one key would not notice.
+            look for one key would not notice; or a text of the map is not plain, and perhaps no text at all.
     """
     place = data.find(DUPLICATE_ID_KEY, at, end) - 2
     value_at = place + 2 + len(DUPLICATE_ID_KEY)
@@ -208,7 +212,9 @@ def _duplicate_id(data: bytes, at: int, end: int, count: int) -> bytes:
     while at < end:
         if at == place and is_key and data[value_at] in SHORT:
             wanted = False
-        at = skip_value(data, at)
+        begin, at = at, skip_value(data, at)
+        if data[begin] in _TEXTS and not data[begin + 2 : at].isascii():
+            raise UnusualError
         is_key = not is_key
         count -= 1
     if wanted or count or at != end:

@@ -121,6 +121,15 @@ def test_both_readings_agree_on_messages_that_differ_where_messages_do(
     assert admitted(ADMISSION, data) == carefully(data)
 
 
+def test_a_duplicate_id_that_is_no_text_is_refused_though_messages_before_it_were_not() -> None:
+    others = {"header": Header(), **dict.fromkeys(("delivery_annotations", "message_annotations", "properties"))}
+    data = message({**others, "application_properties": {"_AMQ_DUPL_ID": "id"}, "body": DataBody(b"")})
+    admitted(ADMISSION, data)
+    broken = data.replace(b"\xa1\x02id", b"\xa1\x02\x80d")
+    assert broken != data
+    assert admitted(ADMISSION, broken) == carefully(broken) == "amqp:decode-error"
+
+
 @given(PARTS, st.integers(0, 300), st.integers(0, 255))
 def test_both_readings_agree_on_broken_messages(parts: dict[str, Any], place: int, value: int) -> None:
     data = message(parts)
