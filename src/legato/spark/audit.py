@@ -77,16 +77,17 @@ def audit(
         StoreCorruptError: a segment is not whole.
     """
     started = time.monotonic()
-    segments_of(ledger_dir)
-    size = ledger_bytes(ledger_dir)
-    session = session_like(spark, _FOR_AUDITS | (FOR_LITTLE if size < LITTLE_BYTES else {}))
     with ExitStack() as stack:
+        if prepared is None and is_local(spark):
+            prepared = stack.enter_context(begin(ledger_dir))
+        elif prepared is None:
+            segments_of(ledger_dir)
+        size = ledger_bytes(ledger_dir)
+        session = session_like(spark, _FOR_AUDITS | (FOR_LITTLE if size < LITTLE_BYTES else {}))
         stack.enter_context(staying_active(spark))
         facts, keep = ledger.read_facts(session, ledger_dir), cached
         if size < FEW_BYTES:
             facts, keep = as_rows(facts), as_rows
-        if prepared is None and is_local(session):
-            prepared = stack.enter_context(begin(ledger_dir))
         return _since(started, audit_facts(facts, waiting, scope, prepared, keep))
 
 

@@ -33,10 +33,12 @@ def applicable(frames: Frames) -> list[Check]:
     return [check for check in without if "waiting" not in check.others]
 
 
+def _column(check: Check) -> str:
+    return "suspects: " + check.name
+
+
 SUSPECT_FACTS = {
-    f"suspects: {check.name}": check.suspects
-    for check in CHECKS
-    if check.frame == "facts" and isinstance(check.suspects, Those)
+    _column(check): check.suspects for check in CHECKS if check.frame == "facts" and isinstance(check.suspects, Those)
 }
 """The suspects among facts: columns of commits count them, for which all facts are looked at anyway."""
 
@@ -44,10 +46,6 @@ SUSPECT_FACTS = {
 def suspects_in_commits() -> dict[str, str]:
     """These columns in SQL."""
     return {name: f"count_if({those})" for name, those in SUSPECT_FACTS.items()}
-
-
-def _column(check: Check) -> str:
-    return "suspects: " + check.name
 
 
 def suspects_of(frames: Frames) -> Mapping[str, int]:
