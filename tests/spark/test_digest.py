@@ -9,6 +9,7 @@ from legato.core.facts import LogRecord, MessageOfFlow, MessageStored, QueueMark
 from legato.spark import ledger
 from legato.spark.checking import SUSPECT_FACTS, suspects_in_commits
 from legato.spark.frames import as_rows, frames_of
+from legato.spark.marks import landmarks, marks
 from legato.spark.preparing import preparing
 from legato.spark.segments import write_segment
 from tests.spark.history import history, news_history, one_log, order, record
@@ -37,7 +38,9 @@ def test_it_is_what_sql_says(spark: SparkSession, tmp_path: Path) -> None:
     with preparing(tmp_path, SUSPECT_FACTS) as prepared, frames_of(facts, prepared=prepared) as frames:
         assert rows(frames["commits"]) == rows(commits)
         assert rows(frames["transactions"]) == rows(ledger.transactions(facts))
-        assert rows(frames["marks"]) == rows(ledger.marks(facts, commits))
+        assert rows(frames["marks"]) == rows(marks(landmarks(facts), commits))
+        assert rows(frames["landmarks"]) == rows(landmarks(facts))
+        assert rows(frames["deletions"]) == rows(ledger.deletions(ledger.told_of_queues(facts)))
         assert rows(frames["queues"]) == rows(ledger.queues(facts))
 
 

@@ -14,6 +14,7 @@ from legato.spark import ledger
 from legato.spark.check import Frames
 from legato.spark.checking import suspects_in_commits
 from legato.spark.digest import COMMITS, LANDMARKS, TRANSACTIONS
+from legato.spark.marks import landmarks, marks
 from legato.spark.messages import AUDITED, audited, messages
 from legato.spark.preparing import Prepared
 from legato.spark.session import FOR_LITTLE, is_for_little, session_like
@@ -100,25 +101,23 @@ def frames_of(
 
     base = _asked(facts, kept) if prepared is None else _read(facts.sparkSession, prepared, kept)
     few = keep if prepared is None else as_rows
-    commits, landmarks = base.commits, base.landmarks
-    queues = Lazy(lambda: kept(ledger.queues(landmarks()), few))
+    commits, said = base.commits, base.landmarks
+    told = Lazy(lambda: kept(ledger.told_of_queues(said()), few))
+    queues = Lazy(lambda: ledger.created(told()))
     records = Lazy(lambda: ledger.records(commits()))
-    told = f"kind in ({', '.join(map(repr, KINDS))})"
     try:
         yield LazyFrames(
             {
                 "facts": lambda: facts,
-                "landmarks": landmarks,
+                "landmarks": said,
                 "commits": commits,
                 "transactions": base.transactions,
                 "queues": queues,
-                "marks": lambda: kept(ledger.marks(landmarks(), commits()), few),
-                "deletions": lambda: kept(ledger.deletions(landmarks()), few),
+                "marks": lambda: kept(marks(said(), commits()), few),
+                "deletions": lambda: ledger.deletions(told()),
                 "records": records,
                 "epochs": lambda: ledger.epochs(records()),
-                "strangers": lambda: (
-                    commits().where(told).select("queue").distinct().join(queues(), "queue", "left_anti")
-                ),
+                "strangers": lambda: _strangers(commits(), queues()),
                 "lifecycle": base.lifecycle,
                 **({} if waiting is None else {"waiting": lambda: waiting}),
             }
@@ -128,10 +127,17 @@ def frames_of(
             frame.unpersist()
 
 
+def _strangers(commits: DataFrame, queues: DataFrame) -> DataFrame:
+    """Queues of messages that were never created."""
+    used = commits.where(f"kind in ({', '.join(map(repr, KINDS))})").selectExpr("queue", "false as known")
+    both = used.unionAll(queues.selectExpr("queue", "true as known"))
+    return ledger.aggregate(both, "queue", known="max(known)").where("not known").select("queue")
+
+
 def _asked(facts: DataFrame, kept: Callable[[DataFrame], DataFrame]) -> _Base:
     """All of it by Spark."""
     return _Base(
-        landmarks=Lazy(lambda: facts),
+        landmarks=Lazy(lambda: kept(landmarks(facts))),
         commits=Lazy(lambda: kept(ledger.commits(facts, **suspects_in_commits()))),
         transactions=Lazy(lambda: kept(ledger.transactions(facts))),
         lifecycle=Lazy(lambda: messages(kept(audited(facts)), AUDITED)),

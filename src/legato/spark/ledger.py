@@ -1,4 +1,4 @@
-"""The ledger's facts as Spark frames: as they are, and what they say of queues, commits, transactions and marks."""
+"""The ledger's facts as Spark frames: as they are, and what they say of queues, commits and transactions."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from legato.core.facts import Kind
 from legato.core.lanes import LANE_SHIFT
 from legato.spark.table import TAGS
-from legato.spark.tally import LEFT_KINDS, PLACE_SHIFT
+from legato.spark.tally import PLACE_SHIFT
 from legato.spark.those import SENT, is_kind
 
 SCHEMA = """
@@ -32,7 +32,8 @@ TAG = f"coalesce(tag, case kind {' '.join(f'when {kind!r} then {tag}Y' for kind,
 KIND = f"case tag {' '.join(f'when {tag}Y then {kind!r}' for kind, tag in TAGS.items())} end"
 """SQL: the kind that a number stands for."""
 
-_FIRST_LANE = f"seq < {1 << LANE_SHIFT}L"
+FIRST_LANE = f"seq < {1 << LANE_SHIFT}L"
+"""SQL: the message has the priority of most."""
 
 
 def aggregate(frame: DataFrame, by: str, **columns: str) -> DataFrame:
@@ -55,17 +56,32 @@ def read_segments(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 def queues(facts: DataFrame) -> DataFrame:
     """One row a queue, topic or subscription: its number, its name, its `Kind`, and whether it is temporary."""
-    created = facts.where(is_kind("QueueCreated"))
-    return created.selectExpr(
-        "queue", "name", "coalesce(queue_kind, 0Y) as queue_kind", "coalesce(temporary, false) as temporary"
-    ).distinct()
+    return created(told_of_queues(facts))
 
 
-def deletions(facts: DataFrame) -> DataFrame:
+def told_of_queues(facts: DataFrame) -> DataFrame:
+    """One row for each queue, topic or subscription that was created or deleted: what is said of it in both."""
+    is_created, is_deleted = is_kind("QueueCreated"), is_kind("QueueDeleted")
+    return aggregate(
+        facts.where(is_kind("QueueCreated", "QueueDeleted")),
+        "queue",
+        is_created=f"count_if({is_created}) > 0",
+        name=f"min(name) filter (where {is_created})",
+        queue_kind=f"coalesce(max(queue_kind) filter (where {is_created}), 0Y)",
+        temporary=f"coalesce(bool_or(temporary) filter (where {is_created}), false)",
+        mark=f"min({PLACE}) filter (where {is_deleted})",
+        waiting=f"max(waiting) filter (where {is_deleted})",
+    )
+
+
+def created(told: DataFrame) -> DataFrame:
+    """The queues among `told_of_queues`."""
+    return told.where("is_created").select("queue", "name", "queue_kind", "temporary")
+
+
+def deletions(told: DataFrame) -> DataFrame:
     """One row a deleted queue or subscription: where in the log, and how many messages waited in it."""
-    topics = queues(facts).where(f"queue_kind = {Kind.TOPIC:d}")
-    deleted = facts.where(is_kind("QueueDeleted")).selectExpr("queue", f"{PLACE} as mark", "waiting")
-    return deleted.join(F.broadcast(topics), "queue", "left_anti")
+    return told.where(f"mark is not null and queue_kind <> {Kind.TOPIC:d}").select("queue", "mark", "waiting")
 
 
 def commits(facts: DataFrame, **also: str) -> DataFrame:
@@ -84,7 +100,7 @@ def commits(facts: DataFrame, **also: str) -> DataFrame:
         said="sum(stored)",
         heard="count_if(stored > 0)",
         copies="count(topic)",
-        last_seq=f"max(if({_FIRST_LANE} and (stored is null or stored > 0), seq, null))",
+        last_seq=f"max(if({FIRST_LANE} and (stored is null or stored > 0), seq, null))",
         **also,
     )
     return with_kind(counted)
@@ -134,69 +150,3 @@ def transactions_added_up(rows: DataFrame) -> DataFrame:
     how = {"stored_said": "max", "consumed_said": "max", "stored_queue_min": "min", "stored_queue_max": "max"}
     counts = dict.fromkeys(("stored", "consumed", "committed", "rolled_back"), "sum")
     return aggregate(rows, "txn", **{name: f"{sums}({name})" for name, sums in (counts | how).items()})
-
-
-_IS_STORED = "kind = 'MessageStored' or (kind = 'MessagePublished' and {})"
-_IS_GONE = f"kind in ({', '.join(map(repr, LEFT_KINDS))})"
-
-
-def marks(facts: DataFrame, commits: DataFrame) -> DataFrame:
-    """One row a high-water mark: what the broker said of a queue, and what the facts before that place amount to.
-
-    What a topic stores are bodies: those of publications with copies. `in_order` says that no message's place is beyond
-    the last one's: not so in the schedule.
-    """
-    said = facts.where(is_kind("QueueMarked")).select("queue", "position", "ordinal", "seq", "stored", "consumed")
-    unordered = queues(facts).where(f"queue_kind = {Kind.SCHEDULE:d}").selectExpr("queue", "false as in_order")
-    nothing = said.selectExpr("queue", "position", "false as after", "0L stored", "0L consumed", "0L seq")
-    until_here = Window.partitionBy("queue").orderBy("position", "after").rangeBetween(Window.unboundedPreceding, 0)
-    found = (
-        _moved(facts, commits, said)
-        .unionByName(nothing)
-        .select(
-            "queue",
-            "position",
-            "after",
-            F.sum("stored").over(until_here).alias("stored_found"),
-            F.sum("consumed").over(until_here).alias("consumed_found"),
-            F.max("seq").over(until_here).alias("seq_found"),
-        )
-        .where("not after")
-        .distinct()
-    )
-    places = said.withColumn("place", F.expr(PLACE)).join(F.broadcast(unordered), "queue", "left")
-    return places.withColumn("in_order", F.expr("coalesce(in_order, true)")).join(found, ["queue", "position"])
-
-
-def _moved(facts: DataFrame, commits: DataFrame, said: DataFrame) -> DataFrame:
-    """By queue and commit, what was stored and what left: with a mark in it, before the mark and `after` it.
-
-    Commits are on record as a whole; of those that have a queue's facts on both sides of its mark each fact is asked.
-    """
-    marked_at = said.selectExpr("queue", "position", "ordinal as mark_ordinal")
-    stored, published = _IS_STORED.format("heard > 0"), f"({_IS_STORED.format('true')}) or {_IS_GONE}"
-    whole = aggregate(
-        commits.where(published),
-        "queue, position",
-        stored=f"coalesce(sum(if(kind = 'MessagePublished', heard, facts)) filter (where {stored}), 0)",
-        consumed=f"coalesce(sum(facts) filter (where {_IS_GONE}), 0)",
-        seq=f"max(last_seq) filter (where {stored})",
-        first="min(first_ordinal)",
-        last="max(last_ordinal)",
-    ).join(F.broadcast(marked_at), ["queue", "position"], "left")
-    on_both_sides = "coalesce(first < mark_ordinal and mark_ordinal < last, false)"
-    plain = whole.where(f"not {on_both_sides}").selectExpr(
-        "queue", "position", "coalesce(first > mark_ordinal, false) as after", "stored", "consumed", "seq"
-    )
-    divided = whole.where(on_both_sides).select("queue", "position", "mark_ordinal").distinct()
-    is_stored, is_gone = _IS_STORED.format("stored > 0"), _IS_GONE
-    apart = aggregate(
-        facts.where(f"({is_stored}) or {is_gone}")
-        .join(F.broadcast(divided), ["queue", "position"])
-        .withColumn("after", F.expr("ordinal > mark_ordinal")),
-        "queue, position, after",
-        stored=f"count_if({is_stored})",
-        consumed=f"count_if({is_gone})",
-        seq=f"max(if(({is_stored}) and {_FIRST_LANE}, seq, null))",
-    ).select("queue", "position", "after", "stored", "consumed", "seq")
-    return plain.unionByName(apart)

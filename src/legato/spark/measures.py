@@ -17,22 +17,23 @@ def takeovers(facts: DataFrame, commits: DataFrame) -> DataFrame:
     `duration_us` runs from the last commit of the former primary to the first of the new one; `served_us` is the
     first time after it at which a message was stored or consumed.
     """
+    named = facts.where(is_kind("EpochBegan")).selectExpr("epoch", "name as broker")
     epochs = aggregate(
-        commits,
+        commits.select("epoch", "kind", "time_us").unionByName(named, allowMissingColumns=True),
         "epoch",
+        broker="max(broker)",
         began_us="min(time_us) filter (where kind = 'EpochBegan')",
         last_us="max(time_us)",
         clean="count_if(kind = 'EpochEnded') > 0",
         served_us="min(time_us) filter (where kind in ('MessageStored', 'MessagePublished', 'MessageConsumed'))",
     )
-    brokers = facts.where(is_kind("EpochBegan")).selectExpr("epoch", "name as broker").distinct()
-    named = epochs.join(brokers, "epoch", "left")
-    former = named.selectExpr("epoch + 1 as epoch", "broker as former_broker", "clean", "last_us as former_last_us")
+    upward = Window.orderBy("epoch")
+    former = (F.lag(name).over(upward).alias(f"former_{name}") for name in ("epoch", "broker", "clean", "last_us"))
     return (
-        named.drop("clean", "last_us")
-        .join(former, "epoch")
+        epochs.select("epoch", "broker", "began_us", "served_us", *former)
+        .where("former_epoch = epoch - 1")
         .withColumn("duration_us", F.expr("began_us - former_last_us"))
-        .orderBy("epoch")
+        .withColumnRenamed("former_clean", "clean")
     )
 
 
