@@ -2,14 +2,16 @@
 
 from io import StringIO
 
+from msgspec.structs import astuple
 from rich.console import Console
 
 from legato.core.facts import EpochEnded, MessageConsumed
 from legato.spark.accounts import TEMPORARIES_SHOWN_MAX
+from legato.spark.activity import activity, throughput
 from legato.spark.audit import bucket_for
 from legato.spark.job import print_audit
 from legato.spark.ledger import commits
-from legato.spark.measures import latencies, lengths, throughput
+from legato.spark.measures import latencies, lengths
 from legato.spark.messages import lifecycle
 from legato.spark.report import report_page
 from legato.spark.result import TopicAudit
@@ -140,8 +142,8 @@ def test_percentiles_are_those_of_the_messages(facts_of: MakeFacts) -> None:
 
 
 def test_throughput_counts_in_buckets_from_the_start(facts_of: MakeFacts) -> None:
-    rows = throughput(commits(facts_of(history())), ms_us(0), 100_000).orderBy("queue", "bucket").collect()
-    assert [tuple(row) for row in rows if row["queue"] in (ORDERS, INVOICES)] == [
+    points = throughput(activity(commits(facts_of(history())), ms_us(0), 100_000).collect())
+    assert [astuple(point) for point in points if point.queue in (ORDERS, INVOICES)] == [
         (ORDERS, 0, 5, 2, 0),
         (ORDERS, 3, 1, 2, 1),
         (INVOICES, 0, 2, 2, 0),

@@ -23,15 +23,14 @@ class Accounts:
 
     def __init__(self, known: DataFrame) -> None:
         temporary = known.where("temporary")
-        some = temporary.limit(TEMPORARIES_SHOWN_MAX + 1).collect()
-        rows = known.where("not temporary").collect()
+        some = temporary.limit(TEMPORARIES_SHOWN_MAX + 1)
+        rows = known.where("not temporary").unionAll(some).collect()
         self._together: DataFrame | None = None
         self._names: dict[int, str] = {}
-        if len(some) > TEMPORARIES_SHOWN_MAX:
+        if sum(row["temporary"] for row in rows) > TEMPORARIES_SHOWN_MAX:
             self._together = temporary.selectExpr("queue", "cast(-1 - queue_kind as int) as account").cache()
             self._names = {-1 - kind: name for kind, name in _TOGETHER.items()}
-        else:
-            rows += some
+            rows = [row for row in rows if not row["temporary"]]
         self._names |= {row["queue"]: row["name"] for row in rows}
 
     def name(self, number: int) -> str:

@@ -16,8 +16,18 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from legato.spark import ledger, measures
 from legato.spark.accounts import Accounts
+from legato.spark.activity import Causes, activity, departures, throughput, topics
 from legato.spark.check import Frames
-from legato.spark.checking import FORWARDING, SUSPECT_FACTS, offenders_by_name, run_checks, suspects_of, with_stories
+from legato.spark.checking import (
+    FORWARDING,
+    SUSPECT_FACTS,
+    offenders_by_name,
+    run_checks,
+    suspects_among,
+    suspects_in_messages,
+    suspects_of,
+    with_stories,
+)
 from legato.spark.flows import audit_flows
 from legato.spark.frames import Keep, as_rows, cached, frames_of
 from legato.spark.preparing import LITTLE_BYTES, Prepared, ledger_bytes, preparing, segments_of
@@ -28,9 +38,7 @@ from legato.spark.result import (
     LatencySummary,
     QueueAudit,
     Takeover,
-    ThroughputPoint,
     Timeline,
-    TopicAudit,
 )
 from legato.spark.scope import EVERYTHING, Part, Scope
 from legato.spark.session import FOR_LITTLE, is_local, session_like, staying_active
@@ -122,33 +130,36 @@ def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
     part = Part(scope, frames)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         # What is planned longest first, and what is computed longest as soon as what it needs is known.
-        suspected = pool.submit(suspects_of, frames)
+        suspected = pool.submit(suspects_of, frames, but_messages=scope.is_all)
         about = part.frames()
-        span = measures.span(about["commits"]).first()
-        assert span is not None, "an aggregate has one row"
-        first_us, last_us = span["first_us"] or 0, span["last_us"] or 0
+        span = pool.submit(measures.span(about["commits"]).first)
         with closing(Accounts(frames["queues"])) as accounts:
-            times = pool.submit(_times, about, accounts, first_us, bucket_for(last_us - first_us))
-            totals = pool.submit(lambda: measures.queue_totals(accounts.of(about["lifecycle"])).collect())
+            in_messages = suspects_in_messages(frames) if scope.is_all else {}
+            totals = pool.submit(measures.queue_totals(accounts.of(about["lifecycle"]), **in_messages).collect)
+            ends = span.result()
+            assert ends is not None, "an aggregate has one row"
+            first_us, last_us = ends["first_us"] or 0, ends["last_us"] or 0
+            bucket_us = bucket_for(last_us - first_us)
+            times = pool.submit(_times, accounts.of(about["lifecycle"]), first_us, bucket_us)
+            happened = pool.submit(activity(accounts.of(about["commits"]), first_us, bucket_us).collect)
             takeovers = pool.submit(_takeovers, about)
-            topics = pool.submit(lambda: measures.topics(accounts.of(about["commits"])).collect())
-            departures = pool.submit(_departures, accounts.of(about["commits"]))
-            flows = pool.submit(audit_flows, about["facts"], about["lifecycle"]) if span["of_flows"] else None
-            suspects = suspected.result()
+            flows = pool.submit(audit_flows, about["facts"], about["lifecycle"]) if ends["of_flows"] else None
+            suspects = {**suspected.result(), **(suspects_among(frames, totals.result()) if scope.is_all else {})}
             checks = with_stories(run_checks(frames, part, suspects), frames["facts"])
             offences = {check.name: check.count for check in checks}
             found = _found(frames, part, about, accounts, offences, suspects)
-            timeline, latencies = times.result()
+            rows = happened.result()
+            latencies, cells = times.result()
             return AuditResult(
-                facts=span["facts"],
+                facts=ends["facts"],
                 first_us=first_us,
                 last_us=last_us,
-                last_position=span["last_position"] or 0,
-                queues=_queues(totals.result(), found, accounts, departures.result(), latencies),
+                last_position=ends["last_position"] or 0,
+                queues=_queues(totals.result(), found, accounts, departures(rows), latencies),
                 takeovers=takeovers.result(),
                 checks=checks,
-                timeline=timeline,
-                topics=_topics(topics.result(), accounts, found.twice),
+                timeline=Timeline(first_us, bucket_us, throughput(rows), cells),
+                topics=topics(rows, accounts, found.twice),
                 flows=flows.result() if flows else None,
             )
 
@@ -202,17 +213,14 @@ def _sum(frame: DataFrame, accounts: Accounts, each: str = "1") -> dict[int, int
     return {row["queue"]: row["n"] for row in ledger.aggregate(accounts.of(frame), "queue", n=f"sum({each})").collect()}
 
 
-_Causes = dict[int, dict[str, int]]
-
-
 def _queues(
     totals: Sequence[Row],
     found: _Found,
     accounts: Accounts,
-    departures: tuple[_Causes, _Causes],
+    causes: tuple[Causes, Causes],
     latencies: Mapping[int, list[LatencySummary]],
 ) -> list[QueueAudit]:
-    dead_letters, moves = departures
+    dead_letters, moves = causes
     return [
         QueueAudit(
             queue=queue,
@@ -235,31 +243,6 @@ def _queues(
     ]
 
 
-def _departures(commits: DataFrame) -> tuple[_Causes, _Causes]:
-    """Per queue and by cause, messages that became dead letters, and messages that were moved."""
-    dead_letters: _Causes = {}
-    moves: _Causes = {}
-    for row in measures.departures(commits).orderBy("queue", "cause").collect():
-        for counts, column in ((dead_letters, "dead_lettered"), (moves, "moved")):
-            if row[column]:
-                counts.setdefault(row["queue"], {})[row["cause"]] = row[column]
-    return dead_letters, moves
-
-
-def _topics(rows: Sequence[Row], accounts: Accounts, twice: Mapping[int, int]) -> list[TopicAudit]:
-    return [
-        TopicAudit(
-            row["queue"],
-            accounts.name(row["queue"]),
-            row["published"],
-            row["copies"],
-            row["unheard"],
-            twice.get(row["queue"], 0),
-        )
-        for row in rows
-    ]
-
-
 def _takeovers(frames: Frames) -> list[Takeover]:
     return [
         Takeover(
@@ -272,25 +255,20 @@ def _takeovers(frames: Frames) -> list[Takeover]:
             duration_ms=row["duration_us"] / 1000,
             served_ms=None if row["served_us"] is None else (row["served_us"] - row["former_last_us"]) / 1000,
         )
-        for row in measures.takeovers(frames["landmarks"], frames["commits"]).collect()
+        for row in sorted(
+            measures.takeovers(frames["landmarks"], frames["commits"]).collect(), key=lambda row: row["epoch"]
+        )
     ]
 
 
 def _times(
-    frames: Frames, accounts: Accounts, start_us: int, bucket_us: int
-) -> tuple[Timeline, dict[int, list[LatencySummary]]]:
-    """The timeline, and percentiles by line of the account."""
-    lengths = measures.lengths(accounts.of(frames["lifecycle"]), start_us, bucket_us).cache()
+    lifecycle: DataFrame, start_us: int, bucket_us: int
+) -> tuple[dict[int, list[LatencySummary]], list[LatencyCell]]:
+    """Percentiles by line of the account, and how many messages took how long in the course of time."""
+    lengths = measures.lengths(lifecycle, start_us, bucket_us).cache()
     latencies: dict[int, list[LatencySummary]] = {}
     for row in measures.latencies(lengths).collect():
         latencies.setdefault(row["queue"], []).append(measures.latency_of(row, row["stage"]))
-    cells = measures.latency_histogram(lengths).collect()
+    cells = [LatencyCell(*row) for row in measures.latency_histogram(lengths).collect()]
     lengths.unpersist()
-    points = measures.throughput(accounts.of(frames["commits"]), start_us, bucket_us).orderBy("queue", "bucket")
-    timeline = Timeline(
-        start_us,
-        bucket_us,
-        [ThroughputPoint(*row) for row in points.collect()],
-        [LatencyCell(*row) for row in cells],
-    )
-    return timeline, latencies
+    return latencies, cells

@@ -1,11 +1,11 @@
 """Asks the checks: all suspects are counted at once, and only checks that have some are asked for offenders."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
 from legato.spark import measures
 from legato.spark.check import Check, Frames, count_suspects, find_offenders
@@ -48,13 +48,28 @@ def suspects_in_commits() -> dict[str, str]:
     return {name: f"count_if({those})" for name, those in SUSPECT_FACTS.items()}
 
 
-def suspects_of(frames: Frames) -> Mapping[str, int]:
+def suspects_in_messages(frames: Frames) -> dict[str, str]:
+    """Columns that count the suspects among messages, in SQL: for who looks at all of them anyway."""
+    return {_column(check): f"count_if({check.suspects})" for check in _of_messages(frames)}
+
+
+def suspects_among(frames: Frames, rows: Sequence[Row]) -> Mapping[str, int]:
+    """How many suspects each check of messages has, by rows with the columns of `suspects_in_messages`."""
+    return {check.name: sum(row[_column(check)] for row in rows) for check in _of_messages(frames)}
+
+
+def _of_messages(frames: Frames) -> list[Check]:
+    return [check for check in applicable(frames) if check.frame == "lifecycle"]
+
+
+def suspects_of(frames: Frames, *, but_messages: bool = False) -> Mapping[str, int]:
     """How many suspects each check has, and how many transactions may have forwarded messages."""
     asked = [
         (check.name, "commits", f"sum(`{_column(check)}`)")
         if check.frame == "facts"
         else (check.name, check.frame, f"count_if({check.suspects})")
         for check in applicable(frames)
+        if check.frame != "lifecycle" or not but_messages
     ]
     return count_suspects(frames, [*asked, (FORWARDING, "transactions", f"count_if({measures.FORWARDING})")])
 

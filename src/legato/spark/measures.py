@@ -1,4 +1,4 @@
-"""What a ledger says of speed: takeovers, throughput over time, and how long messages took."""
+"""What a ledger says of its queues as a whole: takeovers, how long messages took, and what became of them."""
 
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
@@ -34,18 +34,6 @@ def takeovers(facts: DataFrame, commits: DataFrame) -> DataFrame:
         .where("former_epoch = epoch - 1")
         .withColumn("duration_us", F.expr("began_us - former_last_us"))
         .withColumnRenamed("former_clean", "clean")
-    )
-
-
-def throughput(commits: DataFrame, start_us: int, bucket_us: int) -> DataFrame:
-    """Messages stored, consumed and dead-lettered in each queue and each `bucket_us` from `start_us` on."""
-    moves = commits.where("kind in ('MessageStored', 'MessageConsumed', 'MessageDeadLettered')")
-    return aggregate(
-        moves.withColumn("bucket", F.expr(f"(time_us - {start_us}L) div {bucket_us}L")),
-        "queue, bucket",
-        stored="coalesce(sum(facts) filter (where kind = 'MessageStored'), 0)",
-        consumed="coalesce(sum(facts) filter (where kind = 'MessageConsumed'), 0)",
-        dead_lettered="coalesce(sum(facts) filter (where kind = 'MessageDeadLettered'), 0)",
     )
 
 
@@ -120,8 +108,11 @@ def latency_of(row: Row, stage: str) -> LatencySummary:
     return LatencySummary(stage, row["messages"], p50, p95, p99, row["longest"] / 1000)
 
 
-def queue_totals(lifecycle: DataFrame) -> DataFrame:
-    """Per queue, how many messages were stored, how many left in which way, came back, were done twice, never left."""
+def queue_totals(lifecycle: DataFrame, **also: str) -> DataFrame:
+    """Per queue, how many messages were stored, how many left in which way, came back, were done twice, never left.
+
+    `also` are further columns, SQL over a queue's messages.
+    """
     return aggregate(
         lifecycle,
         "queue",
@@ -132,6 +123,7 @@ def queue_totals(lifecycle: DataFrame) -> DataFrame:
         unsettled="count_if(stored_count > 0 and left_count = 0)",
         done_twice="sum(greatest(left_count - 1, 0) + greatest(stored_count - 1, 0))",
         redelivered="count_if(returned_count > 0)",
+        **also,
     )
 
 
@@ -149,28 +141,6 @@ def forwarded(facts: DataFrame, transactions: DataFrame) -> DataFrame:
         .where("stored_queue_min <> queue or stored_queue_max <> queue")
     )
     return aggregate(elsewhere, "queue", forwarded="count(*)")
-
-
-def departures(commits: DataFrame) -> DataFrame:
-    """Per queue and cause, how many messages left without being consumed: as dead letters, and else."""
-    return aggregate(
-        commits.where("kind in ('MessageDeadLettered', 'MessageMoved')"),
-        "queue, cause",
-        dead_lettered="coalesce(sum(facts) filter (where kind = 'MessageDeadLettered'), 0)",
-        moved="coalesce(sum(facts) filter (where kind = 'MessageMoved'), 0)",
-    )
-
-
-def topics(commits: DataFrame) -> DataFrame:
-    """Per topic, how many messages were published, how many copies they had, and how many nobody subscribed to."""
-    published = aggregate(
-        commits.where("kind = 'MessagePublished'"),
-        "queue",
-        published="sum(facts)",
-        copies="sum(said)",
-        unheard="sum(facts - heard)",
-    )
-    return published.orderBy("queue")
 
 
 def unsettled(lifecycle: DataFrame) -> DataFrame:
