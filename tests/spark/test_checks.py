@@ -75,7 +75,7 @@ def waiting_frame(spark: SparkSession, waiting: list[tuple[int, int]]) -> DataFr
 
 
 def offenders(check: Check, facts: DataFrame) -> list[Row]:
-    with frames_of(facts, keep=as_rows) as frames:
+    with frames_of(facts.sparkSession, lambda: facts, keep=as_rows) as frames:
         return find_offenders(check, frames).collect()
 
 
@@ -83,7 +83,7 @@ def failing(
     facts: DataFrame, waiting: DataFrame | None = None, *, without_suspects: bool = False
 ) -> dict[str, CheckResult]:
     """What fails, asked as an audit asks, or also `without_suspects`: then nothing must be found."""
-    with frames_of(facts, waiting, keep=as_rows) as frames:
+    with frames_of(facts.sparkSession, lambda: facts, waiting, keep=as_rows) as frames:
         suspects = suspects_of(frames)
         asked = dict.fromkeys(suspects, 1) if without_suspects else suspects
         failed = {check.name: check for check in run_checks(frames, suspects=asked) if check.count}

@@ -35,7 +35,10 @@ def test_it_is_what_sql_says(spark: SparkSession, tmp_path: Path) -> None:
         write_segment(tmp_path, part)
     facts = as_rows(ledger.read_facts(spark, tmp_path))
     commits = as_rows(ledger.commits(facts, **suspects_in_commits()))
-    with preparing(tmp_path, SUSPECT_FACTS) as prepared, frames_of(facts, prepared=prepared) as frames:
+    with (
+        preparing(tmp_path, SUSPECT_FACTS) as prepared,
+        frames_of(facts.sparkSession, lambda: facts, prepared=prepared) as frames,
+    ):
         assert rows(frames["commits"]) == rows(commits)
         assert rows(frames["transactions"]) == rows(ledger.transactions(facts))
         assert rows(frames["marks"]) == rows(marks(landmarks(facts), commits))

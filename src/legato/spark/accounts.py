@@ -1,5 +1,7 @@
 """The line of the account in which a queue's messages are: its own, or one for temporary queues if these are many."""
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -43,6 +45,22 @@ class Accounts:
             return frame
         joined = frame.join(F.broadcast(self._together), "queue", "left")
         return joined.withColumn("queue", F.coalesce("account", "queue")).drop("account")
+
+    def folded(self, totals: pa.Table) -> list[dict[str, int]]:
+        """A row for each line, with the sums of its queues.
+
+        Args:
+            totals: sums for each `queue`.
+        """
+        if self._together is not None:
+            known = self._together.toArrow()
+            queue = totals.column("queue")
+            account = pc.take(known.column("account"), pc.index_in(queue, known.column("queue").combine_chunks()))
+            totals = totals.set_column(totals.column_names.index("queue"), "queue", pc.coalesce(account, queue))
+        sums = [name for name in totals.column_names if name != "queue"]
+        found = totals.group_by("queue").aggregate([(name, "sum") for name in sums])
+        lines: list[dict[str, int]] = found.rename_columns({f"{name}_sum": name for name in sums}).to_pylist()
+        return lines
 
     def close(self) -> None:
         """Give back what was kept in memory."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from legato.spark import ledger, measures
 from legato.spark.accounts import Accounts
@@ -29,7 +29,7 @@ from legato.spark.checking import (
     with_stories,
 )
 from legato.spark.flows import audit_flows
-from legato.spark.frames import Keep, as_rows, cached, frames_of
+from legato.spark.frames import as_rows, cached, frames_of
 from legato.spark.preparing import LITTLE_BYTES, Prepared, ledger_bytes, preparing, segments_of
 from legato.spark.result import (
     STAGES,
@@ -93,10 +93,14 @@ def audit(
         size = ledger_bytes(ledger_dir)
         session = session_like(spark, _FOR_AUDITS | (FOR_LITTLE if size < LITTLE_BYTES else {}))
         stack.enter_context(staying_active(spark))
-        facts, keep = ledger.read_facts(session, ledger_dir), cached
-        if size < FEW_BYTES:
-            facts, keep = as_rows(facts), as_rows
-        return _since(started, audit_facts(facts, waiting, scope, prepared, keep))
+
+        def facts() -> DataFrame:
+            read = ledger.read_facts(session, ledger_dir)
+            return as_rows(read) if size < FEW_BYTES else read
+
+        keep = as_rows if size < FEW_BYTES else cached
+        with frames_of(session, facts, waiting, prepared, keep) as frames:
+            return _since(started, _audit_frames(frames, scope))
 
 
 def begin(ledger_dir: Path) -> AbstractContextManager[Prepared]:
@@ -109,17 +113,11 @@ def begin(ledger_dir: Path) -> AbstractContextManager[Prepared]:
     return preparing(ledger_dir, SUSPECT_FACTS)
 
 
-def audit_facts(
-    facts: DataFrame,
-    waiting: DataFrame | None = None,
-    scope: Scope = EVERYTHING,
-    prepared: Prepared | None = None,
-    keep: Keep = cached,
-) -> AuditResult:
-    """The same for facts that are a frame already, and for what was read of them aside, if it was."""
+def audit_facts(facts: DataFrame, waiting: DataFrame | None = None) -> AuditResult:
+    """The same for facts that are a frame already: all of it is asked of Spark."""
     started = time.monotonic()
-    with frames_of(facts, waiting, prepared, keep) as frames:
-        return _since(started, _audit_frames(frames, scope))
+    with frames_of(facts.sparkSession, lambda: facts, waiting) as frames:
+        return _since(started, _audit_frames(frames, EVERYTHING))
 
 
 def _since(started: float, result: AuditResult) -> AuditResult:
@@ -130,12 +128,12 @@ def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
     part = Part(scope, frames)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         # What is planned longest first, and what is computed longest as soon as what it needs is known.
-        suspected = pool.submit(suspects_of, frames, but_messages=scope.is_all)
         about = part.frames()
-        span = pool.submit(measures.span(about["commits"]).first)
+        in_messages = suspects_in_messages(frames) if scope.is_all else {}
+        summed = pool.submit(lambda: measures.queue_totals(about["lifecycle"], **in_messages).toArrow())
+        suspected = pool.submit(suspects_of, frames, but_messages=scope.is_all)
+        span = pool.submit(lambda: measures.span(about["commits"]).first())
         with closing(Accounts(frames["queues"])) as accounts:
-            in_messages = suspects_in_messages(frames) if scope.is_all else {}
-            totals = pool.submit(measures.queue_totals(accounts.of(about["lifecycle"]), **in_messages).collect)
             ends = span.result()
             assert ends is not None, "an aggregate has one row"
             first_us, last_us = ends["first_us"] or 0, ends["last_us"] or 0
@@ -144,7 +142,8 @@ def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
             happened = pool.submit(activity(accounts.of(about["commits"]), first_us, bucket_us).collect)
             takeovers = pool.submit(_takeovers, about)
             flows = pool.submit(audit_flows, about["facts"], about["lifecycle"]) if ends["of_flows"] else None
-            suspects = {**suspected.result(), **(suspects_among(frames, totals.result()) if scope.is_all else {})}
+            totals = accounts.folded(summed.result())
+            suspects = {**suspected.result(), **(suspects_among(frames, totals) if scope.is_all else {})}
             checks = with_stories(run_checks(frames, part, suspects), frames["facts"])
             offences = {check.name: check.count for check in checks}
             found = _found(frames, part, about, accounts, offences, suspects)
@@ -155,7 +154,7 @@ def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
                 first_us=first_us,
                 last_us=last_us,
                 last_position=ends["last_position"] or 0,
-                queues=_queues(totals.result(), found, accounts, departures(rows), latencies),
+                queues=_queues(totals, found, accounts, departures(rows), latencies),
                 takeovers=takeovers.result(),
                 checks=checks,
                 timeline=Timeline(first_us, bucket_us, throughput(rows), cells),
@@ -214,7 +213,7 @@ def _sum(frame: DataFrame, accounts: Accounts, each: str = "1") -> dict[int, int
 
 
 def _queues(
-    totals: Sequence[Row],
+    totals: Sequence[Mapping[str, int]],
     found: _Found,
     accounts: Accounts,
     causes: tuple[Causes, Causes],

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 
 from legato.spark import measures
 from legato.spark.check import Check, Frames, count_suspects, find_offenders
@@ -53,7 +53,7 @@ def suspects_in_messages(frames: Frames) -> dict[str, str]:
     return {_column(check): f"count_if({check.suspects})" for check in _of_messages(frames)}
 
 
-def suspects_among(frames: Frames, rows: Sequence[Row]) -> Mapping[str, int]:
+def suspects_among(frames: Frames, rows: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
     """How many suspects each check of messages has, by rows with the columns of `suspects_in_messages`."""
     return {check.name: sum(row[_column(check)] for row in rows) for check in _of_messages(frames)}
 

@@ -80,7 +80,8 @@ class _Base(NamedTuple):
 
 @contextmanager
 def frames_of(
-    facts: DataFrame,
+    spark: SparkSession,
+    facts: Callable[[], DataFrame],
     waiting: DataFrame | None = None,
     prepared: Prepared | None = None,
     keep: Keep = cached,
@@ -88,7 +89,8 @@ def frames_of(
     """The frames that checks ask, each computed once while the block lasts.
 
     Args:
-        facts: of the ledger.
+        spark: the session that asks them.
+        facts: makes the facts of the ledger.
         waiting: `queue`, `seq` of what waits, if that is known.
         prepared: what was found in the same ledger aside; without it Spark looks at all facts for it.
         keep: how frames that Spark makes of all facts are kept.
@@ -99,7 +101,8 @@ def frames_of(
         computed.append(how(frame))
         return computed[-1]
 
-    base = _asked(facts, kept) if prepared is None else _read(facts.sparkSession, prepared, kept)
+    facts = Lazy(facts)
+    base = _asked(facts, kept) if prepared is None else _read(spark, prepared, kept)
     few = keep if prepared is None else as_rows
     commits, said = base.commits, base.landmarks
     told = Lazy(lambda: kept(ledger.told_of_queues(said()), few))
@@ -108,7 +111,7 @@ def frames_of(
     try:
         yield LazyFrames(
             {
-                "facts": lambda: facts,
+                "facts": facts,
                 "landmarks": said,
                 "commits": commits,
                 "transactions": base.transactions,
@@ -134,13 +137,13 @@ def _strangers(commits: DataFrame, queues: DataFrame) -> DataFrame:
     return ledger.aggregate(both, "queue", known="max(known)").where("not known").select("queue")
 
 
-def _asked(facts: DataFrame, kept: Callable[[DataFrame], DataFrame]) -> _Base:
+def _asked(facts: Callable[[], DataFrame], kept: Callable[[DataFrame], DataFrame]) -> _Base:
     """All of it by Spark."""
     return _Base(
-        landmarks=Lazy(lambda: kept(landmarks(facts))),
-        commits=Lazy(lambda: kept(ledger.commits(facts, **suspects_in_commits()))),
-        transactions=Lazy(lambda: kept(ledger.transactions(facts))),
-        lifecycle=Lazy(lambda: messages(kept(audited(facts)), AUDITED)),
+        landmarks=Lazy(lambda: kept(landmarks(facts()))),
+        commits=Lazy(lambda: kept(ledger.commits(facts(), **suspects_in_commits()))),
+        transactions=Lazy(lambda: kept(ledger.transactions(facts()))),
+        lifecycle=Lazy(lambda: messages(kept(audited(facts())), AUDITED)),
     )
 
 
