@@ -6,7 +6,6 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from legato.core.facts import Kind
 from legato.core.lanes import LANE_SHIFT
 from legato.spark.table import TAGS
 from legato.spark.tally import PLACE_SHIFT
@@ -80,8 +79,8 @@ def created(told: DataFrame) -> DataFrame:
 
 
 def deletions(told: DataFrame) -> DataFrame:
-    """One row a deleted queue or subscription: where in the log, and how many messages waited in it."""
-    return told.where(f"mark is not null and queue_kind <> {Kind.TOPIC:d}").select("queue", "mark", "waiting")
+    """One row for each of `told_of_queues` that was deleted: where in the log, and how many messages waited in it."""
+    return told.where("mark is not null").select("queue", "mark", "waiting")
 
 
 def commits(facts: DataFrame, **also: str) -> DataFrame:
