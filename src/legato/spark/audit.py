@@ -127,9 +127,9 @@ def _since(started: float, result: AuditResult) -> AuditResult:
 def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
     part = Part(scope, frames)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        # What is planned longest first, and what is computed longest as soon as what it needs is known.
         about = part.frames()
         in_messages = suspects_in_messages(frames) if scope.is_all else {}
+        # First what is computed longest and needs nothing else, then what is planned longest.
         summed = pool.submit(lambda: measures.queue_totals(about["lifecycle"], **in_messages).toArrow())
         suspected = pool.submit(suspects_of, frames, but_messages=scope.is_all)
         span = pool.submit(lambda: measures.span(about["commits"]).first())
