@@ -24,7 +24,9 @@ Keep = Callable[[DataFrame], DataFrame]
 """How what is asked often is computed but once."""
 
 FEW_ROWS = 2_000
-"""Rows of which Spark asks more in interpreting than in compiling, and that may be carried from plan to plan."""
+"""Rows that may be carried from plan to plan."""
+LITTLE_ROWS = 50_000
+"""Rows that are asked sooner by interpreting a query than by compiling it: for 150,000 it is even."""
 
 
 def cached(frame: DataFrame) -> DataFrame:
@@ -148,7 +150,7 @@ def _asked(facts: Callable[[], DataFrame], kept: Callable[[DataFrame], DataFrame
 
 
 def _read(spark: SparkSession, prepared: Prepared, kept: Callable[[DataFrame], DataFrame]) -> _Base:
-    """What was found aside. A few rows become parts of plans, and a session for little is asked of them."""
+    """What was found aside. Few rows become parts of plans, and little is asked of a session for that."""
     little = spark if is_for_little(spark) else session_like(spark, FOR_LITTLE)
 
     def frame(name: str) -> DataFrame:
@@ -158,7 +160,8 @@ def _read(spark: SparkSession, prepared: Prepared, kept: Callable[[DataFrame], D
             table = pa.concat_tables([pq.read_table(file) for file in files])
             return little.createDataFrame(table)
         schema = from_arrow_schema(pq.read_schema(files[0]))
-        return kept(spark.read.schema(schema).parquet(*map(str, files)))
+        asking = little if rows <= LITTLE_ROWS else spark
+        return kept(asking.read.schema(schema).parquet(*map(str, files)))
 
     return _Base(
         landmarks=Lazy(lambda: frame(LANDMARKS)),
