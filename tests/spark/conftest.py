@@ -12,7 +12,7 @@ from legato.spark.frames import as_rows
 from legato.spark.ledger import read_facts
 from legato.spark.result import AuditResult
 from legato.spark.segments import write_segment
-from legato.spark.session import start_session
+from legato.spark.session import FOR_LITTLE, start_session
 
 MakeFacts = Callable[[list[LogRecord]], DataFrame]
 Audit = Callable[[list[LogRecord]], AuditResult]
@@ -21,13 +21,7 @@ Audit = Callable[[list[LogRecord]], AuditResult]
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     session = start_session("legato-tests", master="local[2]", driver_memory="3g")
-    for key, value in {
-        "spark.sql.shuffle.partitions": "1",
-        # Compiling a query takes longer than a few rows do.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.adaptive.enabled": "false",
-    }.items():
+    for key, value in FOR_LITTLE.items():
         session.conf.set(key, value)
     yield session
     session.stop()

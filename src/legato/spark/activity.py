@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from legato.spark.accounts import Accounts
 from legato.spark.ledger import aggregate
 from legato.spark.result import ThroughputPoint, TopicAudit
+from legato.spark.those import kind_in
 
 _TIMED = ("MessageStored", "MessageConsumed", "MessageDeadLettered")
 _KINDS = (*_TIMED, "MessageMoved", "MessagePublished")
@@ -21,10 +22,9 @@ def activity(commits: DataFrame, start_us: int, bucket_us: int) -> DataFrame:
 
     What throughput counts also by time: `bucket` counts `bucket_us` from `start_us` on.
     """
-    timed = f"kind in ({', '.join(map(repr, _TIMED))})"
     return aggregate(
-        commits.where(f"kind in ({', '.join(map(repr, _KINDS))})").withColumn(
-            "bucket", F.expr(f"if({timed}, (time_us - {start_us}L) div {bucket_us}L, null)")
+        commits.where(kind_in(*_KINDS)).withColumn(
+            "bucket", F.expr(f"if({kind_in(*_TIMED)}, (time_us - {start_us}L) div {bucket_us}L, null)")
         ),
         "queue, kind, cause, bucket",
         facts="sum(facts)",

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from legato.core.lanes import LANE_SHIFT
 from legato.spark.table import SCHEMA, TAGS
-from legato.spark.those import SENT, Those
+from legato.spark.those import OF_LANDMARKS, SENT, Those
 
 COMMITS, TRANSACTIONS, LANDMARKS = "commits", "transactions", "landmarks"
 """What a digest holds: `LANDMARKS` are what is said of queues and epochs, and all facts of commits with marks."""
@@ -27,7 +27,6 @@ _OF_TRANSACTIONS = ("txn", "origin_seq", "consumed")
 _MARK = TAGS["QueueMarked"]
 _NAMES = pa.array({tag: name for name, tag in TAGS.items()}.values())
 _TAGS = pa.array(TAGS.values(), pa.int8())
-_OF_LANDMARKS = Those(("QueueCreated", "QueueDeleted", "QueueMarked", "EpochBegan"))
 _CONSUMED, _COMMITTED, _ROLLED_BACK = (
     Those((kind,)) for kind in ("MessageConsumed", "TransactionCommitted", "TransactionRolledBack")
 )
@@ -131,7 +130,7 @@ class _Segment:
 
 
 def _landmarks(facts: pa.Table, marked: pa.Array) -> pa.ChunkedArray:
-    return pc.or_(_OF_LANDMARKS.among(facts), pc.is_in(facts.column("position"), marked))
+    return pc.or_(OF_LANDMARKS.among(facts), pc.is_in(facts.column("position"), marked))
 
 
 def commits_of(facts: pa.Table, suspects: dict[str, Those]) -> pa.Table:

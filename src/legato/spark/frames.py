@@ -19,6 +19,7 @@ from legato.spark.messages import AUDITED, audited, messages
 from legato.spark.preparing import Prepared
 from legato.spark.session import FOR_LITTLE, is_for_little, session_like
 from legato.spark.tally import KINDS, MESSAGES_SCHEMA
+from legato.spark.those import kind_in
 
 Keep = Callable[[DataFrame], DataFrame]
 """How what is asked often is computed but once."""
@@ -72,7 +73,7 @@ class Lazy:
 
 
 class _Base(NamedTuple):
-    """What the other frames are made of. `landmarks` holds at least what is said of queues, marks and epochs."""
+    """What the other frames are made of. `landmarks` are those of `marks.landmarks`."""
 
     landmarks: Lazy
     commits: Lazy
@@ -134,7 +135,7 @@ def frames_of(
 
 def _strangers(commits: DataFrame, queues: DataFrame) -> DataFrame:
     """Queues of messages that were never created."""
-    used = commits.where(f"kind in ({', '.join(map(repr, KINDS))})").selectExpr("queue", "false as known")
+    used = commits.where(kind_in(*KINDS)).selectExpr("queue", "false as known")
     both = used.unionAll(queues.selectExpr("queue", "true as known"))
     return ledger.aggregate(both, "queue", known="max(known)").where("not known").select("queue")
 

@@ -6,12 +6,12 @@ from pyspark.sql import functions as F
 from legato.core.facts import Kind
 from legato.spark.ledger import FIRST_LANE, PLACE
 from legato.spark.tally import LEFT_KINDS
-from legato.spark.those import is_kind
+from legato.spark.those import OF_LANDMARKS, is_kind, kind_in
 
 _AT_THE_END = (1 << 31) - 1
 """As the ordinal of what a commit comes to: after all of its facts."""
 
-_IS_GONE = f"kind in ({', '.join(map(repr, LEFT_KINDS))})"
+_IS_GONE = kind_in(*LEFT_KINDS)
 _IS_STORED = "(kind = 'MessageStored' or kind = 'MessagePublished' and stored > 0)"
 _UNORDERED = f"coalesce({is_kind('QueueCreated')} and queue_kind = {Kind.SCHEDULE:d}, false)"
 
@@ -19,8 +19,7 @@ _UNORDERED = f"coalesce({is_kind('QueueCreated')} and queue_kind = {Kind.SCHEDUL
 def landmarks(facts: DataFrame) -> DataFrame:
     """What is said of queues and epochs, and all facts of commits with marks: all that `marks` asks of facts."""
     marked = F.broadcast(facts.where(is_kind("QueueMarked")).select("position", F.expr("true as marked")).distinct())
-    said = is_kind("QueueCreated", "QueueDeleted", "QueueMarked", "EpochBegan")
-    return facts.join(marked, "position", "left").where(f"marked or {said}").drop("marked")
+    return facts.join(marked, "position", "left").where(f"marked or {OF_LANDMARKS}").drop("marked")
 
 
 def marks(landmarks: DataFrame, commits: DataFrame) -> DataFrame:

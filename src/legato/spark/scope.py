@@ -6,7 +6,7 @@ import msgspec
 from pyspark.sql import DataFrame
 
 from legato.errors import ConfigError
-from legato.spark.those import is_kind
+from legato.spark.those import is_kind, kind_in
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class Part:
 
     def commits(self) -> DataFrame:
         """Commits of the span of time, as far as they are about the destination or about none."""
-        return self._happened("commits", lambda *kinds: f"kind in ({', '.join(map(repr, kinds))})")
+        return self._happened("commits", kind_in)
 
     def frames(self) -> Mapping[str, DataFrame]:
         """All frames, of which those that have parts are cut down to what is asked for."""

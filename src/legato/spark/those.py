@@ -13,7 +13,12 @@ from legato.spark.table import TAGS
 def is_kind(*kinds: str) -> str:
     """SQL: the fact is one of these kinds. Segments read no others, and without a `tag` compare texts."""
     tags = ", ".join(f"{TAGS[kind]}Y" for kind in kinds)
-    return f"(tag in ({tags}) or tag is null and kind in ({', '.join(map(repr, kinds))}))"
+    return f"(tag in ({tags}) or tag is null and {kind_in(*kinds)})"
+
+
+def kind_in(*kinds: str) -> str:
+    """SQL: what has a `kind` and no `tag`, such as a row of commits, is one of these."""
+    return f"kind in ({', '.join(map(repr, kinds))})"
 
 
 class Those(NamedTuple):
@@ -55,6 +60,9 @@ class Those(NamedTuple):
         )
         return pc.fill_null(reduce(pc.and_, masks), False)
 
+
+OF_LANDMARKS = Those(("QueueCreated", "QueueDeleted", "QueueMarked", "EpochBegan"))
+"""What is said of queues and epochs."""
 
 SENT = Those(("MessageStored", "MessagePublished"), unknown=("origin_seq",))
 """Messages that came from outside; given together with `txn`, `producer` or `number`, which copies do not have."""
