@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, assert_never
 
 from legato import limits
 from legato.core.assigning import Assigning
@@ -28,25 +28,39 @@ from legato.core.effects import (
 )
 from legato.core.facts import (
     AnyFact,
+    AssignmentAcknowledged,
+    AssignmentFenced,
+    ConsumerAttached,
     DispatchMarked,
     DuplicateDropped,
     DuplicateIdDropped,
     DuplicateIdKept,
+    EpochBegan,
     EpochEnded,
     MessageConsumed,
     MessageDeadLettered,
+    MessageDelivered,
     MessageMoved,
     MessageOfFlow,
+    MessagePresented,
     MessagePublished,
+    MessageReleased,
     MessageReturned,
     MessagesAssigned,
+    MessageSeen,
     MessageStored,
     MessageTaken,
     NumberRefused,
+    ProducerForgotten,
+    ProducerRegistered,
+    QueueCreated,
     QueueDeleted,
+    QueueGrouped,
     QueueMarked,
+    QueuePaused,
     RunStored,
     TransactionCommitted,
+    TransactionRolledBack,
 )
 from legato.core.lanes import LANE_SHIFT
 from legato.core.message import Message
@@ -289,8 +303,37 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
                     pass  # Marks are made anew; what would have carried a count, had an id or a flow, is not stored.
                 case DuplicateDropped() | DuplicateIdDropped():
                     pass  # `_undo_duplicates` looks at each.
-                case _:
+                case (
+                    # What needs no room is true all the same, and is tried again.
+                    EpochBegan()
+                    | EpochEnded()
+                    | QueueCreated()
+                    | QueueDeleted()
+                    | QueuePaused()
+                    | QueueGrouped()
+                    | ProducerRegistered()
+                    | ProducerForgotten()
+                    | ConsumerAttached()
+                    | MessageConsumed()
+                    | MessageReturned()
+                    | MessagePresented()
+                    | MessageDeadLettered()
+                    | MessageMoved()
+                    | DispatchMarked()
+                    | NumberRefused()
+                    | TransactionCommitted()
+                    | TransactionRolledBack()
+                    | MessageTaken()
+                    | MessageDelivered()
+                    | MessageSeen()
+                    | MessageReleased()
+                    | MessagesAssigned()
+                    | AssignmentAcknowledged()
+                    | AssignmentFenced()
+                ):
                     retry.facts.append(fact)
+                case _:
+                    assert_never(fact)
 
     def _undo_duplicates(
         self, tick: Tick, retry: Tick, lost: set[tuple[int, int]], rolled_back: Collection[bytes], description: str

@@ -1,6 +1,7 @@
 """What a batch changes, gathered per queue and per producer before the store is touched."""
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from legato.core.facts import (
     AnyFact,
@@ -8,16 +9,22 @@ from legato.core.facts import (
     AssignmentFenced,
     ConsumerAttached,
     DispatchMarked,
+    DuplicateDropped,
     DuplicateIdDropped,
     DuplicateIdKept,
+    EpochBegan,
+    EpochEnded,
     MessageConsumed,
     MessageDeadLettered,
+    MessageDelivered,
     MessageMoved,
     MessageOfFlow,
     MessagePresented,
     MessagePublished,
+    MessageReleased,
     MessageReturned,
     MessagesAssigned,
+    MessageSeen,
     MessageStored,
     MessageTaken,
     NumberRefused,
@@ -26,9 +33,11 @@ from legato.core.facts import (
     QueueCreated,
     QueueDeleted,
     QueueGrouped,
+    QueueMarked,
     QueuePaused,
     RunStored,
     TransactionCommitted,
+    TransactionRolledBack,
 )
 from legato.core.records import NO_ATTEMPT, Attempt, TakenMessage
 from legato.errors import StoreError
@@ -282,3 +291,13 @@ def _gather_rare(changes: Changes, fact: AnyFact) -> None:
             changes.forgotten.add(producer)
         case ConsumerAttached(consumer):
             changes.next_consumer = max(changes.next_consumer, consumer + 1)
+        case MessageStored() | MessageConsumed() | MessagePublished() | DuplicateIdKept():
+            raise AssertionError(f"`gather` has seen to {fact}")
+        case DuplicateDropped() | DuplicateIdDropped() | TransactionRolledBack():
+            pass  # What they say is on record already, or was no producer's.
+        case EpochBegan() | EpochEnded() | QueueMarked():
+            pass  # For those who read the log.
+        case MessageOfFlow() | MessageDelivered() | MessageSeen() | MessageReleased():
+            pass  # For those who read the log.
+        case _:
+            assert_never(fact)

@@ -1,7 +1,7 @@
 """The model of a store's state: what each fact means, one dictionary per thing."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from msgspec.structs import replace
 
@@ -13,15 +13,22 @@ from legato.core.facts import (
     AssignmentFenced,
     ConsumerAttached,
     DispatchMarked,
+    DuplicateDropped,
     DuplicateIdDropped,
     DuplicateIdKept,
+    EpochBegan,
+    EpochEnded,
     MessageConsumed,
     MessageDeadLettered,
+    MessageDelivered,
     MessageMoved,
+    MessageOfFlow,
     MessagePresented,
     MessagePublished,
+    MessageReleased,
     MessageReturned,
     MessagesAssigned,
+    MessageSeen,
     MessageStored,
     MessageTaken,
     NumberRefused,
@@ -30,9 +37,11 @@ from legato.core.facts import (
     QueueCreated,
     QueueDeleted,
     QueueGrouped,
+    QueueMarked,
     QueuePaused,
     RunStored,
     TransactionCommitted,
+    TransactionRolledBack,
 )
 from legato.core.records import (
     NO_ATTEMPT,
@@ -237,6 +246,16 @@ class Model:
                 self._number(producer, number, time_us, refused=False)
             case TransactionCommitted(txn):
                 self.outcomes[txn] = time_us
+            case RunStored() | MessagesAssigned() | AssignmentAcknowledged() | AssignmentFenced():
+                pass  # Applied after all others, by `_store_run` and `_apply_assignment`.
+            case DuplicateDropped() | TransactionRolledBack():
+                pass  # What they say is on record already.
+            case EpochBegan() | EpochEnded() | QueueMarked():
+                pass  # For those who read the log.
+            case MessageOfFlow() | MessageDelivered() | MessageSeen() | MessageReleased():
+                pass  # For those who read the log.
+            case _:
+                assert_never(fact)
 
     def _store_run(self, fact: RunStored, blocks: Sequence[bytes | memoryview], time_us: int) -> None:
         seq = fact.seq
