@@ -11,10 +11,17 @@ BENCHMARKS := P1 P2 P3 P4 P5 P6 P7 P8 P9 P10 P11 P12 P13 P14
 COMPILED := setup.py tools/build_batch.py src/legato/amqp/_batch.c src/legato/amqp/_batch.h
 ARGS ?=
 
+# The checks run beside the tests, and what they found is printed at the end.
+define PYTEST_BESIDE_CHECK
+checked=$$(mktemp); $(MAKE) --no-print-directory check >"$$checked" 2>&1 & check=$$!; \
+	$(BIN)/python -m pytest -q -n auto --dist loadfile $(1); tested=$$?; \
+	wait $$check; correct=$$?; cat "$$checked"; rm -f "$$checked"; exit $$((tested ? tested : correct))
+endef
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help install demo test check unit chaos drill-chaos bench browser contract lock clean
+.PHONY: help install demo test test-full check unit chaos drill-chaos bench browser contract lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -36,8 +43,11 @@ $(INSTALLED): requirements.lock pyproject.toml $(COMPILED)
 demo: $(INSTALLED) ## Flights through a broker that is killed twice; options in ARGS="--kills 3"
 	@$(BIN)/legato demo $(ARGS)
 
-test: check ## Everything before a push, in less than ten minutes
-	@$(BIN)/python -m pytest -q -n auto --dist loadfile
+test: $(INSTALLED) ## Everything before a push, in less than eight minutes
+	@$(PYTEST_BESIDE_CHECK)
+
+test-full: $(INSTALLED) ## The same, each property test with all of its examples
+	@$(call PYTEST_BESIDE_CHECK,--hypothesis-profile=full)
 
 check: $(INSTALLED) ## Lint, format, types, import contracts
 	@$(BIN)/ruff check .

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-settings.register_profile("legato", deadline=None)
-settings.load_profile("legato")
+from tests.support.examples import QUICK
+
+settings.load_profile(QUICK)
 
 _SPARK = "tests/spark/"
 _LONGEST_FIRST = (

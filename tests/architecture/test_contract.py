@@ -1,17 +1,25 @@
 """Each stated line of the contract is named by a test, and the page that says so is what the sources say."""
 
+from collections.abc import Mapping
+
 import pytest
-from tools.contract_table import PAGE, by_line, complaints, names_in, namings, page, read_lines
+from tools.contract_table import PAGE, Naming, by_line, complaints, names_in, namings, page, read_lines
 
 
-def test_every_stated_line_is_named_by_a_test_and_every_name_is_a_line() -> None:
+@pytest.fixture(scope="module")
+def named() -> Mapping[str, list[Naming]]:
+    """The tests that name each line: all tests are parsed for it, once."""
+    return by_line(namings())
+
+
+def test_every_stated_line_is_named_by_a_test_and_every_name_is_a_line(named: Mapping[str, list[Naming]]) -> None:
     _, lines = read_lines()
-    assert complaints(lines, by_line(namings())) == []
+    assert complaints(lines, named) == []
 
 
-def test_the_page_is_what_make_contract_writes() -> None:
+def test_the_page_is_what_make_contract_writes(named: Mapping[str, list[Naming]]) -> None:
     titles, lines = read_lines()
-    assert PAGE.read_text() == page(titles, lines, by_line(namings())), "make contract"
+    assert PAGE.read_text() == page(titles, lines, named), "make contract"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from legato.amqp.events import Attached, Event, SessionBegan
 from legato.amqp.link import Link, Receiver, Sender
 from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Rejected, Transactional
 from legato.amqp.types import Described, UInt, ULong
+from tests.support.examples import examples
 from tests.unit.amqp.pair import Pair
 from tests.unit.amqp.test_hostile import ATTACH_RECEIVER, ATTACH_SENDER, BEGIN, FLOW, HEADER, OPEN, frame
 
@@ -142,7 +143,7 @@ def heard(pieces: list[bytes], *, batched: bool) -> list[Any]:
     return log
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(streams())
 def test_the_same_bytes_mean_the_same(pieces: list[bytes]) -> None:
     assert heard(pieces, batched=True) == heard(pieces, batched=False)
@@ -227,7 +228,7 @@ class Conversation:
         self.log += map(held, (self.sender, self.receiver))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(STEPS)
 def test_the_same_calls_say_and_write_the_same(steps: list[tuple[int, int, Any, bool]]) -> None:
     logs = []

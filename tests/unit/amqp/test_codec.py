@@ -30,6 +30,7 @@ from legato.amqp.types import (
     UShort,
 )
 from legato.errors import ProtocolError
+from tests.support.examples import examples
 
 
 def single(value: float) -> Float:
@@ -143,7 +144,7 @@ def test_a_value_that_is_cut_off_is_an_error(value: Any, data: st.DataObject) ->
         skip_value(cut)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(
     st.one_of(
         st.binary(max_size=60),

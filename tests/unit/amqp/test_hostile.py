@@ -13,6 +13,7 @@ from legato.amqp.events import Attached, Closed, Event, SessionBegan
 from legato.amqp.link import Receiver
 from legato.amqp.terminus import Terminus
 from legato.amqp.types import Described, Symbol, UInt, ULong
+from tests.support.examples import examples
 from tests.unit.amqp.pair import Pair, of
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -98,13 +99,13 @@ def test_an_error_is_told_to_the_peer(pair: Pair) -> None:
     assert closed.condition == "amqp:not-allowed"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.binary(max_size=300))
 def test_random_bytes_end_in_closed(data: bytes) -> None:
     survives(data)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0x10, 0x18), st.binary(max_size=80), st.integers(0, 2))
 @example(0x12, b"\x45", 0)
 @example(0x14, b"\xc0\x02\x01\x43", 0)
@@ -113,7 +114,7 @@ def test_random_performatives_end_in_closed(code: int, rest: bytes, channel: int
     survives((len(body) + 8).to_bytes(4, "big") + b"\x02\x00" + channel.to_bytes(2, "big") + body)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_valid_frames_with_a_byte_changed_end_in_closed(data: st.DataObject) -> None:
     frames = [

@@ -10,6 +10,7 @@ from legato.amqp import repeated
 from legato.amqp.events import Disposition, Transfer
 from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, IS_DUPLICATE, RELEASED, Modified, Outcome, Rejected
 from legato.amqp.outcomes import Transactional as In
+from tests.support.examples import examples
 from tests.unit.amqp.pair import Pair, of
 
 _IDS = st.sampled_from([b"t1", b"t2", b"\x00" * 32])
@@ -22,7 +23,7 @@ _OUTCOMES = st.sampled_from(
 
 
 @pytest.mark.usefixtures("either_way")
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(st.lists(st.tuples(_IDS, _OUTCOMES), min_size=1, max_size=20))
 def test_each_delivery_has_the_state_that_was_stated_for_it(stated: list[tuple[bytes, Outcome]]) -> None:
     """AMQP 4.5.8: the transaction of a transfer, and the outcome that holds once it commits."""

@@ -11,6 +11,7 @@ from legato.amqp.codec import decode_value, encode_value
 from legato.amqp.mechanisms import Challenge, Failure, Success
 from legato.amqp.sasl import AMQP_HEADER, SASL_HEADER, SaslClient, SaslServer
 from legato.amqp.types import Array, Described, Symbol, ULong
+from tests.support.examples import examples
 
 
 def verify(user: str, password: str) -> bool:
@@ -216,7 +217,7 @@ def test_a_client_fails_if_the_broker_does_not_speak_sasl() -> None:
     assert client.failed
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=200), st.booleans())
 def test_no_bytes_raise(data: bytes, after_header: bool) -> None:
     for side in (SaslServer(verify=verify), SaslClient("a", "b")):

@@ -30,6 +30,7 @@ from legato.amqp.sections import (
 )
 from legato.amqp.types import Byte, Described, Symbol, UInt, ULong
 from legato.errors import ProtocolError
+from tests.support.examples import examples
 
 ids = st.one_of(st.none(), st.text(max_size=300), st.integers(0, 2**64 - 1), st.uuids(), st.binary(max_size=20))
 texts = st.one_of(st.none(), st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=300))
@@ -90,7 +91,7 @@ def content(message: proton.Message) -> dict[str, Any]:
     return {name: plain(getattr(message, name)) for name in names.split()}
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(proton_messages())
 def test_scanning_finds_what_proton_wrote(message: proton.Message) -> None:
     data = bytes(message.encode())
@@ -108,7 +109,7 @@ def test_scanning_finds_what_proton_wrote(message: proton.Message) -> None:
     assert sections.message_annotations() == (message.annotations or {})
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(proton_messages())
 def test_what_is_stored_has_neither_count_nor_delivery_annotations(message: proton.Message) -> None:
     data = bytes(message.encode())
@@ -125,7 +126,7 @@ def test_what_is_stored_has_neither_count_nor_delivery_annotations(message: prot
         assert stored is data
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(proton_messages(), st.sampled_from([0, 1, 5, 255, 256, 2**32 - 1, 2**40]), st.booleans())
 def test_a_redelivery_says_so_and_changes_nothing_else(message: proton.Message, count: int, flagged: bool) -> None:
     data = bytes(message.encode())
@@ -235,7 +236,7 @@ def test_a_message_that_is_cut_off_is_an_error_or_ends_between_sections() -> Non
     assert whole == 6
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.integers(0, len(VALID) - 1), st.integers(0, 255), st.integers(0, 3), st.booleans())
 def test_a_message_with_a_byte_changed_is_read_or_an_error(at: int, byte: int, cut: int, flagged: bool) -> None:
     data = VALID[:at] + bytes((byte,)) + VALID[at + 1 + cut :]
@@ -253,7 +254,7 @@ def test_a_message_with_a_byte_changed_is_read_or_an_error(at: int, byte: int, c
             continue
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=80))
 def test_bytes_are_a_message_or_a_protocol_error(data: bytes) -> None:
     for read in (scan, decode_message, decode_coordinator):

@@ -19,6 +19,7 @@ from legato.bulk.columns import Decoder
 from legato.bulk.layout import rows_of
 from legato.bulk.oddities import decode_one
 from legato.bulk.schema import COLUMNS
+from tests.support.examples import examples
 
 texts = st.text(max_size=30)
 ids = st.one_of(
@@ -90,7 +91,7 @@ def alone(message: bytes, *, with_properties: bool = True) -> dict[str, Any]:
     return rows({name: pa.array([one[name]], kind) for name, kind in COLUMNS.items()})[0]
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(messages, min_size=1, max_size=8), st.booleans())
 def test_all_rows_at_once_are_as_each_row_by_itself(given_messages: list[bytes], with_properties: bool) -> None:
     found = rows(Decoder(properties=with_properties).decode(rows_of(pa.array(given_messages, pa.binary()))))
@@ -106,7 +107,7 @@ senders = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(senders, min_size=1, max_size=3), st.data(), st.booleans())
 def test_rows_of_few_senders_are_as_each_row_by_itself(
     given_senders: list[Any], data: st.DataObject, with_properties: bool
@@ -130,7 +131,7 @@ def test_rows_of_few_senders_are_as_each_row_by_itself(
         assert found == [alone(message, with_properties=with_properties) for message in given_messages]
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(messages, st.data())
 def test_broken_bytes_break_no_row_but_their_own(message: bytes, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, max(len(message) - 1, 0)))

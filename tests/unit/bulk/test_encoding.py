@@ -16,6 +16,7 @@ from legato.bulk.schema import PROPERTY_MAP
 from legato.client.destinations import destination_of
 from legato.client.messages import BytesMessage, DeliveryMode, TextMessage
 from legato.client.received import read_message
+from tests.support.examples import examples
 
 NOW_MS = 1_700_000_000_000
 
@@ -50,7 +51,7 @@ def columns_of(given_rows: list[dict[str, Any]], body: pa.DataType) -> dict[str,
     return {name: pa.array([row[name] for row in given_rows], TYPES.get(name, body)) for name in given_rows[0]}
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(rows)
 def test_a_client_reads_what_was_encoded(given_rows: list[dict[str, Any]]) -> None:
     messages = encode(columns_of(given_rows, pa.string()), "orders", id_prefix="ID:x:", now_ms=NOW_MS)
@@ -73,7 +74,7 @@ def test_a_client_reads_what_was_encoded(given_rows: list[dict[str, Any]]) -> No
         assert sent == {key: value for key, value in row["properties"] or [] if not key.startswith("JMSX")}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(rows)
 def test_columns_come_back_as_they_were(given_rows: list[dict[str, Any]]) -> None:
     messages = encode(columns_of(given_rows, pa.string()), "orders", id_prefix="ID:x:", now_ms=NOW_MS)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from legato.bulk.packing import pack
 from legato.store.blocks import Block
 from legato.store.placing import new_blocks
+from tests.support.examples import examples
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.integers(0, 4000), min_size=1, max_size=400)
     | st.builds(lambda size, count: [size] * count, st.integers(0, 20_000), st.integers(1, 400)),

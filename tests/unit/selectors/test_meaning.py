@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from legato.selectors import compile_selector
+from tests.support.examples import examples
 from tests.unit.selectors.random_selectors import (
     MESSAGES,
     Message,
@@ -24,7 +25,7 @@ from tests.unit.selectors.random_selectors import (
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(conditions, MESSAGES)
 def test_a_selector_means_what_the_specification_says(condition: Node, message: Message) -> None:
     assert compile_selector(text_of(condition)).matches(message.get) is (truth_of(condition, message) is True)
@@ -91,7 +92,7 @@ def judge() -> sqlite3.Connection:
     return connection
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(condition=SQL_CONDITIONS, row=ROWS)
 def test_sqlite_agrees(judge: sqlite3.Connection, condition: Node, row: Message) -> None:
     text = text_of(condition)
@@ -104,7 +105,7 @@ def test_sqlite_agrees(judge: sqlite3.Connection, condition: Node, row: Message)
 # -- LIKE ------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.text("ab%_!'\n", max_size=7), patterns, identifiers)
 @example("a\nb", "a_b", ("name", "a"))
 def test_like_is_as_if_everything_were_tried(text: str, pattern: str, name: Node) -> None:

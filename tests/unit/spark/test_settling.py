@@ -33,6 +33,7 @@ from legato.spark.settling import find_suspects, ranges_of, write_silver
 from legato.spark.table import facts_table
 from legato.spark.tallying import Tallies, add_up, messages_of, read_segment, tallied
 from legato.spark.workers import here
+from tests.support.examples import examples
 
 QUEUES, SEQS = st.sampled_from([1, 2, 70_000]), st.sampled_from([1, 2, 3, 4, (1 << LANE_SHIFT) + 1, 1 << 44])
 TXNS = st.one_of(st.just(b""), st.integers(1, 1 << 62).map(lambda counter: bytes(make_txn_id(1, counter))))
@@ -159,7 +160,7 @@ def in_portions(directory: Path, portions: Sequence[Sequence[Sequence[tuple[int,
         yield portion
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(SEGMENTS, min_size=1, max_size=3), st.integers(1, 3), st.sampled_from([2, 1_000_000]))
 def test_however_a_ledger_is_cut_each_message_is_what_its_facts_say(
     portions: list[list[list[LogRecord]]], per_task: int, loose_per_task: int

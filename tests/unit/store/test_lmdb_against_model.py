@@ -25,6 +25,7 @@ from legato.ids import make_txn_id
 from legato.store.base import Batch, Store
 from legato.store.lmdb import LmdbStore
 from legato.store.memory import MemoryStore
+from tests.support.examples import examples
 from tests.unit.store.consistency import check_consistent
 from tests.unit.store.steps import (
     HOUR_US,
@@ -380,5 +381,5 @@ STEPS = [
 
 TestLmdbAgainstModel = LmdbAgainstModel.TestCase
 TestLmdbAgainstModel.settings = settings(
-    max_examples=50, stateful_step_count=20, deadline=None, phases=set(Phase) - {Phase.explain}
+    max_examples=examples(50), stateful_step_count=20, deadline=None, phases=set(Phase) - {Phase.explain}
 )
