@@ -80,6 +80,16 @@ def test_a_queue_is_a_table_that_stays(spark: SparkSession, url: str) -> None:
     assert read(spark, url, "table").count() == 100
 
 
+def test_an_empty_queue_is_a_table_without_rows(spark: SparkSession, url: str) -> None:
+    """`AttributeError: 'InputPartition' object has no attribute 'range'`, whenever nothing waited."""
+    fill(url, "emptied", "1")
+    assert drain(url, "emptied", 1) == ["1"]
+    assert read(spark, url, "emptied").count() == 0
+    assert read(spark, url, "emptied", columns="seq", startingOffsets="latest").limit(5).collect() == []
+    fill(url, "old", "1")
+    assert read(spark, url, "old", startingTimestamp="9999999999999").select("body").collect() == []
+
+
 def test_properties_keep_their_types_in_a_variant(spark: SparkSession, url: str) -> None:
     typed = TextMessage("typed")
     typed.set_property("weight", 2.5)

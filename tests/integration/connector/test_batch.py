@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from legato.client import ConnectionFactory, TextMessage
 from legato.errors import ConfigError
@@ -28,11 +29,41 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def batches(broker: Server, *, url: str = "", **options: str) -> list[pa.RecordBatch]:
     given = {"url": url or f"amqp://127.0.0.1:{broker.port}", "payload": "text"}
     reader = BatchReader(source_options(given | options))
-    return [batch for part in reader.partitions() for batch in reader.read(part)]
+    parts: list[InputPartition] = [*reader.partitions()]
+    # As PySpark does: where there are no partitions, it makes up one.
+    return [batch for part in parts or [InputPartition(None)] for batch in reader.read(part)]
 
 
 def browsed(broker: Server, *, url: str = "", **options: str) -> list[str]:
     return sorted(row["body"] for batch in batches(broker, url=url, **options) for row in batch.to_pylist())
+
+
+def test_where_nothing_waits_there_are_no_rows(broker: Server) -> None:
+    """`AttributeError: 'InputPartition' object has no attribute 'range'` ended every job over what waits."""
+    with ConnectionFactory(f"amqp://127.0.0.1:{broker.port}").create_connection() as connection:
+        session = connection.create_session()
+        for name in ("empty.a", "empty.b", "emptied"):
+            session.create_producer(session.create_queue(name))
+        session.create_shared_durable_consumer(session.create_topic("empty.topic"), "nobody").close()
+        session.create_producer(session.create_queue("emptied")).send(TextMessage("taken"))
+        connection.start()
+        assert session.create_consumer(session.create_queue("emptied")).receive(timeout_s=10) is not None
+    for places in (
+        {"queue": "empty.a"},
+        {"queue": "emptied"},
+        {"queues": "empty.a,empty.b"},
+        {"queuePattern": "empty.*"},
+        {"queuePattern": "nothing.is.called.so"},
+        {"topic": "empty.topic", "subscription": "nobody"},
+    ):
+        for more in (
+            {},
+            {"columns": "seq"},
+            {"startingOffsets": "latest"},
+            {"startingTimestamp": "9999999999999"},
+            {"selector": "a = 1", "properties": "variant"},
+        ):
+            assert batches(broker, **places, **more) == []
 
 
 def test_a_selector_shows_what_a_browser_with_it_would(broker: Server) -> None:

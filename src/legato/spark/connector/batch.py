@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.flight as flight
-from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from legato.bulk.requests import PLAN, PlannedPart, PlanRequest
 from legato.errors import ConfigError
@@ -53,7 +53,10 @@ class BatchReader(DataSourceReader):
             parts += [RangePartition(each) for each in ranges]
         return parts
 
-    def read(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, RangePartition):
+            # Where nothing waits there are no partitions, and Spark makes up one of its own.
+            return
         frames = Frames(self._options, partition.range.address)
         wanted = Wanted(self._options, partition.range.address)
         for frame in read_frames(self._requests, partition.range, bare=frames.is_bare):
