@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event
 
+from legato.client import ConnectionFactory
 from legato.errors import ConfigError
 from legato.flows import Context, FlowBackendError, FlowError, Flows, Policy, Transaction
 from legato.flows.database import make_engine
+from tests.support.broker import BrokerPair
 from tests.support.databases import database_url, postgres
 
 __all__ = ["database_url", "postgres"]
@@ -145,6 +147,44 @@ def test_a_stage_that_fails_leaves_nothing_in_the_database_and_is_tried_again(
     flows.stop()
     assert totals(engine) == {"tea": 1}
     assert seen.empty()
+
+
+def test_best_effort_commits_the_database_before_messaging(
+    make_flows: Callable[..., Flows], calm_pair: BrokerPair, prefix: str, database_url: str, engine: Engine
+) -> None:
+    """CONTRACT D4, D5: while the database commits, what the stage sent is not sent; if it cannot, it never is."""
+    database = make_engine(database_url)
+    flows = make_flows(database=database, policy=Policy(transaction=Transaction.BEST_EFFORT))
+    looks: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    @flows.terminator("Count")
+    def count(context: Context[None], item: str) -> None:
+        context.database.info["attempt"] = context.delivery_count
+        add(context.database, item)
+        context.initiate("told").send("Told", item)
+
+    with ConnectionFactory(calm_pair.url).create_connection() as connection:
+        connection.start()
+        session = connection.create_session()
+        told = session.create_queue(f"{prefix}Told")
+
+        def look(committing: Connection) -> None:
+            if attempt := committing.info.pop("attempt", 0):
+                with session.create_browser(told) as browser:
+                    looks.put(len(list(browser)))
+                if attempt == 1:
+                    committing.connection.rollback()
+                    raise OSError("the disk of the database is full")
+
+        event.listen(database, "commit", look)
+        flows.start()
+        flows.send("Count", "tea", trace_id="tea")
+        assert [looks.get(timeout=WAIT_S) for _ in range(2)] == [0, 0]
+        consumer = session.create_consumer(told)
+        assert consumer.receive(timeout_s=WAIT_S) is not None
+        flows.stop()
+        assert consumer.receive_no_wait() is None
+    assert totals(engine) == {"tea": 1}
 
 
 def test_an_idempotent_stage_has_neither_inbox_nor_outbox(

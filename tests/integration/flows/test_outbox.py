@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, inspect
 
 from legato.errors import ConfigError
 from legato.flows.calls import first_envelope
@@ -218,6 +218,7 @@ def test_tables_may_be_there_already_and_several_processes_may_create_them(datab
         for statement in schema_sql().split(";"):
             if statement.strip():
                 connection.exec_driver_sql(statement)
+    assert {"legato_inbox", "legato_outbox"} <= set(inspect(engines[0]).get_table_names())
     for engine in engines:
         engine.dispose()
 

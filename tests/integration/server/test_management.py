@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from legato.amqp.events import Transfer
@@ -11,6 +12,7 @@ from legato.amqp.link import Receiver, Sender
 from legato.amqp.message import Properties, ValueBody, decode_message, encode_message
 from legato.amqp.outcomes import ACCEPTED, Rejected
 from legato.amqp.terminus import Terminus
+from legato.core.settings import DEFAULT_SETTINGS
 from tests.integration.server.conftest import Connect
 from tests.integration.server.test_topics import publish
 from tests.integration.server.wire import attach, detached, durable, got, leave, message, nothing_more, topic
@@ -161,10 +163,11 @@ def test_a_queue_is_described_with_its_settings(connect: Connect, peer: AmqpPeer
     _, told = manager.ask("READ", "described")
     assert told["name"] == told["address"] == "described"
     assert (told["depth"], told["in_flight"], told["consumers"], told["stored"]) == (3, 1, 1, 3)
-    assert told["bytes"] > 0
+    assert told["bytes"] == 3 * len(message(b"0", number=0))
     assert told["head_age_s"] >= 0
-    assert told["settings"]["maximum_deliveries"] == 10
-    assert {"stored_per_s", "delivered_per_s", "acknowledged_per_s", "paused", "temporary"} <= set(told)
+    assert told["settings"] == msgspec.to_builtins(DEFAULT_SETTINGS)
+    assert {key for key, value in told.items() if value is False} >= {"paused", "temporary"}
+    assert [type(told[f"{what}_per_s"]) for what in ("stored", "delivered", "acknowledged")] == [float] * 3
 
 
 def test_a_subscription_is_told_of_under_its_name_in_the_store(connect: Connect, manager: Manager) -> None:
