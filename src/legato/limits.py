@@ -16,7 +16,14 @@ MAX_MESSAGE_BYTES_DEFAULT = 1 << 30
 UNFINISHED_BYTES_MAX = 100 << 20
 """Of messages of which more frames are to come, what a session holds in memory."""
 MAX_LINKS_PER_SESSION = 4096
-SASL_FRAME_BYTES_MAX = 16 << 10
+SASL_FRAME_BYTES_MAX = 4 << 10
+"""What comes before a login; AMQP 5.3.1 asks for 512."""
+DECODED_ELEMENTS_MAX = 1 << 13
+"""Of lists, maps and arrays, what is decoded of one value of a peer's: it takes a few milliseconds."""
+REQUEST_BYTES_MAX = 256 << 10
+"""A request to the management address."""
+COORDINATOR_BYTES_MAX = 4 << 10
+"""A declare or discharge."""
 HANDSHAKE_TIMEOUT_S = 60.0
 IDLE_TIMEOUT_MS = 60_000
 

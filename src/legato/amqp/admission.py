@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from legato.amqp.codec import skip_value
+from legato.amqp.entries import check_entries
 from legato.amqp.fields import field_places
 from legato.amqp.sections import Sections, normalise, scan
 from legato.amqp.shapes import Shape, UnusualError, shape_of
@@ -54,6 +55,8 @@ class Admission:
 
     def _carefully(self, data: bytes) -> tuple[bytes, str, Special | None]:
         sections = scan(data)
+        if sections.application_properties_at >= 0:
+            check_entries(data, sections.application_properties_at)
         places = field_places(data, sections.properties_at)
         special = special_of(sections, places)
         stored = normalise(data, sections)

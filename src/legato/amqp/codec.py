@@ -1,6 +1,6 @@
 """AMQP's type system in plain Python (AMQP 1.6): for message sections, where the engine only carries bytes."""
 
-from legato.amqp.decoding import decode_elements, decode_value, malformed, skip_value
+from legato.amqp.decoding import Budget, decode_value, malformed, skip_value, whole_budget
 from legato.amqp.encoding import (
     encode_binary,
     encode_compound,
@@ -29,6 +29,7 @@ from legato.amqp.types import (
 
 __all__ = [
     "Array",
+    "Budget",
     "Byte",
     "Char",
     "Decimal",
@@ -42,7 +43,6 @@ __all__ = [
     "UInt",
     "ULong",
     "UShort",
-    "decode_elements",
     "decode_value",
     "encode_binary",
     "encode_compound",
@@ -53,4 +53,5 @@ __all__ = [
     "encode_value",
     "malformed",
     "skip_value",
+    "whole_budget",
 ]

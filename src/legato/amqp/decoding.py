@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+from legato import limits
 from legato.amqp.types import (
     Array,
     Byte,
@@ -26,8 +27,9 @@ from legato.amqp.types import (
 from legato.errors import ProtocolError
 
 DEPTH_MAX = 32
-_EMPTY_ELEMENTS_MAX = 1 << 16
-"""An array of elements without bytes may claim any number of them."""
+ELEMENTS_MAX = limits.DECODED_ELEMENTS_MAX
+EMPTY_ELEMENTS_MAX = 4096
+"""Elements of arrays that have no bytes (AMQP 1.6.24), such as `null` and `true`: ten bytes may claim any number."""
 
 _U32 = struct.Struct(">I")
 _unpack_u32 = _U32.unpack_from
@@ -82,6 +84,11 @@ _FIXED: dict[int, tuple[int, Callable[[bytes, int], Any]]] = {
     0x98: (16, lambda data, at: UUID(bytes=data[at : at + 16])),
 }
 
+_SIMPLE = frozenset((*_FIXED, 0xA0, 0xA1, 0xA3, 0xB0, 0xB1, 0xB3))
+"""Types whose values have no others in them."""
+_EMPTY = frozenset(code for code, (size, _) in _FIXED.items() if not size)
+"""Types whose values have no bytes."""
+
 
 def malformed(what: str) -> ProtocolError:
     """The error for bytes that are not what their type says."""
@@ -92,22 +99,32 @@ def skip_value(data: bytes, at: int = 0) -> int:
     """Where the value at `at` ends, without decoding what is in it.
 
     Raises:
-        ProtocolError: an unknown type, or the value ends after the data.
+        ProtocolError: an unknown type, the value ends after the data, or it is described more than `DEPTH_MAX` times.
     """
     size = len(data)
     if at >= size:
         raise malformed("a value is missing")
     code = data[at]
-    if code == 0:
-        return skip_value(data, skip_value(data, at + 1)) if at + 1 < size and data[at + 1] else _no_descriptor()
+    if not code:
+        at = _skip_descriptors(data, at, size)
+        code = data[at]
     end = _end_of(data, at + 1, code, size)
     if end > size:
         raise malformed("a value ends after the data")
     return end
 
 
-def _no_descriptor() -> int:
-    raise malformed("a descriptor is described itself")
+def _skip_descriptors(data: bytes, at: int, size: int) -> int:
+    """Where the constructor of the described value at `at` lies."""
+    for _ in range(DEPTH_MAX):
+        if at + 1 >= size or not data[at + 1]:
+            raise malformed("a descriptor is missing, or described itself")
+        at = _end_of(data, at + 2, data[at + 1], size)
+        if at >= size:
+            raise malformed("a described value is missing")
+        if data[at]:
+            return at
+    raise malformed(f"values nested more than {DEPTH_MAX} deep")
 
 
 def _end_of(data: bytes, at: int, code: int, size: int) -> int:
@@ -123,32 +140,67 @@ def _end_of(data: bytes, at: int, code: int, size: int) -> int:
     raise malformed(f"type 0x{code:02x} is unknown or cut off")
 
 
-def decode_value(data: bytes, at: int = 0) -> tuple[Any, int]:
+Budget = list[int]
+"""How much one call, or several for the same message, may still decode: elements of lists, maps and arrays, nested
+ones included; and of these, elements of arrays that have no bytes."""
+
+
+def whole_budget(data: bytes) -> Budget:
+    """For all of a message, in a process that serves nobody else: as many elements as it has bytes."""
+    return [len(data) + EMPTY_ELEMENTS_MAX, EMPTY_ELEMENTS_MAX]
+
+
+def take(budget: Budget, count: int) -> None:
+    """Decode `count` elements more.
+
+    Raises:
+        ProtocolError: they are too many.
+    """
+    budget[0] -= count
+    if budget[0] < 0:
+        raise _too_many("a value has too many elements")
+
+
+def _too_many(what: str) -> ProtocolError:
+    return ProtocolError(what, "amqp:resource-limit-exceeded")
+
+
+def decode_value(data: bytes, at: int = 0, budget: Budget | None = None) -> tuple[Any, int]:
     """Decode the value at `at`; returns it and where it ends.
 
     Numbers that Python cannot tell apart come as the types of `legato.amqp.types`; a long is an `int`, a double a
     `float`.
 
+    Args:
+        budget: what may be decoded; by default `ELEMENTS_MAX` elements, of which `EMPTY_ELEMENTS_MAX` have no bytes.
+
     Raises:
-        ProtocolError: the bytes are no AMQP value.
+        ProtocolError: the bytes are no AMQP value, or one of more elements.
     """
-    return _decode(data, at, len(data), DEPTH_MAX)
+    if at >= len(data):
+        raise malformed("a value is missing")
+    code = data[at]
+    if code in _SIMPLE:
+        return _decode_simple(code, data, at + 1, len(data))
+    return _decode(data, at, len(data), DEPTH_MAX, budget or [ELEMENTS_MAX, EMPTY_ELEMENTS_MAX])
 
 
-def _decode(data: bytes, at: int, end: int, depth: int) -> tuple[Any, int]:
+def _decode(data: bytes, at: int, end: int, depth: int, budget: Budget) -> tuple[Any, int]:
     if at >= end:
         raise malformed("a value is missing")
     code = data[at]
     if code:
-        return _decode_body(code, data, at + 1, end, depth)
+        return _decode_body(code, data, at + 1, end, depth, budget)
     if not depth:
         raise malformed(f"values nested more than {DEPTH_MAX} deep")
-    descriptor, at = _decode(data, at + 1, end, depth - 1)
-    value, at = _decode(data, at, end, depth - 1)
+    take(budget, 1)
+    descriptor, at = _decode(data, at + 1, end, depth - 1, budget)
+    value, at = _decode(data, at, end, depth - 1, budget)
     return Described(descriptor, value), at
 
 
-def _decode_body(code: int, data: bytes, at: int, end: int, depth: int) -> tuple[Any, int]:
+def _decode_simple(code: int, data: bytes, at: int, end: int) -> tuple[Any, int]:
+    """A value that has no others in it."""
     fixed = _FIXED.get(code)
     if fixed is not None:
         stop = at + fixed[0]
@@ -158,18 +210,27 @@ def _decode_body(code: int, data: bytes, at: int, end: int, depth: int) -> tuple
     stop = _end_of(data, at, code, end)
     if stop > end:
         raise malformed("a value ends after the data")
-    wide = code & 0x10
-    start = at + (4 if wide else 1)
+    start = at + (4 if code & 0x10 else 1)
     kind = code & 0xEF
     try:
         if kind == 0xA0:
             return data[start:stop], stop
         if kind == 0xA1:
             return data[start:stop].decode("utf-8"), stop
-        if kind == 0xA3:
-            return Symbol(data[start:stop].decode("ascii")), stop
+        return Symbol(data[start:stop].decode("ascii")), stop
     except UnicodeDecodeError:
         raise malformed("text that cannot be decoded") from None
+
+
+def _decode_body(code: int, data: bytes, at: int, end: int, depth: int, budget: Budget) -> tuple[Any, int]:
+    if code in _SIMPLE:
+        return _decode_simple(code, data, at, end)
+    stop = _end_of(data, at, code, end)
+    if stop > end:
+        raise malformed("a value ends after the data")
+    wide = code & 0x10
+    start = at + (4 if wide else 1)
+    kind = code & 0xEF
     if kind not in (0xC0, 0xC1, 0xE0):
         raise malformed(f"type 0x{code:02x} is unknown")
     if not depth:
@@ -179,14 +240,15 @@ def _decode_body(code: int, data: bytes, at: int, end: int, depth: int) -> tuple
         raise malformed("a compound value is cut off")
     count = _unpack_u32(data, start)[0] if wide else data[start]
     if kind == 0xE0:
-        return _decode_array(count, data, inside, stop, depth - 1), stop
+        return _decode_array(count, data, inside, stop, depth - 1, budget), stop
     if count > stop - inside:
         raise malformed("a compound value claims more elements than it has bytes")
-    values = decode_elements(data, inside, stop, count, depth - 1)
+    take(budget, count)
+    values = _decode_elements(data, inside, stop, count, depth - 1, budget)
     return (values if kind == 0xC0 else _as_map(values)), stop
 
 
-def decode_elements(data: bytes, at: int, end: int, count: int, depth: int = DEPTH_MAX) -> list[Any]:
+def _decode_elements(data: bytes, at: int, end: int, count: int, depth: int, budget: Budget) -> list[Any]:
     """Decode `count` values that fill the bytes from `at` to `end`; raises ProtocolError if they do not."""
     values: list[Any] = []
     append = values.append
@@ -208,7 +270,7 @@ def decode_elements(data: bytes, at: int, end: int, count: int, depth: int = DEP
                 append(fixed[1](data, at + 1))
                 at = stop
             else:
-                value, at = _decode(data, at, end, depth)
+                value, at = _decode(data, at, end, depth, budget)
                 append(value)
     except UnicodeDecodeError:
         raise malformed("text that cannot be decoded") from None
@@ -219,22 +281,27 @@ def decode_elements(data: bytes, at: int, end: int, count: int, depth: int = DEP
     return values
 
 
-def _decode_array(count: int, data: bytes, at: int, end: int, depth: int) -> Array:
+def _decode_array(count: int, data: bytes, at: int, end: int, depth: int, budget: Budget) -> Array:
     if at >= end:
         raise malformed("an array without a type")
     descriptor = None
     code = data[at]
     if not code:
-        descriptor, at = _decode(data, at + 1, end, depth - 1) if depth else (None, end)
+        descriptor, at = _decode(data, at + 1, end, depth - 1, budget) if depth else (None, end)
         if at >= end:
             raise malformed("an array without a type")
         code = data[at]
     at += 1
-    if count > max(end - at, _EMPTY_ELEMENTS_MAX):
+    if code in _EMPTY:
+        budget[1] -= count
+        if budget[1] < 0:
+            raise _too_many(f"arrays have more than {EMPTY_ELEMENTS_MAX} elements without bytes")
+    elif count > end - at:
         raise malformed("an array claims more elements than it has bytes")
+    take(budget, count)
     values = Array()
     for _ in range(count):
-        value, at = _decode_body(code, data, at, end, depth)
+        value, at = _decode_body(code, data, at, end, depth, budget)
         values.append(value if descriptor is None else Described(descriptor, value))
     if at != end:
         raise malformed("an array is longer than its elements")

@@ -6,14 +6,18 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from legato import limits
 from legato.amqp.codec import decode_value, malformed, skip_value
 from legato.amqp.types import Byte, Float, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
+from legato.errors import ProtocolError
 
 _PLAIN: dict[type, Callable[[Any], Any]] = {
     **dict.fromkeys((UByte, UShort, UInt, ULong, Byte, Short, Int, Timestamp), int),
     Symbol: str,
     Float: float,
 }
+LONG_MAP_BYTES = 64 << 10
+"""In a shorter map there cannot be so many entries that a search takes long."""
 _STRING = 0xA1
 _SIZES = [(1 << (code >> 4)) >> 5 if 0x40 <= code < 0xA0 else -1 for code in range(256)]
 """The bytes after a constructor, -1 if they differ: its upper half says so (AMQP 1.2)."""
@@ -55,6 +59,23 @@ def map_entries(data: bytes, at: int) -> tuple[int, int]:
     if code not in (0xC1, 0xD1) or begin > end:
         raise malformed("a section is no map")
     return begin, end
+
+
+def check_entries(data: bytes, at: int) -> None:
+    """Look whether the map at `at` has so few entries that it can be searched often.
+
+    Raises:
+        ProtocolError: there is no map, or one of too many entries.
+    """
+    begin, end = map_entries(data, at)
+    if end - begin <= LONG_MAP_BYTES:
+        return
+    at = begin
+    for _ in range(limits.DECODED_ELEMENTS_MAX):
+        if at >= end:
+            return
+        at = skip_value(data, at)
+    raise ProtocolError("a section has too many entries", "amqp:resource-limit-exceeded")
 
 
 def find_entry(data: bytes, begin: int, end: int, key: bytes, name: str) -> int:

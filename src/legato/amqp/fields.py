@@ -7,6 +7,8 @@ from legato.amqp.codec import malformed, skip_value
 MESSAGE_ID, USER_ID, TO, SUBJECT, REPLY_TO, CORRELATION_ID = range(6)
 EXPIRY, CREATION, GROUP, GROUP_SEQUENCE = 8, 9, 10, 11
 _NULL = 0x40
+_FIELDS_MAX = 64
+"""AMQP has 13."""
 
 
 def field_places(data: bytes, at: int) -> list[int]:
@@ -27,8 +29,8 @@ def field_places(data: bytes, at: int) -> list[int]:
         at, count = at + 9, int.from_bytes(data[at + 5 : at + 9], "big")
     else:
         raise malformed("the properties are no list")
-    if count > end - at:
-        raise malformed("the properties claim more fields than they have bytes")
+    if count > min(end - at, _FIELDS_MAX):
+        raise malformed("the properties claim more fields than they have bytes, or than AMQP knows")
     places = []
     for _ in range(count):
         places.append(at)

@@ -46,6 +46,8 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 _NO_HEADER = Header()
 _HEADERS: dict[bytes, Header] = {}
 _HEADERS_MAX = 4096
+_HEADER_BYTES_MAX = 64
+"""Longer ones have what AMQP does not know, and are not remembered."""
 
 
 def section_at(data: bytes, at: int) -> tuple[int, int]:
@@ -86,7 +88,7 @@ def scan_header(data: bytes) -> tuple[Header, int]:
     if not isinstance(fields, list):
         raise malformed("the header is no list")
     header = header_of(fields)
-    if len(_HEADERS) < _HEADERS_MAX:
+    if len(_HEADERS) < _HEADERS_MAX and end - value_at <= _HEADER_BYTES_MAX:
         _HEADERS[data[value_at:end]] = header
     return header, end
 

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from legato.amqp.codec import (
+    Budget,
     decode_value,
     encode_binary,
     encode_compound,
@@ -20,6 +21,7 @@ from legato.amqp.codec import (
     malformed,
     skip_value,
 )
+from legato.amqp.decoding import ELEMENTS_MAX, EMPTY_ELEMENTS_MAX, take
 from legato.amqp.header import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -201,13 +203,19 @@ def _encode_properties(properties: Properties) -> bytes:
     return _PROPERTIES_PREFIX + (encode_compound(0xC0, parts) if parts else b"\x45")
 
 
-def decode_message(data: bytes) -> AmqpMessage:
+def decode_message(data: bytes, budget: Budget | None = None) -> AmqpMessage:
     """Decode a message; the footer is left out.
 
+    Args:
+        budget: what may be decoded of all sections together; by default as `decode_value` allows for one value.
+
     Raises:
-        ProtocolError: the bytes are no AMQP message.
+        ProtocolError: the bytes are no AMQP message, or one of more elements.
     """
+    if budget is None:
+        budget = [ELEMENTS_MAX, EMPTY_ELEMENTS_MAX]
     message = AmqpMessage()
+    sections: list[tuple[int, Any]] = []
     message.header, at = scan_header(data)
     size, last = len(data), HEADER
     while at < size:
@@ -216,41 +224,50 @@ def decode_message(data: bytes) -> AmqpMessage:
             raise malformed("message sections are out of order")
         last = code
         if code == MESSAGE_ANNOTATIONS:
-            message.message_annotations, at = _annotations_at(data, at)
+            message.message_annotations, at = _annotations_at(data, at, budget)
             continue
-        value, at = decode_value(data, at)
+        if code == FOOTER:
+            if data[at : at + 1] not in (b"\xc1", b"\xd1"):
+                raise malformed("the footer is no map")
+            at = skip_value(data, at)
+            continue
+        value, at = decode_value(data, at, budget)
         if code == PROPERTIES:
             message.properties = _properties_of(_typed(value, list))
         elif code == APPLICATION_PROPERTIES:
             message.application_properties = _typed(value, dict)
         elif code == DELIVERY_ANNOTATIONS:
             message.delivery_annotations = _typed(value, dict)
-        elif code == FOOTER:
-            _typed(value, dict)
         else:
-            message.body = _with_section(message.body, code, value)
+            sections.append((code, value))
+            take(budget, 1)
+    message.body = _body_of(sections)
     return message
 
 
-def _annotations_at(data: bytes, at: int) -> tuple[dict[Any, Any], int]:
+def _annotations_at(data: bytes, at: int, budget: Budget) -> tuple[dict[Any, Any], int]:
     """Message annotations: producers repeat them, so that their decoding is remembered."""
     end = skip_value(data, at)
     raw = data[at:end]
     known = _ANNOTATIONS.get(raw)
     if known is None:
-        known = _typed(decode_value(raw)[0], dict)
+        known = _typed(decode_value(raw, 0, budget)[0], dict)
         if len(_ANNOTATIONS) < _ANNOTATIONS_MAX and len(raw) < _ANNOTATIONS_BYTES_MAX:
             _ANNOTATIONS[raw] = known
     return dict(known), end
 
 
-def _with_section(body: Body | None, code: int, value: Any) -> Body:
-    if code == VALUE and body is None:
-        return ValueBody(value)
-    if code == DATA and (body is None or isinstance(body, DataBody)):
-        return DataBody((body.data if body else b"") + _typed(value, bytes))
-    if code == SEQUENCE and (body is None or isinstance(body, SequenceBody)):
-        return SequenceBody([*(body.values if body else []), *_typed(value, list)])
+def _body_of(sections: list[tuple[int, Any]]) -> Body | None:
+    """Several sections of data, or several sequences, are one body."""
+    kinds = {code for code, _ in sections}
+    if not sections:
+        return None
+    if kinds == {VALUE} and len(sections) == 1:
+        return ValueBody(sections[0][1])
+    if kinds == {DATA}:
+        return DataBody(b"".join([_typed(value, bytes) for _, value in sections]))
+    if kinds == {SEQUENCE}:
+        return SequenceBody([item for _, value in sections for item in _typed(value, list)])
     raise malformed("a body of sections that do not go together")
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 import cproton
 from cproton import ffi, lib
 
+from legato import limits
 from legato.amqp.types import (
     Array,
     Byte,
@@ -55,14 +56,14 @@ def read(data: Any) -> Any:
     """Read the first value of `data`, None if there is none.
 
     Raises:
-        ProtocolError: text that is not UTF-8 or ASCII, nesting without end, unhashable map keys.
+        ProtocolError: text that is not UTF-8 or ASCII, nesting or elements without end, unhashable map keys.
     """
     if not data:
         return None
     lib.pn_data_rewind(data)
     if not lib.pn_data_next(data):
         return None
-    return _read(data, DEPTH_MAX)
+    return _read(data, DEPTH_MAX, [limits.DECODED_ELEMENTS_MAX])
 
 
 def _read_text(data: Any) -> str:
@@ -111,7 +112,7 @@ _READERS: dict[int, Callable[[Any], Any]] = {
 }
 
 
-def _read(data: Any, depth: int) -> Any:
+def _read(data: Any, depth: int, budget: list[int]) -> Any:
     kind = lib.pn_data_type(data)
     reader = _READERS.get(kind)
     if reader is not None:
@@ -122,7 +123,10 @@ def _read(data: Any, depth: int) -> Any:
     lib.pn_data_enter(data)
     values: list[Any] = []
     while lib.pn_data_next(data):
-        values.append(_read(data, depth - 1))
+        if len(values) >= budget[0]:
+            raise ProtocolError("a value has too many elements", "amqp:resource-limit-exceeded")
+        values.append(_read(data, depth - 1, budget))
+    budget[0] -= len(values)
     lib.pn_data_exit(data)
     if kind == lib.PN_LIST:
         return values

@@ -25,6 +25,8 @@ _CODES_BY_NAME = {
 _OK, _AUTH, _SYS_TEMP = 0, 1, 4
 _SASL_FRAME_TYPE = 1
 _STEPS_MAX = 8
+_ELEMENTS_MAX = 256
+"""Of a frame; a server names its mechanisms in one."""
 
 
 class Negotiator:
@@ -103,7 +105,7 @@ class Negotiator:
             return None
         body = bytes(buffer[start:size])
         del buffer[:size]
-        value, _ = decode_value(body)
+        value, _ = decode_value(body, 0, [_ELEMENTS_MAX, 0])
         if not isinstance(value, Described) or not isinstance(value.value, list):
             raise ProtocolError("a SASL frame holds no performative")
         descriptor = value.descriptor

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from legato.amqp.codec import skip_value
+from legato.amqp.entries import LONG_MAP_BYTES
 from legato.amqp.fields import CORRELATION_ID, CREATION, EXPIRY, GROUP, GROUP_SEQUENCE, MESSAGE_ID, has_field
 from legato.amqp.flow_calls import FLOW_KEY, flow_calls
 from legato.amqp.sections import Sections
@@ -109,6 +110,8 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
         else:
             count = int.from_bytes(data[at + 4 : at + 8], "big")
             at, end = at + 8, at + 4 + int.from_bytes(data[at : at + 4], "big")
+        if end - at > LONG_MAP_BYTES:
+            raise UnusualError
         has_id = data.find(DUPLICATE_ID_KEY, at, end) >= 0
         flows = flow_calls(data, at, end) if data.find(FLOW_KEY, at, end) >= 0 else ()
         if not has_id and not flows:

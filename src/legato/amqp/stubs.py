@@ -55,13 +55,16 @@ def find_body(data: bytes) -> int:
     Raises:
         ProtocolError: the body does not begin there, or this is no message.
     """
-    at = 0
+    at = last = 0
     while True:
         code, value_at = section_at(data, at)
         if code > FOOTER:
             raise malformed(f"section 0x{code:x} is unknown")
         if code >= DATA:
             return at
+        if code <= last:
+            raise malformed("message sections are out of order")
+        last = code
         at = skip_value(data, value_at)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from legato.amqp.codec import decode_value, skip_value
+from legato.amqp.codec import decode_value, skip_value, whole_budget
 from legato.amqp.header import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -214,13 +214,13 @@ class Received:
 
     def _value(self) -> Any:
         if self._body_section == VALUE and self._data[self._body_at + 1] == 0x53:
-            return decode_value(self._data, self._body_at + 3)[0]
+            return decode_value(self._data, self._body_at + 3, whole_budget(self._data))[0]
         return self._compound_body()
 
     def _compound_body(self) -> Any:
         if self._body_section not in BODIES:
             return None
-        body = decode_message(self._data[self._body_at :]).body
+        body = decode_message(self._data[self._body_at :], whole_budget(self._data)).body
         return None if body is None else getattr(body, body.__struct_fields__[0])
 
     def _decode_headers(self) -> dict[str, Any]:

@@ -46,12 +46,12 @@ class Incoming:
             link.context = Coordinator(peer)
             link.accept(
                 target=Terminus(address=None, kind="coordinator", capabilities=TRANSACTION_CAPABILITIES),
-                max_message_bytes=limits.LARGE_MESSAGE_BYTES,
+                max_message_bytes=limits.COORDINATOR_BYTES_MAX,
             )
             link.add_credit(limits.COORDINATOR_CREDIT)
         elif target.address == names.MANAGEMENT_ADDRESS:
             link.context = ManagementPort(peer)
-            link.accept(max_message_bytes=limits.LARGE_MESSAGE_BYTES)
+            link.accept(max_message_bytes=limits.REQUEST_BYTES_MAX)
             link.add_credit(limits.COORDINATOR_CREDIT)
         elif target.kind == "none" and not target.dynamic:
             raise Refused(INVALID_FIELD, "The sending link has no target.")
