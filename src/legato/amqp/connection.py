@@ -70,11 +70,14 @@ class Connection:
         self.settings = settings
         self.closed = False
         """No event will come any more: the peer closed, or broke, or `free` was called."""
+        self.close_unanswered = False
+        """The peer of this server sent Close and waits for ours: `close` sends it."""
         self.closing = False
         """We sent Close, or need not: the connection's sessions and links do nothing any more."""
         self.session_capacity_bytes = max(
             settings.session_window_bytes, SESSION_WINDOW_FRAMES * settings.max_frame_bytes
         )
+        self._server = server
         self._freed = False
         self._opened = False
         self._greeted = False
@@ -222,9 +225,10 @@ class Connection:
 
     def close(self, condition: str = "", description: str = "", info: dict[str, Any] | None = None) -> None:
         """Send Close; what the peer had sent before is no longer reported. Does nothing the second time."""
-        if self._freed or self.closing:
+        if self._freed or (self.closing and not self.close_unanswered):
             return
         self.closing = True
+        self.close_unanswered = False
         write_condition(lib.pn_connection_condition(self._pn), condition, description, info)
         lib.pn_connection_close(self._pn)
         self._forget_all()
@@ -244,6 +248,7 @@ class Connection:
             return
         self._forget_all()
         self._freed = self.closed = self.closing = True
+        self.close_unanswered = False
         self._sessions.clear()
         self._links.clear()
         self._handlers.clear()
@@ -336,7 +341,12 @@ class Connection:
         if self.closed:
             return
         name, description, info = read_condition(lib.pn_connection_remote_condition(self._pn))
-        self.close()
+        if self._server and not self.closing:
+            # A server may have something to finish first, and answers when that is done.
+            self.closing = self.close_unanswered = True
+            self._forget_all()
+        else:
+            self.close()
         self.closed = True
         events.append(Closed(name, description, not name, info))
 

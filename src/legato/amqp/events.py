@@ -33,7 +33,7 @@ class Opened(Event):
 class Closed(Event):
     """The peer closed the connection, or broke it: the transport failed, or the input ended. Always the last event.
 
-    `clean` is True only for a Close frame without error.
+    `clean` is True only for a Close frame without error. A server answers a Close frame with `Connection.close`.
     """
 
     condition: str

@@ -71,6 +71,9 @@ class Commits:
             through = self._gathering if self._broker.idle else self._gathering - 1
             due = [waiting for waiting in self._until_durable if waiting[0] <= through]
             self._until_durable = [waiting for waiting in self._until_durable if waiting[0] > through]
+            if due:
+                # Outcomes first: a link that is detached settles nothing any more.
+                self._executor.perform(self._broker.take_effects())
             for _, peer, then in due:
                 then()
                 self._service.touch(peer)

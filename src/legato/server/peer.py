@@ -78,9 +78,11 @@ class Peer(asyncio.Protocol):
         self._sasl = None
         return sasl.leftover
 
-    def eof_received(self) -> None:
+    def eof_received(self) -> bool:
+        """The client sends no more; the socket stays open for the answer to a Close that is not durable yet."""
         if not self.ended:
             self.service.handle(self, self.amqp.receive_eof())
+        return self.amqp.close_unanswered
 
     def connection_lost(self, exc: BaseException | None) -> None:
         if not self.ended:
@@ -126,6 +128,8 @@ class Peer(asyncio.Protocol):
         self.ended = True
         if self._handshake is not None:
             self._handshake.cancel()
+        if self.amqp.close_unanswered:
+            self.amqp.close()
         self.flush()
         self.amqp.free()
 

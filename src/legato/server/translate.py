@@ -191,7 +191,7 @@ class Translator:
                 ending = Ending.LOST if condition else Ending.SESSION_ENDED
                 for link in [link for link in peer.links if link.session is session]:
                     self.links.gone(peer, link, ending)
-                session.close()
+                self._service.when_durable(peer, session.close)
             case Attached(link=link):
                 self.links.attach(peer, link)
             case Detached(link=link, closed=closed):
@@ -204,12 +204,9 @@ class Translator:
                 self._closed(peer, event)
 
     def _detached(self, peer: Peer, link: Link, closed: bool) -> None:
-        """Answer a detach; that a durable subscription ended is durable before its client is told."""
-        answer = link.close if closed else link.detach
-        if self.links.gone(peer, link, Ending.CLOSED if closed else Ending.DETACHED):
-            self._service.when_durable(peer, answer)
-        else:
-            answer()
+        """Answer a detach once all that was asked before is durable: who hears the answer waits for nothing more."""
+        self.links.gone(peer, link, Ending.CLOSED if closed else Ending.DETACHED)
+        self._service.when_durable(peer, link.close if closed else link.detach)
 
     def _closed(self, peer: Peer, event: Closed) -> None:
         self._let_go(peer, Ending.CONNECTION_CLOSED if event.clean else Ending.LOST)
@@ -217,9 +214,10 @@ class Translator:
             log.warning("! %s failed: %s %s", peer.name, event.condition, event.description)
         else:
             log.info("- %s closed", peer.name)
-        if event.clean:
-            peer.amqp.close()
-        peer.end()
+        if peer.amqp.close_unanswered:
+            self._service.when_durable(peer, peer.end)
+        else:
+            peer.end()
 
     def _let_go(self, peer: Peer, ending: Ending) -> None:
         """Take from the broker all that the peer has."""

@@ -46,13 +46,24 @@ def test_a_refused_connection_says_so_in_its_open() -> None:
 
 
 @pytest.mark.parametrize("condition", ["", "amqp:connection:forced"])
-def test_close_is_answered_by_itself(pair: Pair, condition: str) -> None:
+def test_a_server_answers_a_close_when_it_is_ready(pair: Pair, condition: str) -> None:
     pair.client.close(condition, "bye")
     events, to_server = pair.exchange()
     assert to_server == [Closed(condition, "bye" if condition else "", not condition)]
-    assert events == [Closed("", "", True)]
+    assert events == []
+    assert pair.server.close_unanswered
+    pair.server.close()
+    assert pair.exchange() == ([Closed("", "", True)], [])
     assert pair.client.closed
     assert pair.server.closed
+    assert not pair.server.close_unanswered
+
+
+def test_a_client_answers_a_close_by_itself(pair: Pair) -> None:
+    pair.server.close("amqp:connection:forced", "bye")
+    events, to_server = pair.exchange()
+    assert events == [Closed("amqp:connection:forced", "bye", False)]
+    assert to_server == [Closed("", "", True)]
 
 
 def test_what_was_pipelined_before_a_local_close_is_not_reported(pair: Pair) -> None:
