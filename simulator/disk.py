@@ -33,6 +33,11 @@ class Disk(MemoryStore):
         self._history.epoch_began(meta.epoch)
         return meta
 
+    @property
+    def committed_upto(self) -> int:
+        """The position of the last commit."""
+        return self._state.meta.log_position
+
     def commit(self, batch: Batch) -> int:
         """See `Store.commit`."""
         if batch.bodies and not self.calm and self._has_no_room():

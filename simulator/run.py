@@ -12,6 +12,7 @@ import msgspec
 from legato.client.conditions import UNBLOCKED
 from legato.client.contract import CONTRACTS
 from legato.client.steps import Steps
+from legato.core.invariants import violations
 from legato.errors import InvalidClientIDError, JMSError
 from legato.server.config import Config
 from simulator.actor import wants
@@ -34,6 +35,7 @@ URI = (
     "&failover_on_initial_connection=true&failover_on_server_shutdown=true"
 )
 IDLE_TIMEOUT_MS = 4_000
+LOOKED_AT_EVERY_STEPS = 4
 HEALING_US = 120_000_000
 """Within so much virtual time after the trouble has ended everything must have come to its end."""
 
@@ -79,6 +81,8 @@ class Simulation:
         self.recent_ids: dict[str, deque[str]] = {}
         self.ending = False
         self._number = 0
+        self._looked_at = 0
+        """At which position of the log heap and store were compared last."""
         self._failure: BaseException | None = None
 
     def next_number(self) -> int:
@@ -196,6 +200,20 @@ class Simulation:
             raise self.history.violation
         if self._failure is not None:
             raise self._failure
+        if self.disk.committed_upto != self._looked_at and self.kernel.steps % LOOKED_AT_EVERY_STEPS == 0:
+            self._look()
+
+    def _look(self) -> None:
+        """Heap and store agree, if the primary is at rest (`core.invariants`)."""
+        for host in self.hosts:
+            service = host.service
+            if service is None or not host.process.alive or service.stopped:
+                continue
+            broker = service.broker
+            if broker.epoch == self.history.epoch and broker.idle:
+                self._looked_at = self.disk.committed_upto
+                if found := violations(broker, self.disk):
+                    raise self.history.broken("; ".join(map(str, found)))
 
     def _configure(self) -> Config:
         config = Config(address=self.plan.tables)

@@ -27,6 +27,7 @@ from legato.core.effects import (
     StageRefused,
 )
 from legato.core.facts import AnyFact
+from legato.core.invariants import violations
 from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
@@ -124,6 +125,13 @@ class Scenario:
         self._perform(self.broker.take_effects())
         while self.step() or self.resume() or self.go_on():
             pass
+        self.check()
+
+    def check(self) -> None:
+        """Heap and store agree (`core.invariants`)."""
+        if self.broker.idle:
+            found = violations(self.broker, self.store)
+            assert not found, "; ".join(map(str, found))
 
     def go_on(self) -> bool:
         """The broker goes on with what it looks through in slices; whether it asked to."""

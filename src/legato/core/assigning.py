@@ -22,6 +22,7 @@ from legato.core.refusals import AssignmentFencedOff, NotFound, Refusal
 from legato.core.timing import Timing
 
 ASSIGNMENT_PREFIX = "assignment://"
+_NO_LIMIT = 1 << 62
 
 
 class Assignment:
@@ -129,7 +130,7 @@ class Assigning(Timing):
             self._expire_first(source)
         for lane in source.order:
             for run in self._available(assignment, source, lane, limit, limit_bytes):
-                self._take_run(assignment.queue, source, run)
+                self._take_run(assignment, source, run)
                 limit -= run.count
                 limit_bytes -= run.size
             if limit <= 0 or limit_bytes < 0:
@@ -148,9 +149,35 @@ class Assigning(Timing):
             raise Refusal(f"{assignment.queue.name} has numbers up to {assignment.last}, not {through}.")
         if through > assignment.acknowledged:
             count = through - assignment.acknowledged
-            assignment.acknowledged = through
+            assignment.queue.bytes -= self._size_of(assignment, assignment.acknowledged, through)
             assignment.queue.consumed += count
+            assignment.acknowledged = through
             self._tick.facts.append(AssignmentAcknowledged(assignment.queue.id, through, count))
+
+    def _size_of(self, assignment: Assignment, after: int, through: int) -> int:
+        """The bytes of its numbers above `after`, up to `through`."""
+        size, left = 0, through - after
+        for run in self._archive.runs(assignment.queue.id, after, left, _NO_LIMIT, frozenset()):
+            size += run.size
+            left -= run.count
+            after = run.seq + run.count - 1
+        if not left:
+            return size
+        # The rest is being assigned by commits that are not durable yet: it still is where it came from.
+        for fact in self._pending_facts():
+            first = max(fact.to_seq, after + 1)
+            count = min(fact.to_seq + fact.count - 1, through) - first + 1
+            if fact.to_queue == assignment.queue.id and count > 0:
+                seq = fact.seq + first - fact.to_seq
+                runs = self._archive.runs(fact.queue, seq - 1, count, _NO_LIMIT, frozenset())
+                size += sum(run.size for run in runs)
+        return size
+
+    def _pending_facts(self) -> Iterator[MessagesAssigned]:
+        """Of the commits that are not durable yet, the older one's first."""
+        for tick in (self._in_flight, self._tick):
+            if tick is not None:
+                yield from (fact for fact in tick.facts if isinstance(fact, MessagesAssigned))
 
     def release_assignment(self, assignment: Assignment, token: Any) -> None:
         """What was not acknowledged goes back to its queue, behind what waits there; its pipeline has it no more.
@@ -201,19 +228,21 @@ class Assigning(Timing):
 
     def _pending(self, source: Queue, lane: Lane) -> int:
         """Up to where the lane's messages are being assigned by commits that are not durable yet."""
-        ticks = [tick for tick in (self._in_flight, self._tick) if tick is not None]
         taken = [
             fact.seq + fact.count - 1
-            for tick in ticks
-            for fact in tick.facts
-            if isinstance(fact, MessagesAssigned) and fact.queue == source.id and fact.seq >> LANE_SHIFT == lane.number
+            for fact in self._pending_facts()
+            if fact.queue == source.id and fact.seq >> LANE_SHIFT == lane.number
         ]
         return max(taken, default=0)
 
-    def _take_run(self, queue: Queue, source: Queue, run: Run) -> None:
+    def _take_run(self, assignment: Assignment, source: Queue, run: Run) -> None:
         """The run leaves the source's window, and becomes the end of the assignment."""
+        queue = assignment.queue
         lane = source.lane(run.seq)
-        returned = lane.pass_over(run)
+        floor = assignment.floors.get(lane.number, 0)
+        returned = lane.pass_over(run, floor)
+        if floor > lane.start:
+            self._tick.passed.append((lane, run))
         self._note_taken(source, run, lane.flag_upto, returned)
         source.consumed += run.count
         source.bytes -= run.size

@@ -136,6 +136,8 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
         touched |= self._stages_committed(tick)
         for message in tick.gone:
             message.queue.unclaim(message.seq)
+        for lane, run in tick.passed:
+            lane.release_run(run)
         for message in tick.kept:
             message.queue.returning -= 1
             touched.add(message.queue)
@@ -228,8 +230,10 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
         retry.acknowledged = tick.acknowledged
         retry.discharges = [d for d in tick.discharges if d[1].id not in rolled_back]
         stay = [message for _, transaction in rolled_back.values() for _, message in transaction.consumed]
-        kept = {id(message) for message in (*retry.returned, *stay)}
-        retry.gone = [message for message in tick.gone if id(message) not in kept]
+        # By their places: who began to select knew of some by these only.
+        kept = {(message.queue, message.seq) for message in (*retry.returned, *stay)}
+        retry.gone = [message for message in tick.gone if (message.queue, message.seq) not in kept]
+        retry.passed = tick.passed
         for token, transaction in rolled_back.values():
             self._committing.discard(transaction.id)
             for _, message in transaction.consumed:
@@ -270,6 +274,8 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
                 case MessageStored():
                     message = next(stored)
                     _undo_copy(message)
+                    if message.queue.is_schedule:
+                        self._scheduled.not_stored(message.seq)
                     # What was moved and found no room goes back to where it was, below.
                     if fact.origin is None and not fact.txn:
                         self._refuse(message.token, fact, description)

@@ -144,6 +144,10 @@ class Dispatching(Moving):
         queue.claims = True
         for seq in self._in_heap(queue):
             queue.lane(seq).claimed.add(seq)
+        for tick in (self._tick, self._in_flight):
+            if tick is not None:
+                # What left before there were claims is let go of with its commit, like what leaves from now on.
+                tick.gone += [Message(queue, seq, None, 0) for seq in sorted(tick.taken(queue))]
         for lane in queue.order:
             lane.unload()
             lane.claimed.update(message.seq for message in lane.returned if message.waiting)

@@ -147,19 +147,35 @@ class Lane:
         message.expires_us = stored.expires_us
         return message
 
-    def pass_over(self, run: Run) -> list[int]:
-        """A run of what waits is taken away, the first there is; returns those of it that somebody had had."""
+    def pass_over(self, run: Run, floor: int) -> list[int]:
+        """A run of what waits is taken away, the first there is above `floor`.
+
+        If something may wait at or below `floor`, the run is claimed until its commit (`release_run`): the lane may be
+        read again from there.
+
+        Returns:
+            The sequences of the run that somebody had had.
+        """
         end = run.seq + run.count - 1
-        while self.ready and self.ready[0].seq <= end:
-            self.window_bytes -= self.ready.popleft().size
+        if self.ready and self.ready[0].seq <= end:
+            kept = [message for message in self.ready if not run.seq <= message.seq <= end]
+            self.ready = deque(kept)
+            self.window_bytes = sum(message.size for message in kept)
         returned = [message for message in self.returned if message.waiting and run.seq <= message.seq <= end]
         for message in returned:
             message.waiting = False
+        if floor > self.start:
+            self.claimed.update(range(run.seq, end + 1))
+            return [message.seq for message in returned]
         if self.claimed:
             self.claimed = {seq for seq in self.claimed if not run.seq <= seq <= end}
         self.start = max(self.start, end)
         self.loaded_seq = max(self.loaded_seq, end)
         return [message.seq for message in returned]
+
+    def release_run(self, run: Run) -> None:
+        """A run that was claimed when it was taken away is not on disk any more."""
+        self.claimed.difference_update(range(run.seq, run.seq + run.count))
 
     def head(self) -> Message | None:
         """The next message in order, if it is in the heap."""

@@ -71,6 +71,10 @@ class Schedule:
         self._uncommitted.discard(seq)
         self.due_us = min(self.due_us, _due_us(seq))
 
+    def not_stored(self, seq: int) -> None:
+        """There was no room for the message at `seq`: its place is free."""
+        self._uncommitted.discard(seq)
+
     def due(self, now_us: int, limit: int) -> list[tuple[Message, Scheduled]]:
         """Messages whose time has come, in order, at most `limit`; learns when the next ones are due."""
         if self.releasing or now_us < self.due_us:

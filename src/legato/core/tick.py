@@ -16,9 +16,11 @@ from legato.core.facts import (
     MessagePublished,
     MessageStored,
 )
+from legato.core.lanes import Lane
 from legato.core.message import Message
 from legato.core.producers import Producer
 from legato.core.queues import Queue
+from legato.core.records import Run
 from legato.core.repeats import Duplicate, First, Window
 from legato.core.transaction import Transaction
 
@@ -56,6 +58,7 @@ class Tick:
         "left",
         "marks",
         "moved",
+        "passed",
         "published",
         "released",
         "returned",
@@ -94,6 +97,8 @@ class Tick:
         """Places in the schedule from which what was due goes."""
         self.gone: list[Message] = []
         """Messages that leave queues with claims."""
+        self.passed: list[tuple[Lane, Run]] = []
+        """Runs that were assigned and are claimed until they are gone."""
         self.deleted: list[int] = []
         """Numbers of queues and topics that are gone."""
         self.left: list[Producer] = []

@@ -11,6 +11,7 @@ from legato.core.broker import Broker
 from legato.core.records import Batch
 from legato.errors import StoreError, StoreFullError
 from legato.server.executor import Executor
+from legato.server.invariants import InvariantCheck
 from legato.store.base import Store
 from legato.store.writer import GroupWriter
 
@@ -30,12 +31,19 @@ class Commits:
     """
 
     def __init__(
-        self, service: Service, broker: Broker, executor: Executor, store: Store, loop: asyncio.AbstractEventLoop
+        self,
+        service: Service,
+        broker: Broker,
+        executor: Executor,
+        store: Store,
+        loop: asyncio.AbstractEventLoop,
+        invariants: InvariantCheck | None = None,
     ) -> None:
         self._service = service
         self._broker = broker
         self._executor = executor
         self._loop = loop
+        self._invariants = invariants
         self._writer = GroupWriter(store, self._written)
         self.idle = asyncio.Event()
         """Set when nothing is left to be stored."""
@@ -63,6 +71,8 @@ class Commits:
             self._executor.perform(broker.take_effects())
         if broker.idle:
             self.idle.set()
+            if self._invariants is not None:
+                self._invariants.look()
 
     def _committed(self) -> None:
         """The batch that was out is durable: who waited for it is told."""

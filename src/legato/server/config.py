@@ -39,6 +39,8 @@ class ServerSection(msgspec.Struct, forbid_unknown_fields=True):
     reconnect_timeout_s: Annotated[float, msgspec.Meta(ge=0)] = limits.RECONNECT_TIMEOUT_S
     """How long what a client had is kept for it after its connection or its broker was lost; 0: not at all."""
     log_level: str = "INFO"
+    check_invariants: bool = False
+    """Whether to look once a second if memory and store agree, and to stop if they do not: for tests and trials."""
 
 
 class StoreSection(msgspec.Struct, forbid_unknown_fields=True):

@@ -30,6 +30,7 @@ from legato.server.failover import STARTED, Failover, Takeover, describe
 from legato.server.farewell import Farewell
 from legato.server.heartbeats import Heartbeats
 from legato.server.inspecting import Inspector
+from legato.server.invariants import InvariantCheck
 from legato.server.lingering import Lingering
 from legato.server.peer import Peer
 from legato.server.ports import Coordinator, ManagementPort, ManagementReplies
@@ -107,7 +108,12 @@ class Service:
         self.upkeep.sweep = partial(sweep, config.store_directory, limits.STAGE_RETENTION_S)
         self._executor = Executor(self.broker, store, self.credit, self._unblock)
         self._translator = Translator(self, self.broker)
-        self._commits = Commits(self, self.broker, self._executor, store, loop)
+        invariants = (
+            InvariantCheck(self.broker, store, clock, lambda error: loop.call_soon(self.fatal, error))
+            if config.server.check_invariants
+            else None
+        )
+        self._commits = Commits(self, self.broker, self._executor, store, loop, invariants)
         self._turns = Turns(self, self.broker, self._executor, self._translator.uploads, loop)
         self._farewell = Farewell(self, self._commits)
         self._returning = Returning(

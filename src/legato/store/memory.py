@@ -39,11 +39,15 @@ class MemoryStore:
 
     def queue(self, name: str) -> QueueRecord | None:
         """See `Store.queue`."""
-        return next((queue for queue in self.queues() if queue.name == name), None)
+        with self._lock:
+            found = (queue for queue in self._state.queues.values() if queue.name == name)
+            return next((_copy_queue(queue) for queue in found), None)
 
     def queue_by_number(self, queue: int) -> QueueRecord | None:
         """See `Store.queue_by_number`."""
-        return next((record for record in self.queues() if record.queue == queue), None)
+        with self._lock:
+            record = self._state.queues.get(queue)
+            return None if record is None else _copy_queue(record)
 
     def queues(self) -> Iterator[QueueRecord]:
         """See `Store.queues`."""
@@ -62,7 +66,7 @@ class MemoryStore:
         """See `Store.producer`."""
         with self._lock:
             found = [producer for producer in self._state.producers.values() if producer.name == name]
-            return copy.deepcopy(found[0]) if found else None
+            return replace(found[0], refused=list(found[0].refused)) if found else None
 
     def outcome(self, txn: bytes) -> bool:
         """See `Store.outcome`."""
@@ -74,7 +78,8 @@ class MemoryStore:
         with self._lock:
             waiting = self._state.messages.get(queue, {})
             found: list[StoredMessage] = []
-            for seq in sorted(seq for seq in waiting if seq > after and lane_of(seq) == lane_of(after))[:limit]:
+            lane = lane_of(after)
+            for seq in sorted(seq for seq in waiting if seq > after and lane_of(seq) == lane)[:limit]:
                 found.append(_copy_message(waiting[seq]))
                 limit_bytes -= len(waiting[seq].body)
                 if limit_bytes < 0:

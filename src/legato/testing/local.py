@@ -164,7 +164,7 @@ class LocalBroker:
     # -- the thread
 
     def _start(self, port: int) -> None:
-        self._config.server = ServerSection(listen=f"127.0.0.1:{port}", returns_per_s=1_000_000)
+        self._config.server = ServerSection(listen=f"127.0.0.1:{port}", returns_per_s=1_000_000, check_invariants=True)
         serving: Future[None] = Future()
         self._thread = threading.Thread(target=self._serve, args=(serving,), name=f"broker {port}", daemon=True)
         self._thread.start()

@@ -141,6 +141,44 @@ def test_latest_leaves_what_waits_to_others_also_after_a_takeover(s: Scenario) -
     assert len(after.in_hand(after.consumer("q", 5))) == 2
 
 
+def test_what_latest_leaves_to_others_goes_to_a_consumer_of_the_same_epoch(s: Scenario) -> None:
+    """The window began above what was assigned: what is below waited for the next takeover."""
+    s.publish("q", b"old", b"older")
+    early = s.consumer("q", 1)
+    assignment = opened(s, latest=True)
+    s.publish("q", b"new", b"newer")
+    assert assigned(s, assignment, 1) == [b"new"]
+    assert assigned(s, assignment) == [b"new", b"newer"]
+    late = s.consumer("q", 5)
+    assert s.received(early) + s.received(late) == [b"old", b"older"]
+    assert s.broker.queue("q").main.claimed == set()
+
+
+def test_what_is_assigned_above_a_floor_is_not_given_while_its_commit_is_under_way(s: Scenario) -> None:
+    s.publish("q", b"old")
+    assignment = opened(s, latest=True)
+    s.publish("q", b"new")
+    s.broker.assign(assignment, assignment.fence, 1, PLENTY)
+    consumer = s.consumer("q", 5)
+    assert s.received(consumer) == [b"old"]
+    assert bodies(s, assignment) == [b"new"]
+
+
+def test_the_bytes_of_an_assignment_go_with_what_is_acknowledged(s: Scenario) -> None:
+    """Management showed 1,000 bytes of ten messages that were done with (`bytes` was never lowered)."""
+    s.publish("q", b"1", b"22", b"333", b"4444")
+    assignment = opened(s)
+    assert assigned(s, assignment, 2) == [b"1", b"22"]
+    s.broker.acknowledge_through(assignment, assignment.fence, 1)
+    assert assignment.queue.bytes == 2
+    s.broker.assign(assignment, assignment.fence, 2, PLENTY)
+    s.broker.acknowledge_through(assignment, assignment.fence, 3)
+    assert assignment.queue.bytes == 4
+    s.broker.acknowledge_through(assignment, assignment.fence, 4)
+    s.run()
+    assert assignment.queue.bytes == assignment.queue.depth == 0
+
+
 def test_a_crash_before_the_commit_assigns_nothing(s: Scenario) -> None:
     s.publish("q", b"1")
     assignment = opened(s)

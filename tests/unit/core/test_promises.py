@@ -167,10 +167,12 @@ def test_an_outcome_asked_for_while_it_is_being_committed_waits_for_it() -> None
     assert live is not None
     s.broker.publish_in(live, s.broker.queue("q"), b"x", "x")
     s.broker.discharge(txn, "old", fail=False, token="first")
-    assert s.broker.take_batch(s.now_us) is not None
+    batch = s.broker.take_batch(s.now_us)
+    assert batch is not None
     s.broker.discharge(txn, "new", fail=False, token="asked")
     s._perform(s.broker.take_effects())
     assert s.discharged == []
+    s.store.commit(batch)
     s.broker.committed(s.now_us)
     s.run()
     assert s.discharged == ["first", "asked"]
