@@ -21,7 +21,7 @@ endef
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help install demo test test-full check unit chaos drill-chaos bench browser contract lock clean
+.PHONY: help install demo test test-full check unit chaos drill-chaos bench browser contract message-states lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -78,6 +78,9 @@ browser: $(INSTALLED) ## The page of an audit in a real browser, which is got if
 
 contract: $(INSTALLED) ## Write docs/reference/contract.md: which test shows which line
 	@$(BIN)/python tools/contract_table.py
+
+message-states: $(INSTALLED) ## Write docs/reference/message-states.md from the table in the core
+	@$(BIN)/python -m tools.message_states_page
 
 lock: ## Write requirements.lock from a clean environment
 	rm -rf build/lock-env && $(PYTHON) -m venv build/lock-env

@@ -64,6 +64,7 @@ from legato.core.facts import (
 )
 from legato.core.lanes import LANE_SHIFT
 from legato.core.message import Message
+from legato.core.message_states import REFUSE, enter
 from legato.core.queues import Queue
 from legato.core.records import Batch
 from legato.core.refusals import FULL
@@ -237,6 +238,7 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
         for token, transaction in rolled_back.values():
             self._committing.discard(transaction.id)
             for _, message in transaction.consumed:
+                enter(message, REFUSE)
                 message.queue.consumed -= 1
                 message.queue.bytes += message.size
             self._give_up(transaction, "failed")

@@ -9,6 +9,7 @@ from legato import limits
 from legato.core.consumers import Consumer
 from legato.core.lanes import Lane
 from legato.core.message import Message
+from legato.core.message_states import DELIVERED, GIVE, MAY_GIVE, enter
 from legato.core.queues import Queue
 from legato.core.records import Archive
 
@@ -71,6 +72,9 @@ def give(consumer: Consumer, message: Message, archive: Archive, now_us: int, gi
     """The message is the consumer's now; to be sent with all the others in `given`."""
     if message.body is None:
         consumer.queue.body(message, archive)
+    assert consumer.credit > 0
+    assert message.seq <= consumer.queue.lane(message.seq).mark, f"{message} is above its dispatch mark"
+    enter(message, GIVE)
     message.consumer = consumer
     message.delivered_us = now_us
     consumer.unsettled[message.seq] = message
@@ -94,6 +98,8 @@ def _give_run(lane: Lane, consumer: Consumer, now_us: int, given: Given) -> bool
         if message.seq > mark or message.excluded is not None or message.expires_us:
             break
         ready.popleft()
+        assert message.state & MAY_GIVE
+        message.state = DELIVERED
         message.consumer = consumer
         message.delivered_us = now_us
         unsettled[message.seq] = message

@@ -10,6 +10,7 @@ from legato.core.dispatch import Given, dispatch_in_order
 from legato.core.effects import Deliver, Drained, Paced
 from legato.core.facts import MessageDelivered
 from legato.core.message import Message
+from legato.core.message_states import GIVE, enter
 from legato.core.moving import Moving
 from legato.core.queues import Queue
 from legato.core.selecting import Selection
@@ -76,6 +77,7 @@ class Dispatching(Moving):
                 self._expire(message)
                 continue
             consumer.queue.body(message, self._archive)
+            enter(message, GIVE)
             message.consumer = consumer
             if not (message.presented and message.delivered_us):  # else it is the same delivery still
                 message.delivered_us = self.now_us

@@ -14,6 +14,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from legato.core.message import Message
+from legato.core.message_states import ARRIVING, AVAILABLE, LEAVE, PUT_BACK, enter
 from legato.core.records import Archive, Run, StoredMessage
 from legato.limits import FIRST_LOAD_MESSAGES, WINDOW_BYTES, WINDOW_MESSAGES
 
@@ -88,6 +89,8 @@ class Lane:
             and self.window_bytes < WINDOW_BYTES
             and len(self.ready) < WINDOW_MESSAGES
         ):
+            assert message.state == ARRIVING
+            message.state = AVAILABLE
             self.ready.append(message)
             self.window_bytes += message.size
             self.loaded_seq = seq
@@ -137,6 +140,7 @@ class Lane:
     def restored(self, stored: StoredMessage) -> Message:
         """The message of this lane as it was read."""
         message = Message(self.queue, stored.seq, stored.body, len(stored.body))
+        message.state = AVAILABLE
         # Presented and neither settled nor returned before the crash: that delivery counts (promise 4).
         message.count = stored.count + 1 if stored.flagged else stored.count
         message.flagged = stored.seq <= self.flag_upto
@@ -164,6 +168,7 @@ class Lane:
         returned = [message for message in self.returned if message.waiting and run.seq <= message.seq <= end]
         for message in returned:
             message.waiting = False
+            enter(message, LEAVE)
         if floor > self.start:
             self.claimed.update(range(run.seq, end + 1))
             return [message.seq for message in returned]
@@ -199,6 +204,8 @@ class Lane:
     def put_back(self, message: Message) -> None:
         """A message returns to its original place."""
         assert message.consumer is None
+        assert not message.waiting
+        enter(message, PUT_BACK)
         message.waiting = True
         heappush(self.returned, message)
 

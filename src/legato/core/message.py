@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from legato.core.message_states import ARRIVING, STATES
+
 if TYPE_CHECKING:
     from legato.core.consumers import Consumer
     from legato.core.queues import Queue
@@ -38,10 +40,12 @@ class Message(msgspec.Struct, eq=False, gc=False):
     """Of `count`, how many deliveries ended with their connection or broker: who still has one may take it back."""
     unrecorded: bool = False
     """The last one of these ended with the broker before this one: on record it is still going on."""
+    state: int = ARRIVING
+    """One of `core.message_states`."""
 
     def __lt__(self, other: Message) -> bool:
         return self.seq < other.seq
 
     def __repr__(self) -> str:
         holder = f" held by consumer {self.consumer.id}" if self.consumer else ""
-        return f"<Message {self.queue.name}/{self.seq} count={self.count}{holder}>"
+        return f"<Message {self.queue.name}/{self.seq} {STATES[self.state][0]} count={self.count}{holder}>"

@@ -20,6 +20,7 @@ from legato.core.facts import (
     QueueGrouped,
 )
 from legato.core.message import Message
+from legato.core.message_states import LEAVE, enter
 from legato.core.queues import Queue
 from legato.core.schedule import SCHEDULE_NAME, Schedule, Scheduled, wrap
 from legato.core.state import Node, State
@@ -191,6 +192,7 @@ class Moving(State):
     def _left(self, message: Message) -> None:
         """The message is no longer its queue's."""
         queue = message.queue
+        enter(message, LEAVE)
         queue.consumed += 1
         queue.bytes -= message.size
         message.consumer = None

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from legato.core.consumers import Consumer
 from legato.core.facts import MessagePresented, MessageReturned
 from legato.core.message import Message
+from legato.core.message_states import CLAIM, KEEP, enter
 from legato.core.queues import Queue
 from legato.core.redelivering import Redelivering
 from legato.core.reservations import Reservation
@@ -32,6 +33,7 @@ class Reserving(Redelivering):
         """These were presented: they wait for nobody else, and that they were presented is on record from here on."""
         unrecorded = {id(message) for message in (*self._presented, *self._presented_before)}
         for message in messages:
+            enter(message, KEEP)
             reservation.messages[message.seq] = message
             if id(message) in unrecorded:
                 self._end_on_record(message)
@@ -73,6 +75,7 @@ class Reserving(Redelivering):
 
         It had been counted when its connection or its broker was lost; now it counts when it ends (promise 4).
         """
+        enter(message, CLAIM)
         message.flagged = True
         message.presented = True
         message.unrecorded = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from legato.core.message import Message
+from legato.core.message_states import AVAILABLE
 from legato.core.queues import Queue
 from legato.core.records import Archive
 
@@ -81,7 +82,7 @@ class Schedule:
             return []
         found = self._archive.messages(self.queue.id, 0, limit, 1 << 40)
         due = [
-            (Message(self.queue, stored.seq, stored.body, len(stored.body)), unwrap(stored.body))
+            (Message(self.queue, stored.seq, stored.body, len(stored.body), state=AVAILABLE), unwrap(stored.body))
             for stored in found
             if _due_us(stored.seq) <= now_us
         ]

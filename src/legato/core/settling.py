@@ -8,6 +8,7 @@ from legato.core.consumers import Consumer
 from legato.core.consuming import Consuming
 from legato.core.facts import MessageConsumed, MessageSeen, MessageTaken
 from legato.core.message import Message
+from legato.core.message_states import LEAVING, MAY_CONSUME
 from legato.core.redelivering import NOTHING_MORE
 from legato.core.tick import Tick
 
@@ -26,12 +27,15 @@ class Settling(Consuming):
 
     def _consume(self, consumer: Consumer, message: Message, txn: bytes, tick: Tick) -> None:
         queue = message.queue
+        assert message.state & MAY_CONSUME, f"consume: {message}"
+        message.state = LEAVING
         message.consumer = None
         consumer.unsettled.pop(message.seq, None)
         if queue.deleted:
             return
         queue.consumed += 1
         queue.bytes -= message.size
+        assert queue.consumed <= queue.stored, f"{queue.name} gave more than it had"
         if queue.claims:
             tick.gone.append(message)
         self._consumed_from.add(queue)

@@ -18,6 +18,7 @@ from legato.core.facts import (
 )
 from legato.core.lanes import Lane
 from legato.core.message import Message
+from legato.core.message_states import KEEP, RETURN, enter
 from legato.core.producers import Producer
 from legato.core.queues import Queue
 from legato.core.records import Run
@@ -112,11 +113,13 @@ class Tick:
 
     def give_back(self, message: Message) -> None:
         """The message returns to its place once this tick is durable."""
+        enter(message, RETURN)
         message.queue.returning += 1
         self.returned.append(message)
 
     def keep_back(self, message: Message) -> None:
         """The message stays with the consumer that gave it back, which gets it again once this tick is durable."""
+        enter(message, KEEP)
         message.queue.returning += 1
         self.kept.append(message)
 
@@ -124,6 +127,7 @@ class Tick:
         """The consumer with which the message was to stay is gone: it returns. False if it was not to stay."""
         for at, kept in enumerate(self.kept):
             if kept is message:
+                enter(message, RETURN)
                 self.returned.append(self.kept.pop(at))
                 return True
         return False

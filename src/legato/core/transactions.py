@@ -10,6 +10,7 @@ from legato.core.consumers import Consumer
 from legato.core.effects import Discharged, DischargeRefused, SettleSends
 from legato.core.facts import TransactionCommitted, TransactionRolledBack
 from legato.core.message import Message
+from legato.core.message_states import ENLIST, enter
 from legato.core.moving import Outgoing
 from legato.core.publishing import Publishing
 from legato.core.queues import Queue
@@ -95,6 +96,7 @@ class Transactions(Settling, Publishing, Uploading):
         # An application that acknowledges has seen the message: should we crash before it commits, that counts.
         self.present(consumer, message)
         del consumer.unsettled[message.seq]
+        enter(message, ENLIST)
         transaction.consumed.append((consumer, message))
         if disposal is not None:
             transaction.disposals[message] = disposal

@@ -100,6 +100,9 @@ class QueueWriter:
                 self._release()
                 self._expiries.write(self._txn, self._databases.expiries)
                 self._larges.write()
+                # That no more is consumed than was stored, the core asserts: what is not there is not taken twice here.
+                for record in self._records.values():
+                    assert record.bytes >= 0, f"{record.name} holds {record.bytes} bytes"
                 with self._txn.cursor(db=self._databases.queues) as cursor:
                     items = [(number_key(queue), values.encode(r)) for queue, r in sorted(self._records.items())]
                     cursor.putmulti(items)
