@@ -24,12 +24,16 @@ class LegatoDataSource(DataSource):
         return "legato"
 
     def schema(self) -> StructType | str:
+        from legato.spark.connector.modes import check_readable
         from legato.spark.connector.options import source_options
         from legato.spark.connector.rows import ddl
         from legato.spark.connector.tables import is_for_table, own, schema_with
 
         options = source_options(own(self.options))
-        return schema_with(self.options, options) if is_for_table(self.options) else ddl(options)
+        if is_for_table(self.options):
+            return schema_with(self.options, options)
+        check_readable(options)
+        return ddl(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from legato.spark.connector.batch import BatchReader
@@ -39,11 +43,15 @@ class LegatoDataSource(DataSource):
         return BatchReader(source_options(remembered(self.options, schema)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from legato.errors import ConfigError
         from legato.spark.connector.options import source_options
-        from legato.spark.connector.stream import StreamReader
+        from legato.spark.connector.stream import MisconfiguredStream, StreamReader
         from legato.spark.connector.tables import remembered
 
-        return StreamReader(source_options(remembered(self.options, schema)))
+        try:
+            return StreamReader(source_options(remembered(self.options, schema)))
+        except ConfigError as error:
+            return MisconfiguredStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from legato.errors import ConfigError

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -154,9 +155,20 @@ def test_a_table_becomes_messages(spark: SparkSession, url: str) -> None:
     assert drain(url, "written", 2) == ["a", "b"]
 
 
-def test_mistakes_are_told_by_the_options_name(spark: SparkSession, url: str) -> None:
+def test_mistakes_are_told_by_the_options_name(spark: SparkSession, url: str, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="maxOffsetsPerTrigger wants a whole number"):
         spark.read.format("legato").option("url", url).option("queue", "q").option("maxOffsetsPerTrigger", "x").load()
     rows = spark.createDataFrame([("a",)], "text string")
     with pytest.raises(Exception, match="no column body"):
         rows.write.format("legato").option("url", url).option("queue", "q").mode("append").save()
+    with pytest.raises(Exception, match="'subscribe' is unknown: use queue or topic"):
+        spark.readStream.format("legato").option("url", url).option("subscribe", "q").load()
+    stream = spark.readStream.format("legato").option("url", url).option("queue", "q").load()
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(StreamingQueryException) as failed:
+        query.awaitTermination()
+    told, _, _ = str(failed.value).partition("SQLSTATE")
+    assert (
+        told.rstrip().splitlines()[-1].startswith("legato.errors.ConfigError: A stream needs the option subscription")
+    )
+    assert "UnboundLocalError" not in told

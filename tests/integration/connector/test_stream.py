@@ -86,6 +86,14 @@ def test_batches_follow_each_other_and_what_spark_committed_is_acknowledged(brok
     assert stream(broker).initialOffset() == {"orders": 3}
 
 
+def test_a_stream_creates_its_queue_as_any_consumer_does(broker: Server) -> None:
+    reader = stream(broker)
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ALL) == start == {"orders": 0}
+    fill(broker, "1")
+    assert rows(reader, start, reader.latestOffset(start, ALL)) == ["1"]
+
+
 def test_a_batch_can_be_read_again_by_a_new_process_over_a_killed_broker(broker: Server) -> None:
     fill(broker, "1", "2", "3")
     reader = stream(broker)

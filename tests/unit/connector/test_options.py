@@ -1,6 +1,8 @@
 """Options are checked before anything is connected, and errors name them."""
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 
 from legato.client.uri import parse_uri
 from legato.errors import ConfigError
@@ -9,6 +11,7 @@ from legato.spark.connector.options import sink_options, source_options
 from legato.spark.connector.requests import Patience
 from legato.spark.connector.rows import ddl
 from legato.spark.connector.stream import StreamReader
+from pyspark_legato.source import LegatoDataSource
 
 URL = "amqp://one,two"
 
@@ -44,9 +47,20 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"topicPattern": "a.#", "queue": "b"}, "queue and topicPattern is given"),
         ({"queue": "a", "startingTimestamp": "today"}, "startingTimestamp wants milliseconds"),
         ({"queue": "a", "maxTriggerDelay": "15"}, "maxTriggerDelay wants a time such as 15m"),
+        ({"queue": "a", "maxTriggerDelay": "2 fortnights"}, "maxTriggerDelay wants a time such as 15m"),
+        ({"queue": "a", "maxTriggerDelay": "-1s"}, "maxTriggerDelay wants a time such as 15m"),
         ({"queue": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger is larger"),
         ({"queue": "a", "username": "u", "url": "amqp://v:w@x"}, "username"),
-        ({"queue": "a", "subscribe": "x"}, "'subscribe' is unknown; known are"),
+        ({"subscribe": "x"}, "'subscribe' is unknown: use queue or topic"),
+        ({"Subscribe": "x"}, "'Subscribe' is unknown: use queue or topic"),
+        ({"subscribepattern": "x"}, "'subscribePattern' is unknown: use queuePattern or topicPattern"),
+        ({"queue": "a", "kafka.bootstrap.servers": "x"}, "'kafka.bootstrap.servers' is unknown: use url"),
+        ({"queue": "a", "kafka.security.protocol": "x"}, "options of the client begin with jms."),
+        ({"queue": "a", "maxOffsetPerTriger": "1"}, "unknown; did you mean maxOffsetsPerTrigger?"),
+        ({"queue": "a", "user": "me"}, "use username"),
+        ({"queue": "a", "transactionalId": "x"}, "'transactionalId' is unknown to a source: it is one of the sink"),
+        ({"queue": "a", "xyzzy": "1"}, "'xyzzy' is unknown; known are url, queue"),
+        ({"subscribe": "x", "qeue": "a"}, "use queue or topic.*'qeue' is unknown; did you mean queue"),
         ({"queue": "a", "queues": "b"}, "queue and queues mean the same"),
         ({"queue": "a", "maxOffsetsPerTrigger": "1", "maxMessagesPerTrigger": "2"}, "mean the same: give one"),
         (
@@ -114,7 +128,18 @@ def test_messages_are_fetched_unless_all_that_is_wanted_is_known_without() -> No
 
 
 def test_times_have_units() -> None:
-    texts = {"15m": 900_000, "30s": 30_000, "500ms": 500, "1h": 3_600_000}
+    texts = {
+        "15m": 900_000,
+        "30s": 30_000,
+        "500ms": 500,
+        "1h": 3_600_000,
+        "1 minute": 60_000,
+        "10 minutes": 600_000,
+        "10min": 600_000,
+        "1 Hour 30 Minutes": 5_400_000,
+        "interval 2 seconds": 2000,
+        "1 day": 86_400_000,
+    }
     options = [source_options({"url": URL, "queue": "a", "maxTriggerDelay": text}) for text in texts]
     assert [each.max_trigger_delay_ms for each in options] == list(texts.values())
 
@@ -164,6 +189,44 @@ def test_a_batch_has_acknowledged_nothing(name: str) -> None:
 def test_what_a_stream_cannot_do_is_said_at_once(given: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         StreamReader(source_options({"url": URL, "queue": "a"} | given))
+
+
+def test_what_is_wrong_with_a_stream_is_said_when_spark_asks_not_when_the_reader_is_made() -> None:
+    """Raised by `streamReader()`, it came to the user as `UnboundLocalError`, with PySpark's name for its reader."""
+    source = LegatoDataSource({"url": URL, "queue": "a"})
+    reader = source.streamReader(StructType())
+    reader.stop()
+    for ask in (
+        lambda: reader.initialOffset(),
+        lambda: reader.latestOffset({}, ReadAllAvailable()),
+        lambda: reader.getDefaultReadLimit(),
+        lambda: reader.partitions({}, {}),
+    ):
+        with pytest.raises(ConfigError, match="needs the option subscription"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"topic": "a"}, "Topics keep nothing by themselves: give the option subscription"),
+        ({"queue": "a", "readMode": "consume"}, "As a batch: A batch browses.* As a stream: A stream needs"),
+        (
+            {"queue": "a", "subscription": "s", "startingOffsets": "acked", "startingTimestamp": "1"},
+            "As a batch: .* cannot be acked. As a stream: .*for batches",
+        ),
+    ],
+)
+def test_what_neither_a_batch_nor_a_stream_can_do_is_said_by_load(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        LegatoDataSource({"url": URL} | given).schema()
+
+
+def test_options_of_the_source_are_not_those_of_the_sink() -> None:
+    with pytest.raises(ConfigError, match="'queuePattern' is unknown to a sink: it is one of the source"):
+        sink_options({"url": URL, "queuePattern": "a"})
+    with pytest.raises(ConfigError, match="'topik' is unknown; did you mean topic"):
+        sink_options({"url": URL, "topik": "a"})
 
 
 def test_options_that_are_sparks_own_are_let_pass() -> None:

@@ -14,13 +14,14 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from legato.bulk.requests import PLAN, PlannedPart, PlanRequest
 from legato.errors import ConfigError
+from legato.spark.connector.modes import why_no_batch
 from legato.spark.connector.offsets import Range
 from legato.spark.connector.options import SourceOptions
 from legato.spark.connector.places import matching
 from legato.spark.connector.reading import bulk_client, read_frames
 from legato.spark.connector.requests import Requests, shared_requests
 from legato.spark.connector.rows import Frames, Wanted
-from legato.spark.connector.spelling import ACKED, EARLIEST, EARLIEST_NUMBER, ERROR, LATEST_NUMBER
+from legato.spark.connector.spelling import EARLIEST, EARLIEST_NUMBER, ERROR, LATEST_NUMBER
 from legato.spark.connector.stream import RangePartition
 
 _PARTITIONS = 8
@@ -32,13 +33,8 @@ class BatchReader(DataSourceReader):
     """See `DataSourceReader`: a browser of queues, or of the subscription of topics."""
 
     def __init__(self, options: SourceOptions) -> None:
-        if options.read_mode == "consume":
-            raise ConfigError("A batch browses; to consume, use a stream with the trigger availableNow.")
-        if options.is_topic and not options.has_subscription:
-            raise ConfigError("Topics keep nothing by themselves: name the durable subscription to be browsed.")
-        for name, offsets in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
-            if offsets == ACKED:
-                raise ConfigError(f"A batch acknowledges nothing: the option {name} cannot be acked.")
+        if why := why_no_batch(options):
+            raise ConfigError(why)
         self._options = options
 
     def partitions(self) -> list[RangePartition]:

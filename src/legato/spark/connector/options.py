@@ -165,7 +165,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         ConfigError: an option is unknown, missing or cannot be used.
     """
     texts = {name.lower(): value for name, value in given.items()}
-    values = read_options(texts, SOURCE_READERS)
+    values = read_options(given, SOURCE_READERS)
     named = [name for name in _ADDRESSES if name.lower() in texts]
     if len(named) != 1:
         raise ConfigError(
@@ -218,7 +218,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         ConfigError: an option is unknown, missing or cannot be used.
     """
     texts = {name.lower(): value for name, value in given.items()}
-    values = read_options(texts, SINK_READERS)
+    values = read_options(given, SINK_READERS)
     _check_url(values, texts)
     options = SinkOptions(**values)
     if options.queue and options.topic:

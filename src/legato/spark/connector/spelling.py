@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from legato.errors import ConfigError
@@ -65,12 +67,27 @@ def _positive(text: str) -> int:
     return number
 
 
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+_UNITS_MS = {
+    unit: length_ms
+    for units, length_ms in {
+        "ms millisecond milliseconds": 1,
+        "s sec secs second seconds": 1000,
+        "m min mins minute minutes": 60_000,
+        "h hr hrs hour hours": 3_600_000,
+        "d day days": 86_400_000,
+    }.items()
+    for unit in units.split()
+}
+"""As Spark spells them in settings (`10min`) and in intervals (`10 minutes`)."""
+_DURATION = re.compile(r"(?:interval\s+)?((?:\d+\s*[a-z]+\s*)+)")
+_DURATION_PART = re.compile(r"(\d+)\s*([a-z]+)")
 
 
 def _duration_ms(text: str) -> int:
-    digits = text.strip().rstrip("msh")
-    return _count(digits) * _UNITS_MS[text.strip()[len(digits) :]]
+    whole = _DURATION.fullmatch(text.strip().lower())
+    if whole is None:
+        raise ValueError(text)
+    return sum(int(digits) * _UNITS_MS[unit] for digits, unit in _DURATION_PART.findall(whole[1]))
 
 
 Reader = Callable[[str], Any]
@@ -95,7 +112,7 @@ SOURCE_READERS: dict[str, tuple[str, Reader, str]] = {
     "maxoffsetspertrigger": ("max_offsets_per_trigger", _count, "a whole number, 0 for no limit"),
     "maxmessagespertrigger": ("max_offsets_per_trigger", _count, "a whole number, 0 for no limit"),
     "minoffsetspertrigger": ("min_offsets_per_trigger", _count, "a whole number"),
-    "maxtriggerdelay": ("max_trigger_delay_ms", _duration_ms, "a time such as 15m, 30s or 500ms"),
+    "maxtriggerdelay": ("max_trigger_delay_ms", _duration_ms, "a time such as 15m, 10 minutes, 30s or 500ms"),
     "maxbytespertrigger": ("max_bytes_per_trigger", _count, "a whole number, 0 for no limit"),
     "minpartitions": ("min_partitions", _count, "a whole number"),
     "maxrecordsperpartition": ("max_records_per_partition", _count, "a whole number, 0 for no limit"),
@@ -135,23 +152,83 @@ SINK_READERS: dict[str, tuple[str, Reader, str]] = {
 }
 
 
+_ADVICE = {
+    "subscribe": "use queue or topic; queues or topics for several, with commas between their names",
+    "subscribepattern": "use queuePattern or topicPattern, such as orders.* or orders.#",
+    "assign": "use queue or topic; they have no partitions to choose from",
+    "kafka.bootstrap.servers": "use url, such as amqp://localhost:5672",
+    "kafka.group.id": "use subscription",
+    "groupidprefix": "use subscriptionPrefix",
+    "includeheaders": "use includeProperties",
+    "kafkaconsumer.polltimeoutms": "use pollTimeoutMs",
+    "host": "use url, such as amqp://localhost:5672",
+    "port": "use url, such as amqp://localhost:5672",
+    "user": "use username",
+    "destination": "use queue or topic",
+    "queuename": "use queue",
+    "topicname": "use topic",
+}
+"""What those do not find who are used to other connectors."""
+_ADVICE_SPELLING = {
+    name.lower(): name
+    for name in ("subscribePattern", "groupIdPrefix", "includeHeaders", "kafkaConsumer.pollTimeoutMs")
+}
+_KAFKA_PREFIX = "kafka."
+
+
+def check_known(names: Iterable[str], readers: Mapping[str, tuple[str, Reader, str]]) -> None:
+    """See that options exist.
+
+    Args:
+        names: in any case; they are repeated as they are, or as they are documented.
+        readers: those of the source or of the sink.
+
+    Raises:
+        ConfigError: some do not. It says of each what might be meant.
+    """
+    unknown = [name for name in names if not _is_common(name.lower()) and name.lower() not in readers]
+    if unknown:
+        raise ConfigError(" ".join(_unknown(name, readers) for name in unknown))
+
+
+def _is_common(name: str) -> bool:
+    return name in ("username", "password", *_FOREIGN) or name.startswith(CLIENT_PREFIX)
+
+
+def _unknown(name: str, readers: Mapping[str, tuple[str, Reader, str]]) -> str:
+    """A sentence about an option that is unknown."""
+    lower = name.lower()
+    shown = name if name != lower else _ADVICE_SPELLING.get(lower, _SPELLING.get(lower, lower))
+    said = f"The option {shown!r} is unknown"
+    here, there, others = ("source", "sink", SINK_READERS)
+    if readers is SINK_READERS:
+        here, there, others = ("sink", "source", SOURCE_READERS)
+    if lower in others:
+        return f"{said} to a {here}: it is one of the {there}."
+    if advice := _ADVICE.get(lower):
+        return f"{said}: {advice}."
+    if lower.startswith(_KAFKA_PREFIX):
+        return f"{said}: options of the client begin with {CLIENT_PREFIX}, such as jms.tls_ca_file."
+    if close := get_close_matches(lower, [*readers, "username", "password"], n=1):
+        return f"{said}; did you mean {_SPELLING.get(close[0], close[0])}?"
+    return f"{said}; known are {', '.join(_SPELLING.get(each, each) for each in readers)}."
+
+
 def read_options(texts: Mapping[str, str], readers: Mapping[str, tuple[str, Reader, str]]) -> dict[str, Any]:
     """The values of options, by the names of the fields that they are for.
 
     Args:
-        texts: by the options' names in lower case.
+        texts: by the options' names, in any case.
 
     Raises:
         ConfigError: an option is unknown, said twice, or cannot be used.
     """
+    check_known(texts, readers)
     values: dict[str, Any] = {}
     said: dict[str, str] = {}
-    for name, text in texts.items():
-        if name in ("username", "password", *_FOREIGN) or name.startswith(CLIENT_PREFIX):
+    for name, text in ((name.lower(), text) for name, text in texts.items()):
+        if _is_common(name):
             continue
-        if name not in readers:
-            known = ", ".join(_SPELLING.get(reader, reader) for reader in readers)
-            raise ConfigError(f"The option {name!r} is unknown; known are {known}.")
         field, read, wanted = readers[name]
         if field in said:
             both = f"{_SPELLING.get(said[field], said[field])} and {_SPELLING.get(name, name)}"

@@ -27,6 +27,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from legato.errors import ConfigError, JMSError
+from legato.spark.connector.modes import why_no_stream
 from legato.spark.connector.offsets import Offset, Range, cut, ordered
 from legato.spark.connector.options import SourceOptions
 from legato.spark.connector.places import Limits, Places
@@ -57,28 +58,41 @@ class _Ahead(NamedTuple):
     ends: Future[Offset]
 
 
+class MisconfiguredStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says what is wrong as soon as Spark asks something.
+
+    Raised when a reader is made, an error comes to the user as `UnboundLocalError`: PySpark stops the reader that it
+    does not have, and tells of that.
+    """
+
+    def __init__(self, error: ConfigError) -> None:
+        self._error = error
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        raise self._error
+
+    def initialOffset(self) -> Offset:
+        raise self._error
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        raise self._error
+
+    def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._error
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See `DataSourceStreamReader`. It is made in more processes than one: it connects when it is asked something."""
 
     def __init__(self, options: SourceOptions) -> None:
-        if options.read_mode == "browse":
-            raise ConfigError("A stream consumes: the option readMode = browse is for batches.")
-        if not options.has_subscription:
-            raise ConfigError("A stream needs the option subscription: under that name the broker keeps its place.")
-        if not isinstance(options.starting_offsets, str):
-            raise ConfigError(
-                "A stream starts where its subscription is; startingOffsets is acked, earliest or latest."
-            )
-        if options.selector and not options.is_topic:
-            raise ConfigError(
-                "The option selector is for topics: a stream is the consumer of its queue, and what it left out nobody "
-                "would get. Filter its rows with where(), or send to a topic and name it and a subscription here."
-            )
-        if options.has_times:
-            raise ConfigError(
-                "The options startingTimestamp, endingTimestamp, startingOffsetsByTimestamp and "
-                "endingOffsetsByTimestamp are for batches; filter a stream's rows."
-            )
+        if why := why_no_stream(options):
+            raise ConfigError(why)
         self._options = options
         self._known: Places | None = None
         self._targets: dict[str, int] | None = None
