@@ -18,7 +18,8 @@ def make_txn_id(epoch: int, counter: int) -> TxnId:
     """The id of a transaction declared in `epoch`, unique for the life of a store.
 
     Args:
-        counter: grows from one transaction of an epoch to the next, and is at least the time in microseconds.
+        counter: grows from one transaction of an epoch to the next, and is at least the time on the steady
+            clock (`core.steady`), in microseconds.
     """
     return TxnId(_TXN.pack(epoch, counter))
 

@@ -48,7 +48,12 @@ large ones must not pile up in memory."""
 TRANSACTION_BYTES_MAX = 256 << 20
 """What a transaction may send: it is kept in memory until it commits."""
 OUTCOME_RETENTION_S = 24 * 3600
+"""By the steady clock (`core.steady`), as the next one."""
 PRODUCER_RETENTION_S = 24 * 3600
+PRODUCERS_KEPT = 100_000
+"""So many numbered producers are remembered, however long ago they were used: only what is beyond is forgotten."""
+PRODUCERS_REVIEWED = 1_000
+"""Producers that are looked at in one go to find those to forget."""
 STORE_MAP_BYTES_DEFAULT = 1 << 40
 LOG_BYTES_DEFAULT = 4 << 30
 FREE_DISK_RESERVE_BYTES = 64 << 20

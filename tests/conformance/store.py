@@ -28,7 +28,7 @@ from legato.core.facts import (
 )
 from legato.errors import FencedError, StoreError
 from legato.ids import make_txn_id
-from legato.store.base import Batch, Meta, QueueRecord, Store, StoredMessage
+from legato.store.base import Batch, Meta, ProducerRecord, QueueRecord, Store, StoredMessage
 
 NOW_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
@@ -55,14 +55,14 @@ def as_stored(seq: int, *, size: int = 20, time_us: int = NOW_US) -> StoredMessa
     return StoredMessage(seq, body_of(seq, size), stored_us=time_us)
 
 
-def batch_of(epoch: int, *facts: AnyFact, time_us: int = NOW_US) -> Batch:
+def batch_of(epoch: int, *facts: AnyFact, time_us: int = NOW_US, steady_us: int = 0) -> Batch:
     """A batch of `facts` with the bodies that belong to them."""
     bodies = [
         body_of(fact.seq, fact.size)
         for fact in facts
         if isinstance(fact, MessageStored) or (isinstance(fact, MessagePublished) and fact.subscriptions)
     ]
-    return Batch(epoch, time_us, list(facts), bodies)
+    return Batch(epoch, time_us, list(facts), bodies, steady_us=steady_us)
 
 
 def waiting(store: Store, queue: int = 1) -> list[int]:
@@ -95,7 +95,7 @@ class StoreTests:
     def test_every_epoch_is_one_more_than_the_last_and_begins_the_log_of_its_own(self, store: Store) -> None:
         assert store.begin_epoch("broker-1", NOW_US).epoch == 1
         assert store.begin_epoch("broker-2", NOW_US + 5) == store.meta()
-        assert store.meta() == Meta(epoch=2, log_position=2)
+        assert store.meta() == Meta(epoch=2, log_position=2, steady_us=NOW_US)
         (_, first), (_, second) = store.log(0, 10)
         assert (first.epoch, first.time_us, first.facts) == (1, NOW_US, [EpochBegan("broker-1")])
         assert (second.epoch, second.time_us, second.facts) == (2, NOW_US + 5, [EpochBegan("broker-2")])
@@ -231,12 +231,12 @@ class StoreTests:
         assert [(m.seq, m.count, m.flagged) for m in found] == [(seq, 0, False) for seq in (1, 2, 3, 9)]
 
     def test_producers_remember_their_last_number_and_the_refused_ones(self, store: Store, epoch: int) -> None:
-        store.commit(batch_of(epoch, stored(1, producer=1, number=5), time_us=NOW_US + 1))
+        store.commit(batch_of(epoch, stored(1, producer=1, number=5), steady_us=NOW_US + 1))
         store.commit(batch_of(epoch, NumberRefused(1, 7), NumberRefused(1, 6), stored(2, producer=1, number=4)))
         record = store.producer("p")
         assert record is not None
-        assert (record.last_number, record.refused, record.seen_us) == (7, [6, 7], NOW_US)
-        store.commit(batch_of(epoch, stored(3, producer=1, number=6), NumberRefused(1, 8), time_us=NOW_US + 2))
+        assert (record.last_number, record.refused, record.seen_us) == (7, [6, 7], NOW_US + 1)
+        store.commit(batch_of(epoch, stored(3, producer=1, number=6), NumberRefused(1, 8), steady_us=NOW_US + 2))
         record = store.producer("p")
         assert record is not None
         assert (record.last_number, record.refused, record.seen_us) == (8, [7, 8], NOW_US + 2)
@@ -257,7 +257,7 @@ class StoreTests:
 
     def test_a_producer_registered_again_keeps_its_numbers(self, store: Store, epoch: int) -> None:
         store.commit(batch_of(epoch, stored(1, producer=1, number=5)))
-        store.commit(batch_of(epoch, ProducerRegistered(1, "p"), time_us=NOW_US + 9))
+        store.commit(batch_of(epoch, ProducerRegistered(1, "p"), steady_us=NOW_US + 9))
         record = store.producer("p")
         assert record is not None
         assert (record.last_number, record.seen_us) == (5, NOW_US + 9)
@@ -348,26 +348,52 @@ class StoreTests:
         assert store.log_range() == (11, 11)
         assert waiting(store) == list(range(1, 9))
 
-    def test_outcomes_and_producers_are_forgotten_after_their_retention(self, store: Store, epoch: int) -> None:
+    def test_outcomes_are_forgotten_after_their_retention_by_the_steady_clock(self, store: Store, epoch: int) -> None:
         old, new = make_txn_id(epoch, 1), make_txn_id(epoch, 2)
-        store.commit(batch_of(epoch, TransactionCommitted(old, 1, 1), ProducerRegistered(2, "busy")))
         later_us = NOW_US + 10 * SECOND_US
-        store.commit(batch_of(epoch, TransactionCommitted(new, 1, 1), time_us=later_us))
-        store.commit(batch_of(epoch, stored(1, producer=2, number=1), time_us=later_us))
+        store.commit(batch_of(epoch, TransactionCommitted(old, 1, 1)))
+        store.commit(batch_of(epoch, TransactionCommitted(new, 1, 1), time_us=1, steady_us=later_us))
         retention_us = limits.OUTCOME_RETENTION_S * SECOND_US
-        assert limits.PRODUCER_RETENTION_S == limits.OUTCOME_RETENTION_S
-        assert store.prune(NOW_US + retention_us) == 0
-        assert store.prune(NOW_US + retention_us + 1) == 2
-        assert store.prune(NOW_US + retention_us + 1) == 0
+        store.commit(batch_of(epoch, time_us=2, steady_us=NOW_US + retention_us))
+        assert store.prune(NOW_US) == 0
+        store.commit(batch_of(epoch, time_us=3, steady_us=NOW_US + retention_us + 1))
+        assert store.prune(NOW_US) == 1
+        assert store.prune(NOW_US) == 0
         assert (store.outcome(old), store.outcome(new)) == (False, True)
-        assert store.producer("p") is None
-        assert store.producer("busy") is not None
 
-    def test_forgetting_a_producer_is_in_the_log(self, store: Store, epoch: int) -> None:
-        now_us = NOW_US + limits.PRODUCER_RETENTION_S * SECOND_US + 1
-        store.prune(now_us)
-        ((_, record),) = store.log(store.meta().log_position - 1, 1)
-        assert (record.epoch, record.time_us, record.facts) == (epoch, now_us, [ProducerForgotten(1, "p")])
+    @pytest.mark.parametrize("jump_us", [25 * 3600 * SECOND_US, 8 * 86_400 * SECOND_US, -25 * 3600 * SECOND_US])
+    def test_no_wall_clock_makes_a_store_forget(self, store: Store, epoch: int, jump_us: int) -> None:
+        txn = make_txn_id(epoch, 1)
+        store.commit(batch_of(epoch, TransactionCommitted(txn, 1, 1)))
+        store.commit(batch_of(epoch, stored(1, producer=1, number=1), time_us=NOW_US + jump_us))
+        assert store.prune(NOW_US + jump_us) == 0
+        epoch = store.begin_epoch("broker-2", NOW_US + jump_us).epoch
+        store.commit(batch_of(epoch, time_us=NOW_US + jump_us))
+        assert store.prune(NOW_US + 2 * jump_us) == 0
+        assert store.outcome(txn)
+        assert store.producer("p") == ProducerRecord(1, "p", 1, seen_us=NOW_US)
+
+    def test_the_steady_clock_is_stored_with_each_commit_and_never_goes_back(self, store: Store, epoch: int) -> None:
+        assert store.meta().steady_us == NOW_US
+        store.commit(batch_of(epoch, time_us=1, steady_us=NOW_US + 7))
+        store.commit(batch_of(epoch, time_us=1, steady_us=NOW_US + 6))
+        store.commit(batch_of(epoch, time_us=1))
+        assert store.begin_epoch("broker-2", 2 * NOW_US).steady_us == NOW_US + 7
+
+    def test_producers_are_read_by_number(self, store: Store, epoch: int) -> None:
+        for number in (4, 2, 3):
+            store.commit(batch_of(epoch, ProducerRegistered(number, f"p{number}"), steady_us=NOW_US + number))
+        store.commit(batch_of(epoch, ProducerForgotten(3, "p3")))
+        assert store.producers_count() == 3
+        assert [record.producer for record in store.producers(0, 2)] == [1, 2]
+        assert [(record.name, record.seen_us) for record in store.producers(2, 2)] == [("p4", NOW_US + 4)]
+
+    def test_a_producer_that_is_forgotten_leaves_another_one_of_its_name(self, store: Store, epoch: int) -> None:
+        store.commit(batch_of(epoch, ProducerForgotten(1, "p"), ProducerRegistered(2, "p")))
+        store.commit(batch_of(epoch, stored(1, producer=2, number=7)))
+        record = store.producer("p")
+        assert record is not None
+        assert (record.producer, record.last_number) == (2, 7)
 
     def test_reads_give_copies(self, store: Store, epoch: int) -> None:
         store.commit(batch_of(epoch, stored(1)))

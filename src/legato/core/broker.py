@@ -90,7 +90,8 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
             return None
         self._tick = Tick()
         self._in_flight = tick
-        return Batch(self.epoch, now_us, tick.facts, tick.bodies, tick.chunks, tick.ended, tick.runs)
+        steady_us = self.steady.now_us
+        return Batch(self.epoch, now_us, tick.facts, tick.bodies, tick.chunks, tick.ended, tick.runs, steady_us)
 
     @property
     def tick_is_full(self) -> bool:
@@ -156,6 +157,7 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
         for producer in tick.left:
             if producer.links == 0 and self._producers.get(producer.name) is producer:
                 del self._producers[producer.name]
+        self._producers_forgotten(tick)
         for number in tick.deleted:
             self._by_number.pop(number, None)
             self._windows.pop(number, None)
@@ -223,6 +225,7 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
         self._undo_duplicates(tick, retry, lost, rolled_back.keys(), description)
         retry.marks = tick.marks
         retry.left = tick.left
+        retry.forgotten = tick.forgotten
         retry.ended = tick.ended
         retry.deleted = tick.deleted
         for message in tick.returned:

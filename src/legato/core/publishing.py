@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from legato import limits
 from legato.core.duplicates import Duplicates
 from legato.core.effects import Refuse
 from legato.core.facts import MessageStored, NumberRefused, ProducerForgotten, ProducerRegistered
@@ -13,6 +14,7 @@ from legato.core.producers import Producer
 from legato.core.records import ProducerRecord
 from legato.core.refusals import FULL, NOT_FOUND
 from legato.core.state import Node
+from legato.core.tick import Tick
 from legato.core.topics import Topic
 from legato.core.traits import PLAIN, Traits
 
@@ -29,7 +31,8 @@ class Publishing(Duplicates):
         """A producer that numbers its messages attached a link; call `detach_producer` when that ends."""
         producer = self._producers.get(name)
         if producer is None:
-            record = self._archive.producer(name)
+            # The store still has one that is being forgotten: a new one comes in its place.
+            record = None if name in self._forgetting else self._archive.producer(name)
             if record is None:
                 record = ProducerRecord(self._next_producer, name)
                 self._next_producer += 1
@@ -44,13 +47,49 @@ class Publishing(Duplicates):
         self._tick.left.append(producer)
         if producer.links == 0 and forget:
             self._producers.pop(producer.name, None)
-            self._tick.facts.append(ProducerForgotten(producer.id, producer.name))
+            self._forget_producer(producer.id, producer.name)
 
     def refresh_producers(self) -> None:
-        """Say again that the attached producers are there, so that the store's retention spares the idle ones."""
+        """Put on record that the attached producers were used, though they may be idle.
+
+        In this epoch nobody forgets them; in the next one they have as long as others to come back.
+        """
         for producer in self._producers.values():
             if producer.links:
                 self._tick.facts.append(ProducerRegistered(producer.id, producer.name))
+
+    def forget_producers(self) -> None:
+        """Forget some producers that nobody has used for `limits.PRODUCER_RETENTION_S`, if there are too many.
+
+        Never one that is attached, or whose numbers are not durable yet: it sends on, and a send that it repeats
+        after a failover must be known (promise 1). The decision is made here, where both are known, and
+        stored like any other fact (docs/decisions/0058-steady-clock.md).
+        """
+        excess = self._archive.producers_count() - len(self._forgetting) - limits.PRODUCERS_KEPT
+        if excess <= 0:
+            return
+        end_us = self.steady.now_us - limits.PRODUCER_RETENTION_S * 1_000_000
+        records = self._archive.producers(self._forget_after, limits.PRODUCERS_REVIEWED)
+        self._forget_after = records[-1].producer if len(records) == limits.PRODUCERS_REVIEWED else 0
+        for record in records:
+            if record.seen_us >= end_us or record.name in self._forgetting:
+                continue
+            if record.name in self._producers:
+                self._tick.facts.append(ProducerRegistered(record.producer, record.name))
+            elif excess > 0:
+                self._forget_producer(record.producer, record.name)
+                excess -= 1
+
+    def _forget_producer(self, number: int, name: str) -> None:
+        self._forgetting[name] = number
+        self._tick.forgotten.append((number, name))
+        self._tick.facts.append(ProducerForgotten(number, name))
+
+    def _producers_forgotten(self, tick: Tick) -> None:
+        """The store has no record of them any more."""
+        for number, name in tick.forgotten:
+            if self._forgetting.get(name) == number:
+                del self._forgetting[name]
 
     def publish(
         self,

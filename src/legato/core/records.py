@@ -25,6 +25,8 @@ class Batch(msgspec.Struct):
     """Large messages that no more parts come of: if no message refers to them now, what there is of them goes."""
     runs: list[Sequence[bytes | memoryview]] = []
     """Of each `RunStored`, its blocks, packed as the store keeps them, first to last."""
+    steady_us: int = 0
+    """The broker's steady clock (`core.steady`); 0: as in the commit before."""
 
 
 class Meta(msgspec.Struct):
@@ -36,6 +38,8 @@ class Meta(msgspec.Struct):
     next_consumer: int = 1
     log_position: int = 0
     """Position of the last log record; 0 when there is none."""
+    steady_us: int = 0
+    """The steady clock (`core.steady`) as of the last commit; 0 until an epoch begins."""
 
 
 class QueueRecord(msgspec.Struct):
@@ -78,6 +82,7 @@ class ProducerRecord(msgspec.Struct):
     last_number: int = 0
     refused: list[int] = []
     seen_us: int = 0
+    """When it was used last, by the steady clock."""
 
 
 NO_ATTEMPT = ("carried", "claimed")
@@ -148,6 +153,12 @@ class Archive(Protocol):
 
     def producer(self, name: str) -> ProducerRecord | None:
         """What is remembered of a numbered producer."""
+
+    def producers(self, after: int, limit: int) -> Sequence[ProducerRecord]:
+        """The numbered producers whose own numbers are above `after`, at most `limit`, by number."""
+
+    def producers_count(self) -> int:
+        """How many numbered producers there are, without reading them."""
 
     def outcome(self, txn: bytes) -> bool:
         """True if the transaction is known to have committed."""

@@ -15,6 +15,7 @@ class Reservation:
     Attributes:
         consumer: it, no longer attached; groups that it had are still given to it, that is to nobody.
         messages: those that its application has seen and not settled, in order, by sequence number.
+        until_us: how long, by the steady clock.
         leads: it was the one that an exclusive queue gives to.
     """
 

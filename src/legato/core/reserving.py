@@ -24,7 +24,8 @@ class Reserving(Redelivering):
         queue = consumer.queue
         if earlier := queue.reservations.get((consumer.container, consumer.name)):
             self._release_reservation(queue, earlier)
-        reservation = Reservation(consumer, until_us, leads=leads)
+        # A clock that jumps must not take from a client the time to come back (docs/decisions/0058-steady-clock.md).
+        reservation = Reservation(consumer, self.steady.after(until_us - self.now_us), leads=leads)
         queue.reservations[consumer.container, consumer.name] = reservation
         self._reserved.add(queue)
         return reservation
@@ -99,7 +100,7 @@ class Reserving(Redelivering):
         """Who did not come back in time has lost what was kept."""
         for queue in list(self._reserved):
             for reservation in list(queue.reservations.values()):
-                if reservation.until_us <= self.now_us:
+                if reservation.until_us <= self.steady.now_us:
                     self._release_reservation(queue, reservation)
 
     def _release_reservation(self, queue: Queue, reservation: Reservation) -> None:

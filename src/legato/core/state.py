@@ -14,6 +14,7 @@ from legato.core.queues import Queue
 from legato.core.records import Archive, Bodies, Meta, QueueRecord
 from legato.core.refusals import NotFound
 from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
+from legato.core.steady import SteadyClock
 from legato.core.tick import Tick
 from legato.core.topics import TOPIC_PREFIX, Topic
 
@@ -53,6 +54,8 @@ class State:
         """Topics in use, by plain name."""
         self.now_us = 0
         """The time as it was said last."""
+        self.steady = SteadyClock(meta.steady_us)
+        """What retention goes by; advanced by `tick`."""
         self._archive = archive
         self._bodies = bodies
         self._settings = settings
@@ -63,6 +66,11 @@ class State:
         self._next_consumer = meta.next_consumer
         self._by_number: dict[int, Node] = {}
         self._producers: dict[str, Producer] = {}
+        """Those with a link, or with numbers that are not durable yet, by name."""
+        self._forgetting: dict[str, int] = {}
+        """Numbers of producers that are forgotten once the tick with their `ProducerForgotten` is durable, by name."""
+        self._forget_after = 0
+        """The producer, by number, that `forget_producers` looked at last."""
         self._tick = Tick()
         self._in_flight: Tick | None = None
         """The tick that is being committed."""

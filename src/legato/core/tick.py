@@ -53,6 +53,7 @@ class Tick:
         "duplicates",
         "ended",
         "facts",
+        "forgotten",
         "gone",
         "ids",
         "kept",
@@ -104,6 +105,8 @@ class Tick:
         """Numbers of queues and topics that are gone."""
         self.left: list[Producer] = []
         """Producers that have no link any more: once their numbers are durable, the store remembers them."""
+        self.forgotten: list[tuple[int, str]] = []
+        """Number and name of producers that are forgotten."""
         self.marks: list[tuple[Queue, int]] = []
         self.discharges: list[tuple[Any, Transaction, bool]] = []
         """Token, transaction, whether it commits."""

@@ -38,12 +38,13 @@ class Timing(Administering):
         """What was temporary in earlier epochs: it goes, unless somebody comes back for it in time."""
         self._reconnect_timeout_us = int(reconnect_timeout_s * 1_000_000)
         self._forsaken_us = 0
-        """When it goes; 0: not known yet."""
+        """When it goes, by the steady clock; 0: not known yet."""
 
     def tick(self, now_us: int) -> None:
         """Time passed: record presentations that outlived a whole period (most messages are settled before), release
         what is due, expire what is over."""
         self.now_us = now_us
+        self.steady.tick(now_us)
         self._record_presented(self._presented_before)
         self._presented_before, self._presented = self._presented, []
         if self._reserved:
@@ -137,10 +138,10 @@ class Timing(Administering):
     def _clear_away(self) -> None:
         """Delete temporary things of earlier epochs for which nobody came back in time."""
         if self._forsaken_us == 0:
-            self._forsaken_us = self.now_us + self._reconnect_timeout_us
-        if self.now_us < self._forsaken_us or not self._forsaken:
+            self._forsaken_us = self.steady.after(self._reconnect_timeout_us)
+        if self.steady.now_us < self._forsaken_us or not self._forsaken:
             return
-        self._forsaken_us = self.now_us + self._reconnect_timeout_us
+        self._forsaken_us = self.steady.after(self._reconnect_timeout_us)
         in_use = []
         for record in self._forsaken:
             node = self._node(record.queue)

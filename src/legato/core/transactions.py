@@ -41,8 +41,8 @@ class Transactions(Settling, Publishing, Uploading):
 
     def declare(self, owner: Any) -> bytes:
         """A new transaction of the connection `owner` (AMQP 4.2)."""
-        # A counter that is a time tells for how long the outcome is known.
-        self._next_txn = max(self._next_txn + 1, self.now_us)
+        # A counter that is a time tells for how long the outcome is known: by the clock that outcomes are kept by.
+        self._next_txn = max(self._next_txn + 1, self.steady.now_us)
         txn_id = make_txn_id(self.epoch, self._next_txn)
         self._transactions[txn_id] = Transaction(txn_id, owner)
         return txn_id
@@ -159,7 +159,7 @@ class Transactions(Settling, Publishing, Uploading):
             self._effects.append(DischargeRefused(token, ROLLED_BACK, "already committed"))
         elif txn_epoch(txn_id) is None:
             self._effects.append(DischargeRefused(token, UNKNOWN_TXN, "no broker of this store made this id"))
-        elif txn_counter(txn_id) < self.now_us - limits.OUTCOME_RETENTION_S * _US_PER_S:
+        elif txn_counter(txn_id) < self.steady.now_us - limits.OUTCOME_RETENTION_S * _US_PER_S:
             self._effects.append(DischargeRefused(token, UNKNOWN_TXN, "it is too old for its outcome to be known"))
         elif fail:
             self._effects.append(Discharged(token))

@@ -20,6 +20,7 @@ PRUNE_EVERY_TICKS = 600
 """Forgetting waits for the writer, and the writer for it: seldom, and only if there is something to forget."""
 MARKS_EVERY_TICKS = 50
 PRODUCERS_EVERY_TICKS = 36_000
+"""An hour: what an idle producer that is attached may lose of its retention when the primary dies."""
 
 
 class Ticking:
@@ -59,6 +60,8 @@ class Ticking:
             broker.mark_queues()
         if self._ticks % PRODUCERS_EVERY_TICKS == 0:
             broker.refresh_producers()
+        if self._ticks % PRUNE_EVERY_TICKS == 0:
+            broker.forget_producers()
         self._keep_alive()
         if self._ticks % UPKEEP_EVERY_TICKS == 0:
             service.upkeep.run(prune=broker.has_larges or self._ticks % PRUNE_EVERY_TICKS == 0)

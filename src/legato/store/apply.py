@@ -20,36 +20,37 @@ def apply_changes(txn: Any, databases: Databases, meta: Meta, changes: Changes) 
     Raises:
         StoreError: a fact contradicts the state: a queue it names was never created, or is created again.
     """
-    time_us = changes.time_us
+    # What is forgotten one day goes by the steady clock, whatever becomes of the other.
+    meta.steady_us = steady_us = max(meta.steady_us, changes.steady_us)
     if changes.chunks:
         put_chunks(txn, databases, changes.chunks)
     apply_queues(txn, databases, meta, changes)
-    _register_producers(txn, databases, meta, changes.registered, time_us)
+    _register_producers(txn, databases, meta, changes.registered, steady_us)
     for producer, numbers in changes.numbers.items():
-        _note_numbers(txn, databases, producer, numbers, time_us)
+        _note_numbers(txn, databases, producer, numbers, steady_us)
     for producer in changes.forgotten:
         value = txn.get(number_key(producer), db=databases.producers)
         if value is not None:
             _forget_producer(txn, databases, values.decode_producer(value))
-    _keep_outcomes(txn, databases, changes.committed, time_us)
+    _keep_outcomes(txn, databases, changes.committed, steady_us)
     meta.next_consumer = max(meta.next_consumer, changes.next_consumer)
     if changes.ended:
         end_uploads(txn, databases, changes.ended)
 
 
-def _register_producers(txn: Any, databases: Databases, meta: Meta, registered: dict[int, str], time_us: int) -> None:
+def _register_producers(txn: Any, databases: Databases, meta: Meta, registered: dict[int, str], steady_us: int) -> None:
     """A producer registered again keeps its numbers: it was merely seen."""
     for producer, name in registered.items():
         value = txn.get(number_key(producer), db=databases.producers)
         record = values.decode_producer(value) if value is not None else ProducerRecord(producer, name)
-        record.seen_us = time_us
+        record.seen_us = steady_us
         txn.put(number_key(producer), values.encode(record), db=databases.producers)
         txn.put(name_key(name), values.pack_number(producer), db=databases.producer_names)
         meta.next_producer = max(meta.next_producer, producer + 1)
 
 
-def _note_numbers(txn: Any, databases: Databases, producer: int, numbers: dict[int, bool], time_us: int) -> None:
-    """A producer that was forgotten meanwhile stays forgotten."""
+def _note_numbers(txn: Any, databases: Databases, producer: int, numbers: dict[int, bool], steady_us: int) -> None:
+    """Remember what became of a producer's numbers. One that closed for good meanwhile has no record any more."""
     value = txn.get(number_key(producer), db=databases.producers)
     if value is None:
         return
@@ -58,27 +59,32 @@ def _note_numbers(txn: Any, databases: Databases, producer: int, numbers: dict[i
     if refused or record.refused:
         record.refused = sorted({*record.refused}.difference(numbers).union(refused))
     record.last_number = max(record.last_number, max(numbers))
-    record.seen_us = time_us
+    record.seen_us = steady_us
     txn.put(number_key(producer), values.encode(record), db=databases.producers)
 
 
 def _forget_producer(txn: Any, databases: Databases, record: ProducerRecord) -> None:
     txn.delete(number_key(record.producer), db=databases.producers)
-    txn.delete(name_key(record.name), db=databases.producer_names)
+    # Another one may have come under its name.
+    if txn.get(name_key(record.name), db=databases.producer_names) == values.pack_number(record.producer):
+        txn.delete(name_key(record.name), db=databases.producer_names)
 
 
-def _keep_outcomes(txn: Any, databases: Databases, committed: list[bytes], time_us: int) -> None:
+def _keep_outcomes(txn: Any, databases: Databases, committed: list[bytes], steady_us: int) -> None:
     if not committed:
         return
     with txn.cursor(db=databases.outcomes) as cursor:
         cursor.putmulti([(identity, b"") for identity in sorted(committed)])
     for begin in range(0, len(committed), INDEX_TXNS):
         share = committed[begin : begin + INDEX_TXNS]
-        txn.put(time_key(time_us, share[0]), values.encode(share), db=databases.outcome_times)
+        txn.put(time_key(steady_us, share[0]), values.encode(share), db=databases.outcome_times)
 
 
 def forget_outcomes(txn: Any, databases: Databases, end_us: int, limit: int) -> int:
-    """Forget outcomes from before `end_us`, oldest first, until `limit` or a few more are gone; returns how many."""
+    """Forget outcomes from before `end_us` of the steady clock, oldest first; returns how many.
+
+    Ends when `limit` or a few more are gone.
+    """
     forgotten = 0
     with txn.cursor(db=databases.outcome_times) as cursor:
         while forgotten < limit and cursor.first() and read_time(cursor.key()) < end_us:
@@ -87,23 +93,3 @@ def forget_outcomes(txn: Any, databases: Databases, end_us: int, limit: int) -> 
                 forgotten += 1
             cursor.delete()
     return forgotten
-
-
-def forget_producers(
-    txn: Any, databases: Databases, end_us: int, after: int, limit: int
-) -> tuple[list[ProducerRecord], int]:
-    """Forget those of the next `limit` producers above `after` that were last seen before `end_us`.
-
-    Returns:
-        Whom it forgot, and where to go on the next time; 0 when that is the beginning again.
-    """
-    seen: list[ProducerRecord] = []
-    with txn.cursor(db=databases.producers) as cursor:
-        there = cursor.set_range(number_key(after + 1))
-        while there and len(seen) < limit:
-            seen.append(values.decode_producer(cursor.value()))
-            there = cursor.next()
-    forgotten = [record for record in seen if record.seen_us < end_us]
-    for record in forgotten:
-        _forget_producer(txn, databases, record)
-    return forgotten, seen[-1].producer if there else 0

@@ -102,10 +102,12 @@ class Store(Archive, Protocol):
         """Delete at most `limit` of the oldest log records with position <= `through`; returns how many."""
 
     def prune(self, now_us: int) -> int:
-        """Forget outcomes and producers older than their retention, and remove what deleted queues held, and parts of
-        large messages that nobody needs.
+        """Forget outcomes older than their retention, and remove what deleted queues held, and parts of large messages
+        that nobody needs.
 
-        A bounded amount a call; returns how much that was, in units of its own. 0: there is nothing more to do now.
+        Outcomes are kept by the steady clock of the last commit; `now_us`, which may be wrong, makes nothing forgotten.
+        Which producers are forgotten the broker decides (`Broker.forget_producers`). A bounded amount a call; returns
+        how much that was, in units of its own. 0: there is nothing more to do now.
         """
 
     def make_room(self) -> bool:

@@ -110,8 +110,9 @@ class QueueChanges:
 class Changes:
     """What a batch does to the store, apart from its log."""
 
-    def __init__(self, time_us: int) -> None:
+    def __init__(self, time_us: int, steady_us: int) -> None:
         self.time_us = time_us
+        self.steady_us = steady_us
         self.queues: dict[int, QueueChanges] = {}
         self.created: dict[int, QueueCreated] = {}
         self.deleted: set[int] = set()
@@ -153,7 +154,7 @@ def gather(batch: Batch) -> Changes:
     Raises:
         StoreError: the bodies are not those of the facts, or a queue is changed after it was deleted.
     """
-    changes = Changes(batch.time_us)
+    changes = Changes(batch.time_us, batch.steady_us)
     changes.chunks, changes.ended = batch.chunks, batch.ended
     changes.runs = gather_runs(batch)
     bodies = iter(batch.bodies)

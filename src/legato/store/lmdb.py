@@ -18,11 +18,11 @@ import lmdb
 import msgspec
 
 from legato import limits
-from legato.core.facts import AnyFact, EpochBegan, Kind, LogRecord, ProducerForgotten, encode_record
+from legato.core.facts import AnyFact, EpochBegan, Kind, LogRecord, encode_record
 from legato.core.records import ExpiryPlace, KeptId, Run, TakenMessage
 from legato.errors import FencedError, StoreCorruptError, StoreFullError
 from legato.store import values
-from legato.store.apply import apply_changes, forget_outcomes, forget_producers
+from legato.store.apply import apply_changes, forget_outcomes
 from legato.store.apply_queues import remove_deleted
 from legato.store.base import Batch, Meta, ProducerRecord, QueueRecord, StoredMessage, Usage
 from legato.store.blocks import RawBlock
@@ -58,7 +58,7 @@ from legato.store.taken import read_taken
 T = TypeVar("T")
 
 PRUNE_LIMIT = 1_000
-"""Outcomes, and producers, that one call of `prune` looks at."""
+"""Outcomes that one call of `prune` forgets."""
 PRUNE_MESSAGES = 4_000
 """Messages of deleted queues that one call of `prune` removes: some milliseconds for which a commit has to wait."""
 PRUNE_CHUNKS = 200
@@ -97,7 +97,6 @@ class LmdbStore:
         self._env, self._databases = open_environment(self.path, map_bytes=map_bytes, sync=sync, read_only=read_only)
         self._room = Room(self.path / DATA_NAME, map_bytes)
         self._epoch: int | None = None
-        self._prune_after = 0
         self._changing = threading.Lock()
         """Held by whoever changes the store: the files must not be closed under its hands."""
 
@@ -106,6 +105,7 @@ class LmdbStore:
         with self._writing() as txn:
             meta = self._meta(txn)
             meta.epoch += 1
+            meta.steady_us = meta.steady_us or now_us
             self._append(txn, meta, now_us, [EpochBegan(broker)])
         self._epoch = meta.epoch
         return meta
@@ -133,6 +133,21 @@ class LmdbStore:
         databases = self._databases
         value = self._get_by_name(name, databases.producer_names, databases.producers)
         return None if value is None else values.decode_producer(value)
+
+    def producers(self, after: int, limit: int) -> Sequence[ProducerRecord]:
+        """See `Store.producers`."""
+        found: list[ProducerRecord] = []
+        with self._reading() as txn, txn.cursor(db=self._databases.producers) as cursor:
+            there = cursor.set_range(number_key(after + 1))
+            while there and len(found) < limit:
+                found.append(values.decode_producer(cursor.value()))
+                there = cursor.next()
+        return found
+
+    def producers_count(self) -> int:
+        """See `Store.producers_count`."""
+        with self._reading() as txn:
+            return int(txn.stat(self._databases.producers)["entries"])
 
     def outcome(self, txn: bytes) -> bool:
         """See `Store.outcome`."""
@@ -314,7 +329,7 @@ class LmdbStore:
         return trimmed
 
     def prune(self, now_us: int) -> int:
-        """See `Store.prune`. Looks at the `PRUNE_LIMIT` oldest outcomes, and in turn at as many producers a call.
+        """See `Store.prune`. Looks at the `PRUNE_LIMIT` oldest outcomes a call.
 
         Of deleted queues it removes `PRUNE_MESSAGES` messages, or a block more; of large messages `PRUNE_CHUNKS` parts.
 
@@ -325,20 +340,11 @@ class LmdbStore:
             meta = self._meta(txn)
             self._refuse_fenced(meta)
             outcomes = forget_outcomes(
-                txn, self._databases, now_us - limits.OUTCOME_RETENTION_S * 1_000_000, PRUNE_LIMIT
-            )
-            forgotten, self._prune_after = forget_producers(
-                txn,
-                self._databases,
-                now_us - limits.PRODUCER_RETENTION_S * 1_000_000,
-                self._prune_after,
-                PRUNE_LIMIT,
+                txn, self._databases, meta.steady_us - limits.OUTCOME_RETENTION_S * 1_000_000, PRUNE_LIMIT
             )
             removed = remove_deleted(txn, self._databases, now_us, PRUNE_MESSAGES)
             removed += remove_loose(txn, self._databases, meta.epoch, PRUNE_CHUNKS)
-            if forgotten:
-                self._append(txn, meta, now_us, [ProducerForgotten(p.producer, p.name) for p in forgotten])
-        return outcomes + len(forgotten) + removed
+        return outcomes + removed
 
     def usage(self) -> Usage:
         """See `Store.usage`; bytes in use are those of live pages, not the size of the file."""

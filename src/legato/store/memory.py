@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence, Set
 from msgspec.structs import replace
 
 from legato import limits
-from legato.core.facts import AnyFact, EpochBegan, Kind, LogRecord, ProducerForgotten, encode_record
+from legato.core.facts import AnyFact, EpochBegan, Kind, LogRecord, encode_record
 from legato.core.records import ExpiryPlace, KeptId, Run, TakenMessage
 from legato.errors import FencedError
 from legato.store.base import NONE_KEPT, Batch, Meta, ProducerRecord, QueueRecord, StoredMessage, Usage
@@ -28,6 +28,7 @@ class MemoryStore:
         """See `Store.begin_epoch`."""
         with self._lock:
             self._state.meta.epoch += 1
+            self._state.meta.steady_us = self._state.meta.steady_us or now_us
             self._state.uploading.clear()
             self._append(now_us, [EpochBegan(broker)])
             return copy.copy(self._state.meta)
@@ -67,6 +68,17 @@ class MemoryStore:
         with self._lock:
             found = [producer for producer in self._state.producers.values() if producer.name == name]
             return replace(found[0], refused=list(found[0].refused)) if found else None
+
+    def producers(self, after: int, limit: int) -> Sequence[ProducerRecord]:
+        """See `Store.producers`."""
+        with self._lock:
+            found = [record for number, record in sorted(self._state.producers.items()) if number > after]
+            return copy.deepcopy(found[:limit])
+
+    def producers_count(self) -> int:
+        """See `Store.producers_count`."""
+        with self._lock:
+            return len(self._state.producers)
 
     def outcome(self, txn: bytes) -> bool:
         """See `Store.outcome`."""
@@ -179,17 +191,11 @@ class MemoryStore:
     def prune(self, now_us: int) -> int:
         """See `Store.prune`."""
         with self._lock:
-            outcomes_end_us = now_us - limits.OUTCOME_RETENTION_S * 1_000_000
-            producers_end_us = now_us - limits.PRODUCER_RETENTION_S * 1_000_000
-            outcomes = [txn for txn, time_us in self._state.outcomes.items() if time_us < outcomes_end_us]
-            producers = [p for _, p in sorted(self._state.producers.items()) if p.seen_us < producers_end_us]
+            end_us = self._state.meta.steady_us - limits.OUTCOME_RETENTION_S * 1_000_000
+            outcomes = [txn for txn, steady_us in self._state.outcomes.items() if steady_us < end_us]
             for txn in outcomes:
                 del self._state.outcomes[txn]
-            for producer in producers:
-                del self._state.producers[producer.producer]
-            if producers:
-                self._append(now_us, [ProducerForgotten(p.producer, p.name) for p in producers])
-            return len(outcomes) + len(producers) + self._state.remove_loose()
+            return len(outcomes) + self._state.remove_loose()
 
     def make_room(self) -> bool:
         """See `Store.make_room`: the heap has it."""

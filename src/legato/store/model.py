@@ -124,6 +124,7 @@ class Model:
         self.ids: dict[int, Ids] = {}
         """By queue or topic."""
         self.outcomes: dict[bytes, int] = {}
+        """When each transaction was committed, by the steady clock."""
         self.chunks: dict[tuple[int, int], bytes] = {}
         self.uploading: set[int] = set()
         """Large messages of which more is to come."""
@@ -138,6 +139,7 @@ class Model:
         runs = {id(fact): blocks for fact, blocks in gather_runs(batch)}
         self._check_queues(batch)
         bodies = iter(batch.bodies)
+        self.meta.steady_us = max(self.meta.steady_us, batch.steady_us)
         for fact in batch.facts:
             self._apply(fact, bodies, batch.time_us)
         for fact in batch.facts:
@@ -207,7 +209,7 @@ class Model:
             case QueueGrouped(queue):
                 self.queues[queue].grouped = True
             case ProducerRegistered(producer, name):
-                self.producers.setdefault(producer, ProducerRecord(producer, name)).seen_us = time_us
+                self.producers.setdefault(producer, ProducerRecord(producer, name)).seen_us = meta.steady_us
                 meta.next_producer = max(meta.next_producer, producer + 1)
             case ProducerForgotten(producer):
                 self.producers.pop(producer, None)
@@ -215,12 +217,12 @@ class Model:
                 meta.next_consumer = max(meta.next_consumer, consumer + 1)
             case MessageStored(queue, seq):
                 self._put(queue, self._new_message(fact, next(bodies), time_us))
-                self._number(fact.producer, fact.number, time_us, refused=False)
+                self._number(fact.producer, fact.number, refused=False)
             case MessagePublished(topic, seq):
                 note_last(self.queues[topic], seq)
                 if fact.subscriptions:
                     self._publish(fact, next(bodies), time_us)
-                self._number(fact.producer, fact.number, time_us, refused=False)
+                self._number(fact.producer, fact.number, refused=False)
             case MessageConsumed(queue, seq) | MessageMoved(queue, seq) | MessageDeadLettered(queue, seq):
                 self._take(queue, seq)
             case MessageReturned(queue, seq):
@@ -239,13 +241,13 @@ class Model:
             case DispatchMarked(queue, seq):
                 note_mark(self.queues[queue], seq)
             case NumberRefused(producer, number):
-                self._number(producer, number, time_us, refused=True)
+                self._number(producer, number, refused=True)
             case DuplicateIdKept(queue):
                 self.ids.setdefault(queue, Ids()).keep(fact)
             case DuplicateIdDropped(producer=producer, number=number):
-                self._number(producer, number, time_us, refused=False)
+                self._number(producer, number, refused=False)
             case TransactionCommitted(txn):
-                self.outcomes[txn] = time_us
+                self.outcomes[txn] = meta.steady_us
             case RunStored() | MessagesAssigned() | AssignmentAcknowledged() | AssignmentFenced():
                 pass  # Applied after all others, by `_store_run` and `_apply_assignment`.
             case DuplicateDropped() | TransactionRolledBack():
@@ -268,7 +270,7 @@ class Model:
                     StoredMessage(entry.seq, bytes(entry.body), expires_us=entry.expires_us, stored_us=stored_us),
                 )
             seq += block.count
-        self._number(fact.producer, fact.number, time_us, refused=False)
+        self._number(fact.producer, fact.number, refused=False)
 
     def _apply_assignment(self, fact: AnyFact) -> None:
         match fact:
@@ -332,9 +334,9 @@ class Model:
                 topic.consumed += 1
                 topic.bytes -= len(shared.body)
 
-    def _number(self, producer: int, number: int, time_us: int, *, refused: bool) -> None:
-        """Remember what became of a producer's number; a producer forgotten meanwhile stays forgotten."""
+    def _number(self, producer: int, number: int, *, refused: bool) -> None:
+        """Remember what became of a producer's number; one that closed meanwhile is forgotten."""
         if record := self.producers.get(producer):
             record.last_number = max(record.last_number, number)
             record.refused = sorted({*record.refused, number} if refused else {*record.refused} - {number})
-            record.seen_us = time_us
+            record.seen_us = self.meta.steady_us

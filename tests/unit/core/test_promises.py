@@ -1,6 +1,5 @@
 """Idempotent producers, transactions with knowable outcomes, acknowledgements that tell the truth."""
 
-from legato import limits
 from legato.core.facts import DuplicateDropped, MessageConsumed, MessageStored, TransactionCommitted
 from legato.store.memory import MemoryStore
 from tests.support.scenario import Scenario
@@ -325,17 +324,3 @@ def test_a_producer_that_left_costs_no_memory_and_is_still_known() -> None:
         s.run()
         assert s.broker._producers == {}
     assert s.broker.producer("p").last == 3
-
-
-def test_an_idle_producer_that_is_attached_outlives_the_retention() -> None:
-    """The store forgets producers that were not seen for long; one that is attached is seen."""
-    s = Scenario()
-    s.now_us = 1
-    producer = s.broker.producer("p")
-    s.broker.publish_numbered(s.broker.queue("q"), b"x", "x", "t", producer, 7)
-    s.run()
-    s.now_us += (limits.PRODUCER_RETENTION_S + 1) * 1_000_000
-    s.broker.refresh_producers()
-    s.run()
-    s.store.prune(s.now_us)
-    assert s.crash().broker.producer("p").last == 7

@@ -83,11 +83,11 @@ class LmdbAgainstModel(RuleBasedStateMachine):
             bodies = [stub_of(large) if len(body) == STUB_SIZE else body for body in bodies]
             chunks = [(large, 0, b"part"), (large, 1, b"rest")]
             if large % 3:
-                self.commit_batch(Batch(epoch, self.now_us, [], [], chunks))
+                self.commit_batch(Batch(epoch, self.now_us, [], [], chunks, steady_us=self.now_us))
                 chunks = []
         ended = [large for large in self.uploads[-3:] if large % 4]
         self.drained = self.drained and not any(isinstance(fact, QueueDeleted) for fact in kept)
-        self.commit_batch(Batch(epoch, self.now_us, kept, bodies, chunks, ended))
+        self.commit_batch(Batch(epoch, self.now_us, kept, bodies, chunks, ended, steady_us=self.now_us))
 
     def commit_batch(self, batch: Batch) -> None:
         assert self.store.commit(batch) == self.model.commit(batch)
