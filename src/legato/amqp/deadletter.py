@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from legato.amqp.codec import Int, decode_value, encode_compound, encode_string, encode_value, skip_value
 from legato.amqp.entries import map_entries
+from legato.amqp.header import section_at
 from legato.amqp.sections import scan
 from legato.errors import ProtocolError
 
@@ -36,11 +37,19 @@ def annotate(body: bytes, properties: Mapping[str, str | int]) -> bytes:
             begin = end = sections.body_at
             kept: list[bytes] = []
         else:
-            begin, end = at - len(_APPLICATION_PROPERTIES), skip_value(body, at)
+            begin, end = _section_begin(body, at), skip_value(body, at)
             kept = _others(body, at, properties)
     except ProtocolError:
         return body
     return b"".join((body[:begin], _APPLICATION_PROPERTIES, encode_compound(0xC1, kept + added), body[end:]))
+
+
+def _section_begin(data: bytes, value_at: int) -> int:
+    """Where the section begins whose value is at `value_at`: a descriptor may be written in several ways."""
+    at = 0
+    while (place := section_at(data, at)[1]) < value_at:
+        at = skip_value(data, place)
+    return at
 
 
 def _encoded(value: str | int) -> bytes:

@@ -19,7 +19,7 @@ for: those of a bundle, of which only the stage is known."""
 
 _WANTED = {name.encode(): place for place, name in enumerate((FLOW_ID, FLOW_TRACE_ID, FLOW_STAGE, FLOW_CALL))}
 _NUMBERS = {FLOW_CALL_NUMBER.encode(): 0, FLOW_BUNDLE.encode(): 1}
-_SHORT_STRING = 0xA1
+_SHORT_STRING, _LONG_STRING = 0xA1, 0xB1
 
 
 def flow_calls(data: bytes, begin: int, end: int) -> tuple[FlowCall, ...]:
@@ -45,7 +45,9 @@ def _read(data: bytes, at: int, end: int) -> tuple[list[str], list[int]]:
             begin, at = at + 2, at + 2 + data[at + 1]
             key = data[begin:at]
         else:
-            at = skip_value(data, at)
+            begin, at = at, skip_value(data, at)
+            if data[begin] == _LONG_STRING:
+                key = data[begin + 5 : at]
         place = _WANTED.get(key)
         if data[at] == _SHORT_STRING:
             begin, at = at + 2, at + 2 + data[at + 1]

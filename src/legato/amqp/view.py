@@ -80,14 +80,23 @@ class View:
 
 
 def entries_of(data: bytes) -> tuple[int, int]:
-    """Where the keys and values of a message's application properties begin and end; at one place if there are none.
+    """Where the keys and values of a message's application properties begin and end.
+
+    If there are none, both are where the sections before them end: header fields are looked for up to there.
 
     Raises:
         ProtocolError: the message is malformed.
         IndexError: likewise.
     """
-    at = _section(data, APPLICATION_PROPERTIES)
-    return (0, 0) if at < 0 else map_entries(data, at)
+    at, size = 0, len(data)
+    while at < size:
+        code, value_at = section_at(data, at)
+        if code == APPLICATION_PROPERTIES:
+            return map_entries(data, value_at)
+        if code > APPLICATION_PROPERTIES:
+            break
+        at = skip_value(data, value_at)
+    return at, at
 
 
 def group_of(body: bytes) -> tuple[str, bool]:

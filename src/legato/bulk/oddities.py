@@ -70,7 +70,7 @@ def _text_of(value: Any) -> str:
 
 def _body_of(received: Received) -> bytes | None:
     """Bytes as they are, text as UTF-8, the body of a map or stream message as JSON, of others none."""
-    if received.kind is Message:
+    if received.kind is Message or not received.has_body:
         return None
     body = received.body()
     if body is None:

@@ -162,6 +162,11 @@ class Received:
         return self._data[self._body_at :] if self._body_section in BODIES else _NULL_BODY
 
     @property
+    def has_body(self) -> bool:
+        """Whether there is a body section; foreign clients send messages without one."""
+        return self._body_section in BODIES
+
+    @property
     def stream(self) -> Region | None:
         """The body sections of a large message."""
         data = self._data
