@@ -158,7 +158,7 @@ class _Writer:
             return self.one_of(wide, b"\x55" + value.to_bytes(1, "big")) if 0 <= value < 128 else wide
         if isinstance(value, float):
             return b"\x82" + struct.pack(">d", value)
-        return b"\x98" + value.bytes
+        return bytes(b"\x98" + value.bytes)
 
     def number(self, value: int, zero: int, short: int, long: int, width: int) -> bytes:
         ways = [bytes((long,)) + value.to_bytes(width, "big")]

@@ -18,9 +18,10 @@ from legato.amqp.names import FLOW_CALL, FLOW_CALL_NUMBER, FLOW_ID, FLOW_STAGE, 
 from legato.amqp.sections import scan, with_delivery
 from legato.amqp.stubs import find_body
 from legato.amqp.view import flow_calls_of, group_of, read_properties
-from legato.bulk.columns import COLUMNS, Decoder
+from legato.bulk.columns import Decoder
 from legato.bulk.layout import rows_of
 from legato.bulk.oddities import decode_one
+from legato.bulk.schema import COLUMNS
 from legato.client.destinations import destination_of
 from legato.client.received import Received
 from tests.support.layouts import CONTENTS, Content, layouts, plainly
