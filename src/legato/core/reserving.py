@@ -25,7 +25,8 @@ class Reserving(Redelivering):
         if earlier := queue.reservations.get((consumer.container, consumer.name)):
             self._release_reservation(queue, earlier)
         # A clock that jumps must not take from a client the time to come back (docs/decisions/0058-steady-clock.md).
-        reservation = Reservation(consumer, self.steady.after(until_us - self.now_us), leads=leads)
+        until_us += self.steady.at(self.now_us) - self.now_us
+        reservation = Reservation(consumer, until_us, leads=leads)
         queue.reservations[consumer.container, consumer.name] = reservation
         self._reserved.add(queue)
         return reservation

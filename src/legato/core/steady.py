@@ -26,10 +26,11 @@ class SteadyClock:
 
     def tick(self, wall_us: int) -> None:
         """Advance to a tick at the wall clock's time `wall_us`."""
-        if self._ticked_us is not None:
-            self.now_us += min(max(wall_us - self._ticked_us, 0), STEP_MAX_US)
+        self.now_us = self.at(wall_us)
         self._ticked_us = wall_us
 
-    def after(self, duration_us: int) -> int:
-        """The time on this clock when so much will have passed."""
-        return self.now_us + duration_us
+    def at(self, wall_us: int) -> int:
+        """The time on this clock when the wall clock says `wall_us`, after the last tick."""
+        if self._ticked_us is None:
+            return self.now_us
+        return self.now_us + min(max(wall_us - self._ticked_us, 0), STEP_MAX_US)

@@ -138,10 +138,10 @@ class Timing(Administering):
     def _clear_away(self) -> None:
         """Delete temporary things of earlier epochs for which nobody came back in time."""
         if self._forsaken_us == 0:
-            self._forsaken_us = self.steady.after(self._reconnect_timeout_us)
+            self._forsaken_us = self.steady.now_us + self._reconnect_timeout_us
         if self.steady.now_us < self._forsaken_us or not self._forsaken:
             return
-        self._forsaken_us = self.steady.after(self._reconnect_timeout_us)
+        self._forsaken_us = self.steady.now_us + self._reconnect_timeout_us
         in_use = []
         for record in self._forsaken:
             node = self._node(record.queue)

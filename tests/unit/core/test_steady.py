@@ -38,4 +38,11 @@ def test_it_goes_on_where_an_epoch_left_it() -> None:
     clock = SteadyClock(42)
     clock.tick(WALL_US)
     assert clock.now_us == 42
-    assert clock.after(8) == 50
+
+
+def test_it_can_be_read_between_two_ticks() -> None:
+    clock = SteadyClock(42)
+    assert clock.at(WALL_US) == 42
+    clock.tick(WALL_US)
+    assert [clock.at(WALL_US + us) for us in (-1, 0, 7, DAY_US)] == [42, 42, 49, 42 + STEP_MAX_US]
+    assert clock.now_us == 42
