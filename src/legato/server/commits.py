@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("legato.service")
 
+FULL_PAUSE_S = 0.2
+"""Between two tries to store what stores no message, on a full disk."""
+
 
 class Commits:
     """Hands out what is to be stored and hears that it is.
@@ -50,6 +53,8 @@ class Commits:
         self._gathering = 1
         """The number of the batch that is being gathered."""
         self._until_durable: list[tuple[int, Peer, Callable[[], None]]] = []
+        self._waits_for_room = False
+        """What is to be stored next stores no message, and there was no room even for that."""
 
     def when_durable(self, peer: Peer, then: Callable[[], None]) -> None:
         """Tell `peer` something once everything that was asked so far is durable: at once if it is."""
@@ -62,7 +67,10 @@ class Commits:
     def submit(self) -> None:
         """Have what was gathered stored, unless a batch is out already."""
         service, broker = self._service, self._broker
-        while not service.stopped and (batch := broker.take_batch(service.clock.now_us())) is not None:
+        while (
+            not (service.stopped or self._waits_for_room)
+            and (batch := broker.take_batch(service.clock.now_us())) is not None
+        ):
             self._gathering += 1
             if batch.facts or batch.chunks or batch.ended:
                 self._writer.submit(batch)
@@ -89,9 +97,9 @@ class Commits:
                 self._service.touch(peer)
 
     def _written(self, batch: Batch, position: int | None, error: StoreError | None) -> None:
-        self._loop.call_soon_threadsafe(self._done, error)
+        self._loop.call_soon_threadsafe(self._done, batch, error)
 
-    def _done(self, error: StoreError | None) -> None:
+    def _done(self, batch: Batch, error: StoreError | None) -> None:
         service = self._service
         # Stopped for a while after the commit, it would give out what is another's by now.
         if not service.may_serve():
@@ -99,8 +107,9 @@ class Commits:
         if error is None:
             self._committed()
         elif isinstance(error, StoreFullError):
+            if service.upkeep.full != str(error):
+                log.error("! producers are refused: %s", error)
             service.upkeep.full = str(error)
-            log.error("! producers are refused: %s", error)
             try:
                 self._broker.failed(str(error))
             except StoreError as fatal:
@@ -108,10 +117,17 @@ class Commits:
                 return
             # What else the batch held is tried again with the next one.
             self._until_durable = [(self._gathering, peer, then) for _, peer, then in self._until_durable]
+            if not (batch.bodies or batch.chunks or batch.runs):
+                self._waits_for_room = True
+                self._loop.call_later(FULL_PAUSE_S, self._go_on)
         else:
             service.fatal(error)
             return
         service.advance()
+
+    def _go_on(self) -> None:
+        self._waits_for_room = False
+        self._service.advance()
 
     def close(self) -> None:
         """Nothing more is stored."""

@@ -50,7 +50,9 @@ class Upkeep:
         """Find out whether there is room."""
         usage = self._store.usage()
         reserve = self._section.free_disk_reserve_bytes
-        if usage.free_disk_bytes < reserve:
+        if not usage.reserved:
+            full = "the disk is full; what room the store has left is for those who consume"
+        elif usage.free_disk_bytes + usage.file_room_bytes < reserve:
             full = f"only {usage.free_disk_bytes >> 20} MiB of disk are free; the reserve is {reserve >> 20} MiB"
         elif usage.used_bytes > usage.capacity_bytes * _FULL_SHARE:
             full = f"store.map_bytes ({usage.capacity_bytes}) is used up to 95 %; enlarge it or empty some queues"
@@ -64,6 +66,7 @@ class Upkeep:
 
     def _forget(self, prune: bool) -> None:
         try:
+            self._store.keep_reserve()
             if prune:
                 self.sweep()
             if prune or self._pruning:
@@ -72,7 +75,7 @@ class Upkeep:
             through = self._through(first, last)
             if through >= first:
                 self._store.trim_log(through, limits.LOG_TRIM_RECORDS)
-        except StoreError as error:
+        except (StoreError, OSError) as error:
             log.warning("! upkeep of the store: %s", error)
 
     def _prune(self) -> bool:

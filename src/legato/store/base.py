@@ -69,6 +69,10 @@ class Usage(msgspec.Struct):
     used_bytes: int
     capacity_bytes: int
     free_disk_bytes: int
+    file_room_bytes: int = 0
+    """Bytes of the store's own file that hold nothing."""
+    reserved: bool = True
+    """Whether there is room that only what stores no message may use."""
 
 
 class Store(Archive, Protocol):
@@ -86,7 +90,8 @@ class Store(Archive, Protocol):
 
         Raises:
             FencedError: a later epoch has begun.
-            StoreFullError: no room; nothing of the batch was applied, the store goes on.
+            StoreFullError: no room; nothing of the batch was applied, the store goes on. A batch that stores no message
+                may use the reserve.
         """
 
     def log(self, after: int, limit: int) -> Sequence[tuple[int, LogRecord]]:
@@ -109,6 +114,9 @@ class Store(Archive, Protocol):
         Which producers are forgotten the broker decides (`Broker.forget_producers`). A bounded amount a call; returns
         how much that was, in units of its own. 0: there is nothing more to do now.
         """
+
+    def keep_reserve(self) -> bool:
+        """See that there is room for what must not fail on a full disk (`Usage.reserved`); returns whether there is."""
 
     def make_room(self) -> bool:
         """Prepare a little for large commits, when none is asked for; returns whether there is more to do."""

@@ -4,7 +4,7 @@ import errno
 import os
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,9 @@ STATE_KEY = b"state"
 
 READERS_MAX = 512
 """Processes and threads that may read at the same time."""
+LOCK_TABLE_NAME = "lock.mdb"
+LOCK_TABLE_BYTES = 9 * 4096
+"""64 bytes for each reader, and a little, in whole pages."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 _CORRUPT = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.IncompatibleError)
@@ -84,6 +87,7 @@ def open_environment(path: Path, *, map_bytes: int, sync: bool, read_only: bool)
     with lmdb_errors(f"the store in {path}"):
         if not read_only:
             path.mkdir(parents=True, exist_ok=True)
+            _allocate_lock_table(path)
         elif not (path / DATA_NAME).exists():
             raise StoreError(f"there is no store in {path}")
         environment = lmdb.open(
@@ -104,6 +108,23 @@ def open_environment(path: Path, *, map_bytes: int, sync: bool, read_only: bool)
         except BaseException:
             environment.close()
             raise
+
+
+def _allocate_lock_table(path: Path) -> None:
+    """LMDB makes its table of readers as a file with holes, and writes to it through a map of memory: where the disk is
+    full when a hole is first written to, the system ends the process with SIGBUS.
+
+    Only while this process has not opened the environment: to close the file gives up LMDB's locks on it.
+    """
+    table = path / LOCK_TABLE_NAME
+    with suppress(OSError):
+        if table.exists() and table.stat().st_blocks * 512 >= LOCK_TABLE_BYTES:
+            return
+        file = os.open(table, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.posix_fallocate(file, 0, LOCK_TABLE_BYTES)
+        finally:
+            os.close(file)
 
 
 def _refuse_truncated(environment: Any, path: Path) -> None:

@@ -51,6 +51,8 @@ from legato.store.keys import (
     read_position,
 )
 from legato.store.larges import has_larges, remove_loose
+from legato.store.readers import holds_pages, readings
+from legato.store.reserve import RESERVE_BYTES, Reserve
 from legato.store.room import Room
 from legato.store.runs import find_runs, raw_blocks
 from legato.store.taken import read_taken
@@ -96,18 +98,24 @@ class LmdbStore:
         self._map_bytes = map_bytes
         self._env, self._databases = open_environment(self.path, map_bytes=map_bytes, sync=sync, read_only=read_only)
         self._room = Room(self.path / DATA_NAME, map_bytes)
+        self._reserve = Reserve(self.path / DATA_NAME)
         self._epoch: int | None = None
         self._changing = threading.Lock()
         """Held by whoever changes the store: the files must not be closed under its hands."""
 
     def begin_epoch(self, broker: str, now_us: int) -> Meta:
-        """See `Store.begin_epoch`."""
+        """See `Store.begin_epoch`; on a full disk it uses the reserve."""
+        meta = self._with_reserve(lambda: self._begin_epoch(broker, now_us))
+        self._epoch = meta.epoch
+        self._reserve.make()
+        return meta
+
+    def _begin_epoch(self, broker: str, now_us: int) -> Meta:
         with self._writing() as txn:
             meta = self._meta(txn)
             meta.epoch += 1
             meta.steady_us = meta.steady_us or now_us
             self._append(txn, meta, now_us, [EpochBegan(broker)])
-        self._epoch = meta.epoch
         return meta
 
     def meta(self) -> Meta:
@@ -265,6 +273,13 @@ class LmdbStore:
 
     def commit(self, batch: Batch) -> int:
         """See `Store.commit`."""
+        if not (batch.bodies or batch.chunks or batch.runs):
+            return self._with_reserve(lambda: self._commit(batch))
+        if self._reserve.spent:
+            self._refuse_to_grow(batch)
+        return self._commit(batch)
+
+    def _commit(self, batch: Batch) -> int:
         changes = gather(batch)
         with self._writing() as txn:
             meta = self._meta(txn)
@@ -317,6 +332,9 @@ class LmdbStore:
         Raises:
             FencedError: this object began an epoch that is over.
         """
+        return self._with_reserve(lambda: self._trim_log(through, limit))
+
+    def _trim_log(self, through: int, limit: int) -> int:
         trimmed = 0
         with self._writing() as txn:
             self._refuse_fenced(self._meta(txn))
@@ -336,6 +354,9 @@ class LmdbStore:
         Raises:
             FencedError: this object began an epoch that is over.
         """
+        return self._with_reserve(lambda: self._prune(now_us))
+
+    def _prune(self, now_us: int) -> int:
         with self._writing() as txn:
             meta = self._meta(txn)
             self._refuse_fenced(meta)
@@ -348,10 +369,61 @@ class LmdbStore:
 
     def usage(self) -> Usage:
         """See `Store.usage`; bytes in use are those of live pages, not the size of the file."""
+        live_bytes = self._live_bytes()
+        disk = os.statvfs(self.path)
+        room_bytes = self._room_bytes(live_bytes)
+        reserved = not self._reserve.spent or room_bytes >= RESERVE_BYTES
+        return Usage(live_bytes, self._map_bytes, disk.f_bavail * disk.f_frsize, room_bytes, reserved)
+
+    def keep_reserve(self) -> bool:
+        """See `Store.keep_reserve`."""
+        return self._reserve.make()
+
+    def _room_bytes(self, live_bytes: int) -> int:
+        """How much of the file can be written to; what readers hold cannot."""
+        last_txnid = self._env.info()["last_txnid"]
+        held = any(holds_pages(reading, last_txnid) for reading in readings(self._env))
+        return (self.path / DATA_NAME).stat().st_size - (used_bytes(self._env) if held else live_bytes)
+
+    def _live_bytes(self) -> int:
         with self._reading() as txn:
             stats = [txn.stat(database) for database in msgspec.structs.astuple(self._databases)]
-        disk = os.statvfs(self.path)
-        return Usage(sum(map(_bytes_of, stats)), self._map_bytes, disk.f_bavail * disk.f_frsize)
+        return sum(map(_bytes_of, stats))
+
+    def _with_reserve(self, write: Callable[[], T]) -> T:
+        """Do what must not fail for lack of room, if need be with the reserve."""
+        try:
+            return write()
+        except StoreFullError as error:
+            if isinstance(error.__cause__, lmdb.MapFullError) or not self._spend_reserve():
+                raise
+        return write()
+
+    def _spend_reserve(self) -> bool:
+        """Whether there is more room now."""
+        with lmdb_errors(f"making room in {self.path}"), self._changing:
+            freed = self._env.reader_check() > 0
+            # Nobody else, of any process, makes the file longer while this holds LMDB's lock.
+            txn = self._env.begin(write=True)
+            try:
+                return self._reserve.spend() or freed
+            finally:
+                txn.abort()
+
+    def _refuse_to_grow(self, batch: Batch) -> None:
+        """Without its reserve the store keeps as much room within its file.
+
+        Raises:
+            StoreFullError: there would not be as much.
+        """
+        pieces = [
+            *batch.bodies,
+            *(data for _, _, data in batch.chunks),
+            *(block for run in batch.runs for block in run),
+        ]
+        wanted_bytes = RESERVE_BYTES + 2 * sum(map(len, pieces))
+        if self._room_bytes(self._live_bytes()) < wanted_bytes:
+            raise StoreFullError(f"the disk of the store in {self.path} is full; what room is left is for consuming")
 
     def entries(self) -> dict[str, int]:
         """How many entries each database has, by its name."""

@@ -197,6 +197,10 @@ class MemoryStore:
                 del self._state.outcomes[txn]
             return len(outcomes) + self._state.remove_loose()
 
+    def keep_reserve(self) -> bool:
+        """See `Store.keep_reserve`: the heap needs none."""
+        return True
+
     def make_room(self) -> bool:
         """See `Store.make_room`: the heap has it."""
         return False
