@@ -51,6 +51,10 @@ STATUS_ADDRESS = "$status"
 HEARTBEAT_ADDRESS = "$heartbeat"
 """A receiver attached here gets a small message at once, and again every `ha.heartbeat_interval_s`."""
 
+UNRECORDED = "legato:unrecorded"
+"""Link property of a receiver on `HEARTBEAT_ADDRESS` (string): where a backup would listen that could not record itself
+among the members of the store, as on a full disk."""
+
 MANAGEMENT_ADDRESS = "$management"
 """A node that takes requests: messages with the application properties `operation`, `type` and `name`."""
 

@@ -9,13 +9,20 @@ a byte-range lock of the server, which outlives a crashed machine until the serv
 all, locking raises `StoreError`.
 """
 
+import contextlib
 import errno
 import fcntl
+import logging
 import os
 import weakref
 from pathlib import Path
 
 from legato.errors import StoreError
+
+log = logging.getLogger("legato.flock")
+
+NOTE_BYTES = 1024
+"""Room for a note in a file, all of which is written each time: within one block of any disk."""
 
 
 class LockFile:
@@ -66,10 +73,27 @@ class LockFile:
         ours = os.fstat(self._descriptor)
         return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
 
-    def write(self, data: bytes) -> None:
-        """Replace what the file holds; a reader may see half of it."""
-        os.truncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, data, 0)
+    @property
+    def identity(self) -> int:
+        """Tells this file from others that were or will be at its path (the number of its inode)."""
+        return os.fstat(self._descriptor).st_ino
+
+    def write(self, note: bytes) -> bool:
+        """Replace the note in the file, in its place, so that the second one needs no room on the disk.
+
+        A reader may see half of it.
+
+        Returns:
+            False if there is no room: then the file holds no note, rather than an old one or half of one.
+        """
+        try:
+            if os.pwrite(self._descriptor, note.ljust(NOTE_BYTES), 0) >= NOTE_BYTES:
+                return True
+        except OSError as error:
+            log.warning("! %s cannot be written: %s", self.path, error.strerror)
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+        return False
 
     def close(self) -> None:
         """Let go of lock and file. Closing again does nothing."""

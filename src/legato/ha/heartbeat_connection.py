@@ -47,20 +47,21 @@ class HeartbeatConnection:
 
     @classmethod
     async def open(
-        cls, host: str, port: int, *, name: str, token: str | None, tls: ssl.SSLContext | None
+        cls, host: str, port: int, *, name: str, token: str | None, tls: ssl.SSLContext | None, listen: str = ""
     ) -> HeartbeatConnection:
         """Connect, log in, and ask for heartbeats.
 
         Args:
             name: our container id.
             token: the password of `BACKUP_USER`; None: log in as nobody in particular.
+            listen: see `names.UNRECORDED`; empty: the primary knows it.
 
         Raises:
             OSError: there is no primary there, or it does not let us in.
         """
         connection = cls(*await asyncio.open_connection(host, port, ssl=tls), name)
         try:
-            connection._begin(await connection._log_in(token))
+            connection._begin(await connection._log_in(token), listen)
         except ProtocolError as error:
             connection.close()
             raise OSError(str(error)) from error
@@ -79,10 +80,12 @@ class HeartbeatConnection:
         self._writer.write(sasl.data_to_send())
         return sasl.leftover
 
-    def _begin(self, leftover: bytes) -> None:
+    def _begin(self, leftover: bytes, listen: str) -> None:
         self._engine.open()
         source = Terminus(address=names.HEARTBEAT_ADDRESS, kind="source")
-        self._link = self._engine.begin_session().receiver(names.HEARTBEAT_ADDRESS, source=source)
+        properties = {names.UNRECORDED: listen} if listen else None
+        session = self._engine.begin_session()
+        self._link = session.receiver(names.HEARTBEAT_ADDRESS, source=source, properties=properties)
         self._link.add_credit(_CREDIT)
         self._flush()
         self._take(leftover)

@@ -30,6 +30,8 @@ class Holder(msgspec.Struct):
     """How many there are, if they are many: they will all come to its successor."""
     left: str = ""
     """Why it let go of the lock; empty if it holds it, or died."""
+    file: int = 0
+    """Which file the lock was on (`LockFile.identity`): one that was put in its place may hold a copy of this."""
 
 
 class StoreLock:
@@ -39,6 +41,10 @@ class StoreLock:
         self.path = Path(directory) / LOCK_NAME
         self.predecessor: Holder | None = None
         """Who held the lock before we did, once we have it."""
+        self.is_on_new_file = False
+        """Whether the lock that we have is on another file than the last one: who holds that one may not know yet."""
+        self._note = Holder(0)
+        self._noted = True
         self._file: LockFile | None = None
         self._wait: _Wait | None = None
         self._cancelled = False
@@ -100,31 +106,34 @@ class StoreLock:
         return self._file is not None and self._file.is_at_path()
 
     def describe(self, epoch: int, listen: str, token: str = "", connections: int = 0) -> None:
-        """Say in the file who holds the lock.
+        """Say in the file who holds the lock. Where there is no room on the disk, `refresh` says it later.
 
         Raises:
             StoreLockedError: it is not ours.
         """
         if self._file is None:
             raise StoreLockedError(f"{self.path} is not ours to write")
-        self._file.write(_encode(Holder(os.getpid(), epoch, listen, token, connections)))
+        self._say(self._file, Holder(os.getpid(), epoch, listen, token, connections))
+
+    def refresh(self) -> bool:
+        """Say again what there was no room for; returns whether nothing is left to be said."""
+        if not self._noted and self._file is not None:
+            self._say(self._file, self._note)
+        return self._noted or self._file is None
 
     def holder(self) -> Holder | None:
         """What the last holder said of itself, for people to read; it may have died since."""
-        try:
-            return msgspec.json.decode(self.path.read_bytes(), type=Holder)
-        except (OSError, msgspec.DecodeError):
-            return None
+        holder = self._read()
+        return holder if holder is not None and holder.pid else None
 
     def release(self, why: str = "") -> None:
         """Let go, if it is ours, and say why. The file stays: deleting it would let two processes hold two files."""
         if self._file is not None:
-            holder = self.holder()
-            self._file.write(b"")
-            if holder is not None and why:
-                self._file.write(_encode(msgspec.structs.replace(holder, token="", left=why)))
+            note = msgspec.structs.replace(self._note, token="", left=why) if why and self._note.pid else Holder(0)
+            self._say(self._file, note)
             self._file.close()
             self._file = None
+            self._noted = True
 
     def _open(self) -> LockFile:
         try:
@@ -139,12 +148,20 @@ class StoreLock:
             file.close()
             return
         self._file = file
-        self.predecessor = self.holder()
-        file.write(_encode(Holder(os.getpid())))
+        last = self._read()
+        self.predecessor = last if last is not None and last.pid else None
+        self.is_on_new_file = last is None or last.file != file.identity
+        self._say(file, Holder(os.getpid()))
 
+    def _say(self, file: LockFile, note: Holder) -> None:
+        self._note = note
+        self._noted = file.write(msgspec.json.encode(msgspec.structs.replace(note, file=file.identity)) + b"\n")
 
-def _encode(holder: Holder) -> bytes:
-    return msgspec.json.encode(holder) + b"\n"
+    def _read(self) -> Holder | None:
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=Holder)
+        except (OSError, msgspec.DecodeError):
+            return None
 
 
 class _Wait:

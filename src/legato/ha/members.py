@@ -4,6 +4,9 @@ The lock is on a file beside the record, because the record is replaced as a who
 lock that file knows that its member is gone, and sweeps both.
 """
 
+import contextlib
+import errno
+import logging
 import os
 from pathlib import Path
 
@@ -14,10 +17,13 @@ from legato.errors import StoreError
 from legato.ha.flock import LockFile
 from legato.ids import new_unique_name
 
+log = logging.getLogger("legato.members")
+
 MEMBERS_NAME = "members"
 _RECORD = ".json"
 _NEW = ".new"
 _ALIVE = ".alive"
+_READS_MAX = 3
 
 
 class Member(msgspec.Struct):
@@ -39,51 +45,86 @@ class Member(msgspec.Struct):
 class Membership:
     """This process, as `member` tells, among the members of the store in `directory`, until `close` or death.
 
-    Raises:
-        StoreError: the directory cannot be written.
+    What cannot be recorded is left out and tried again by `refresh`: a full disk, which is where that happens, is no
+    reason for a broker to end.
     """
 
     def __init__(self, directory: str | os.PathLike[str], member: Member, clock: Clock | None = None) -> None:
         self._directory = Path(directory) / MEMBERS_NAME
         self._clock = clock or SystemClock()
         self._id = new_unique_name("")
-        self._alive = self._lock()
-        self._write(msgspec.structs.replace(member, id=self._id, since_us=self._clock.now_us()))
+        self._alive: LockFile | None = None
+        self._closed = False
+        self._told = False
+        self.is_recorded = False
+        """Whether others can read the present role."""
+        self._member = msgspec.structs.replace(member, id=self._id, since_us=self._clock.now_us())
+        self.refresh()
 
     def update(self, *, role: str, epoch: int) -> None:
-        """Take another role. Readers see the old record or the new one, never half.
+        """Take another role. Readers see the old record or the new one."""
+        self._member = msgspec.structs.replace(self._member, role=role, epoch=epoch, since_us=self._clock.now_us())
+        self.is_recorded = False
+        self.refresh()
 
-        Raises:
-            StoreError: the record cannot be written.
-        """
-        since_us = self._clock.now_us()
-        self._write(msgspec.structs.replace(self._member, role=role, epoch=epoch, since_us=since_us))
+    def refresh(self) -> bool:
+        """Record what is not recorded yet; returns whether all is."""
+        if not self.is_recorded and not self._closed:
+            try:
+                if self._alive is None:
+                    self._alive = self._lock()
+                self._write()
+                self.is_recorded = True
+            except (OSError, StoreError) as error:
+                if not self._told:
+                    log.warning("! this broker cannot be recorded among the store's members, for now: %s", error)
+                self._told = True
+        return self.is_recorded
 
     def close(self) -> None:
         """Be a member no more. Closing again does nothing."""
+        self._closed = True
         _sweep(self._directory, self._id)
-        self._alive.close()
+        if self._alive is not None:
+            self._alive.close()
 
-    def _write(self, member: Member) -> None:
-        written = self._directory / (self._id + _NEW)
+    def _write(self) -> None:
+        """A new file in the place of the old one; without room for a new one, over the old one. If not even that is
+        possible there is none, rather than one that is no longer true.
+
+        Raises:
+            OSError: so it is.
+        """
+        record = msgspec.json.encode(self._member) + b"\n"
+        path, written = self._directory / (self._id + _RECORD), self._directory / (self._id + _NEW)
         try:
-            written.write_bytes(msgspec.json.encode(member) + b"\n")
-            written.replace(self._directory / (self._id + _RECORD))
+            written.write_bytes(record)
+            written.replace(path)
         except OSError as error:
-            raise StoreError(f"this broker cannot be recorded among the store's members: {error}") from error
-        self._member = member
+            with contextlib.suppress(OSError):
+                written.unlink(missing_ok=True)
+            try:
+                _overwrite(path, record)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+                raise error from None
 
     def _lock(self) -> LockFile:
         """A locked file at its path: a reader may have swept it between opening and locking."""
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"the store's members cannot be recorded in {self._directory}: {error}") from error
+        self._directory.mkdir(parents=True, exist_ok=True)
         while True:
             file = LockFile(self._directory / (self._id + _ALIVE))
             if file.try_lock() and file.is_at_path():
                 return file
             file.close()
+
+
+def _overwrite(path: Path, record: bytes) -> None:
+    with path.open("r+b", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if file.write(record.ljust(size)) < len(record):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def list_members(directory: str | os.PathLike[str]) -> list[Member]:
@@ -120,11 +161,16 @@ def _lives(alive: Path) -> bool:
 
 
 def _read(path: Path) -> Member | None:
-    """The record, or None while its member has not written it yet."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Member)
-    except (OSError, msgspec.DecodeError):
-        return None
+    """The record, or None while its member has not written it."""
+    for _ in range(_READS_MAX):
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Member)
+        except OSError:
+            break
+        except msgspec.DecodeError:
+            # It was being written over.
+            continue
+    return None
 
 
 def _sweep(directory: Path, member: str) -> None:

@@ -1,16 +1,18 @@
 """The roles a broker takes and what moves it from one to the next: a table, without a clock or a lock.
 
-    starting --started--> backup ----won----> activating --activated--> primary --stop--> stopped
-                          |    ^                ^  |                       |
-            silent, cut off    heard           won +-------- lost ---------+--> fenced --stop--> stopped
+    starting --started--> backup ----won----> activating --activated--> primary --leaves--> handing over
+                          |    ^                ^
+            silent, cut off    heard           won
                           v    |                |
                           seeking --------------+
 
-    primary --stepped down--> backup
+    activating, primary, handing over --lost--> fenced
+    handing over, fenced --stepped down--> backup
+    all --stop--> stopped
 
-A broker that lost the lock or was refused a commit is fenced for good: it stops serving, and only a new process may
-be a backup again. A primary that let go of the lock itself steps down: it is a backup from then on. Every role can be
-told to stop.
+A broker that lost the lock or was refused a commit is fenced: it serves nobody and commits nothing. When it has let go
+of everything it steps down, as one does that let go of the lock by itself: it is a backup from then on. Every role can
+be told to stop.
 """
 
 from enum import StrEnum
@@ -29,8 +31,10 @@ class Role(StrEnum):
     """Holds the lock; begins its epoch and reads the heads of queues; serves nobody yet."""
     PRIMARY = "primary"
     """Serves."""
+    HANDING_OVER = "handing over"
+    """A primary whose time is over: takes nothing more, and lets go of store and lock."""
     FENCED = "fenced"
-    """Another one may be primary: serves nobody, commits nothing."""
+    """Another one may be primary: serves nobody, commits nothing, and lets go of what it has."""
     STOPPED = "stopped"
     """Holds nothing any more."""
 
@@ -50,8 +54,10 @@ class Event(StrEnum):
     """The lock is its own."""
     ACTIVATED = "activated"
     """Its epoch has begun and it listens."""
+    LEAVES = "leaves"
+    """Its epoch is to end: it was told to hand over or to stop, or has fenced itself."""
     STEPPED_DOWN = "stepped down"
-    """It ended its epoch and let go of the lock."""
+    """Its epoch is over, and it has let go of store and lock."""
     LOST = "lost"
     """The lock is not its own any more, or a commit was refused with `FencedError`."""
     STOP = "stop"
@@ -69,15 +75,19 @@ TRANSITIONS: dict[tuple[Role, Event], Role] = {
     (Role.BACKUP, Event.WON): Role.ACTIVATING,
     (Role.SEEKING, Event.WON): Role.ACTIVATING,
     (Role.ACTIVATING, Event.ACTIVATED): Role.PRIMARY,
-    (Role.PRIMARY, Event.STEPPED_DOWN): Role.BACKUP,
+    (Role.PRIMARY, Event.LEAVES): Role.HANDING_OVER,
+    (Role.HANDING_OVER, Event.STEPPED_DOWN): Role.BACKUP,
     (Role.ACTIVATING, Event.LOST): Role.FENCED,
     (Role.PRIMARY, Event.LOST): Role.FENCED,
+    (Role.HANDING_OVER, Event.LOST): Role.FENCED,
     (Role.FENCED, Event.LOST): Role.FENCED,
+    (Role.FENCED, Event.STEPPED_DOWN): Role.BACKUP,
     (Role.STARTING, Event.STOP): Role.STOPPED,
     (Role.BACKUP, Event.STOP): Role.STOPPED,
     (Role.SEEKING, Event.STOP): Role.STOPPED,
     (Role.ACTIVATING, Event.STOP): Role.STOPPED,
     (Role.PRIMARY, Event.STOP): Role.STOPPED,
+    (Role.HANDING_OVER, Event.STOP): Role.STOPPED,
     (Role.FENCED, Event.STOP): Role.STOPPED,
     (Role.STOPPED, Event.STOP): Role.STOPPED,
 }

@@ -42,6 +42,7 @@ class Watcher:
         has_password: whether to try the holder's token first; else as nobody in particular.
         tls: for brokers that listen with TLS.
         report: is told `SILENT`, `CUT_OFF` or `HEARD`, each when it becomes true.
+        listen: where we would serve, if the primary cannot read that among the members of the store; else empty.
     """
 
     def __init__(
@@ -54,7 +55,9 @@ class Watcher:
         has_password: bool,
         tls: ssl.SSLContext | None,
         report: Callable[[Event], None],
+        listen: Callable[[], str] = str,
     ) -> None:
+        self._listen_at = listen
         self._lock = lock
         self._clock = clock
         self._intervals = intervals
@@ -102,7 +105,9 @@ class Watcher:
     async def _open(self, holder: Holder) -> HeartbeatConnection:
         host, _, port = holder.listen.rpartition(":")
         token = holder.token if self._with_token else None
-        return await HeartbeatConnection.open(host.strip("[]"), int(port), name=self._name, token=token, tls=self._tls)
+        return await HeartbeatConnection.open(
+            host.strip("[]"), int(port), name=self._name, token=token, tls=self._tls, listen=self._listen_at()
+        )
 
     async def _listen(self, connection: HeartbeatConnection) -> None:
         """Take heartbeats until there are none; the first one comes at once if the primary is well again."""

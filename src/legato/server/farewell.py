@@ -19,6 +19,7 @@ _REASONS = {
     "shutdown": "the broker stops",
     "switchover": "another broker serves from now on",
     "lapsed": "the broker has fenced itself",
+    "lost": "another broker may serve",
 }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from legato.amqp import names
 from legato.amqp.header import Header
 from legato.amqp.link import Sender
 from legato.amqp.message import DataBody, encode_message
@@ -39,6 +40,12 @@ class Heartbeats:
         document = msgspec.json.encode(Heartbeat(os.getpid(), epoch))
         self._message = encode_message(header=Header(), body=DataBody(document))
         self._timer = loop.call_later(interval_s, self._beat)
+
+    @property
+    def unrecorded(self) -> list[str]:
+        """Where those backups would listen that only say so themselves."""
+        said = [port.link.remote_properties.get(names.UNRECORDED) for port in self._ports]
+        return [listen for listen in said if isinstance(listen, str) and listen]
 
     def attach(self, peer: Peer, link: Sender) -> HeartbeatPort:
         """`link` wants heartbeats; the first one goes with its first credit."""

@@ -37,7 +37,11 @@ class LedgerProcess:
     async def _keep_running(self) -> None:
         while True:
             await asyncio.sleep(START_DELAY_S)
-            self._process = await self._spawn()
+            try:
+                self._process = await self._spawn()
+            except OSError as error:
+                log.error("! the ledger's exporter cannot be started: %s", error)
+                continue
             code = await self._process.wait()
             log.error("! the ledger's exporter ended with code %s; it starts again", code)
 
@@ -63,11 +67,15 @@ class LedgerProcess:
         if self._watch is not None:
             self._watch.cancel()
         process = self._process
-        if process is None or process.returncode is not None:
-            process = await self._spawn()
-        assert process.stdin is not None
-        process.stdin.write(b"finish\n")
-        process.stdin.close()
+        try:
+            if process is None or process.returncode is not None:
+                process = await self._spawn()
+            assert process.stdin is not None
+            process.stdin.write(b"finish\n")
+            process.stdin.close()
+        except OSError as error:
+            log.error("! the ledger's exporter cannot be asked for the last facts: %s", error)
+            return
         await self._end(process)
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import ssl
 import time
@@ -12,7 +11,8 @@ from enum import StrEnum
 from functools import partial
 
 from legato.clock import Clock
-from legato.errors import ConfigError, FencedError, StoreError
+from legato.core.records import Meta
+from legato.errors import ConfigError, FencedError, StoreError, StoreFullError
 from legato.ha.lease import Lease, Standing
 from legato.ha.lock import StoreLock
 from legato.ha.members import list_members
@@ -29,6 +29,9 @@ from legato.store.segment_names import exported_through
 
 log = logging.getLogger("legato.reign")
 
+FULL_PAUSE_S = 0.5
+"""Between two tries to begin an epoch on a full disk."""
+
 
 class Ending(StrEnum):
     """Why a reign ended; the value is what the lock's file says of its last holder."""
@@ -39,6 +42,8 @@ class Ending(StrEnum):
     """Another broker is to serve."""
     LAPSED = "lapsed"
     """It fenced itself."""
+    LOST = "lost"
+    """Its lock, or its epoch, is another's."""
 
 
 class Reign:
@@ -57,22 +62,34 @@ class Reign:
         self._failure: StoreError | None = None
         self._over: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
 
-    async def run(self, takeover: Takeover, tls: ssl.SSLContext | None, began: Callable[[int], None]) -> Ending:
+    async def run(
+        self,
+        takeover: Takeover,
+        tls: ssl.SSLContext | None,
+        began: Callable[[int], None],
+        leaves: Callable[[], None] = lambda: None,
+    ) -> Ending:
         """Begin an epoch, serve until it is over, and let go of the store and of its lock.
 
         Args:
             takeover: how the lock was won.
             began: is called with the epoch once clients are served.
+            leaves: is called when nothing more is taken from clients.
 
         Raises:
             ConfigError: the configuration cannot be used here.
-            StoreError: the store cannot be used, or the lock or the epoch is another's.
+            FencedError: the lock became another's before the epoch had begun.
+            StoreError: the store cannot be used.
         """
         won = time.monotonic()
         config = self._config
         store = open_store(config.store_directory, config.store)
         try:
-            meta = store.begin_epoch(config.server.listen, self._clock.now_us())
+            meta = await self._begin_epoch(store)
+            if meta is None:
+                store.close()
+                self._lock.release(self._over.result())
+                return self._over.result()
             term_ms = round(config.ha.activation_interval_s * 1000) if config.ha.self_fencing else None
             lease = Lease(self._lock.still_mine, term_ms, self._clock.monotonic_ms())
             expected = self._lock.predecessor.connections if self._lock.predecessor else 0
@@ -88,12 +105,29 @@ class Reign:
                 ending = await self._over
             finally:
                 listener.close()
+            leaves()
             await self._end(service, store, ledger, ending)
             if self._failure is not None:
                 raise self._failure
         finally:
             store.close()
         return ending
+
+    async def _begin_epoch(self, store: LmdbStore) -> Meta | None:
+        """Begin it as soon as the disk has room for that; None if we were told to stop before."""
+        told = False
+        while True:
+            if not self._lock.still_mine():
+                raise FencedError("The lock of the store is no longer ours: its file was replaced.")
+            try:
+                return store.begin_epoch(self._config.server.listen, self._clock.now_us())
+            except StoreFullError as error:
+                if not told:
+                    log.error("! nobody is served until there is room: %s", error)
+                told = True
+            await asyncio.wait([self._over], timeout=FULL_PAUSE_S)
+            if self._over.done():
+                return None
 
     async def _listen(self, service: Service, tls: ssl.SSLContext | None) -> asyncio.Server:
         host, port = self._config.host_and_port
@@ -131,11 +165,14 @@ class Reign:
         """Let a successor know with how many connections to count."""
         if self.service is not None and self._lock.still_mine():
             token = self.service.welcome.backup_token
-            with contextlib.suppress(OSError):
-                self._lock.describe(self.service.broker.epoch, self._config.server.listen, token, connections)
+            self._lock.describe(self.service.broker.epoch, self._config.server.listen, token, connections)
 
     def fail(self, error: StoreError) -> None:
-        """The store cannot be used any more."""
+        """The store cannot be used any more, or by another only."""
+        if isinstance(error, FencedError):
+            log.warning("! serving stops: %s", error)
+            self._finish(Ending.LOST)
+            return
         log.critical("! serving stops: %s", error)
         self._failure = error
         if not self._over.done():
@@ -158,7 +195,10 @@ class Reign:
         """Where the processes listen that would take over, except for the process `but`."""
         members = list_members(self._config.store_directory)
         waiting = [member for member in members if member.role in (Role.BACKUP, Role.SEEKING)]
-        return [member.listen for member in waiting if member.pid != but]
+        backups = [member.listen for member in waiting if member.pid != but]
+        # Who found no room to be recorded has said so when it asked for heartbeats.
+        unrecorded = self.service.heartbeats.unrecorded if self.service is not None else []
+        return backups + [listen for listen in unrecorded if listen not in backups]
 
     async def _end(self, service: Service, store: LmdbStore, ledger: LedgerProcess | None, ending: Ending) -> None:
         """Let go of the lock as early as can be if somebody waits for it; clients are told when it is free."""

@@ -9,17 +9,19 @@ import ssl
 from collections.abc import Callable
 
 from legato import selectors
-from legato.errors import ConfigError, StoreError
+from legato.errors import ConfigError, FencedError, StoreError
 from legato.ha.lock import StoreLock
 from legato.ha.members import Member, Membership
 from legato.ha.roles import Event, Role, next_role
 from legato.server.config import Config
 from legato.server.failover import STARTED, Takeover
-from legato.server.reign import Reign
+from legato.server.reign import Ending, Reign
 from legato.server.rigging import make_clock
-from legato.server.standby import stand_by, until_taken
+from legato.server.standby import outlive_holder, stand_by, until_held_by_another, until_taken
 
 log = logging.getLogger("legato.runtime")
+
+INFORM_AGAIN_S = 2.0
 
 
 class Runtime:
@@ -35,6 +37,7 @@ class Runtime:
         self._role = Role.STARTING
         self._epoch = 0
         self._membership: Membership | None = None
+        self._informing: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Serve until a signal or a fatal error.
@@ -62,6 +65,8 @@ class Runtime:
                 takeover = None if self._stop.is_set() else await self._stand_by()
             self._turn(Event.STOP)
         finally:
+            if self._informing is not None:
+                self._informing.cancel()
             self._lock.release()
             self._membership.close()
 
@@ -88,6 +93,15 @@ class Runtime:
         log.info("= %s", self._role)
         if self._membership is not None:
             self._membership.update(role=self._role, epoch=self._epoch)
+        self._inform()
+
+    def _inform(self) -> None:
+        """What others are to read of us, and there was no room for, is written when there is."""
+        if self._informing is not None:
+            self._informing.cancel()
+        recorded = self._membership is None or self._membership.refresh()
+        if not (self._lock.refresh() and recorded):
+            self._informing = asyncio.get_running_loop().call_later(INFORM_AGAIN_S, self._inform)
 
     async def _stand_by(self) -> Takeover | None:
         """Wait until the store's lock is ours; None if we were told to stop instead (CONTRACT B2)."""
@@ -95,24 +109,39 @@ class Runtime:
         selectors.prepare()
         # Python loads this codec when a listener is first given a host's name: 2 ms that clients would wait for.
         codecs.lookup("idna")
-        return await stand_by(self._config, self._lock, self._clock, self._stop, self._turn)
+        return await stand_by(self._config, self._lock, self._clock, self._stop, self._turn, self._is_recorded)
+
+    def _is_recorded(self) -> bool:
+        return self._membership is not None and self._membership.is_recorded
 
     async def _reign_once(self, takeover: Takeover, tls: ssl.SSLContext | None) -> None:
         """Be the primary until that is over; afterwards a backup, unless the process is to end."""
         self._turn(Event.WON)
+        await outlive_holder(self._lock, self._config.store_directory, self._stop)
+        if self._stop.is_set():
+            return
         reign = self._reign = Reign(self._config, self._lock, self._clock, self._read_config)
         try:
-            await reign.run(takeover, tls, self._began)
+            ending = await reign.run(takeover, tls, self._began, lambda: self._turn(Event.LEAVES))
+        except FencedError as error:
+            log.warning("! %s", error)
+            ending = Ending.LOST
+            self._lock.release()
         except StoreError:
             self._turn(Event.LOST)
             raise
         finally:
             self._reign = None
+        if ending is Ending.LOST:
+            self._turn(Event.LOST)
         if not self._stop.is_set():
             self._turn(Event.STEPPED_DOWN)
             if reign.backups(but=os.getpid()):
                 # Whoever waits for the lock shall have it before we wait for it again.
-                await until_taken(self._lock, self._stop, self._config.ha.activation_interval_s)
+                if ending is Ending.LOST:
+                    await until_held_by_another(self._lock, self._stop)
+                else:
+                    await until_taken(self._lock, self._stop, self._config.ha.activation_interval_s)
 
     def _began(self, epoch: int) -> None:
         self._epoch = epoch
@@ -123,8 +152,11 @@ class Runtime:
 
 
 def _announce(role: str) -> None:
-    """The one line on standard output that scripts wait for."""
-    print(role, flush=True)
+    """The one line on standard output that scripts wait for; nobody may read it, or its disk may be full."""
+    try:
+        print(role, flush=True)
+    except OSError as error:
+        log.warning("! standard output cannot be written: %s", error.strerror)
 
 
 def _tls_context(config: Config) -> ssl.SSLContext | None:

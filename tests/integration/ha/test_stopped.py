@@ -165,7 +165,8 @@ def test_a_primary_whose_lock_was_taken_away_while_it_was_stopped_answers_nobody
                 time.sleep(2 * CHECK_MS / 1000)  # for less it may go on without a look at its lock
                 robbed.signal(signal.SIGCONT)
                 assert all_bytes_of(peer) == b""
-                assert robbed.wait() != 0
+                robbed.wait_for_role("backup")
+                robbed.wait_for_log("heartbeats of epoch 2")
                 backup.wait_for_log("heartbeats of epoch 2")
                 assert len(received_by_raw(successor.port)) == 1
 

@@ -35,8 +35,10 @@ def test_nobody_becomes_primary_but_by_activating() -> None:
     assert ways == {(Role.ACTIVATING, Event.ACTIVATED)}
 
 
-def test_a_fenced_broker_can_only_stop() -> None:
-    assert {to for (role, _), to in TRANSITIONS.items() if role is Role.FENCED} == {Role.FENCED, Role.STOPPED}
+def test_a_fenced_broker_becomes_a_backup_or_stops() -> None:
+    """CONTRACT B3; CORRECTNESS D8 a24: it does not have to be a new process."""
+    next_roles = {to for (role, _), to in TRANSITIONS.items() if role is Role.FENCED}
+    assert next_roles == {Role.FENCED, Role.BACKUP, Role.STOPPED}
     assert {to for (role, _), to in TRANSITIONS.items() if role is Role.STOPPED} == {Role.STOPPED}
 
 
