@@ -109,9 +109,27 @@ def test_properties_keep_their_types_in_a_variant(spark: SparkSession, url: str)
         "properties:fragile::boolean as fragile",
         "schema_of_variant(properties) as types",
     )
-    types = "OBJECT<count: BIGINT, fragile: BOOLEAN, name: STRING, weight: DECIMAL(2,1)>"
+    types = "OBJECT<count: BIGINT, fragile: BOOLEAN, name: STRING, weight: DOUBLE>"
     known = ("typed", 2.5, 3, True, types)
     assert sorted(map(tuple, rows.collect())) == [("plain", None, None, None, None), known, known]
+    sent_on = read(spark, url, "variant", properties="variant").select("body", "properties")
+    made = spark.sql(
+        "select 'map' as body, to_variant_object(map('weight', 2.5D)) as properties "
+        "union all select 'json', parse_json('{\"weight\": 2.5, \"count\": 3}')"
+    )
+    sent_on.union(made).write.format("legato").option("url", url).option("queue", "sent on").mode("append").save()
+    rows = spark.sql("select 'numbers' as body, map('weight', 3, 'count', null) as properties")
+    rows.write.format("legato").option("url", url).option("queue", "sent on").mode("append").save()
+    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+        consumer = session.create_consumer(session.create_queue("sent on"), selector="weight > 2 AND weight < 4")
+        connection.start()
+        messages = [consumer.receive(timeout_s=20) for _ in range(5)]
+    bodies = sorted(message.body for message in messages if isinstance(message, TextMessage) and message.body)
+    assert bodies == ["json", "map", "numbers", "typed", "typed"]
+    assert drain(url, "sent on", 1) == ["plain"]
+    bad = spark.sql("select 'x' as body, map('a b', 'c') as properties")
+    with pytest.raises(Exception, match=r"Row 1 of partition 0 .* column properties: 'a b' cannot name a property"):
+        bad.write.format("legato").option("url", url).option("queue", "sent on").mode("append").save()
 
 
 def test_a_queue_is_a_table_in_sql(spark: SparkSession, url: str) -> None:

@@ -21,6 +21,7 @@ from legato.amqp.header import Header, encode_header
 from legato.amqp.message import encode_annotations
 from legato.amqp.types import Byte
 from legato.bulk.extents import OFFSET_MAX, binary_of_one_length, is_uniform
+from legato.bulk.property_values import encoded_numbers
 from legato.client.destinations import DestinationKind
 from legato.client.messages import BytesMessage, TextMessage
 from legato.client.received import DESTINATION_KIND, MESSAGE_TYPE, REPLY_TO_KIND, TYPE_NUMBERS
@@ -41,8 +42,10 @@ def encode(
 
     Args:
         columns: of those in `legato.bulk.columns.COLUMNS`, `body` at least; a text column `body` makes text messages,
-            a binary one bytes messages. Also `time_to_live_ms` and `duplicate_id`. What is missing or null has its
-            default.
+            a binary one bytes messages, and null a message without a body. `properties` are a map of text, binary,
+            numbers or truth values, which keep their type, or `encoded_properties` are such as
+            `legato.bulk.schema.ENCODED_PROPERTIES`. Also `time_to_live_ms` and `duplicate_id`. What is missing or null
+            has its default.
         id_prefix: message ids are this with the row's number, in as many digits as the last row's has; a column
             `message_id` is not looked at.
         now_ms: when they are sent, in milliseconds since 1970.
@@ -181,11 +184,13 @@ def _length(piece: Piece) -> int | npt.NDArray[np.int64]:
 
 
 def _application_properties(columns: Mapping[str, pa.Array], rows: int) -> Piece:
-    properties = columns.get("properties")
+    encoded = columns.get("encoded_properties")
+    properties = columns.get("properties") if encoded is None else encoded
     if properties is None or properties.null_count == rows:
         return b""
     offsets = np.asarray(properties.offsets).astype(np.int64)
-    entries = _joined([*_strings(properties.keys), *_strings(properties.items)])
+    values = _property_values(properties.items) if encoded is None else [properties.items]
+    entries = _joined([*_strings(properties.keys), *values])
     lists = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), entries)
     content = pc.fill_null(pc.binary_join(lists, _NOTHING), b"")
     counts = np.where(np.asarray(pc.is_valid(properties)), np.diff(offsets), 0)
@@ -194,10 +199,17 @@ def _application_properties(columns: Mapping[str, pa.Array], rows: int) -> Piece
     return pc.if_else(pa.array(counts > 0), section, _NOTHING)
 
 
+def _property_values(values: pa.Array) -> Sequence[Piece]:
+    if pa.types.is_string(values.type):
+        return _strings(values)
+    if pa.types.is_binary(values.type):
+        return _sized(values, b"\xb0", _NULL)
+    return [encoded_numbers(values)]
+
+
 def _body(body: pa.Array, *, is_text: bool) -> Sequence[Piece]:
-    if is_text:
-        return _sized(body, b"\x00\x53\x77\xb1", b"\x00\x53\x77\x40")
-    return _sized(body, b"\x00\x53\x75\xb0", b"\x00\x53\x75\xa0\x00")
+    """A body that is null is a value that is null, of bytes too: a section of data can only be empty."""
+    return _sized(body, b"\x00\x53\x77\xb1" if is_text else b"\x00\x53\x75\xb0", b"\x00\x53\x77\x40")
 
 
 def _optional(columns: Mapping[str, pa.Array], name: str) -> Sequence[Piece]:

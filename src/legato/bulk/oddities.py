@@ -13,6 +13,7 @@ from legato.client.received import Received
 from legato.errors import JMSError, ProtocolError
 
 _NOWHERE = destination_of("")
+_NULL_BODY = b"\x00\x53\x77\x40"
 
 
 def decode_one(message: bytes, *, properties: bool) -> dict[str, Any]:
@@ -51,7 +52,7 @@ _NAMES = (
 )
 
 
-def _properties_of(values: dict[str, Any]) -> list[tuple[str, str]] | None:
+def _properties_of(values: dict[str, Any]) -> list[tuple[str, str | None]] | None:
     """Application properties as text."""
     return [(name, _text_of(value)) for name, value in _own(values).items()] or None
 
@@ -60,9 +61,11 @@ def _own(values: dict[str, Any]) -> dict[str, Any]:
     return {str(name): value for name, value in values.items() if not str(name).startswith("JMSX")}
 
 
-def _text_of(value: Any) -> str:
+def _text_of(value: Any) -> str | None:
     if value is None:
-        return ""
+        return None
+    if isinstance(value, bytes):
+        return value.hex()
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
@@ -73,7 +76,8 @@ def _body_of(received: Received) -> bytes | None:
     if received.kind is Message or not received.has_body:
         return None
     body = received.body()
-    if body is None:
+    if body is None or (not body and received.body_sections().startswith(_NULL_BODY)):
+        # Jakarta Messaging reads a null body of bytes as an empty one; here they are apart.
         return None
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)

@@ -9,6 +9,8 @@ from legato.bulk.extents import Ints
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 PROPERTY_MAP = pa.map_(pa.string(), pa.string())
+ENCODED_PROPERTIES = pa.map_(pa.string(), pa.binary())
+"""Properties whose values are encoded as AMQP encodes them: of different types in one map."""
 
 COLUMNS = {
     "message_id": pa.string(),

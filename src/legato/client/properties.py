@@ -60,7 +60,7 @@ class Properties(MutableMapping[str, PropertyValue]):
 
     def __setitem__(self, name: str, value: PropertyValue) -> None:
         self._check_writable()
-        _check_name(name)
+        check_name(name)
         kind = _SETTABLE.get(name)
         self._values[name] = stored(value, PROPERTIES) if kind is None or value is None else stored_as(value, kind)
 
@@ -89,7 +89,7 @@ class Properties(MutableMapping[str, PropertyValue]):
             MessageNotWriteableError: the properties are those of a received message.
         """
         self._check_writable()
-        _check_name(name)
+        check_name(name)
         if _SETTABLE.get(name, kind) is not kind:
             raise MessageFormatError(f"The property {name} is a {_SETTABLE[name]}.")
         self._values[name] = stored_as(value, kind)
@@ -110,7 +110,12 @@ class Properties(MutableMapping[str, PropertyValue]):
 
 
 @lru_cache(maxsize=4096)
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """See that applications may give a property that name (Jakarta Messaging 3.5.1).
+
+    Raises:
+        MessageFormatError: they may not.
+    """
     if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name) or name.upper() in _RESERVED:
         raise MessageFormatError(
             f"{name!r} cannot name a property: names are identifiers, and not words of the selector language."

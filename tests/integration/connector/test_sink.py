@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
-from pyspark.sql.types import IntegerType, StringType, StructType
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructType,
+    VariantType,
+)
 
+from legato.amqp.types import Float, Int, Short
 from legato.client import ConnectionFactory, Message, TextMessage
-from legato.errors import ConfigError, JMSError
-from legato.spark.connector.options import sink_options
+from legato.client.messages import PropertyValue
+from legato.errors import ConfigError, JMSError, MessageFormatError
+from legato.spark.connector.batch import BatchReader
+from legato.spark.connector.options import sink_options, source_options
 from legato.spark.connector.sink import BatchSink, Staged, StreamSink
 from tests.support.server import Server, server
 
@@ -147,6 +161,88 @@ def test_rows_say_what_their_messages_are(broker: Server) -> None:
     assert high.delivery_mode != low.delivery_mode
 
 
+def test_what_passes_through_spark_keeps_its_types(broker: Server) -> None:
+    """Numbers became text on the way, so that no selector such as `weight > 3` matched behind it."""
+    typed = TextMessage("heavy")
+    properties: dict[str, PropertyValue] = {
+        "weight": 3.5,
+        "count": 7,
+        "large": 1 << 40,
+        "fragile": True,
+        "name": "vase",
+        "nothing": None,
+    }
+    for name, value in properties.items():
+        typed.set_property(name, value)
+    typed.set_short_property("short", 3)
+    typed.set_float_property("float", 0.1)
+    with ConnectionFactory(url(broker)).create_connection() as connection, connection.create_session() as session:
+        producer = session.create_producer(session.create_queue("typed.in"))
+        for message in (typed, TextMessage("plain")):
+            producer.send(message)
+    given = {"url": url(broker), "queue": "typed.in", "payload": "text"}
+    reader = BatchReader(source_options(given | {"properties": "variant", "columns": "body,properties"}))
+    rows = [batch for part in reader.partitions() for batch in reader.read(part)]
+    schema = StructType().add("body", StringType()).add("properties", VariantType())
+    writer = BatchSink(sink_options({"url": url(broker), "queue": "typed.out"}), schema)
+    writer.commit([writer.write(iter(rows))])
+    with ConnectionFactory(url(broker)).create_connection() as connection, connection.create_session() as session:
+        selector = "weight > 3 AND fragile = TRUE AND count = 7 AND nothing IS NULL AND large > 1000000000000"
+        consumer = session.create_consumer(session.create_queue("typed.out"), selector=selector)
+        connection.start()
+        found = consumer.receive(timeout_s=10)
+        assert found is not None
+        assert consumer.receive_no_wait() is None
+    sent = {name: value for name, value in found.properties.items() if not name.startswith("JMSX")}
+    assert sent == {**properties, "short": 3, "float": sent["float"]}
+    assert (type(sent["short"]), type(sent["float"]), type(sent["count"])) == (Short, Float, Int)
+    [plain] = received(broker, "typed.out")
+    assert not [name for name in plain.properties if not name.startswith("JMSX")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        (pa.int32(), 3, "3"),
+        (pa.int64(), 3, "3"),
+        (pa.float64(), 3.5, "3.5"),
+        (pa.decimal128(5, 2), Decimal("3.50"), "3.5"),
+        (pa.bool_(), True, "true"),
+        (pa.string(), "3", "3"),
+        (pa.binary(), b"3", "33"),
+    ],
+)
+def test_maps_of_any_type_that_properties_have_are_written(
+    broker: Server, kind: pa.DataType, value: object, text: str
+) -> None:
+    queue = f"maps.{type(kind).__name__}.{kind.bit_width if pa.types.is_primitive(kind) else 0}"
+    properties = pa.array([[("a", value), ("b", None)], None], pa.map_(pa.string(), kind))
+    rows = pa.RecordBatch.from_pydict({"body": pa.array([b"x", None], pa.binary()), "properties": properties})
+    sparks = from_arrow_type(kind)
+    schema = StructType().add("body", BinaryType()).add("properties", MapType(StringType(), sparks))
+    writer = BatchSink(sink_options({"url": url(broker), "queue": queue}), schema)
+    writer.commit([writer.write(iter([rows]))])
+    reader = BatchReader(source_options({"url": url(broker), "queue": queue, "columns": "properties,body"}))
+    back = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert back == [{"properties": [("a", text), ("b", None)], "body": b"x"}, {"properties": None, "body": None}]
+    first, _ = received(broker, queue)
+    assert first.properties["a"] == value
+
+
+@pytest.mark.parametrize("name", ["JMSXfoo", "JMSXGroupID", "JMSPriority", "JMS_LEGATO_x", "a b", "1a", "", "NULL"])
+def test_names_that_no_property_may_have_are_told_with_row_and_column(broker: Server, name: str) -> None:
+    """`JMSXfoo` vanished, others were stored."""
+    schema = StructType().add("body", StringType()).add("properties", MapType(StringType(), StringType()))
+    kind = pa.map_(pa.string(), pa.string())
+    batches = [
+        pa.RecordBatch.from_pydict({"body": ["1", "2"], "properties": pa.array([None, [("a", "x")]], kind)}),
+        pa.RecordBatch.from_pydict({"body": ["3"], "properties": pa.array([[("a", "x"), (name, "y")]], kind)}),
+    ]
+    writer = BatchSink(sink_options({"url": url(broker), "queue": "named"}), schema)
+    with pytest.raises(MessageFormatError, match=f"Row 3 of partition 0 .* column properties: .*{name}"):
+        writer.write(iter(batches))
+
+
 def test_a_duplicate_id_is_stored_once_over_all_batches(broker: Server, task: TaskContext) -> None:
     schema = StructType().add("body", StringType()).add("duplicate_id", StringType())
     for number in range(2):
@@ -180,3 +276,10 @@ def test_columns_are_checked_before_anything_runs(broker: Server) -> None:
         sink(broker, "q", StructType().add("body", StringType()).add("priority", StringType()))
     with pytest.raises(ConfigError, match="column size is unknown"):
         sink(broker, "q", StructType().add("body", StringType()).add("size", IntegerType()))
+    with pytest.raises(ConfigError, match=r"no column body.*; rename value"):
+        sink(broker, "q", StructType().add("value", StringType()))
+    with pytest.raises(ConfigError, match="What is key elsewhere is correlation_id here"):
+        sink(broker, "q", StructType().add("body", StringType()).add("key", StringType()))
+    for value, said in ((DateType(), "map<string,date>; it is to be a map"), (DecimalType(38, 9), "no decimals")):
+        with pytest.raises(ConfigError, match=said):
+            sink(broker, "q", StructType().add("body", StringType()).add("properties", MapType(StringType(), value)))

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from legato.amqp.message import decode_message
+from legato.amqp.types import Byte, Float, Int, Short
 from legato.bulk.columns import Decoder
 from legato.bulk.encoding import encode
 from legato.bulk.layout import rows_of
@@ -91,7 +93,50 @@ def test_bytes_of_any_size_are_whole(size: int) -> None:
     first, second = (read_message(data, destination_of("q"), lambda _: None) for data in messages.to_pylist())
     assert isinstance(first, BytesMessage)
     assert first.body == b"x" * size
-    assert second.body in (b"", None)
+    assert isinstance(second, BytesMessage)
+    assert second.body == b""
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+def test_a_body_that_is_null_is_not_an_empty_one(kind: pa.DataType) -> None:
+    """A null body of bytes came back as an empty one. With properties, a row is decoded by itself."""
+    bodies = pa.array([None, b"", b"x"], pa.binary()).cast(kind)
+    for properties in (None, [("n", "1")]):
+        columns = {"body": bodies, "properties": pa.array([properties] * 3, PROPERTY_MAP)}
+        messages = encode(columns, "q", id_prefix="ID:", now_ms=NOW_MS)
+        assert Decoder().decode(rows_of(messages))["body"].to_pylist() == [None, b"", b"x"]
+    whole = pa.array([None] * 600, kind)
+    messages = encode({"body": whole}, "q", id_prefix="ID:", now_ms=NOW_MS)
+    assert Decoder().decode(rows_of(messages))["body"].null_count == 600
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "sent_as"),
+    [
+        (pa.bool_(), [True, None, False], bool),
+        (pa.int8(), [-128, None, 127], Byte),
+        (pa.int16(), [-(1 << 15), None, 3], Short),
+        (pa.int32(), [-(1 << 31), None, 3], Int),
+        (pa.int64(), [-(1 << 63), None, 3], int),
+        (pa.float32(), [2.5, None, -0.5], Float),
+        (pa.float64(), [0.1, None, float("inf")], float),
+        (pa.string(), ["é", None, ""], str),
+        (pa.binary(), [b"\xff", None, b""], bytes),
+        (pa.null(), [None, None, None], None),
+    ],
+)
+def test_properties_keep_their_types_and_nulls(kind: pa.DataType, values: list[Any], sent_as: Any) -> None:
+    """All of them became text, and null an empty one."""
+    rows = [[("a", values[0]), ("b", values[1])], None, [("a", values[2])], []]
+    properties = pa.array(rows, pa.map_(pa.string(), kind))
+    for some in (properties, properties.slice(0, 1), properties.slice(2, 2)):
+        columns = {"body": pa.array(["x"] * len(some)), "properties": some}
+        for data, row in zip(
+            encode(columns, "q", id_prefix="ID:", now_ms=NOW_MS).to_pylist(), some.to_pylist(), strict=True
+        ):
+            sent = decode_message(data).application_properties
+            assert sent == dict(row or [])
+            assert all(value is None or type(value) is sent_as for value in sent.values())
 
 
 def test_a_slice_is_encoded_as_itself() -> None:

@@ -7,35 +7,22 @@ whether it was published. `abort` may come after a `commit` that raised: a publi
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.flight as flight
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import BinaryType, DataType, IntegralType, MapType, StringType, StructType
+from pyspark.sql.types import StructType
 
 from legato.bulk.requests import PutRequest
 from legato.bulk.staging import StageOptions
-from legato.errors import ConfigError
 from legato.spark.connector.options import SinkOptions
 from legato.spark.connector.reading import bulk_client, retried
 from legato.spark.connector.requests import Requests, shared_requests
-
-_TEXT = (StringType,)
-_COLUMNS: Mapping[str, tuple[type[DataType], ...]] = {
-    "body": (StringType, BinaryType),
-    "priority": (IntegralType,),
-    "time_to_live_ms": (IntegralType,),
-    "delivery_delay_ms": (IntegralType,),
-    "properties": (MapType,),
-} | dict.fromkeys(
-    ("destination", "delivery_mode", "correlation_id", "reply_to", "type", "group_id", "duplicate_id"), _TEXT
-)
-"""What rows may say, and as which types."""
+from legato.spark.connector.shaping import check_columns, shaped_rows
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -50,29 +37,6 @@ class Staged(WriterCommitMessage):
         self.partition = partition
 
 
-def check_columns(schema: StructType, options: SinkOptions) -> None:
-    """See that rows of a schema can be messages.
-
-    Raises:
-        ConfigError: a column is missing, unknown or of another type; the message names it.
-    """
-    fields = {field.name: field.dataType for field in schema.fields}
-    if "body" not in fields:
-        raise ConfigError("The rows have no column body: a string, or binary.")
-    if "destination" not in fields and not options.destination:
-        raise ConfigError("Give the option queue or topic, or a column destination.")
-    for name, kind in fields.items():
-        if name not in _COLUMNS:
-            if not options.ignore_unknown_columns:
-                raise ConfigError(
-                    f"The column {name} is unknown; known are {', '.join(sorted(_COLUMNS))}. Set the option "
-                    "ignoreUnknownColumns to leave it out."
-                )
-        elif not isinstance(kind, _COLUMNS[name]):
-            wanted = " or ".join(each.__name__.removesuffix("Type").lower() for each in _COLUMNS[name])
-            raise ConfigError(f"The column {name} is {kind.simpleString()}; it is to be {wanted}.")
-
-
 class _Sink:
     """What streams and batches share."""
 
@@ -85,7 +49,7 @@ class _Sink:
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         stage = f"{partition}-{secrets.token_hex(8)}"
-        rows = [shaped(each, self._options) for each in batches]
+        rows = list(shaped_rows(batches, self._options, partition))
         if rows:
             requests = shared_requests(self._options.url)
             retried(
@@ -143,30 +107,6 @@ class BatchSink(_Sink, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._discard(messages, 0)  # type: ignore[arg-type]
-
-
-def shaped(batch: pa.RecordBatch, options: SinkOptions) -> pa.RecordBatch:
-    """The rows with the columns that messages are made of, in the types that the broker takes."""
-    columns: dict[str, pa.Array] = {}
-    for name, kinds in _COLUMNS.items():
-        if name not in batch.schema.names:
-            continue
-        column = batch.column(name)
-        if kinds is _TEXT:
-            column = column.cast(pa.string())
-        elif name == "properties":
-            column = column.cast(pa.map_(pa.string(), pa.string()))
-        elif name == "body":
-            column = column.cast(pa.binary() if _is_binary(column.type) else pa.string())
-        columns[name] = column
-    if options.delivery_mode:
-        given = columns.get("delivery_mode", pa.nulls(batch.num_rows, pa.string()))
-        columns["delivery_mode"] = pc.fill_null(given, options.delivery_mode)
-    return pa.RecordBatch.from_pydict(columns)
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _put(
