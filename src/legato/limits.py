@@ -52,6 +52,8 @@ OUTCOME_RETENTION_S = 24 * 3600
 PRODUCER_RETENTION_S = 24 * 3600
 PRODUCERS_KEPT = 100_000
 """So many numbered producers are remembered, however long ago they were used: only what is beyond is forgotten."""
+REFUSED_NUMBERS_KEPT = 16_384
+"""Of the refused numbers of a producer those are remembered that are no further behind its last one."""
 PRODUCERS_REVIEWED = 1_000
 """Producers that are looked at in one go to find those to forget."""
 STORE_MAP_BYTES_DEFAULT = 1 << 40
@@ -60,6 +62,7 @@ FREE_DISK_RESERVE_BYTES = 64 << 20
 """Below this producers are refused, so that consumers, who also need pages, can still empty queues."""
 
 assert SESSION_WINDOW_BYTES >= 2 * MAX_FRAME_BYTES
+assert REFUSED_NUMBERS_KEPT > 2 * PRODUCER_CREDIT
 LOG_TRIM_RECORDS = 2_000
 """Records of the log forgotten in one go: each is a page or so, and the writer waits meanwhile."""
 HISTORY_ATTEMPTS = 10

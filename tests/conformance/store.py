@@ -26,6 +26,7 @@ from legato.core.facts import (
     TransactionCommitted,
     TransactionRolledBack,
 )
+from legato.core.refused_numbers import RefusedNumbers
 from legato.errors import FencedError, StoreError
 from legato.ids import make_txn_id
 from legato.store.base import Batch, Meta, ProducerRecord, QueueRecord, Store, StoredMessage
@@ -235,11 +236,11 @@ class StoreTests:
         store.commit(batch_of(epoch, NumberRefused(1, 7), NumberRefused(1, 6), stored(2, producer=1, number=4)))
         record = store.producer("p")
         assert record is not None
-        assert (record.last_number, record.refused, record.seen_us) == (7, [6, 7], NOW_US + 1)
+        assert (record.last_number, [*RefusedNumbers.of(record)], record.seen_us) == (7, [6, 7], NOW_US + 1)
         store.commit(batch_of(epoch, stored(3, producer=1, number=6), NumberRefused(1, 8), steady_us=NOW_US + 2))
         record = store.producer("p")
         assert record is not None
-        assert (record.last_number, record.refused, record.seen_us) == (8, [7, 8], NOW_US + 2)
+        assert (record.last_number, [*RefusedNumbers.of(record)], record.seen_us) == (8, [7, 8], NOW_US + 2)
 
     def test_of_a_number_refused_and_stored_in_one_batch_the_last_word_counts(self, store: Store, epoch: int) -> None:
         store.commit(
@@ -253,7 +254,21 @@ class StoreTests:
         )
         record = store.producer("p")
         assert record is not None
-        assert (record.last_number, record.refused) == (2, [2])
+        assert (record.last_number, [*RefusedNumbers.of(record)]) == (2, [2])
+
+    def test_refused_numbers_far_behind_are_not_kept(
+        self, store: Store, epoch: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "REFUSED_NUMBERS_KEPT", 8)
+        store.commit(batch_of(epoch, *[NumberRefused(1, number) for number in range(1, 100, 2)]))
+        store.commit(batch_of(epoch, stored(1, producer=1, number=100)))
+        record = store.producer("p")
+        assert record is not None
+        assert ([*RefusedNumbers.of(record)], record.refused_forgotten) == ([93, 95, 97, 99], 91)
+        store.commit(batch_of(epoch, stored(2, producer=1, number=1000)))
+        record = store.producer("p")
+        assert record is not None
+        assert (record.refused_bits, record.refused_forgotten) == (b"", 99)
 
     def test_a_producer_registered_again_keeps_its_numbers(self, store: Store, epoch: int) -> None:
         store.commit(batch_of(epoch, stored(1, producer=1, number=5)))

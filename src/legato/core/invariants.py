@@ -19,6 +19,7 @@ from legato.core.lanes import LANE_SHIFT, Lane
 from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.records import Archive, QueueRecord, StoredMessage
+from legato.core.refused_numbers import RefusedNumbers
 from legato.core.state import Node
 from legato.core.topics import Topic
 
@@ -117,10 +118,14 @@ def _of_producers(broker: Broker, archive: Archive) -> Iterator[Violation]:
             if producer.links:
                 yield Violation(producer.name, "a producer that is attached is in the store", f"{producer.links} links")
             continue
-        here = (producer.id, producer.last, sorted(producer.refused))
-        there = (record.producer, record.last_number, sorted(record.refused))
+        here = (producer.id, producer.last, _refused(producer.refused, producer.last))
+        there = (record.producer, record.last_number, _refused(RefusedNumbers.of(record), record.last_number))
         if here != there:
             yield Violation(producer.name, "a producer's numbers are in the store", f"{here}, {there}")
+
+
+def _refused(refused: RefusedNumbers, last: int) -> list[int]:
+    return [number for number in refused if number > last - limits.REFUSED_NUMBERS_KEPT]
 
 
 def _of_transactions(broker: Broker, archive: Archive) -> Iterator[Violation]:

@@ -1,13 +1,14 @@
 """Numbered producers: a send is stored once (promise 1)."""
 
 from legato.core.records import ProducerRecord
+from legato.core.refused_numbers import RefusedNumbers
 
 
 class Producer:
     """What is known of a producer that numbers its messages.
 
     `last` is the highest number handled, `stored` the highest that is stored or on its way to the store; `refused` are
-    those that were not stored, so a resend of them is new.
+    those that were not stored, so a resend of them is new; the oldest of them are forgotten.
     """
 
     __slots__ = ("id", "last", "links", "name", "refused", "stored")
@@ -16,17 +17,20 @@ class Producer:
         self.id = record.producer
         self.name = record.name
         self.last = self.stored = record.last_number
-        self.refused = set(record.refused)
+        self.refused = RefusedNumbers.of(record)
         self.links = 0
-        self._lower_stored()
+        self.stored = self.refused.highest_other(self.stored)
 
     def is_duplicate(self, number: int) -> bool:
         """Whether the message of that number is already stored."""
-        return number <= self.last and number not in self.refused
+        return self.refused.forgotten < number <= self.last and number not in self.refused
 
     def is_overtaken(self, number: int) -> bool:
-        """Whether the message of that number was refused, and one that was sent after it was not."""
-        return number < self.stored and number in self.refused
+        """Whether the message of that number was refused, or may have been, and one that was sent after it was not.
+
+        Ask only if it is no duplicate.
+        """
+        return number <= self.refused.forgotten or (number < self.stored and number in self.refused)
 
     def accept(self, number: int) -> None:
         """The message of that number is on its way to the store."""
@@ -42,8 +46,4 @@ class Producer:
         if number > self.last:
             self.last = number
         self.refused.add(number)
-        self._lower_stored()
-
-    def _lower_stored(self) -> None:
-        while self.stored in self.refused:
-            self.stored -= 1
+        self.stored = self.refused.highest_other(self.stored)

@@ -75,14 +75,20 @@ class QueueRecord(msgspec.Struct):
 
 
 class ProducerRecord(msgspec.Struct):
-    """The last number stored for a numbered producer, and the lower ones that were refused."""
+    """The last number handled of a numbered producer, and those that were refused (`core.refused_numbers`)."""
 
     producer: int
     name: str
     last_number: int = 0
     refused: list[int] = []
+    """As former versions wrote them."""
     seen_us: int = 0
     """When it was used last, by the steady clock."""
+    refused_first: int = 1
+    """The number of the first bit of `refused_bits`, which begins with the lowest of the first byte."""
+    refused_bits: bytes = b""
+    refused_forgotten: int = 0
+    """The highest number that was refused and is not kept any more."""
 
 
 NO_ATTEMPT = ("carried", "claimed")

@@ -3,6 +3,7 @@
 from typing import Any
 
 from legato.core.records import Meta, ProducerRecord
+from legato.core.refused_numbers import note_refused
 from legato.store import values
 from legato.store.apply_queues import apply_queues
 from legato.store.changes import Changes
@@ -55,10 +56,8 @@ def _note_numbers(txn: Any, databases: Databases, producer: int, numbers: dict[i
     if value is None:
         return
     record = values.decode_producer(value)
-    refused = [number for number, is_refused in numbers.items() if is_refused]
-    if refused or record.refused:
-        record.refused = sorted({*record.refused}.difference(numbers).union(refused))
     record.last_number = max(record.last_number, max(numbers))
+    note_refused(record, numbers)
     record.seen_us = steady_us
     txn.put(number_key(producer), values.encode(record), db=databases.producers)
 

@@ -54,6 +54,7 @@ from legato.core.records import (
     StoredMessage,
     TakenMessage,
 )
+from legato.core.refused_numbers import note_refused
 from legato.errors import StoreError
 from legato.store.base import NONE_KEPT, first_after, new_queue
 from legato.store.blocks import Block
@@ -338,5 +339,5 @@ class Model:
         """Remember what became of a producer's number; one that closed meanwhile is forgotten."""
         if record := self.producers.get(producer):
             record.last_number = max(record.last_number, number)
-            record.refused = sorted({*record.refused, number} if refused else {*record.refused} - {number})
+            note_refused(record, {number: refused})
             record.seen_us = self.meta.steady_us
