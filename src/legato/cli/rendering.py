@@ -77,10 +77,12 @@ def print_status(answer: dict[str, Any]) -> None:
             highlight=False,
         )
         if "failover" in answer:
-            for line in failover_lines(answer["failover"]):
+            for line in failover_lines(answer["failover"], answer["since_us"]):
                 console.print(line, style="dim", highlight=False)
         if answer.get("producers_refused"):
             console.print(f"Producers are refused: {answer['producers_refused']}", style="red", highlight=False)
+        for line in reader_lines(answer.get("long_readers", [])):
+            console.print(line, style="yellow", highlight=False)
         console.print(_table(("name", "depth", "in_flight", "consumers", "stored", "consumed"), answer["queues"]))
         if answer.get("topics"):
             console.print(_table(("name", "subscriptions"), answer["topics"]))
@@ -88,7 +90,38 @@ def print_status(answer: dict[str, Any]) -> None:
             console.print("There are more: legato queues shows all.", style="dim")
     members = answer.get("members")
     if members:
-        console.print(_table(tuple(members[0]), members))
+        console.print(_members_table(members))
+
+
+def _members_table(members: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    for column in ("role", "process", "listens at", "epoch", "since"):
+        table.add_column(column, no_wrap=column != "listens at", overflow="fold")
+    for member in members:
+        epoch = str(member["epoch"]) if member["epoch"] else ""
+        table.add_row(member["role"], str(member["pid"]), member["listen"], epoch, clock_time(member["since_us"]))
+    return table
+
+
+def clock_time(time_us: int) -> str:
+    """A time of today without its date, another one with it; UTC."""
+    time = datetime.fromtimestamp(time_us / 1e6, UTC)
+    return time.strftime("%H:%M:%S UTC" if time.date() == datetime.now(UTC).date() else "%Y-%m-%d %H:%M:%S UTC")
+
+
+def reader_lines(readers: list[dict[str, Any]]) -> list[str]:
+    """What keeps the store's file from using its free pages again, in sentences."""
+    return [
+        f"Process {reader['pid']}{_called(reader)} has been reading the store since {clock_time(reader['since_us'])} "
+        f"and keeps deleted messages in its file, which has grown by {_size(reader['grown_bytes'])} since: "
+        f"{'continue it (SIGCONT) or end it' if reader['stopped'] else 'let it finish, or end it'}."
+        for reader in readers
+    ]
+
+
+def _called(reader: dict[str, Any]) -> str:
+    words = [word for word in (reader["command"], "stopped" if reader["stopped"] else "") if word]
+    return f" ({', '.join(words)})" if words else ""
 
 
 def print_nodes(columns: Mapping[str, str], rows: list[dict[str, Any]]) -> None:
@@ -156,11 +189,26 @@ def _cell(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def failover_lines(failover: dict[str, Any]) -> list[str]:
-    """The last takeover and what to expect of the next, in sentences."""
+_CAUSES = {
+    "start": "started",
+    "crash": "the last primary failed",
+    "switchover": "planned switchover",
+    "shutdown": "the last primary was stopped",
+    "lapsed": "the last primary fenced itself",
+    "lost": "the last primary lost the lock",
+}
+
+
+def failover_lines(failover: dict[str, Any], since_us: int) -> list[str]:
+    """The last takeover and what to expect of the next, in sentences.
+
+    Args:
+        since_us: when it began to serve.
+    """
+    cause = _CAUSES.get(failover["cause"], failover["cause"])
+    noticed = f"noticed after {failover['detection_ms']:.0f} ms, " if failover["cause"] == "crash" else ""
     lines = [
-        f"Serves since a {failover['cause']}: noticed within {failover['detection_ms']:.0f} ms, "
-        f"took over in {failover['takeover_ms'] or 0:.0f} ms."
+        f"Primary since {clock_time(since_us)} ({cause}; {noticed}ready after {failover['takeover_ms'] or 0:.0f} ms)."
     ]
     if not failover["backups"]:
         return [*lines, "There is no backup: if this broker dies, nobody serves."]
@@ -170,10 +218,12 @@ def failover_lines(failover: dict[str, Any]) -> list[str]:
     window_s = failover["clients_return_within_ms"] / 1000
     return [
         *lines,
-        f"Backups: {', '.join(failover['backups'])}. To expect: {crash_ms:.0f} ms after a crash "
-        f"({crash_ms - takeover_ms:.0f} to notice, {takeover_ms:.0f} to take over), "
-        f"{failover['expected_switchover_ms'] or 0:.0f} ms at a switchover.",
+        f"Backups: {', '.join(failover['backups'])}.",
+        f"Expected interruption, from the last takeover: {crash_ms:.0f} ms after a crash, "
+        f"{failover['expected_switchover_ms'] or 0:.0f} ms at a planned switchover.",
         f"A primary that falls silent is noticed after {silence_s}, "
         f"and replaced {takeover_ms:.0f} ms after it {ended}.",
-        f"Clients come back within {window_s:g} s." if window_s else "Clients are few and come back at once.",
+        f"After a takeover all clients will reconnect within {window_s:g} s, spread over that time."
+        if window_s
+        else "After a takeover all clients may reconnect immediately.",
     ]

@@ -1,6 +1,7 @@
 """`legato status`: what the broker says of itself, and which processes share a store."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -53,5 +54,7 @@ def members_of(store: Path) -> list[dict[str, Any]]:
 
     from legato.ha.members import list_members
 
-    members: list[dict[str, Any]] = msgspec.to_builtins(list(list_members(store)))
+    members: list[dict[str, Any]] = msgspec.to_builtins(list_members(store))
+    for member in members:
+        member["since"] = datetime.fromtimestamp(member["since_us"] / 1e6, UTC).isoformat(timespec="milliseconds")
     return members

@@ -15,6 +15,7 @@ import msgspec
 from legato.clock import Clock, SystemClock
 from legato.errors import StoreError
 from legato.ha.flock import LockFile
+from legato.ha.roles import Role
 from legato.ids import new_unique_name
 
 log = logging.getLogger("legato.members")
@@ -130,7 +131,10 @@ def _overwrite(path: Path, record: bytes) -> None:
 def list_members(directory: str | os.PathLike[str]) -> list[Member]:
     """Members of the store in `directory` that live, in the order in which they took their roles.
 
-    Sweeps the files of those that do not, as far as we may.
+    One primary at most: of several that say so the one of the highest epoch is. The others are handing over, and have
+    not come to write it, or have found no room to.
+
+    Sweeps the files of those that do not live, as far as we may.
     """
     members: list[Member] = []
     try:
@@ -146,6 +150,10 @@ def list_members(directory: str | os.PathLike[str]) -> list[Member]:
             _sweep(path, stem)
         elif member := _read(path / (stem + _RECORD)):
             members.append(member)
+    latest = max((member.epoch for member in members if member.role == Role.PRIMARY), default=0)
+    for member in members:
+        if member.role == Role.PRIMARY and member.epoch < latest:
+            member.role = Role.HANDING_OVER
     return sorted(members, key=lambda member: member.since_us)
 
 

@@ -9,6 +9,7 @@ import msgspec
 from legato import __version__
 from legato.server.failover import Failover
 from legato.server.inspecting import Inspector, QueueStatus, TopicStatus
+from legato.server.readers import LongReader
 from legato.store.base import Store
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Status(msgspec.Struct):
     store_used_bytes: int
     store_capacity_bytes: int
     free_disk_bytes: int
+    long_readers: list[LongReader]
+    """Processes that read the store for so long that its file grows."""
     queues: list[QueueStatus]
     """Queues and subscriptions."""
     topics: list[TopicStatus]
@@ -59,6 +62,7 @@ def snapshot(service: Service, store: Store, inspector: Inspector) -> Status:
         store_used_bytes=usage.used_bytes,
         store_capacity_bytes=usage.capacity_bytes,
         free_disk_bytes=usage.free_disk_bytes,
+        long_readers=service.upkeep.readers.long,
         queues=sorted((row for row in rows if isinstance(row, QueueStatus)), key=lambda row: row.name),
         topics=sorted((row for row in rows if isinstance(row, TopicStatus)), key=lambda row: row.name),
         more=more,

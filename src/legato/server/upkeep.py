@@ -11,6 +11,7 @@ from legato import limits
 from legato.clock import Clock
 from legato.errors import StoreError
 from legato.server.config import StoreSection
+from legato.server.readers import ReaderWatch
 from legato.store.base import Store
 
 log = logging.getLogger("legato.upkeep")
@@ -26,6 +27,7 @@ class Upkeep:
     Attributes:
         full: why producers are refused now; empty while there is room.
         exported_through: up to which position of the log a ledger has taken the facts over.
+        readers: who reads for so long that the store's file grows.
         sweep: removes what was left beside the store and is past its time.
     """
 
@@ -33,6 +35,7 @@ class Upkeep:
         self.full = ""
         self.exported_through: Callable[[], int] = lambda: 0
         self.sweep: Callable[[], object] = lambda: None
+        self.readers = ReaderWatch()
         self._store = store
         self._section = section
         self._clock = clock
@@ -67,6 +70,7 @@ class Upkeep:
     def _forget(self, prune: bool) -> None:
         try:
             self._store.keep_reserve()
+            self.readers.look(self._store.check_readers(), self._clock.now_us(), self._clock.monotonic_ms())
             if prune:
                 self.sweep()
             if prune or self._pruning:

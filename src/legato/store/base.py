@@ -23,6 +23,8 @@ __all__ = [
     "Meta",
     "ProducerRecord",
     "QueueRecord",
+    "Reading",
+    "ReadingsFound",
     "Store",
     "StoredMessage",
     "Usage",
@@ -75,6 +77,26 @@ class Usage(msgspec.Struct):
     """Whether there is room that only what stores no message may use."""
 
 
+class Reading(msgspec.Struct, frozen=True):
+    """A read transaction of some process."""
+
+    pid: int
+    thread: str
+    txnid: int
+    """Of the commit that it sees."""
+
+
+class ReadingsFound(msgspec.Struct, frozen=True):
+    """What a look at the readers of a store found."""
+
+    cleared: int
+    """So many were of processes that are dead."""
+    holding: list[Reading]
+    """Those that keep pages from being used again."""
+    reach_bytes: int
+    """How far into the store's file its content reaches."""
+
+
 class Store(Archive, Protocol):
     """Durable state of a broker; what it reads is in `Archive`."""
 
@@ -114,6 +136,9 @@ class Store(Archive, Protocol):
         Which producers are forgotten the broker decides (`Broker.forget_producers`). A bounded amount a call; returns
         how much that was, in units of its own. 0: there is nothing more to do now.
         """
+
+    def check_readers(self) -> ReadingsFound:
+        """Wait no longer for readers that died, and find those that live and hold pages."""
 
     def keep_reserve(self) -> bool:
         """See that there is room for what must not fail on a full disk (`Usage.reserved`); returns whether there is."""

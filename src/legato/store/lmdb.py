@@ -24,7 +24,7 @@ from legato.errors import FencedError, StoreCorruptError, StoreFullError
 from legato.store import values
 from legato.store.apply import apply_changes, forget_outcomes
 from legato.store.apply_queues import remove_deleted
-from legato.store.base import Batch, Meta, ProducerRecord, QueueRecord, StoredMessage, Usage
+from legato.store.base import Batch, Meta, ProducerRecord, QueueRecord, ReadingsFound, StoredMessage, Usage
 from legato.store.blocks import RawBlock
 from legato.store.changes import gather
 from legato.store.deliveries import add_deliveries
@@ -51,7 +51,7 @@ from legato.store.keys import (
     read_position,
 )
 from legato.store.larges import has_larges, remove_loose
-from legato.store.readers import holds_pages, readings
+from legato.store.readers import holding_readings
 from legato.store.reserve import RESERVE_BYTES, Reserve
 from legato.store.room import Room
 from legato.store.runs import find_runs, raw_blocks
@@ -375,14 +375,19 @@ class LmdbStore:
         reserved = not self._reserve.spent or room_bytes >= RESERVE_BYTES
         return Usage(live_bytes, self._map_bytes, disk.f_bavail * disk.f_frsize, room_bytes, reserved)
 
+    def check_readers(self) -> ReadingsFound:
+        """See `Store.check_readers`."""
+        with lmdb_errors(f"looking at the readers of {self.path}"), self._changing:
+            cleared = int(self._env.reader_check())
+            return ReadingsFound(cleared, holding_readings(self._env), used_bytes(self._env))
+
     def keep_reserve(self) -> bool:
         """See `Store.keep_reserve`."""
         return self._reserve.make()
 
     def _room_bytes(self, live_bytes: int) -> int:
         """How much of the file can be written to; what readers hold cannot."""
-        last_txnid = self._env.info()["last_txnid"]
-        held = any(holds_pages(reading, last_txnid) for reading in readings(self._env))
+        held = holding_readings(self._env)
         return (self.path / DATA_NAME).stat().st_size - (used_bytes(self._env) if held else live_bytes)
 
     def _live_bytes(self) -> int:

@@ -10,7 +10,7 @@ from legato import limits
 from legato.core.facts import AnyFact, EpochBegan, Kind, LogRecord, encode_record
 from legato.core.records import ExpiryPlace, KeptId, Run, TakenMessage
 from legato.errors import FencedError
-from legato.store.base import NONE_KEPT, Batch, Meta, ProducerRecord, QueueRecord, StoredMessage, Usage
+from legato.store.base import NONE_KEPT, Batch, Meta, ProducerRecord, QueueRecord, ReadingsFound, StoredMessage, Usage
 from legato.store.lanes import lane_of
 from legato.store.model import Model
 
@@ -196,6 +196,10 @@ class MemoryStore:
             for txn in outcomes:
                 del self._state.outcomes[txn]
             return len(outcomes) + self._state.remove_loose()
+
+    def check_readers(self) -> ReadingsFound:
+        """See `Store.check_readers`: nobody else can read the heap."""
+        return ReadingsFound(0, [], 0)
 
     def keep_reserve(self) -> bool:
         """See `Store.keep_reserve`: the heap needs none."""

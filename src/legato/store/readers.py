@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
+from legato.store.base import Reading
 
 
-class Reading(msgspec.Struct, frozen=True, order=True):
-    """A read transaction of some process."""
+def holding_readings(environment: Any) -> list[Reading]:
+    """The read transactions, of all processes, that see an older commit than the last but one.
 
-    pid: int
-    thread: str
-    txnid: int
-    """Of the commit that it sees."""
-
-
-def readings(environment: Any) -> list[Reading]:
-    """The read transactions there are, of all processes, those of dead ones too."""
+    What later commits freed nobody can use while they last. Those of dead processes are among them.
+    """
+    last_txnid = environment.info()["last_txnid"]
     found = []
     for line in environment.readers().splitlines():
         words = line.split()
         # Who reads nothing at the moment has a line with `-` for its commit; a headline and a remark have other words.
-        if len(words) == 3 and words[0].isdecimal() and words[2].isdecimal():
+        if len(words) == 3 and words[0].isdecimal() and words[2].isdecimal() and int(words[2]) < last_txnid - 1:
             found.append(Reading(int(words[0]), words[1], int(words[2])))
     return found
-
-
-def holds_pages(reading: Reading, last_txnid: int) -> bool:
-    """Whether commits up to `last_txnid` have left pages that only this reader still needs."""
-    return reading.txnid < last_txnid - 1

@@ -92,3 +92,14 @@ def test_half_a_record_is_passed_over(tmp_path: Path) -> None:
     membership.update(role="primary", epoch=1)
     assert [member.role for member in list_members(tmp_path)] == ["primary"]
     membership.close()
+
+
+def test_of_two_that_say_they_are_the_primary_the_one_of_the_lower_epoch_is_handing_over(tmp_path: Path) -> None:
+    """USERS S1: after a switchover `legato status --store` showed two primaries."""
+    members = [Membership(tmp_path, Member("backup", pid), StoppedClock(pid)) for pid in (1, 2, 3)]
+    members[0].update(role=Role.PRIMARY, epoch=4)
+    members[1].update(role=Role.PRIMARY, epoch=5)
+    shown = {member.pid: member.role for member in list_members(tmp_path)}
+    assert shown == {1: Role.HANDING_OVER, 2: Role.PRIMARY, 3: Role.BACKUP}
+    for member in members:
+        member.close()
