@@ -32,6 +32,9 @@ size, and empties it on every call of `receive_data`: a window in bytes would be
 SESSIONS_MAX = 4095
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 
+PUSHED_BYTES_MAX = 64 << 10
+"""The engine takes no more before what it made of it was looked at, if that is to be done in slices."""
+
 _DELIVERY, _LINK_FLOW = lib.PN_DELIVERY, lib.PN_LINK_FLOW
 
 _peek = lib.pn_collector_peek
@@ -64,9 +67,11 @@ class Connection:
     Args:
         server: whether the peer speaks first.
         settings: read by `open`, save frame size and idle time-out, which are read now.
+        rare_events_max: so many events other than transfers, dispositions and flows come out of one call at most, and
+            about as many of these as 64 KiB hold; what then `has_more` is got by `receive_data(b"")`. 0: no bound.
     """
 
-    def __init__(self, *, server: bool, settings: Settings) -> None:
+    def __init__(self, *, server: bool, settings: Settings, rare_events_max: int = 0) -> None:
         self.settings = settings
         self.closed = False
         """No event will come any more: the peer closed, or broke, or `free` was called."""
@@ -78,6 +83,10 @@ class Connection:
             settings.session_window_bytes, SESSION_WINDOW_FRAMES * settings.max_frame_bytes
         )
         self._server = server
+        self.has_more = False
+        """Something of what was received waits to be looked at."""
+        self._rare_events_max = rare_events_max
+        self._unpushed = b""
         self._freed = False
         self._opened = False
         self._greeted = False
@@ -120,7 +129,26 @@ class Connection:
         Bytes that are not AMQP end in a `Closed` event, never in an exception.
         """
         if self.closed:
+            self.has_more = False
             return []
+        if self._rare_events_max:
+            return self._receive_slice(data)
+        return self._receive(data)
+
+    def _receive_slice(self, data: bytes) -> list[Event]:
+        """As much of what was received as one call may bring."""
+        if self._unpushed:
+            data = self._unpushed + data
+        if self.has_more and lib.pn_collector_peek(self._collector):
+            self._unpushed = data
+            return self._take_events()
+        self._unpushed = b""
+        events = self._receive(data[:PUSHED_BYTES_MAX] if len(data) > PUSHED_BYTES_MAX else data)
+        self._unpushed = b"" if self.closed else data[PUSHED_BYTES_MAX:]
+        self.has_more = not self.closed and (self.has_more or bool(self._unpushed))
+        return events
+
+    def _receive(self, data: bytes) -> list[Event]:
         if not self._greeted:
             self._greeting += data
             data = self._check_greeting()
@@ -155,6 +183,7 @@ class Connection:
         """The socket reached its end: returns the last events."""
         if self.closed:
             return []
+        assert not self._unpushed, "the end is received after all else"
         lib.pn_transport_close_tail(self._transport)
         return self._take_events()
 
@@ -273,11 +302,14 @@ class Connection:
 
     def _take_events(self) -> list[Event]:
         events: list[Event] = []
+        self.has_more = False
         try:
             self._handle_all(events)
         except ProtocolError as error:
             self._break(error.condition, str(error), events)
             self._drop_events()
+        if self._unpushed:
+            self.has_more = not self.closed
         return events
 
     def _handle_all(self, events: list[Event]) -> None:
@@ -286,6 +318,7 @@ class Connection:
         known_of = self._deliveries.get
         handlers = self._handlers
         runs = self._runs
+        rare = self._rare_events_max or -1
         while event := _peek(collector):
             kind = _event_type(event)
             if kind == _DELIVERY:
@@ -307,6 +340,11 @@ class Connection:
                 handler = handlers.get(kind)
                 if handler is not None:
                     handler(event, events)
+                    rare -= 1
+                    if not rare:
+                        _pop(collector)
+                        self.has_more = not self.closed and bool(_peek(collector))
+                        return
             _pop(collector)
 
     def _drop_events(self) -> None:

@@ -89,14 +89,38 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(RunRecord | MessageRecord)
 
 
+NAME_BYTES_MAX = 200
+"""Of a sink or a stage, as it is spelled in a file's name, which may have 255: numbers and a suffix come to it."""
+
+
 def directory_of(store: Path, transactional_id: str) -> Path:
-    """Where the stages of one sink are."""
-    return store / DIRECTORY / (quote(transactional_id, safe="") or "_")
+    """Where the stages of one sink are.
+
+    Raises:
+        ValueError: no directory can have that name.
+    """
+    return store / DIRECTORY / _spelled(transactional_id)
+
+
+def _spelled(name: str) -> str:
+    """A name that stays inside of its directory, whatever is in it."""
+    try:
+        # `quote` leaves dots as they are, and `..` would be the directory above.
+        spelled = quote(name, safe="").replace(".", "%2E") if not name.strip(".") else quote(name, safe="")
+    except UnicodeEncodeError:
+        raise ValueError("a name of a sink or stage is no text") from None
+    if len(spelled) > NAME_BYTES_MAX:
+        raise ValueError(f"a name of a sink or stage has more than {NAME_BYTES_MAX} bytes")
+    return spelled or "_"
 
 
 def path_of(store: Path, transactional_id: str, batch: int, stage: str) -> Path:
-    """The file of one stage."""
-    return directory_of(store, transactional_id) / f"{batch:012d}-{quote(stage, safe='')}{SUFFIX}"
+    """The file of one stage.
+
+    Raises:
+        ValueError: no file can have that name.
+    """
+    return directory_of(store, transactional_id) / f"{batch:012d}-{_spelled(stage)}{SUFFIX}"
 
 
 def write_stage(path: Path, records: Iterator[Record]) -> int:

@@ -65,16 +65,30 @@ class Addresses:
 
 
 def matches(pattern: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether a pattern's words match those of an address; each pair of places is looked at once."""
-    reached = {0}
+    """Whether a pattern's words match those of an address.
+
+    Its time grows with the words of both together, not with their product: which words of the address the pattern has
+    reached are the bits of one number.
+    """
+    size = len(words)
+    literals = set(pattern) - {"#", "*"}
+    places: dict[str, bytearray] = {}
+    for at, word in enumerate(words):
+        if word in literals:
+            places.setdefault(word, bytearray(size // 8 + 1))[at >> 3] |= 1 << (at & 7)
+    bits = {word: int.from_bytes(found, "little") for word, found in places.items()}
+    all_places = (1 << size) - 1
+    reached = 1
     for part in pattern:
+        if part == "#":
+            reached = (all_places << 1 | 1) & -(reached & -reached)
+        elif part == "*":
+            reached = (reached & all_places) << 1
+        else:
+            reached = (reached & bits.get(part, 0)) << 1
         if not reached:
             return False
-        if part == "#":
-            reached = set(range(min(reached), len(words) + 1))
-        else:
-            reached = {at + 1 for at in reached if at < len(words) and part in ("*", words[at])}
-    return len(words) in reached
+    return bool(reached >> size & 1)
 
 
 def _checked(tables: Sequence[dict[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:

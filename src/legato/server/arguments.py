@@ -8,7 +8,7 @@ from typing import Any
 
 from legato.errors import LegatoError
 
-_NUMBER_MAX = (1 << 63) - 1
+_NUMBER_MAX = 1 << 62
 
 
 class Rejection(LegatoError):
@@ -71,13 +71,17 @@ def properties(arguments: dict[str, Any]) -> dict[str, str | int]:
     """Properties for messages: JSON text of an object with texts, whole numbers and truth values.
 
     Raises:
-        Rejection: it is something else.
+        Rejection: it is something else, or a number of more than 64 bits.
     """
     given = arguments.get("properties", "{}")
     try:
         found = json.loads(given)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict) or not all(isinstance(value, str | int) for value in found.values()):
+    if not isinstance(found, dict) or not all(_is_plain(value) for value in found.values()):
         raise Rejection("properties is a JSON object of texts, whole numbers and truth values.")
     return found
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, int) and -_NUMBER_MAX <= value <= _NUMBER_MAX)

@@ -34,6 +34,7 @@ _LOST = "One of its messages was sent to what had been deleted, or refused."
 JMS_DESTINATION = "x-opt-jms-dest"
 _CAPABILITIES: dict[object, tuple[str, ...]] = {0: ("queue",), 1: ("topic",), 2: ("queue",), 3: ("topic",)}
 """By the number in the annotation (AMQP.md A9)."""
+_NUMBER_MAX = 1 << 62
 _TIME_MS_MAX = (1 << 42) - 1
 """Later times are as good as never: in the year 2109."""
 
@@ -70,6 +71,9 @@ class Arrivals:
         try:
             if event.data.endswith(STUB_MARK) and event is not self._own_stub:
                 raise Refused(NOT_ALLOWED, "The message ends as no message may.")
+            if number > _NUMBER_MAX:
+                number = 0
+                raise Refused(NOT_ALLOWED, "The delivery tag of a numbered message is a number of 62 bits.")
             body, message_id, special = port.admit(event.data)
             target = port.target
             if target is None:
@@ -108,7 +112,7 @@ class Arrivals:
         number, known = 0, False
         if port.producer is not None and event.txn_id is None:
             number = int.from_bytes(event.tag, "big")
-            known = port.producer.is_duplicate(number)
+            known = number <= _NUMBER_MAX and port.producer.is_duplicate(number)
         upload = self.uploads.take(event, wanted=not known)
         if self._service.full and upload.wanted:
             upload.refuse(Refused(FULL, self._service.full))

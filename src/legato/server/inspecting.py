@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -108,16 +107,32 @@ class Inspector:
             kind: only of that type.
             pattern: only addresses that match it, as in `[[address]]`; empty: all.
         """
-        rows = list(islice(self._records(kind, pattern), offset, offset + count + 1))
-        return [self.row(record) for record in rows[:count]], len(rows) > count
+        found: list[tuple[list[Any], bool]] = []
+        for _ in self.steps(kind, pattern, offset, count, lambda rows, more: found.append((rows, more))):
+            pass
+        return found[0]
 
-    def _records(self, kind: str | None, pattern: str) -> Iterator[QueueRecord]:
+    def steps(
+        self, kind: str | None, pattern: str, offset: int, count: int, found: Callable[[list[Any], bool], None]
+    ) -> Iterator[None]:
+        """As `page`, in steps that each take little time; the last one calls `found`."""
         words = pattern.split(".") if pattern else None
+        rows: list[Any] = []
+        more = False
         for record in self._store.queues():
+            yield
             if kind is not None and _TYPES[Kind(record.kind)] != kind:
                 continue
-            if words is None or matches(words, record.name.removeprefix(TOPIC_PREFIX).split(".")):
-                yield record
+            if words is not None and not matches(words, record.name.removeprefix(TOPIC_PREFIX).split(".")):
+                continue
+            if offset:
+                offset -= 1
+            elif len(rows) == count:
+                more = True
+                break
+            else:
+                rows.append(self.row(record))
+        found(rows, more)
 
     def row(self, record: QueueRecord) -> QueueStatus | TopicStatus:
         """A node as it is now: in the heap if somebody uses it, else in the store."""

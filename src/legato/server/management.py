@@ -123,8 +123,8 @@ def _arguments_of(message: AmqpMessage) -> dict[str, Any]:
     if isinstance(value, str) and value.strip():
         try:
             value = msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            raise Rejection("The body of a request is a map, or JSON text.") from None
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            raise Rejection("The body of a request is a map, or JSON text that is not nested without end.") from None
     if isinstance(value, dict):
         arguments |= {str(key): item for key, item in value.items()}
     return arguments

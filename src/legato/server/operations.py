@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from legato.server.stages import Stages
 
 PAGE_ROWS_MAX = 1000
+PATTERN_CHARACTERS_MAX = 255
+"""It is held against the name of every queue."""
 _SUBSCRIPTIONS = (DURABLE_PREFIX, VOLATILE_PREFIX)
 
 
@@ -35,6 +37,7 @@ class Operations:
         switch_over: has a backup take over; raises Refused if there is none.
         pipelines: performs what is asked of type `assignment`.
         stages: performs what is asked of type `stage`.
+        spread: does work in steps, some in each turn of the loop.
     """
 
     def __init__(
@@ -47,12 +50,14 @@ class Operations:
         switch_over: Callable[[], dict[str, Any]],
         pipelines: Pipelines,
         stages: Stages,
+        spread: Callable[[Iterator[None]], None],
     ) -> None:
         self._broker = broker
         self._nodes = nodes
         self._cutter = cutter
         self._inspector = inspector
         self._reload = reload
+        self._spread = spread
         self._by_type = {"assignment": pipelines.perform, "stage": stages.perform}
         self._by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
             "create": self._create,
@@ -131,8 +136,15 @@ class Operations:
         if kind is not None:
             kind = _type(arguments)
         pattern = arguments.get("match", "")
-        rows, more = self._inspector.page(kind, str(pattern), offset, min(count, PAGE_ROWS_MAX))
-        return {"results": msgspec.to_builtins(rows), "more": more}
+        if not isinstance(pattern, str) or len(pattern) > PATTERN_CHARACTERS_MAX:
+            raise Rejection(f"match is a pattern of addresses, of at most {PATTERN_CHARACTERS_MAX} characters.")
+        pending = Pending("", "")
+
+        def answer(rows: list[Any], more: bool) -> None:
+            pending.done({"results": msgspec.to_builtins(rows), "more": more})
+
+        self._spread(self._inspector.steps(kind, pattern, offset, min(count, PAGE_ROWS_MAX), answer))
+        return pending
 
     def _purge(self, arguments: dict[str, Any]) -> Any:
         queue = self._queue(arguments)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from legato.amqp.connection import Connection
-from legato.amqp.events import Closed
+from legato.amqp.events import Closed, Event
 from legato.amqp.sasl import SaslServer
 from legato.core.consumers import Browser, Consumer
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("legato.peer")
 
 WRITE_HIGH_BYTES = 1 << 20
+RARE_EVENTS_MAX = 64
+"""Attaches and the like that are looked at in one go."""
+_SHOWN_MAX = 200
 
 
 class Peer(asyncio.Protocol):
@@ -36,7 +41,15 @@ class Peer(asyncio.Protocol):
         """When its heartbeats and its silence are to be looked at."""
         self._transport: asyncio.Transport | None = None
         self._sasl: SaslServer | None = service.welcome.new_sasl()
-        self.amqp = Connection(server=True, settings=service.welcome.settings())
+        self.amqp = Connection(server=True, settings=service.welcome.settings(), rare_events_max=RARE_EVENTS_MAX)
+        self._events: list[Event] = []
+        """What was received and waits for its turn."""
+        self._received: deque[Callable[[], list[Event]]] = deque()
+        """What came behind that."""
+        self._busy = False
+        """Whether anything waits for its turn: then nothing is read."""
+        self._held = False
+        """Whether the broker wants nothing to be read."""
         self._handshake: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -57,11 +70,59 @@ class Peer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.ended or not self.service.may_serve():
             return
-        if self._sasl is not None:
-            data = self._negotiate(self._sasl, data)
-            if not data:
-                return
-        self.service.handle(self, self.amqp.receive_data(data))
+        try:
+            if self._sasl is not None:
+                data = self._negotiate(self._sasl, data)
+                if not data:
+                    return
+            if self._busy:
+                self._received.append(lambda: self.amqp.receive_data(data))
+            else:
+                self._handle(self.amqp.receive_data(data))
+        except Exception as error:
+            self._fail(error)
+
+    def _handle(self, events: list[Event]) -> None:
+        """Have events handled; what takes too long for one turn of the loop goes on in the next one."""
+        self._events = self.service.handle(self, events)
+        busy = not self.ended and bool(self._events or self._received or self.amqp.has_more)
+        if busy:
+            asyncio.get_running_loop().call_soon(self._go_on)
+        if busy != self._busy:
+            self._busy = busy
+            self._read_or_not()
+
+    def _go_on(self) -> None:
+        """Others had a turn: the next slice of what this peer sent."""
+        if self.ended or self.service.ending or not self.service.may_serve():
+            return
+        try:
+            if self._events:
+                events = self._events
+            elif self.amqp.has_more:
+                events = self.amqp.receive_data(b"")
+            else:
+                events = self._received.popleft()() if self._received else []
+            self._handle(events)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """What the peer sent led to an error that nobody expected: that costs the peer its connection, and nobody else
+        anything."""
+        self.service.internal_errors += 1
+        log.error("! %s is cut off after an internal error: %s", self.name, _told(error))
+        log.debug("what led to it:", exc_info=error)
+        self._events = []
+        self._received.clear()
+        try:
+            if not self.ended:
+                self.amqp.close("amqp:internal-error", "the broker could not do what was asked for")
+                self.service.handle(self, [Closed("", "", clean=False)])
+        except Exception as second:
+            log.error("! %s is not cleared away: %s", self.name, _told(second))
+        self.ended = True
+        self.drop(linger=True)
 
     def _negotiate(self, sasl: SaslServer, data: bytes) -> bytes:
         sasl.receive_data(data)
@@ -79,15 +140,26 @@ class Peer(asyncio.Protocol):
         return sasl.leftover
 
     def eof_received(self) -> bool:
-        """The client sends no more; the socket stays open for the answer to a Close that is not durable yet."""
-        if not self.ended:
-            self.service.handle(self, self.amqp.receive_eof())
-        return self.amqp.close_unanswered
+        """The client sends no more; the socket stays open for what was read and waits for its turn, and for the answer
+        to a Close that is not durable yet."""
+        self._end_with(self.amqp.receive_eof)
+        return self._busy or self.amqp.close_unanswered
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        if not self.ended:
-            self.service.handle(self, [Closed("", str(exc) if exc else "connection lost", clean=False)])
+        self._end_with(lambda: [Closed("", str(exc) if exc else "connection lost", clean=False)])
         self.service.forget(self)
+
+    def _end_with(self, last: Callable[[], list[Event]]) -> None:
+        """Nothing more comes: what did is handled first."""
+        if self.ended:
+            return
+        if self._busy:
+            self._received.append(last)
+            return
+        try:
+            self._handle(last())
+        except Exception as error:
+            self._fail(error)
 
     def pause_writing(self) -> None:
         self.paused = True
@@ -99,8 +171,12 @@ class Peer(asyncio.Protocol):
 
     def pause_reading(self, paused: bool) -> None:
         """Leave what the client sends in its socket, or go on."""
+        self._held = paused
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
         if self._transport is not None and not self.ended:
-            if paused:
+            if self._held or self._busy:
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()
@@ -159,3 +235,12 @@ class Peer(asyncio.Protocol):
                 self._transport.close()
             else:
                 self._transport.abort()
+
+
+def _told(error: Exception) -> str:
+    """An error and where it arose, in one line of bounded length, whatever a peer had a part in."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    where = f" ({at.tb_frame.f_code.co_filename}:{at.tb_lineno})" if at is not None else ""
+    return f"{type(error).__name__}: {str(error)!r:.{_SHOWN_MAX}}{where}"

@@ -37,6 +37,7 @@ from legato.server.ports import Coordinator, ManagementPort, ManagementReplies
 from legato.server.rates import RateMeter
 from legato.server.refused import NO_BACKUP, Refused
 from legato.server.returning import Returning
+from legato.server.spreading import Spreading
 from legato.server.status import snapshot
 from legato.server.ticking import Ticking
 from legato.server.translate import Translator
@@ -87,6 +88,8 @@ class Service:
             reconnect_timeout_s=config.server.reconnect_timeout_s,
         )
         self.peers: set[Peer] = set()
+        self.internal_errors = 0
+        """Connections that were cut off because of an error that nobody expected."""
         self.ending = False
         self.stopped = False
         self.started_us = clock.now_us()
@@ -106,6 +109,8 @@ class Service:
         self.bulk = BulkProcess(config, loop, self.advance)
         self.upkeep = Upkeep(store, config.store, clock)
         self.upkeep.sweep = partial(sweep, config.store_directory, limits.STAGE_RETENTION_S)
+        spreading = Spreading(loop, clock, lambda: not self.ending and self.may_serve(), self.advance)
+        self.spread = spreading.add
         self._executor = Executor(self.broker, store, self.credit, self._unblock)
         self._translator = Translator(self, self.broker)
         invariants = (
@@ -173,17 +178,22 @@ class Service:
         self._loop.call_later(ANSWER_GRACE_S, self._reign.switch_over)
         return {"epoch": self.broker.epoch, "backups": backups}
 
-    def handle(self, peer: Peer, events: list[Event]) -> None:
-        """Apply what one read of one peer asks for, and set the rest in motion."""
+    def handle(self, peer: Peer, events: list[Event]) -> list[Event]:
+        """Apply what one read of one peer asks for, and set the rest in motion.
+
+        Returns:
+            What took too long to be done at once: the peer hands it in again when others have had a turn.
+        """
         # One that was stopped for a while may not be the primary any more: what it reads is another's by now.
         if self.ending or not self.may_serve():
-            return
+            return []
         # What these events begin (a loss is waited out, a delivery put off) lasts from now, not from the last tick.
         now_us = self.broker.now_us = self.clock.now_us()
-        self._translator.handle(peer, events, now_us)
+        rest = self._translator.handle(peer, events, now_us)
         self.broker.dispatch_returned(now_us)
         self._executor.touched.add(peer)
         self.advance()
+        return rest
 
     def block(self, peer: Peer, blocked: bool) -> None:
         """A peer's socket cannot take more now, or can again."""

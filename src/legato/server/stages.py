@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
     from legato.server.bulk import BulkProcess
     from legato.server.nodes import Nodes
 
+log = logging.getLogger("legato.stages")
+
 _PRODUCER = "sink://"
+_READERS = 8
 
 
 class Publishing(Pending):
@@ -78,37 +82,72 @@ class Stages:
 
     def _ticket(self, arguments: dict[str, Any]) -> Any:
         name, batch, stage = text(arguments, "name"), number(arguments, "batch", 0), text(arguments, "stage")
+        self._path(name, batch, stage)
         return self._bulk.answer(name, self._bulk.stage_ticket(name, batch, stage))
 
     def _publish(self, arguments: dict[str, Any]) -> Any:
         """Publish the stages of a batch, once: the answer says how many messages became visible by it."""
-        name, batch = text(arguments, "name"), number(arguments, "batch", 0)
+        name, batch = self._batch(arguments)
+        stages = _names(arguments)
         pending = Publishing(name, batch, self._published)
         if self._broker.is_published(_PRODUCER + name, batch + 1):
             self._broker.publish_stage(_PRODUCER + name, batch + 1, [], [], pending)
             return pending
-        task = asyncio.get_running_loop().create_task(self._read_and_publish(pending, _names(arguments)))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._begin(self._read_and_publish(pending, stages))
         return pending
 
-    async def _read_and_publish(self, pending: Publishing, stages: list[str]) -> None:
-        name, batch = pending.transactional_id, pending.batch
-        loop = asyncio.get_running_loop()
+    def _batch(self, arguments: dict[str, Any]) -> tuple[str, int]:
+        """Whose batch is meant, and which."""
+        name, batch = text(arguments, "name"), number(arguments, "batch", 0)
+        self._path(name, batch, "")
+        return name, batch
+
+    def _path(self, name: str, batch: int, stage: str) -> Path:
         try:
-            read = [
-                loop.run_in_executor(None, read_stage, path_of(self._store, name, batch, stage)) for stage in stages
-            ]
-            records = [record for stage in await asyncio.gather(*read) for record in stage]
-            runs, messages = self._staged(records)
-            self._broker.publish_stage(_PRODUCER + name, batch + 1, runs, messages, pending)
-        except (StoreError, Refused, Refusal) as error:
-            if self._broker.is_published(_PRODUCER + name, batch + 1):
-                # Asked twice at once: it was published, and its files are written over already.
-                self._broker.publish_stage(_PRODUCER + name, batch + 1, [], [], pending)
-            else:
-                pending.failed(str(error))
+            return path_of(self._store, name, batch, stage)
+        except ValueError as error:
+            raise Rejection(f"The request cannot be met: {error}.") from None
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _read_and_publish(self, pending: Publishing, stages: list[str]) -> None:
+        name, number = _PRODUCER + pending.transactional_id, pending.batch + 1
+        try:
+            runs, messages = self._staged(await self._read(pending, stages))
+            self._broker.publish_stage(name, number, runs, messages, pending)
+        except (StoreError, Refused, Refusal, Rejection) as error:
+            self._fail(pending, name, number, error)
+        except Exception as error:
+            log.exception("! a batch of %.100r was not published", name)
+            self._fail(pending, name, number, error)
         self._advance()
+
+    async def _read(self, pending: Publishing, stages: list[str]) -> list[Record]:
+        """What was staged; several threads read, each some of the stages."""
+        loop = asyncio.get_running_loop()
+        part = -(-len(stages) // _READERS) or 1
+
+        def read(some: list[str]) -> list[Record]:
+            paths = [self._path(pending.transactional_id, pending.batch, stage) for stage in some]
+            return [record for path in paths for record in read_stage(path)]
+
+        parts = [stages[begin : begin + part] for begin in range(0, len(stages), part)]
+        found = await asyncio.gather(*[loop.run_in_executor(None, read, some) for some in parts])
+        return [record for records in found for record in records]
+
+    def _fail(self, pending: Publishing, name: str, number: int, error: Exception) -> None:
+        """Answer why a batch was not published; if it was asked for twice at once, it was."""
+        try:
+            if self._broker.is_published(name, number):
+                # Its files are written over already.
+                self._broker.publish_stage(name, number, [], [], pending)
+                return
+        except Refusal as refusal:
+            error = refusal
+        pending.failed(str(error))
 
     def _staged(self, records: list[Record]) -> tuple[list[StagedRun], list[StagedMessage]]:
         runs: list[StagedRun] = []
@@ -117,7 +156,8 @@ class Stages:
             if isinstance(record, Run):
                 said, blocks = record
                 queue = self._nodes.find(said.destination, ["queue"])
-                assert isinstance(queue, Queue)
+                if not isinstance(queue, Queue):
+                    raise Rejection(f"{said.destination!r} is no queue.")
                 runs.append(StagedRun(queue, said.priority, said.count, said.size, blocks, said.grouped))
             else:
                 messages.append(self._message(record))
@@ -135,9 +175,19 @@ class Stages:
 
     def _discard(self, arguments: dict[str, Any]) -> Any:
         """Give stages up; those of a batch that was published are gone already."""
-        name, batch = text(arguments, "name"), number(arguments, "batch", 0)
-        discard_stages(self._store, name, batch, _names(arguments))
-        return {"name": name, "batch": batch}
+        name, batch = self._batch(arguments)
+        pending = Pending(name, "discarded")
+        self._begin(self._discard_and_answer(pending, name, batch, _names(arguments)))
+        return pending
+
+    async def _discard_and_answer(self, pending: Pending, name: str, batch: int, stages: list[str]) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(None, discard_stages, self._store, name, batch, stages)
+            pending.done({"name": name, "batch": batch})
+        except (OSError, ValueError) as error:
+            pending.failed(f"The stages cannot be given up: {error}.")
+        self._advance()
 
 
 def _names(arguments: dict[str, Any]) -> list[str]:

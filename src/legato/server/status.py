@@ -42,6 +42,8 @@ class Status(msgspec.Struct):
     topics: list[TopicStatus]
     more: bool
     """There are more than are shown."""
+    internal_errors: int = 0
+    """Connections that were cut off after an error of the broker's own; each is in its log."""
 
 
 def snapshot(service: Service, store: Store, inspector: Inspector) -> Status:
@@ -66,4 +68,5 @@ def snapshot(service: Service, store: Store, inspector: Inspector) -> Status:
         queues=sorted((row for row in rows if isinstance(row, QueueStatus)), key=lambda row: row.name),
         topics=sorted((row for row in rows if isinstance(row, TopicStatus)), key=lambda row: row.name),
         more=more,
+        internal_errors=service.internal_errors,
     )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -56,6 +57,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("legato.translate")
 
+SLICE_MS = 20
+"""Then everybody else has a turn."""
+_TIME_EVERY = 15
+"""One less than after how many of the usual events the time is looked at."""
+
 
 class Translator:
     """Turns the events of connections into commands for one broker."""
@@ -73,19 +79,26 @@ class Translator:
             service.switch_over,
             Pipelines(broker, links.nodes, service.bulk),
             Stages(broker, links.nodes, service.bulk, service.config.store_directory, service.advance),
+            service.spread,
         )
         self._management = Management(service, broker, links.nodes, operations)
         self._arrivals = Arrivals(service, broker, links.nodes, links.cutter, self._management)
         self.uploads = self._arrivals.uploads
         self._opening = Opening(lambda peer: self._let_go(peer, Ending.LOST))
 
-    def handle(self, peer: Peer, events: list[Event], now_us: int) -> None:
+    def handle(self, peer: Peer, events: list[Event], now_us: int) -> list[Event]:
         """Apply the events of one read, in order; flows last, when everything before them has been counted.
 
         Each link's once: what the first of them led to is not on the link yet when the next one is looked at.
+
+        Returns:
+            Those that are left for later, as all that came before them took `SLICE_MS`.
         """
         flows: dict[Sender, None] = {}
-        for event in events:
+        now_ms = self._service.clock.monotonic_ms
+        deadline_ms = now_ms() + SLICE_MS
+        rest: list[Event] = []
+        for number, event in enumerate(events, 1):
             kind = event.__class__
             if kind is Transfer:
                 self._arrivals.transfer(peer, event, now_us)  # type: ignore[arg-type]
@@ -97,9 +110,19 @@ class Translator:
                 self._arrivals.part(peer, event, now_us)  # type: ignore[arg-type]
             else:
                 self._rare(peer, event)
-        for link in flows:
+                if now_ms() >= deadline_ms:
+                    rest = events[number:]
+                    break
+            if not number & _TIME_EVERY and now_ms() >= deadline_ms:
+                rest = events[number:]
+                break
+        for number, link in enumerate(flows, 1):
             self._flow(link, now_us)
+            if number < len(flows) and now_ms() >= deadline_ms:
+                rest = [*map(Flow, islice(flows, number, None)), *rest]
+                break
         self.uploads.sweep()
+        return rest
 
     # -- outcomes ----------------------------------------------------------------------------------------------
 
@@ -172,8 +195,8 @@ class Translator:
             self._management.flow(port)
 
     def _send_status(self, link: Sender) -> None:
-        """Answer on a status link, once for each credit."""
-        while link.credit > 0:
+        """Answer on a status link: once for each flow that leaves credit, however much that is."""
+        if link.credit > 0:
             document = msgspec.json.encode(self._service.inspector.broker())
             link.send(encode_message(header=Header(), body=DataBody(document)), b"status", None, settled=True)
         if link.draining:

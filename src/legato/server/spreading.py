@@ -1,0 +1,68 @@
+"""Long work in short steps: some of them in each turn of the loop, so that everybody else has a turn in between."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from legato.clock import Clock
+
+log = logging.getLogger("legato.spreading")
+
+SLICE_MS = 10
+"""Of a turn of the loop, what may go to the work that waits."""
+
+
+class Spreading:
+    """Works that wait for their next steps; each in its turn.
+
+    Args:
+        may_go_on: whether anything may still be done.
+        worked: is called after steps of a later turn, to set in motion what they led to.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        may_go_on: Callable[[], bool],
+        worked: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._may_go_on = may_go_on
+        self._worked = worked
+        self._works: deque[Iterator[None]] = deque()
+        self._planned = False
+
+    def add(self, work: Iterator[None]) -> None:
+        """Do what `work` does, beginning with the next turn."""
+        self._works.append(work)
+        self._plan()
+
+    def _plan(self) -> None:
+        if not self._planned:
+            self._planned = True
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._planned = False
+        if not self._may_go_on():
+            self._works.clear()
+            return
+        work = self._works.popleft()
+        if not self._is_done(work):
+            self._works.append(work)
+        if self._works:
+            self._plan()
+        self._worked()
+
+    def _is_done(self, work: Iterator[None]) -> bool:
+        deadline_ms = self._clock.monotonic_ms() + SLICE_MS
+        try:
+            return all(self._clock.monotonic_ms() < deadline_ms for _ in work)
+        except Exception:
+            log.exception("! what was asked for was not done")
+            return True
