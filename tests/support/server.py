@@ -29,9 +29,17 @@ def free_port() -> int:
 class Server:
     """A server process; `start` returns when it said what it is."""
 
-    def __init__(self, store: Path, *flags: str, port: int = 0, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        store: Path,
+        *flags: str,
+        port: int = 0,
+        environment: Mapping[str, str] | None = None,
+        program: str = "legato.cli",
+    ) -> None:
         self.store = store
         self.port = port or free_port()
+        self.program = program
         self.flags: Sequence[str] = flags
         self.environment = dict(environment or {})
         self.log = store.parent / f"serve-{self.port}.log"
@@ -45,7 +53,7 @@ class Server:
             self.role = ""
             self._process = start(
                 [
-                    *(sys.executable, "-m", "legato.cli", "serve", "--store", str(self.store)),
+                    *(sys.executable, "-m", self.program, "serve", "--store", str(self.store)),
                     *("--listen", f"127.0.0.1:{self.port}", "--no-ledger", *self.flags),
                 ],
                 stdout=subprocess.PIPE,
