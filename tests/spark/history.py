@@ -260,6 +260,8 @@ def moved_txn(txn: bytes, number: int) -> bytes:
 
 def _moved(fact: AnyFact, number: int) -> AnyFact:
     changes: dict[str, object] = {}
+    if isinstance(fact, ProducerRegistered):
+        changes["name"] = f"{fact.name} of {number}"
     for name in fact.__struct_fields__:
         value = getattr(fact, name)
         if name in ("queue", "dead_queue", "to_queue", "topic", "producer", "consumer") and value:

@@ -10,19 +10,33 @@ import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from legato.core.facts import (
+    AnyFact,
+    AssignmentAcknowledged,
+    AssignmentFenced,
+    ConsumerAttached,
+    DuplicateDropped,
+    DuplicateIdDropped,
     DuplicateIdKept,
     EpochBegan,
+    Kind,
     LogRecord,
     MessageConsumed,
     MessageDeadLettered,
     MessageDelivered,
     MessageMoved,
+    MessagePresented,
     MessageReleased,
+    MessageReturned,
+    MessagesAssigned,
     MessageSeen,
     MessageStored,
+    NumberRefused,
+    ProducerForgotten,
+    ProducerRegistered,
     QueueCreated,
     QueueDeleted,
     QueueMarked,
+    RunStored,
     TransactionCommitted,
     TransactionRolledBack,
 )
@@ -39,7 +53,9 @@ from tests.spark.conftest import MakeFacts
 from tests.spark.history import (
     ARCHIVE,
     DEAD,
+    DUE,
     FIRST_TXN,
+    HIGH,
     INVOICES,
     NEWS,
     NEWS_TXN,
@@ -48,6 +64,7 @@ from tests.spark.history import (
     QUEUES_EACH,
     READERS,
     REPLIES,
+    SCHEDULE,
     SECOND_TXN,
     URGENT,
     WAITING,
@@ -100,6 +117,211 @@ def consumed_before_its_send(records: list[LogRecord]) -> list[LogRecord]:
     without(records, INVOICE_CONSUMED)
     records[9].facts.append(INVOICE_CONSUMED)
     return records
+
+
+def stored_anew(records: list[LogRecord]) -> list[LogRecord]:
+    """The broker forgets the shop, and stores again what it has in flight (correctness D4)."""
+    again = MessageStored(ORDERS, 7, 10, "ID:2", 2, 2)
+    return [
+        *records,
+        record(2, 402, ProducerForgotten(1, "shop")),
+        record(2, 403, ProducerRegistered(2, "shop"), again, MessageConsumed(ORDERS, 7, 1, ms_us(403), 1)),
+    ]
+
+
+def in_wrong_order(records: list[LogRecord]) -> list[LogRecord]:
+    instead(records, order(3), MessageStored(ORDERS, 3, 10, "ID:4", 1, 4))
+    return instead(records, order(4), MessageStored(ORDERS, 4, 10, "ID:3", 1, 3))
+
+
+def in_wrong_order_of_commits(records: list[LogRecord]) -> list[LogRecord]:
+    """The places are right, but the later one was there first."""
+    without(records, order(2))
+    records[3].facts.append(order(2))
+    return records
+
+
+ASSIGNMENT, SINK = 20, 5
+
+
+def streamed(*further: AnyFact) -> Spoil:
+    """A sink publishes two batches of orders, a pipeline is assigned two of them; then something more."""
+
+    def spoil(records: list[LogRecord]) -> list[LogRecord]:
+        seconds = [MessageStored(ORDERS, seq, 10, f"ID:s{seq}", SINK, 2) for seq in (10, 11)]
+        return [
+            *records,
+            record(2, 500, QueueCreated(ASSIGNMENT, "assignment://p/orders", Kind.ASSIGNMENT, ORDERS)),
+            record(2, 501, AssignmentFenced(ASSIGNMENT, 1, []), ProducerRegistered(SINK, "sink://totals")),
+            record(2, 502, RunStored(ORDERS, 7, 3, 60, SINK, 1)),
+            record(2, 503, *seconds, *(took_order(seq) for seq in (10, 11))),
+            record(2, 504, MessagesAssigned(ORDERS, 7, 2, 40, ASSIGNMENT, 1), took_order(9)),
+            record(2, 505, AssignmentAcknowledged(ASSIGNMENT, 1, 1), AssignmentAcknowledged(ASSIGNMENT, 2, 1)),
+            # An empty batch is stored as nothing, and may come again.
+            record(2, 506, DuplicateDropped(SINK, 1)),
+            record(2, 507, RunStored(INVOICES, 5, 1, 20, SINK, 4), took(INVOICES, 5), DuplicateDropped(SINK, 3)),
+            record(2, 508, *further),
+        ]
+
+    return spoil
+
+
+def took_order(seq: int) -> MessageConsumed:
+    return took(ORDERS, seq)
+
+
+def given(consumer: int, attempt: int = 1, *, flagged: bool = False) -> MessageDelivered:
+    """The order that waits is delivered to a consumer."""
+    return MessageDelivered(ORDERS, 6, consumer, attempt, flagged, ms_us(402))
+
+
+def expired(expires_us: int, expired_us: int = 0) -> Spoil:
+    """An order is stored, and leaves as expired 402 ms after the history began."""
+    stays = MessageStored(ORDERS, 7, 10, "ID:7", expires_us=expires_us)
+    return lambda r: [*r, record(2, 401, stays), record(2, 402, MessageMoved(ORDERS, 7, "expired", 0, 0, expired_us))]
+
+
+def died(deliveries_max: int, *returned: MessageReturned) -> Spoil:
+    """An order is a dead letter of too many deliveries, after these had failed."""
+    dead = MessageDeadLettered(ORDERS, 7, 1, "maximum deliveries", 0, 0, deliveries_max)
+    return lambda r: [*r, record(2, 402, order(7)), record(2, 403, *returned, dead)]
+
+
+def failed(count: int, cause: str = "modified") -> MessageReturned:
+    """A delivery of that order failed."""
+    return MessageReturned(ORDERS, 7, count, False, 1, cause)
+
+
+def attached(consumer: int, container: str, link: str = "") -> ConsumerAttached:
+    """A consumer of orders."""
+    return ConsumerAttached(consumer, ORDERS, container, link)
+
+
+FURTHER_FAULTS: list[tuple[str, Spoil]] = [
+    ("duplicate never stored", lambda r: [*r, record(2, 402, DuplicateDropped(1, 9))]),
+    (
+        "duplicate never stored",
+        lambda r: [*r, record(2, 402, NumberRefused(1, 7)), record(2, 403, DuplicateDropped(1, 7))],
+    ),
+    ("duplicate never stored", lambda r: [*r[:9], record(2, 250, DuplicateDropped(1, 6)), *r[9:]]),
+    ("duplicate never stored", streamed(DuplicateDropped(SINK, 5))),
+    ("duplicate id never kept", lambda r: [*r, record(2, 402, DuplicateIdDropped(ORDERS, b"x", "ID:x", "ID:1"))]),
+    (
+        "duplicate id never kept",
+        lambda r: [
+            *r,
+            record(2, 402, DuplicateIdKept(INVOICES, b"x", 9, "ID:1")),
+            record(2, 403, DuplicateIdDropped(ORDERS, b"x", "ID:x", "ID:1")),
+        ],
+    ),
+    ("expired too early", expired(0)),
+    ("expired too early", expired(0, ms_us(402))),
+    ("expired too early", expired(ms_us(402) + 3_600_000_000)),
+    ("expired too early", expired(ms_us(401), ms_us(400))),
+    ("stored again after registering anew", stored_anew),
+    (
+        "stored again after registering anew",
+        streamed(ProducerRegistered(6, "sink://totals"), RunStored(ORDERS, 12, 1, 20, 6, 1), took_order(12)),
+    ),
+    ("sent out of order", in_wrong_order),
+    ("sent out of order", in_wrong_order_of_commits),
+    (
+        "sent out of order",
+        lambda r: [
+            *r,
+            record(2, 402, stored(URGENT, HIGH + 2, number=8), MessageStored(ORDERS, 8, 10, "ID:8", 1, 9)),
+            record(2, 403, QueueCreated(URGENT, "urgent"), stored(URGENT, HIGH + 3, number=7), took(ORDERS, 8)),
+            record(2, 404, took(URGENT, HIGH + 2), took(URGENT, HIGH + 3)),
+        ],
+    ),
+    ("second holder", lambda r: [*r, record(2, 402, given(1)), record(2, 403, given(2, flagged=True))]),
+    (
+        "second holder",
+        lambda r: [
+            *r,
+            record(2, 402, attached(8, "w", "one"), attached(9, "w", "other")),
+            record(2, 403, given(8), MessageSeen(ORDERS, 6, 8), given(9, flagged=True)),
+        ],
+    ),
+    (
+        "second holder",
+        lambda r: [
+            *r,
+            record(2, 402, given(1), MessageReturned(ORDERS, 6, 1, False, 1, "modified"), given(2, 2, flagged=True)),
+            record(2, 403, MessageReturned(ORDERS, 6, 1, True, 1, "claimed"), given(1, 2, flagged=True)),
+        ],
+    ),
+    ("dead too early", died(0)),
+    ("dead too early", died(3, failed(1), failed(2))),
+    ("dead too early", died(3, failed(3))),
+    ("batch stored twice", streamed(RunStored(ORDERS, 12, 1, 20, SINK, 1), took_order(12))),
+    ("number stored twice", streamed(MessageStored(ORDERS, 12, 10, "ID:s10", SINK, 2), took_order(12))),
+    ("acknowledged, not assigned", streamed(AssignmentAcknowledged(ASSIGNMENT, 3, 1))),
+]
+"""Each spoils a history in one way that the broker itself does not contradict. What waits is `WAITING` all the same."""
+
+
+def in_lanes(records: list[LogRecord]) -> list[LogRecord]:
+    """Numbers ascend in each lane of each address, and not in all together; what is for later is stored by due time."""
+    return [
+        *records,
+        record(2, 402, QueueCreated(URGENT, "urgent"), QueueCreated(SCHEDULE, "$schedule", Kind.SCHEDULE)),
+        record(2, 403, stored(URGENT, HIGH + 1, number=7), stored(URGENT, 1, number=8), stored(URGENT, 2, number=10)),
+        record(2, 404, stored(SCHEDULE, DUE, number=11), stored(SCHEDULE, DUE - 9, number=12)),
+        record(
+            2, 405, NumberRefused(1, 13), stored(URGENT, 3, number=13), NumberRefused(1, 14), DuplicateDropped(1, 8)
+        ),
+        record(2, 406, *(took(URGENT, seq) for seq in (1, 2, 3, HIGH + 1))),
+        record(2, 407, MessageMoved(SCHEDULE, DUE, "dropped"), MessageMoved(SCHEDULE, DUE - 9, "dropped")),
+    ]
+
+
+def held_in_turn(records: list[LogRecord]) -> list[LogRecord]:
+    """Holdings end with a release, a failure, an epoch; and go on with the next link of an application cut off."""
+    return [
+        *records,
+        record(2, 402, attached(8, "w", "one"), attached(9, "w", "one"), attached(10, "w")),
+        record(2, 403, given(2), MessageReleased(ORDERS, 6, 2, False), given(1), MessageSeen(ORDERS, 6, 1)),
+        record(3, 500, EpochBegan("a")),
+        record(3, 501, given(8, 2, flagged=True), MessagePresented(ORDERS, 6, 8), given(9, 2, flagged=True)),
+        record(3, 502, MessageSeen(ORDERS, 6, 9), given(10, 2, flagged=True)),
+        record(3, 503, MessageReturned(ORDERS, 6, 2, False, 10, "disconnect"), given(2, 3, flagged=True)),
+    ]
+
+
+def known_by_name(records: list[LogRecord]) -> list[LogRecord]:
+    """A producer that was forgotten goes on with its numbers under another one of the store's."""
+    return [
+        *records,
+        record(2, 402, ProducerForgotten(1, "shop"), ProducerRegistered(2, "shop")),
+        record(2, 403, MessageStored(ORDERS, 7, 10, "ID:7", 2, 7), took(ORDERS, 7), DuplicateDropped(2, 6)),
+    ]
+
+
+def dropped_twice(records: list[LogRecord]) -> list[LogRecord]:
+    """A message that was dropped for its duplicate id comes again under its number."""
+    kept = DuplicateIdKept(ORDERS, b"x", 9, "ID:7", 1, 7)
+    return [
+        *records,
+        record(2, 402, kept, MessageStored(ORDERS, 7, 10, "ID:7", 1, 7), took(ORDERS, 7)),
+        record(2, 403, DuplicateIdDropped(ORDERS, b"x", "ID:8", "ID:7", 1, 8), DuplicateDropped(1, 8)),
+    ]
+
+
+RIGHT: list[Spoil] = [
+    streamed(),
+    in_lanes,
+    held_in_turn,
+    known_by_name,
+    dropped_twice,
+    expired(ms_us(402)),
+    # The clock was set back between the judgement and the commit.
+    expired(ms_us(450), ms_us(451)),
+    died(0, failed(1)),
+    died(2, failed(1), failed(2)),
+    died(3, failed(2, "carried"), failed(3)),
+]
+"""More of what a broker does right."""
 
 
 FAULTS: dict[str, Spoil] = {
@@ -172,7 +394,7 @@ NEWS_FAULTS: list[tuple[str, Spoil]] = [
     ("number stored twice", lambda r: instead(r, published(4, [], number=4), published(4, [], number=3))),
     ("place taken twice", lambda r: [*r, record(1, 92, published(1, [READERS]))]),
     ("consumed twice", lambda r: [*r, record(1, 92, took(READERS, 1))]),
-    ("consumed twice", lambda r: [*r, record(1, 92, MessageMoved(URGENT, 1, "expired"))]),
+    ("consumed twice", lambda r: [*r, record(1, 100, MessageMoved(URGENT, 1, "expired"))]),
     ("consumed, never stored", lambda r: [*r, record(1, 92, took(READERS, 7))]),
     ("consumed before stored", copy_consumed_before_it_was_published),
     ("attempt forgotten", lambda r: instead(r, took(READERS, 5, attempt=2), took(READERS, 5))),
@@ -213,11 +435,26 @@ def test_a_history_without_fault_passes_every_check(spark: SparkSession, facts_o
 
 
 def test_every_check_has_a_fault_to_find() -> None:
-    assert {check.name for check in CHECKS} == FAULTS.keys() | {name for name, _ in NEWS_FAULTS} | LEDGER_FAULTS
+    assert {check.name for check in CHECKS} == (
+        FAULTS.keys() | {name for name, _ in (*NEWS_FAULTS, *FURTHER_FAULTS)} | LEDGER_FAULTS
+    )
 
 
 def test_each_fault_is_found_by_its_own_check_and_by_no_other(spark: SparkSession, facts_of: MakeFacts) -> None:
     assert_each_is_found(spark, facts_of, list(FAULTS.items()), history, WAITING)
+
+
+def test_each_fault_that_the_broker_does_not_contradict_is_found_by_its_own_check(
+    spark: SparkSession, facts_of: MakeFacts
+) -> None:
+    """Those that an adversary planted and the audit did not see (correctness D7)."""
+    assert_each_is_found(spark, facts_of, FURTHER_FAULTS, history, WAITING)
+
+
+def test_streams_lanes_turns_and_names_raise_no_alarm(spark: SparkSession, facts_of: MakeFacts) -> None:
+    facts = facts_of(one_log([change(history()) for change in RIGHT]))
+    waiting = [(queue + QUEUES_EACH * number, seq) for number in range(len(RIGHT)) for queue, seq in WAITING]
+    assert failing(facts, waiting_frame(spark, waiting), without_suspects=True) == {}
 
 
 def test_topics_priorities_expiry_moves_and_deleted_queues_raise_no_alarm(
@@ -309,6 +546,7 @@ def test_a_message_that_was_released_is_new_to_the_next_consumer(spark: SparkSes
         MessageReleased(ORDERS, 6, 1, False),
         MessageDelivered(ORDERS, 6, 2, 1, False, ms_us(402), "g"),
         MessageSeen(ORDERS, 6, 2),
+        MessageReturned(ORDERS, 6, 1, False, 2, "modified"),
         MessageDelivered(ORDERS, 6, 1, 2, True, ms_us(402), "g"),
     )
     assert failing(facts_of([*history(), released]), waiting_frame(spark, WAITING)) == {}

@@ -41,7 +41,7 @@ class Consuming(Reserving):
         """
         consumer = Consumer(self._next_consumer, queue, port, container, reports_presented, matches, priority, name)
         self._next_consumer += 1
-        self._tick.facts.append(ConsumerAttached(consumer.id, queue.id, container))
+        self._tick.facts.append(ConsumerAttached(consumer.id, queue.id, container, name))
         reservation = queue.reservations.get((container, name))
         self._resume(consumer, held)
         elsewhere = self._claim_held(consumer, set(held) - {message.seq for message in consumer.first})

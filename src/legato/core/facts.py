@@ -70,11 +70,15 @@ class ProducerForgotten(Fact, tag=5):
 
 
 class ConsumerAttached(Fact, tag=6):
-    """A consumer began to receive from a queue; `container` is its connection's AMQP container id."""
+    """A consumer began to receive from a queue; `container` is its connection's AMQP container id.
+
+    `link` is the name of its link: an application that was cut off comes back under both names.
+    """
 
     consumer: int
     queue: int
     container: str
+    link: str = ""
 
 
 class QueueDeleted(Fact, tag=7):
@@ -158,7 +162,10 @@ class MessagePresented(Fact, tag=13):
 
 
 class MessageDeadLettered(Fact, tag=14):
-    """A message left its queue for the dead letters. The `MessageStored` with this origin follows in the same batch."""
+    """A message left its queue for the dead letters. The `MessageStored` with this origin follows in the same batch.
+
+    `deliveries_max` is the setting that it died of, if the cause is `maximum deliveries`; 0 if it is not known.
+    """
 
     queue: int
     seq: int
@@ -166,6 +173,7 @@ class MessageDeadLettered(Fact, tag=14):
     cause: str
     dead_queue: int
     dead_seq: int
+    deliveries_max: int = 0
 
 
 class DispatchMarked(Fact, tag=15):
@@ -212,7 +220,7 @@ class MessageMoved(Fact, tag=19):
 
     `cause`: `delayed` (to the schedule, for redelivery), `due` (from it), `expired`, `dropped` (a full queue),
     `purged`, `moved` (by an administrator). The `MessageStored` or `MessagePublished` with this origin follows in the
-    same batch.
+    same batch. `expired_us` is the broker's clock when it saw that the message had expired; 0 if it is not known.
     """
 
     queue: int
@@ -220,6 +228,7 @@ class MessageMoved(Fact, tag=19):
     cause: str
     to_queue: int = 0
     to_seq: int = 0
+    expired_us: int = 0
 
 
 class TransactionCommitted(Fact, tag=20):

@@ -28,6 +28,8 @@ from legato.core.tick import Publication
 from legato.core.topics import Topic
 from legato.core.traits import PLAIN, FlowCall, Traits
 
+EXPIRED = "expired"
+"""Cause of a `MessageMoved`."""
 _GOES_ON = ("due", "moved")
 """A message that moves for one of these causes is still to be worked on."""
 
@@ -207,7 +209,11 @@ class Moving(State):
     def _drop(self, message: Message, cause: str) -> None:
         """The message leaves its queue for nowhere."""
         self._left(message)
-        self._tick.facts.append(MessageMoved(message.queue.id, message.seq, cause))
+        self._tick.facts.append(MessageMoved(message.queue.id, message.seq, cause, expired_us=self._expired_us(cause)))
+
+    def _expired_us(self, cause: str) -> int:
+        """The clock may be set back before the commit: the ledger shows by which time a message was judged."""
+        return self.now_us if cause == EXPIRED else 0
 
     def _move(self, message: Message, cause: str, to: Node, outgoing: Outgoing, due_us: int = 0) -> None:
         """The message leaves its queue for `to`, or for the schedule until it is due there."""
@@ -221,7 +227,7 @@ class Moving(State):
             place = self._enqueue(to, outgoing)
             if cause in _GOES_ON:
                 self._note_flows(*place, self._bodies.flows(outgoing.body))
-        facts.insert(at, MessageMoved(message.queue.id, message.seq, cause, *place))
+        facts.insert(at, MessageMoved(message.queue.id, message.seq, cause, *place, self._expired_us(cause)))
         self._tick.moved.append(message)
 
     def _expire(self, message: Message) -> None:
@@ -230,13 +236,13 @@ class Moving(State):
         name = queue.settings.expiry_queue.format(address=queue.address)
         to = None if not name or name == queue.name else self.find_queue(name) or self.create_queue(name)
         if to is None:
-            self._drop(message, "expired")
+            self._drop(message, EXPIRED)
             return
         body = self._bodies.annotate(
             queue.body(message, self._archive),
-            {"JMS_LEGATO_CAUSE": "expired", "JMS_LEGATO_ORIGINAL_DESTINATION": queue.address},
+            {"JMS_LEGATO_CAUSE": EXPIRED, "JMS_LEGATO_ORIGINAL_DESTINATION": queue.address},
         )
-        self._move(message, "expired", to, Outgoing(body))
+        self._move(message, EXPIRED, to, Outgoing(body))
 
 
 def _takers(topic: Topic, outgoing: Outgoing) -> list[Queue]:

@@ -27,6 +27,9 @@ DEAD_LETTERED_AT_MS = "JMS_LEGATO_DEAD_LETTERED_AT_MS"
 DEAD_LETTER_COUNT = "JMS_LEGATO_DEAD_LETTER_COUNT"
 """Of how often the message was a dead letter; kept when it is sent again."""
 
+MAXIMUM_DELIVERIES = "maximum deliveries"
+"""Cause of a dead letter that failed as often as its address allows."""
+
 NOTHING_MORE: Mapping[str, str | int] = MappingProxyType({})
 
 _US_PER_S = 1_000_000
@@ -46,7 +49,7 @@ class Redelivering(Dispatching):
         self._tick.facts.append(MessageReturned(queue.id, message.seq, message.count, False, consumer.id, cause, txn))
         settings = queue.settings
         if 0 < settings.maximum_deliveries <= message.count and not self._is_dead_letter_queue(queue):
-            self._dead_letter(message, consumer, "maximum deliveries", text)
+            self._dead_letter(message, consumer, MAXIMUM_DELIVERIES, text)
         elif settings.redelivery_delay_s:
             self._redeliver_later(message, consumer, self.now_us + self._delay_us(message))
         else:
@@ -141,15 +144,16 @@ class Redelivering(Dispatching):
         if self._is_dead_letter_queue(queue):
             name = queue.name
         tick = self._tick
+        deliveries_max = queue.settings.maximum_deliveries if cause == MAXIMUM_DELIVERIES else 0
         if not name:
-            tick.facts.append(MessageDeadLettered(queue.id, message.seq, consumer.id, cause, 0, 0))
+            tick.facts.append(MessageDeadLettered(queue.id, message.seq, consumer.id, cause, 0, 0, deliveries_max))
             return
         dead = self.find_queue(name) or self.create_queue(name)
         obituary = self._obituary(message, found[0], consumer, cause, text)
         body = self._bodies.annotate(found[0].body, {**properties, **obituary})
         at = len(tick.facts)
         place = self._enqueue(dead, Outgoing(body, origin=(queue.id, message.seq)))
-        tick.facts.insert(at, MessageDeadLettered(queue.id, message.seq, consumer.id, cause, *place))
+        tick.facts.insert(at, MessageDeadLettered(queue.id, message.seq, consumer.id, cause, *place, deliveries_max))
         tick.moved.append(message)
 
     def _obituary(

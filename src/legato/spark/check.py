@@ -17,16 +17,30 @@ from legato.spark.those import Those
 Frames = Mapping[str, DataFrame]
 
 
+class Says(NamedTuple):
+    """What a check says: that it `holds`, or does not: of `one` row that offends, or of `many`, which are `{count}`.
+
+    `each` is said of every row that is shown. In braces are columns, of which `telling.py` makes words. `remedy` is
+    what to do about it.
+    """
+
+    holds: str
+    one: str
+    many: str
+    each: str
+    remedy: str = ""
+
+
 class Check(NamedTuple):
     """A question to the ledger.
 
-    `sentence` says what holds when nothing is found. `frame` names the frame in which the suspects are, and `suspects`
-    says which rows of it these are. `find` is given the suspects and the frames that `others` names, in order,
-    and answers with the offending rows: whole rows that a person can follow up.
+    `frame` names the frame in which the suspects are, and `suspects` says which rows of it these are. `find` is given
+    the suspects and the frames that `others` names, in order, and answers with the offending rows: whole rows that a
+    person can follow up.
     """
 
     name: str
-    sentence: str
+    says: Says
     frame: str
     suspects: str | Those
     find: Callable[..., DataFrame]

@@ -9,11 +9,12 @@ from pyspark.sql import DataFrame
 
 from legato.spark import measures
 from legato.spark.check import Check, Frames, count_suspects, find_offenders
-from legato.spark.checks import CHECKS
+from legato.spark.checks import CHECKS, SAYS
 from legato.spark.checks_waiting import LOST, LOST_BY_MARKS
 from legato.spark.result import CheckResult
 from legato.spark.scope import EVERYTHING, Part
 from legato.spark.story import short_stories
+from legato.spark.telling import in_words
 from legato.spark.those import Those
 
 EXAMPLES_MAX = 5
@@ -89,7 +90,7 @@ def run_checks(
 
 
 def _answered(check: Check, count: int = 0, examples: list[dict[str, Any]] | None = None) -> CheckResult:
-    return CheckResult(check.name, check.sentence, count, examples or [])
+    return CheckResult(check.name, check.says.holds, count, examples or [])
 
 
 def _answer(check: Check, frames: Frames, part: Part) -> CheckResult:
@@ -104,7 +105,8 @@ def offenders_by_name(name: str, frames: Frames, part: Part) -> DataFrame:
 
 
 def with_stories(checks: list[CheckResult], facts: DataFrame) -> list[CheckResult]:
-    """The same, with what the ledger says of each message and transaction that is among the examples."""
+    """The same, in words, with what the ledger says of each message and transaction that is among the examples."""
+    checks = in_words(checks, SAYS, facts)
     places = {place for check in checks for example in check.examples if (place := _place(check, example))}
     txns = {example["txn"] for check in checks for example in check.examples if example.get("txn")}
     if not places and not txns:

@@ -4,36 +4,12 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from legato.core.lanes import LANE_SHIFT
-from legato.spark.check import Check
+from legato.core.moving import EXPIRED
+from legato.core.redelivering import MAXIMUM_DELIVERIES
+from legato.spark.check import Check, Says
 from legato.spark.ledger import PLACE, aggregate
-from legato.spark.those import SENT, Those, is_kind
-
-
-def number_stored_twice(numbered: DataFrame) -> DataFrame:
-    """Messages of numbered producers that were stored more than once (promise 1)."""
-    # Counting each number of its own would cost as much as all else. A bit for each of 64 finds the few to count.
-    blocks = aggregate(
-        numbered.selectExpr("producer", "number >> 6 as block", "1L << cast(number & 63 as int) as bit"),
-        "producer, block",
-        numbers="count(*)",
-        bits="bit_or(bit)",
-    ).where("numbers > bit_count(bits)")
-    doubtful = numbered.withColumn("block", F.expr("number >> 6")).join(
-        F.broadcast(blocks.select("producer", "block")), ["producer", "block"], "left_semi"
-    )
-    return aggregate(
-        doubtful, "producer, number", times="count(*)", queue="min(queue)", seq="min(seq)", again="max(seq)"
-    ).where("times > 1")
-
-
-def duplicate_id_stored_twice(kept: DataFrame) -> DataFrame:
-    """Messages stored though their address remembered their duplicate id."""
-    ids = kept.selectExpr("queue", "duplicate_id", "message_id", "stored as window", f"{PLACE} as place")
-    nth = ids.withColumn("nth", F.row_number().over(Window.partitionBy("queue").orderBy("place")))
-    same = Window.partitionBy("queue", "duplicate_id").orderBy("place")
-    again = nth.withColumn("nth_before", F.lag("nth").over(same)).where("nth - nth_before <= window")
-    return again.selectExpr("queue", "message_id", "hex(duplicate_id) as duplicate_id", "window")
-
+from legato.spark.tally import CARRIED, CLAIMED
+from legato.spark.those import Those, is_kind
 
 _SEEN = is_kind("MessageSeen", "MessagePresented")
 _RELEASED = is_kind("MessageReleased")
@@ -76,6 +52,86 @@ def out_of_order_in_group(delivered: DataFrame) -> DataFrame:
     )
 
 
+_GONE = ("MessageConsumed", "MessageDeadLettered", "MessageMoved")
+
+
+def second_holder(delivered: DataFrame, facts: DataFrame) -> DataFrame:
+    """Messages that were delivered to a consumer while another one had them.
+
+    A holding ends when its message leaves or comes back, and with its epoch. An application that was cut off takes what
+    it had to its next consumer: that has the same container and, where it is known, the same link.
+    """
+    several = aggregate(delivered, "queue, seq", first="min(consumer)", last="max(consumer)").where("first <> last")
+    kinds = ("MessageDelivered", "MessageSeen", "MessagePresented", "MessageReleased", "MessageReturned", *_GONE)
+    events = (
+        facts.where(is_kind(*kinds))
+        .join(F.broadcast(several.select("queue", "seq")), ["queue", "seq"], "left_semi")
+        .selectExpr(
+            *("queue", "seq", "consumer", "epoch", "position", "flagged", f"{PLACE} as place"),
+            f"{is_kind('MessageDelivered')} as is_given",
+            f"{_SEEN} as is_seen",
+            f"""{is_kind("MessageReleased", *_GONE)} or {is_kind("MessageReturned")} and consumer <> 0
+                and cause not in ('{CARRIED}', '{CLAIMED}') as is_end""",
+        )
+    )
+    until = Window.partitionBy("queue", "seq", "epoch").orderBy("place").rowsBetween(Window.unboundedPreceding, -1)
+    known = events.select(
+        "*",
+        F.max(F.expr("if(is_given, struct(place, consumer), null)")).over(until).alias("given"),
+        F.max(F.expr("if(is_seen, place, null)")).over(until).alias("seen_place"),
+        F.max(F.expr("if(is_end, place, null)")).over(until).alias("end_place"),
+    ).where("is_given and given.consumer <> consumer and given.place > coalesce(end_place, -1)")
+    attached = facts.where(is_kind("ConsumerAttached")).select("consumer", F.col("name").alias("container"), "link")
+    had = attached.selectExpr("consumer as holder", "container as holder_container", "link as holder_link")
+    told = (
+        known.withColumn("holder", F.expr("given.consumer"))
+        .join(attached.distinct(), "consumer", "left")
+        .join(had.distinct(), "holder", "left")
+    )
+    came_back = """coalesce(container = holder_container, false) and coalesce(link = holder_link, true)
+        and flagged and seen_place > given.place"""
+    return told.where(f"not ({came_back})").select("queue", "seq", "consumer", "holder", "position")
+
+
+def expired_too_early(expired: DataFrame, facts: DataFrame) -> DataFrame:
+    """Messages that left as expired, and had no time to live, or had some left."""
+    # What is stored by a run or assigned has no size of its own: its time to live is not in the ledger.
+    stored = facts.where(f"{is_kind('MessageStored')} and size is not null").select("queue", "seq", "expires_us")
+    left = expired.selectExpr("queue", "seq", "position", "coalesce(expired_us, time_us) as expired_us")
+    return left.join(stored, ["queue", "seq"]).where("expires_us is null or expired_us < expires_us")
+
+
+def died_too_early(dead: DataFrame, facts: DataFrame) -> DataFrame:
+    """Dead letters of too many deliveries that had not failed so often, by what is on record of them."""
+    died = dead.select("queue", "seq", "position", "deliveries_max")
+    events = facts.where(is_kind("MessageReturned", "MessagePresented")).join(
+        F.broadcast(died.select("queue", "seq")), ["queue", "seq"], "left_semi"
+    )
+    is_returned, is_carried = is_kind("MessageReturned"), f"coalesce(cause = '{CARRIED}', false)"
+    failed = aggregate(
+        events,
+        "queue, seq",
+        failed=f"count_if({is_returned} and coalesce(cause not in ('{CARRIED}', '{CLAIMED}'), true))",
+        counted=f"max(attempt) filter (where {is_returned})",
+        carried=f"coalesce(max(attempt) filter (where {is_returned} and {is_carried}), 0)",
+        presented=f"count_if({is_kind('MessagePresented')})",
+    )
+    told = died.join(failed, ["queue", "seq"], "left").selectExpr(
+        *(
+            "queue",
+            "seq",
+            "position",
+            "deliveries_max",
+            "coalesce(failed, 0) as failed",
+            "coalesce(counted, 0) as counted",
+        ),
+        "coalesce(carried + presented, 0) as besides",
+    )
+    return told.where("failed = 0 or counted < coalesce(deliveries_max, 1) or counted > failed + besides").selectExpr(
+        "queue", "seq", "position", "deliveries_max", "counted", "failed"
+    )
+
+
 def dead_letter_missing(dead: DataFrame, facts: DataFrame) -> DataFrame:
     """Dead-lettered messages that did not arrive in the dead-letter queue."""
     arrived = _arrivals(facts, "dead_queue", "dead_seq")
@@ -99,42 +155,84 @@ def _arrivals(facts: DataFrame, to_queue: str, to_seq: str) -> DataFrame:
     )
 
 
-NUMBER_STORED_TWICE = Check(
-    "number stored twice",
-    "No send was stored twice, however often its producer had to send it again.",
-    "facts",
-    SENT._replace(known=("number",)),
-    number_stored_twice,
-)
-
-DUPLICATE_ID_STORED_TWICE = Check(
-    "duplicate id stored twice",
-    "No address stored two messages with a duplicate id that it remembered.",
-    "facts",
-    Those(("DuplicateIdKept",)),
-    duplicate_id_stored_twice,
-)
-
 REDELIVERED_WITHOUT_FLAG = Check(
     "redelivered without flag",
-    "No message that an application had had was delivered again as if it were new (known at detail `all`).",
+    Says(
+        "No message that an application had had was delivered again as if it were new (known at detail `all`).",
+        "1 message of {queue} was delivered again as if it were new, though an application had had it: place {seq}, to "
+        "{consumer}.",
+        "{count} messages were delivered again as if they were new, though an application had had them.",
+        "{queue}, place {seq}: delivered to {consumer} in commit {position}",
+    ),
     "facts",
     _NEW,
     redelivered_without_flag,
     ("facts",),
 )
 
+SECOND_HOLDER = Check(
+    "second holder",
+    Says(
+        "No message was delivered to a consumer while another one had it (known at detail `all`).",
+        "1 message of {queue} was delivered to {consumer} while {holder} had it: place {seq}.",
+        "{count} messages were delivered to a consumer while another one had them.",
+        "{queue}, place {seq}: delivered to {consumer} in commit {position}, while {holder} had it",
+    ),
+    "facts",
+    Those(("MessageDelivered",)),
+    second_holder,
+    ("facts",),
+)
+
 OUT_OF_ORDER_IN_GROUP = Check(
     "out of order in a group",
-    "No consumer was given the messages of a group out of order (known at detail `all`).",
+    Says(
+        "No consumer was given the messages of a group out of order (known at detail `all`).",
+        "1 message of {queue} came to {consumer} after a later one of its group {group_id}: place {seq} after {after}.",
+        "{count} messages came to their consumer after a later one of their group.",
+        "{queue}, group {group_id}: place {seq} came to {consumer} after place {after}",
+    ),
     "facts",
     _NEW._replace(known=("group_id",)),
     out_of_order_in_group,
 )
 
+EXPIRED_TOO_EARLY = Check(
+    "expired too early",
+    Says(
+        "Every message that left as expired had a time to live, and it was over.",
+        "1 message of {queue} is lost: it was dropped as expired at {expired_us}, and was to live until {expires_us}.",
+        "{count} messages are lost: dropped as expired before their time, or without a time to live.",
+        "{queue}, place {seq}: dropped as expired at {expired_us}, was to live until {expires_us}",
+    ),
+    "facts",
+    Those(("MessageMoved",), texts=(("cause", EXPIRED),)),
+    expired_too_early,
+    ("facts",),
+)
+
+DIED_TOO_EARLY = Check(
+    "dead too early",
+    Says(
+        "Every message that is dead after too many deliveries had been delivered as often.",
+        "1 message of {queue} is a dead letter of too many deliveries, though {failed} failed: place {seq}.",
+        "{count} messages are dead letters of too many deliveries, though fewer failed.",
+        "{queue}, place {seq}: {failed} failed deliveries on record, counted as {counted}, dead after {deliveries_max}",
+    ),
+    "facts",
+    Those(("MessageDeadLettered",), texts=(("cause", MAXIMUM_DELIVERIES),)),
+    died_too_early,
+    ("facts",),
+)
+
 DEAD_LETTER_MISSING = Check(
     "dead letter missing",
-    "Every dead-lettered message is in its dead-letter queue.",
+    Says(
+        "Every dead-lettered message is in its dead-letter queue.",
+        "1 dead letter of {queue} is missing: place {seq} was to come to place {dead_seq} of {dead_queue}.",
+        "{count} dead letters are missing in their dead-letter queues.",
+        "{queue}, place {seq}: not at place {dead_seq} of {dead_queue}",
+    ),
     "facts",
     Those(("MessageDeadLettered",), other_than_zero=("dead_queue",)),
     dead_letter_missing,
@@ -143,9 +241,44 @@ DEAD_LETTER_MISSING = Check(
 
 MOVED_MESSAGE_MISSING = Check(
     "moved message missing",
-    "Every message that was moved is where it was moved to.",
+    Says(
+        "Every message that was moved is where it was moved to.",
+        "1 message of {queue} is missing: it was moved ({cause}) to place {to_seq} of {to_queue}, and is not there.",
+        "{count} messages are missing where they were moved to.",
+        "{queue}, place {seq}: moved ({cause}) to place {to_seq} of {to_queue} in commit {position}, not there",
+    ),
     "facts",
     Those(("MessageMoved",), known=("to_queue",)),
     moved_message_missing,
+    ("facts",),
+)
+
+
+def acknowledged_unassigned(acknowledged: DataFrame, facts: DataFrame) -> DataFrame:
+    """Acknowledgements of pipelines that reach beyond what had been assigned to them."""
+    assigned = facts.where(is_kind("MessagesAssigned")).selectExpr(
+        "to_queue as queue", f"{PLACE} as place", "stored as count", "to_seq + stored - 1 as last"
+    )
+    said = acknowledged.selectExpr("queue", f"{PLACE} as place", "seq as through", "consumed", "position")
+    so_far = Window.partitionBy("queue").orderBy("place").rowsBetween(Window.unboundedPreceding, 0)
+    both = said.unionByName(assigned, allowMissingColumns=True).select(
+        "*", F.sum("count").over(so_far).alias("sum"), F.max("last").over(so_far).alias("assigned")
+    )
+    return both.where("through > least(coalesce(sum, 0), coalesce(assigned, 0))").selectExpr(
+        "queue", "through", "least(coalesce(sum, 0), coalesce(assigned, 0)) as assigned", "position"
+    )
+
+
+ACKNOWLEDGED_UNASSIGNED = Check(
+    "acknowledged, not assigned",
+    Says(
+        "No pipeline acknowledged more than was assigned to it.",
+        "1 acknowledgement of {queue} reaches to number {through}, and only {assigned} were assigned.",
+        "{count} acknowledgements of pipelines reach beyond what was assigned to them.",
+        "{queue}: acknowledged up to {through} in commit {position}, assigned up to {assigned}",
+    ),
+    "facts",
+    Those(("AssignmentAcknowledged",)),
+    acknowledged_unassigned,
     ("facts",),
 )

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from legato.spark.check import Check, all_of_them
+from legato.spark.check import Check, Says, all_of_them
 
 
 def epochs_mixed(_suspects: DataFrame, records: DataFrame) -> DataFrame:
@@ -22,7 +22,12 @@ def positions_missing(_suspects: DataFrame, records: DataFrame) -> DataFrame:
 
 UNCOMMITTED_WORK = Check(
     "uncommitted work",
-    "Only committed transactions had an effect.",
+    Says(
+        "Only committed transactions had an effect.",
+        "1 transaction had an effect and was not committed: {txn} stored {stored} messages and consumed {consumed}.",
+        "{count} transactions had an effect and were not committed.",
+        "transaction {txn}: {stored} messages stored, {consumed} consumed, {rolled_back} times rolled back",
+    ),
     "transactions",
     "committed = 0 and stored + consumed > 0",
     all_of_them("hex(txn) as txn", "stored", "consumed", "rolled_back"),
@@ -30,7 +35,13 @@ UNCOMMITTED_WORK = Check(
 
 PARTIAL_TRANSACTION = Check(
     "partial transaction",
-    "Every committed transaction took place as a whole.",
+    Says(
+        "Every committed transaction took place as a whole.",
+        "1 committed transaction took place in part: {txn} stored {stored} of {stored_said} messages and consumed "
+        "{consumed} of {consumed_said}.",
+        "{count} committed transactions took place in part.",
+        "transaction {txn}: {stored} of {stored_said} messages stored, {consumed} of {consumed_said} consumed",
+    ),
     "transactions",
     "committed > 0 and (stored <> stored_said or consumed <> consumed_said)",
     all_of_them("hex(txn) as txn", "stored", "stored_said", "consumed", "consumed_said"),
@@ -38,7 +49,12 @@ PARTIAL_TRANSACTION = Check(
 
 TWO_OUTCOMES = Check(
     "two outcomes",
-    "Every transaction has one outcome.",  # promise 2
+    Says(
+        "Every transaction has one outcome.",  # promise 2
+        "1 transaction has two outcomes: {txn} was committed {committed} times and rolled back {rolled_back} times.",
+        "{count} transactions have more than one outcome.",
+        "transaction {txn}: {committed} times committed, {rolled_back} times rolled back",
+    ),
     "transactions",
     "committed > 0 and committed + rolled_back > 1",
     all_of_them("hex(txn) as txn", "committed", "rolled_back"),
@@ -47,7 +63,13 @@ TWO_OUTCOMES = Check(
 # Only where epochs overlap can a commit come after one of a later epoch.
 EPOCHS_MIXED = Check(
     "epochs mixed",
-    "Once a new primary had begun, no former one wrote.",
+    Says(
+        "Once a new primary had begun, no former one wrote.",
+        "1 commit was written by a former primary: commit {position} of epoch {epoch}, after epoch {newest_epoch} had "
+        "begun.",
+        "{count} commits were written by former primaries after a later epoch had begun.",
+        "commit {position} of epoch {epoch}, after epoch {newest_epoch} had begun",
+    ),
     "epochs",
     "first <= last_before",
     epochs_mixed,
@@ -57,7 +79,14 @@ EPOCHS_MIXED = Check(
 # Epochs without a gap, each of which begins at most one position after all before it, leave nothing out.
 POSITIONS_MISSING = Check(
     "positions missing",
-    "The ledger holds the whole log.",
+    Says(
+        "The ledger holds the whole log.",
+        "The ledger is incomplete: commits {first_missing}-{last_missing} are missing.",
+        "The ledger is incomplete: commits are missing in {count} places.",
+        "commits {first_missing}-{last_missing}: {segment}",
+        "A segment file ({segment}, or several of that range) was deleted or not copied; restore it. Until then no "
+        "total below is proof.",
+    ),
     "epochs",
     "commits < last - first + 1 or first > last_before + 1",
     positions_missing,
@@ -66,7 +95,14 @@ POSITIONS_MISSING = Check(
 
 RECORDS_TORN = Check(
     "records torn",
-    "The ledger holds every commit whole and once.",
+    Says(
+        "The ledger holds every commit whole and once.",
+        "The ledger holds commit {position} not as it was written: {facts} facts of it instead of {facts_said}.",
+        "The ledger holds {count} commits not as they were written.",
+        "commit {position}: {facts} facts instead of {facts_said}",
+        "A segment file was changed, or one of its commits is in two files; restore the directory from a copy. Until "
+        "then no total below is proof.",
+    ),
     "records",
     "facts <> facts_said",
     all_of_them("position", "facts", "facts_said"),
@@ -76,7 +112,16 @@ RECORDS_TORN = Check(
 # queue off the record is not for this check: it shows as a lost message.
 MARKS_MISSED = Check(
     "marks missed",
-    "The facts add up to what the broker counted on the way.",
+    Says(
+        "The facts add up to what the broker counted on the way.",
+        "The facts of {queue} do not add up to what the broker had counted by commit {position}: {stored} messages "
+        "stored (found: {stored_found}), {consumed} gone (found: {consumed_found}), the last at place {seq} (found: "
+        "{seq_found}).",
+        "The facts do not add up to what the broker had counted, {count} times.",
+        "{queue}, commit {position}: {stored} stored (found: {stored_found}), {consumed} gone (found: "
+        "{consumed_found}), last place {seq} (found: {seq_found})",
+        "Facts are missing from the ledger, or were added to it.",
+    ),
     "marks",
     "(in_order and seq < seq_found) or stored <> stored_found or consumed < consumed_found",
     all_of_them("queue", "position", "seq", "seq_found", "stored", "stored_found", "consumed", "consumed_found"),

@@ -3,7 +3,8 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from legato.spark.check import Check, all_of_them
+from legato.core.facts import Kind
+from legato.spark.check import Check, Says, all_of_them
 from legato.spark.those import Those
 
 
@@ -18,6 +19,12 @@ def expired_consumed(expiring: DataFrame, lifecycle: DataFrame) -> DataFrame:
     return late.where("delivered_us > expires_us")
 
 
+def consumed_never_stored(suspects: DataFrame, queues: DataFrame) -> DataFrame:
+    """Messages that left queues in which they had not been stored; for what pipelines acknowledge there is a check."""
+    assignments = queues.where(f"queue_kind = {Kind.ASSIGNMENT:d}").select("queue")
+    return suspects.join(F.broadcast(assignments), "queue", "left_anti").select("queue", "seq", "left_us")
+
+
 def of_strangers(strangers: DataFrame, lifecycle: DataFrame) -> DataFrame:
     """Messages in queues that were never created."""
     unknown = lifecycle.join(F.broadcast(strangers), "queue", "left_semi")
@@ -26,7 +33,12 @@ def of_strangers(strangers: DataFrame, lifecycle: DataFrame) -> DataFrame:
 
 PLACE_TAKEN_TWICE = Check(
     "place taken twice",
-    "No two messages have the same place in a queue.",
+    Says(
+        "No two messages have the same place in a queue.",
+        "{stored_count} messages have the same place in {queue}: place {seq}.",
+        "{count} places in queues were given to more than one message.",
+        "{queue}, place {seq}: given {stored_count} times",
+    ),
     "lifecycle",
     "stored_count > 1",
     all_of_them("queue", "seq", "stored_count"),
@@ -34,7 +46,14 @@ PLACE_TAKEN_TWICE = Check(
 
 CONSUMED_TWICE = Check(
     "consumed twice",
-    "No message was consumed twice.",
+    Says(
+        "No message was consumed twice.",
+        "1 message of {queue} left it more than once: place {seq}, consumed {consumed_count} times, dead-lettered "
+        "{dead_count} times, moved {moved_count} times.",
+        "{count} messages left their queues more than once.",
+        "{queue}, place {seq}: consumed {consumed_count} times, dead-lettered {dead_count} times, moved {moved_count} "
+        "times",
+    ),
     "lifecycle",
     "left_count > 1",
     all_of_them("queue", "seq", "consumed_count", "dead_count", "moved_count"),
@@ -42,15 +61,26 @@ CONSUMED_TWICE = Check(
 
 CONSUMED_NEVER_STORED = Check(
     "consumed, never stored",
-    "No message was consumed that had not been stored.",
+    Says(
+        "No message was consumed that had not been stored.",
+        "1 message of {queue} was consumed at {left_us} and never stored: place {seq}.",
+        "{count} messages were consumed and never stored.",
+        "{queue}, place {seq}: consumed at {left_us}, never stored",
+    ),
     "lifecycle",
     "left_count > 0 and stored_count = 0",
-    all_of_them("queue", "seq", "left_us"),
+    consumed_never_stored,
+    ("queues",),
 )
 
 CONSUMED_BEFORE_STORED = Check(
     "consumed before stored",
-    "Every message was stored before it was consumed.",
+    Says(
+        "Every message was stored before it was consumed.",
+        "1 message of {queue} was consumed at {left_us}, before it was stored at {stored_us}: place {seq}.",
+        "{count} messages were consumed before they were stored.",
+        "{queue}, place {seq}: consumed at {left_us}, stored at {stored_us}",
+    ),
     "lifecycle",
     "left_place < stored_place",
     all_of_them("queue", "seq", "stored_us", "left_us"),
@@ -59,7 +89,13 @@ CONSUMED_BEFORE_STORED = Check(
 # A delivery that its application claimed again had been counted, and counts once when it ends.
 ATTEMPT_FORGOTTEN = Check(
     "attempt forgotten",
-    "Every delivery that failed was remembered by the ones after it.",
+    Says(
+        "Every delivery that failed was remembered by the ones after it.",
+        "1 message of {queue} was consumed as its delivery {attempt}, after {returned_attempt} had failed: place "
+        "{seq}.",
+        "{count} messages were consumed as deliveries that do not count those that had failed.",
+        "{queue}, place {seq}: consumed as delivery {attempt}, after {returned_attempt} had failed",
+    ),
     "lifecycle",
     "attempt <= returned_attempt - claimed",
     all_of_them("queue", "seq", "attempt", "returned_attempt", "claimed"),
@@ -68,7 +104,12 @@ ATTEMPT_FORGOTTEN = Check(
 # A delivery that was presented when its broker died counts too.
 ATTEMPT_INVENTED = Check(
     "attempt invented",
-    "No message was consumed with a delivery count that nothing on record explains.",
+    Says(
+        "No message was consumed with a delivery count that nothing on record explains.",
+        "1 message of {queue} was consumed as its delivery {attempt}, and fewer are on record: place {seq}.",
+        "{count} messages were consumed as deliveries that are not all on record.",
+        "{queue}, place {seq}: consumed as delivery {attempt}; {returned_attempt} failed, {presented_count} presented",
+    ),
     "lifecycle",
     "attempt > coalesce(returned_attempt, 0) + presented_count + 1",
     all_of_them("queue", "seq", "attempt", "returned_attempt", "presented_count"),
@@ -76,7 +117,12 @@ ATTEMPT_INVENTED = Check(
 
 EXPIRED_CONSUMED = Check(
     "expired, consumed",
-    "No message was delivered for the first time, and consumed, that had expired.",
+    Says(
+        "No message was delivered for the first time, and consumed, that had expired.",
+        "1 message of {queue} was delivered at {delivered_us}, and had expired at {expires_us}: place {seq}.",
+        "{count} messages were delivered and consumed after they had expired.",
+        "{queue}, place {seq}: expired at {expires_us}, delivered at {delivered_us}",
+    ),
     "facts",
     Those(("MessageStored",), known=("expires_us",)),
     expired_consumed,
@@ -84,5 +130,15 @@ EXPIRED_CONSUMED = Check(
 )
 
 QUEUE_UNKNOWN = Check(
-    "queue unknown", "Every message is in a queue that was created.", "strangers", "true", of_strangers, ("lifecycle",)
+    "queue unknown",
+    Says(
+        "Every message is in a queue that was created.",
+        "1 message is in a queue that was never created: number {queue}, place {seq}.",
+        "{count} messages are in queues that were never created.",
+        "number {queue}, place {seq}: stored at {stored_us}",
+    ),
+    "strangers",
+    "true",
+    of_strangers,
+    ("lifecycle",),
 )

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from legato.spark.check import Check
+from legato.spark.check import Check, Says
 from legato.spark.ledger import aggregate
 
 
@@ -66,7 +66,12 @@ _UNSETTLED = "stored_count > 0 and left_count = 0"
 
 LOST = Check(
     "lost",
-    "No message was lost: what was stored was consumed, moved away, deleted with its queue or still waits.",
+    Says(
+        "No message was lost: what was stored was consumed, moved away, deleted with its queue or still waits.",
+        "1 message of {queue} is unaccounted for: stored at {stored_us}, never seen again.",
+        "{count} messages are unaccounted for: stored, and never seen again.",
+        "{queue}, place {seq}: stored at {stored_us}, never seen again",
+    ),
     "lifecycle",
     _UNSETTLED,
     lost,
@@ -77,12 +82,27 @@ LOST_BY_MARKS = LOST._replace(find=lost_by_marks, others=("marks", "lifecycle", 
 """The same where it is not known exactly what waits."""
 
 RESURRECTED = Check(
-    "resurrected", "No message that was consumed waits again.", "lifecycle", "left_count > 0", resurrected, ("waiting",)
+    "resurrected",
+    Says(
+        "No message that was consumed waits again.",
+        "1 message of {queue} left it at {left_us} and waits there again: place {seq}.",
+        "{count} messages left their queues and wait there again.",
+        "{queue}, place {seq}: left at {left_us}, waits again",
+    ),
+    "lifecycle",
+    "left_count > 0",
+    resurrected,
+    ("waiting",),
 )
 
 USED_AFTER_DELETION = Check(
     "used after deletion",
-    "Nothing was stored in a deleted queue, and nothing left it.",
+    Says(
+        "Nothing was stored in a deleted queue, and nothing left it.",
+        "1 message was stored in {queue}, or left it, after the queue had been deleted: place {seq}.",
+        "{count} messages were stored in deleted queues, or left them.",
+        "{queue}, place {seq}: stored at {stored_us}, left at {left_us}",
+    ),
     "deletions",
     "true",
     used_after_deletion,
@@ -91,7 +111,12 @@ USED_AFTER_DELETION = Check(
 
 DELETED_UNCOUNTED = Check(
     "deleted, not counted",
-    "With every deleted queue went the messages that waited in it, and no others.",
+    Says(
+        "With every deleted queue went the messages that waited in it, and no others.",
+        "{waiting} messages are said to have been deleted with {queue}, in which {waiting_found} waited.",
+        "With {count} deleted queues more messages are said to have gone than waited in them.",
+        "{queue}: {waiting} messages deleted with it, {waiting_found} waited",
+    ),
     "deletions",
     "waiting > 0",
     deleted_uncounted,

@@ -15,14 +15,25 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from legato.core.lanes import LANE_SHIFT
+from legato.spark.numbering import registrations_of, runs_of
 from legato.spark.table import SCHEMA, TAGS
-from legato.spark.those import OF_LANDMARKS, SENT, Those
+from legato.spark.those import NUMBERED, OF_LANDMARKS, SENT, Those
 
-COMMITS, TRANSACTIONS, LANDMARKS = "commits", "transactions", "landmarks"
-"""What a digest holds: `LANDMARKS` are what is said of queues and epochs, and all facts of commits with marks."""
+COMMITS, TRANSACTIONS, LANDMARKS, NUMBERS, REGISTRATIONS = HELD = (
+    "commits",
+    "transactions",
+    "landmarks",
+    "numbers",
+    "registrations",
+)
+"""What a digest holds: `LANDMARKS` are what is said of queues and epochs, and all facts of commits with marks.
+
+`NUMBERS` and `REGISTRATIONS` are those of producers.
+"""
 
 _PLACE = ("position", "epoch", "queue", "tag", "cause")
-_OF_COMMITS = ("ordinal", "time_us", "stored", "seq", "topic")
+_OF_COMMITS = ("ordinal", "time_us", "stored", "consumed", "seq", "topic")
+_OF_PRODUCERS = ("producer", "name")
 _OF_TRANSACTIONS = ("txn", "origin_seq", "consumed")
 _MARK = TAGS["QueueMarked"]
 _NAMES = pa.array({tag: name for name, tag in TAGS.items()}.values())
@@ -39,6 +50,7 @@ _COMMIT_SUMS = {
     "first_ordinal": ("ordinal", "min"),
     "last_ordinal": ("ordinal", "max"),
     "said": ("stored", "sum"),
+    "done": ("consumed", "sum"),
     "heard": ("heard", "sum"),
     "copies": ("copy", "sum"),
     "last_seq": ("first_lane_seq", "max"),
@@ -75,6 +87,8 @@ def digest(part: Part) -> None:
         COMMITS: [commits_of(nothing, part.suspects)],
         TRANSACTIONS: [transactions_of(nothing)],
         LANDMARKS: [nothing.cast(_PLAIN)],
+        NUMBERS: [runs_of(nothing)],
+        REGISTRATIONS: [registrations_of(nothing)],
     }
     columns = _columns(part.suspects)
     for path in part.segments:
@@ -85,6 +99,8 @@ def digest(part: Part) -> None:
                 facts = segment.read(group, columns)
                 found[COMMITS].append(commits_of(facts, part.suspects))
                 found[TRANSACTIONS].append(transactions_of(facts))
+                found[NUMBERS].append(runs_of(facts))
+                found[REGISTRATIONS].append(registrations_of(facts))
                 chosen = _landmarks(facts, marked)
                 if pc.any(chosen).as_py():
                     found[LANDMARKS].append(segment.read(group, SCHEMA.names).filter(chosen).cast(_PLAIN))
@@ -94,7 +110,7 @@ def digest(part: Part) -> None:
 
 def _columns(suspects: dict[str, Those]) -> list[str]:
     asked = {column for those in suspects.values() for column in those.columns}
-    return sorted({*_PLACE, *_OF_COMMITS, *_OF_TRANSACTIONS, *SENT.columns, *asked})
+    return sorted({*_PLACE, *_OF_COMMITS, *_OF_TRANSACTIONS, *_OF_PRODUCERS, *SENT.columns, *NUMBERED.columns, *asked})
 
 
 class _Segment:
@@ -139,7 +155,7 @@ def commits_of(facts: pa.Table, suspects: dict[str, Those]) -> pa.Table:
     heard = pc.greater(stored, 0)
     counts = pc.and_(pc.less(seq, 1 << LANE_SHIFT), pc.or_(pc.is_null(stored), pc.fill_null(heard, False)))
     given = {
-        **{name: facts.column(name) for name in (*_PLACE, "ordinal", "time_us", "stored")},
+        **{name: facts.column(name) for name in (*_PLACE, "ordinal", "time_us", "stored", "consumed")},
         "one": _ones(len(facts)),
         "heard": _counted(heard),
         "copy": _counted(pc.is_valid(facts.column("topic"))),

@@ -6,17 +6,21 @@ from threading import Lock
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from legato.core.facts import Kind
 from legato.spark import ledger
 from legato.spark.check import Frames
 from legato.spark.checking import suspects_in_commits
-from legato.spark.digest import COMMITS, LANDMARKS, TRANSACTIONS
+from legato.spark.digest import COMMITS, LANDMARKS, NUMBERS, REGISTRATIONS, TRANSACTIONS
 from legato.spark.marks import landmarks, marks
 from legato.spark.messages import AUDITED, audited, messages
+from legato.spark.numbering import odd_numbers_of, registered_anew_of
 from legato.spark.preparing import Prepared
+from legato.spark.producers import odd_numbers, registered_anew
 from legato.spark.session import FOR_LITTLE, is_for_little, session_like
 from legato.spark.tally import KINDS, MESSAGES_SCHEMA
 from legato.spark.those import kind_in
@@ -73,12 +77,17 @@ class Lazy:
 
 
 class _Base(NamedTuple):
-    """What the other frames are made of. `landmarks` are those of `marks.landmarks`."""
+    """What the other frames are made of.
+
+    `landmarks` are those of `marks.landmarks`, `numbers` and `anew` what is odd about producers.
+    """
 
     landmarks: Lazy
     commits: Lazy
     transactions: Lazy
     lifecycle: Lazy
+    numbers: Lazy
+    anew: Lazy
 
 
 @contextmanager
@@ -125,6 +134,8 @@ def frames_of(
                 "epochs": lambda: ledger.epochs(records()),
                 "strangers": lambda: _strangers(commits(), queues()),
                 "lifecycle": base.lifecycle,
+                "numbers": base.numbers,
+                "anew": base.anew,
                 **({} if waiting is None else {"waiting": lambda: waiting}),
             }
         )
@@ -147,6 +158,8 @@ def _asked(facts: Callable[[], DataFrame], kept: Callable[[DataFrame], DataFrame
         commits=Lazy(lambda: kept(ledger.commits(facts(), **suspects_in_commits()))),
         transactions=Lazy(lambda: kept(ledger.transactions(facts()))),
         lifecycle=Lazy(lambda: messages(kept(audited(facts())), AUDITED)),
+        numbers=Lazy(lambda: kept(odd_numbers(facts()))),
+        anew=Lazy(lambda: kept(registered_anew(facts()))),
     )
 
 
@@ -154,12 +167,17 @@ def _read(spark: SparkSession, prepared: Prepared, kept: Callable[[DataFrame], D
     """What was found aside. Few rows become parts of plans, and little is asked of a session for that."""
     little = spark if is_for_little(spark) else session_like(spark, FOR_LITTLE)
 
+    def table(name: str) -> pa.Table:
+        return pa.concat_tables([pq.read_table(file) for file in prepared.digest(name)])
+
+    def given(rows: pa.Table) -> DataFrame:
+        return little.createDataFrame(rows)
+
     def frame(name: str) -> DataFrame:
         files = prepared.digest(name)
         rows = sum(pq.read_metadata(file).num_rows for file in files)
         if rows <= FEW_ROWS:
-            table = pa.concat_tables([pq.read_table(file) for file in files])
-            return little.createDataFrame(table)
+            return given(table(name))
         schema = from_arrow_schema(pq.read_schema(files[0]))
         asking = little if rows <= LITTLE_ROWS else spark
         return kept(asking.read.schema(schema).parquet(*map(str, files)))
@@ -169,4 +187,13 @@ def _read(spark: SparkSession, prepared: Prepared, kept: Callable[[DataFrame], D
         commits=Lazy(lambda: ledger.with_kind(frame(COMMITS))),
         transactions=Lazy(lambda: ledger.transactions_added_up(frame(TRANSACTIONS))),
         lifecycle=Lazy(lambda: spark.read.schema(MESSAGES_SCHEMA).parquet(*map(str, prepared.silver()))),
+        numbers=Lazy(lambda: given(odd_numbers_of(table(NUMBERS), _schedules(table(LANDMARKS))))),
+        anew=Lazy(lambda: given(registered_anew_of(table(REGISTRATIONS)))),
     )
+
+
+def _schedules(landmarks: pa.Table) -> list[int]:
+    """The queues whose places are due times."""
+    found = landmarks.filter(pc.equal(landmarks.column("queue_kind"), int(Kind.SCHEDULE)))
+    queues: list[int] = found.column("queue").to_pylist()
+    return queues

@@ -18,7 +18,8 @@ SCHEMA = """
     stored bigint, consumed bigint, topic int, expires_us bigint, to_queue int, to_seq bigint, waiting bigint,
     paused boolean, queue_kind tinyint, temporary boolean, shared boolean, selector string, no_local boolean,
     container string, duplicate_id binary, group_id string,
-    flow_id string, trace_id string, stage string, call string, tag tinyint
+    flow_id string, trace_id string, stage string, call string, tag tinyint, link string, deliveries_max int,
+    expired_us bigint
 """
 
 PLACE = f"(position << {PLACE_SHIFT} | ordinal)"
@@ -86,8 +87,9 @@ def deletions(told: DataFrame) -> DataFrame:
 def commits(facts: DataFrame, **also: str) -> DataFrame:
     """One row for each commit, queue, kind and cause: how many facts, and what they come to; in one look at all facts.
 
-    `said` is the sum of what `stored` says (the copies of publications), `heard` counts publications with copies,
-    `copies` the rows of copies, and `last_seq` is lane 0's. `also` are further columns, SQL over the facts of a row.
+    `said` is the sum of what `stored` says (the copies of publications), `done` of what `consumed` says, `heard` counts
+    publications with copies, `copies` the rows of copies, and `last_seq` is lane 0's. `also` are further columns, SQL
+    over the facts of a row.
     """
     counted = aggregate(
         facts.withColumn("tag", F.expr(TAG)),
@@ -97,6 +99,7 @@ def commits(facts: DataFrame, **also: str) -> DataFrame:
         first_ordinal="min(ordinal)",
         last_ordinal="max(ordinal)",
         said="sum(stored)",
+        done="sum(consumed)",
         heard="count_if(stored > 0)",
         copies="count(topic)",
         last_seq=f"max(if({FIRST_LANE} and (stored is null or stored > 0), seq, null))",
@@ -111,13 +114,18 @@ def with_kind(commits: DataFrame) -> DataFrame:
 
 
 def records(commits: DataFrame) -> DataFrame:
-    """One row a commit: its position and epoch, and how many facts and copies there are of it, and should be."""
+    """One row a commit: its position and epoch, and how many rows there are of it, and should be."""
     return aggregate(
         commits,
         "position, epoch",
         facts="sum(facts)",
-        facts_said="max(last_ordinal) + 1 + coalesce(sum(said) filter (where kind = 'MessagePublished'), 0)",
+        facts_said=f"max(last_ordinal) + 1 + coalesce(sum({FURTHER}), 0)",
     )
+
+
+FURTHER = """case kind when 'MessagePublished' then said when 'RunStored' then said
+    when 'MessagesAssigned' then 2 * said when 'AssignmentAcknowledged' then done end"""
+"""SQL: how many further rows, of one message each, some facts of a commit have: see `table.COLUMNS`."""
 
 
 def epochs(records: DataFrame) -> DataFrame:

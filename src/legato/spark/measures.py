@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from legato.spark.ledger import aggregate
+from legato.spark.ledger import FURTHER, aggregate
 from legato.spark.result import BOTH, STAGES, LatencySummary
 from legato.spark.those import is_kind
 
@@ -156,8 +156,7 @@ def in_deleted(messages: DataFrame, deletions: DataFrame) -> DataFrame:
 def span(commits: DataFrame) -> DataFrame:
     """One row: how many facts the ledger holds, from when to when, up to which position, how many of them of flows."""
     return commits.selectExpr(
-        "coalesce(sum(case when kind = 'MessageStored' then facts - copies when kind is not null then facts end), 0)"
-        " as facts",
+        f"coalesce(sum(if(kind is null, 0, facts)), 0) - coalesce(sum({FURTHER}), 0) as facts",
         "min(time_us) as first_us",
         "max(time_us) as last_us",
         "max(position) as last_position",

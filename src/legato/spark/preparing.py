@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from legato.errors import ConfigError
-from legato.spark.digest import COMMITS, LANDMARKS, TRANSACTIONS, Part, digest
+from legato.spark.digest import HELD, Part, digest
 from legato.spark.segments import refuse_unreadable
 from legato.spark.settling import OPEN, SEGMENTS_PER_TASK, SETTLED, write_silver
 from legato.spark.those import Those
@@ -27,7 +27,7 @@ class Prepared:
         self._digested, self._settled = digested, settled
 
     def digest(self, name: str) -> list[Path]:
-        """The files of commits, transactions or landmarks: see `digest.py`."""
+        """The files of commits, transactions, landmarks, numbers or registrations: see `digest.py`."""
         self._digested.result()
         return sorted((self._directory / name).glob("*.parquet"))
 
@@ -63,7 +63,7 @@ def preparing(ledger_dir: Path, suspects: Mapping[str, Those]) -> Iterator[Prepa
 def _begin(
     pool: ThreadPoolExecutor, segments: Sequence[Path], directory: Path, suspects: Mapping[str, Those], run: Run
 ) -> Prepared:
-    for name in (COMMITS, TRANSACTIONS, LANDMARKS):
+    for name in HELD:
         (directory / name).mkdir()
     parts = [
         Part(begin, segments[begin : begin + SEGMENTS_PER_TASK], directory, dict(suspects))

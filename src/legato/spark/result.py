@@ -71,7 +71,11 @@ class Takeover(msgspec.Struct, frozen=True):
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """Whether a check's sentence holds: `count` rows offend, a few of them are `examples`."""
+    """Whether a check's sentence holds: `count` rows offend, a few of them are `examples`.
+
+    If it does not hold, `complaint` says what does, in words and names, `remedy` what to do about it, and `told` each
+    of the examples.
+    """
 
     name: str
     sentence: str
@@ -79,6 +83,9 @@ class CheckResult(msgspec.Struct, frozen=True):
     examples: list[dict[str, Any]] = []
     stories: dict[str, list[str]] = {}
     """What the ledger says of the messages and transactions that the examples name."""
+    complaint: str = ""
+    remedy: str = ""
+    told: list[str] = []
 
 
 class ThroughputPoint(msgspec.Struct, frozen=True):

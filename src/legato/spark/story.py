@@ -1,16 +1,18 @@
 """One message's whole life from the ledger: where it was stored, who had it, why it came back, where it went."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import reduce
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from legato.core.facts import Kind
 from legato.errors import ConfigError
 from legato.spark.charts import duration
+from legato.spark.those import is_kind
 
 Place = tuple[int, int]
 """The number of a queue, and the place in it."""
@@ -84,7 +86,7 @@ def tell(facts: DataFrame, message: str) -> Story:
     if not rows:
         raise ConfigError(f"the ledger knows no message {message}")
     ids = [row["message_id"] for row in rows.values() if row["message_id"]]
-    return Story(ids[0] if ids else message, chapters(rows.values(), Names(facts, rows.values())))
+    return Story(ids[0] if ids else message, chapters(rows.values(), Names.in_rows(facts, rows.values())))
 
 
 def short_stories(
@@ -96,7 +98,7 @@ def short_stories(
     """
     of_txns = F.hex("txn").isin(sorted(txns))
     rows = facts.where(_at(places) | of_txns if places else of_txns).collect()
-    names = Names(facts, rows)
+    names = Names.in_rows(facts, rows)
     told: dict[Place | str, tuple[str, list[str]]] = {}
     for queue, seq in sorted(places):
         own = [row for row in rows if (row["queue"], row["seq"]) == (queue, seq) and row["kind"] in _LIVES]
@@ -123,42 +125,64 @@ def _at(places: Collection[Place], queue: str = "queue", seq: str = "seq") -> Co
     return reduce(Column.__or__, (((F.col(queue) == q) & (F.col(seq) == s)) for q, s in sorted(places)))
 
 
-class Names:
-    """What the numbers in some facts stand for."""
+KNOWN_BY = {"QueueCreated": "queue", "ConsumerAttached": "consumer", "ProducerRegistered": "producer"}
+"""The facts that name what is numbered, and the column with the number."""
 
-    def __init__(self, facts: DataFrame, rows: Iterable[Row]) -> None:
+
+class Names:
+    """What some numbers stand for.
+
+    Args:
+        facts: a ledger.
+        wanted: the numbers of interest, by column of `KNOWN_BY`.
+    """
+
+    def __init__(self, facts: DataFrame, wanted: Mapping[str, Collection[int]]) -> None:
+        named = (
+            F.expr(is_kind(kind)) & F.col(column).isin(sorted(wanted[column]))
+            for kind, column in KNOWN_BY.items()
+            if wanted.get(column)
+        )
+        condition = reduce(Column.__or__, named, F.lit(False))
+        found = facts.where(condition).select("kind", "queue", "consumer", "producer", "name", "queue_kind").collect()
+        self._found = {(KNOWN_BY[row["kind"]], row[KNOWN_BY[row["kind"]]]): row for row in found}
+
+    @classmethod
+    def in_rows(cls, facts: DataFrame, rows: Iterable[Row]) -> Self:
+        """What the numbers in some facts stand for."""
         rows = list(rows)
 
-        def numbers(*columns: str) -> list[int]:
-            return sorted({row[column] for row in rows for column in columns if row[column]})
+        def numbers(*columns: str) -> set[int]:
+            return {row[column] for row in rows for column in columns if row[column]}
 
         queues = numbers("queue", "dead_queue", "to_queue", "origin_queue", "topic")
-        found = facts.where(
-            (F.col("kind").isin("QueueCreated") & F.col("queue").isin(queues))
-            | (F.col("kind").isin("ConsumerAttached") & F.col("consumer").isin(numbers("consumer")))
-            | (F.col("kind").isin("ProducerRegistered") & F.col("producer").isin(numbers("producer")))
-        ).select("kind", "queue", "consumer", "producer", "name")
-        self._names = {
-            (kind, number): row["name"]
-            for row in found.collect()
-            for kind, number in ((row["kind"], row[_NUMBERED[row["kind"]]]),)
-        }
+        return cls(facts, {"queue": queues, "consumer": numbers("consumer"), "producer": numbers("producer")})
+
+    def knows(self, column: str, number: int | None) -> bool:
+        """Whether there is a name."""
+        return (column, number) in self._found
+
+    def _name(self, column: str, number: int | None) -> str:
+        found = self._found.get((column, number))
+        return found["name"] if found is not None else ""
 
     def queue(self, number: int | None) -> str:
         """A queue's name."""
-        return self._names.get(("QueueCreated", number)) or f"queue {number}"
+        return self._name("queue", number) or f"queue {number}"
+
+    def kind(self, number: int | None) -> Kind:
+        """What a queue is."""
+        found = self._found.get(("queue", number))
+        return Kind((found["queue_kind"] if found is not None else 0) or 0)
 
     def consumer(self, number: int | None) -> str:
         """A consumer, and whose it is."""
-        name = self._names.get(("ConsumerAttached", number))
+        name = self._name("consumer", number)
         return f"consumer {number}" + (f" of {name}" if name else "")
 
     def producer(self, number: int | None) -> str:
         """A numbered producer."""
-        return self._names.get(("ProducerRegistered", number)) or f"producer {number}"
-
-
-_NUMBERED = {"QueueCreated": "queue", "ConsumerAttached": "consumer", "ProducerRegistered": "producer"}
+        return self._name("producer", number) or f"producer {number}"
 
 
 def chapters(rows: Iterable[Row], names: Names) -> list[Chapter]:

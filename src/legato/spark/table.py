@@ -56,6 +56,9 @@ COLUMNS: dict[str, pa.DataType] = {
     "stage": pa.string(),
     "call": pa.string(),
     "tag": pa.int8(),
+    "link": pa.string(),
+    "deliveries_max": pa.int32(),
+    "expired_us": pa.int64(),
 }
 """Every column of the ledger and its type. Columns only get added, at the end; absent values are null.
 
@@ -65,7 +68,9 @@ microseconds since 1970. `attempt` is the delivery that was consumed, or the cou
 is the name that a queue, producer, consumer's container, link or broker was given, or the message id of the message
 that was stored in place of a duplicate. `number` is that of a producer's message, or of a flow's call. `stored` and
 `consumed` are the counters of a `QueueMarked`, the numbers of messages sent and received by a transaction, the copies
-of a publication, the calls of a `MessageOfFlow`, and the window of a `DuplicateIdKept`.
+of a publication, the calls of a `MessageOfFlow`, and the window of a `DuplicateIdKept`. `link` is that of a consumer
+that attached, `deliveries_max` the setting that a dead letter died of, `expired_us` the broker's clock when a message
+that left as expired was found to be over.
 
 A `MessagePublished` has one row, whose `queue` is the topic, and for each copy a further one of kind `MessageStored`
 at the same position and ordinal, whose `queue` is the subscription and whose `topic` is that topic: in the account of
@@ -142,6 +147,22 @@ def _moved(rows: list[f.MessageMoved]) -> dict[str, Column]:
         **_same("queue", "seq", "cause")(rows),
         "to_queue": [fact.to_queue or None for fact in rows],
         "to_seq": [fact.to_seq if fact.to_queue else None for fact in rows],
+        "expired_us": [fact.expired_us or None for fact in rows],
+    }
+
+
+def _dead_lettered(rows: list[f.MessageDeadLettered]) -> dict[str, Column]:
+    return {
+        **_same("queue", "seq", "consumer", "cause", "dead_queue", "dead_seq")(rows),
+        "deliveries_max": [fact.deliveries_max or None for fact in rows],
+    }
+
+
+def _attached(rows: list[f.ConsumerAttached]) -> dict[str, Column]:
+    return {
+        **_same("consumer", "queue")(rows),
+        "name": [fact.container for fact in rows],
+        "link": [fact.link or None for fact in rows],
     }
 
 
@@ -204,7 +225,7 @@ _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     f.QueueGrouped: _same("queue"),
     f.ProducerRegistered: _same("producer", "name"),
     f.ProducerForgotten: _same("producer", "name"),
-    f.ConsumerAttached: _renamed(consumer="consumer", queue="queue", name="container"),
+    f.ConsumerAttached: _attached,
     f.MessageStored: _stored,
     f.MessagePublished: _published,
     f.MessageMoved: _moved,
@@ -217,7 +238,7 @@ _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     },
     f.MessageSeen: _same("queue", "seq", "consumer"),
     f.MessageReleased: _same("queue", "seq", "consumer", "flagged"),
-    f.MessageDeadLettered: _same("queue", "seq", "consumer", "cause", "dead_queue", "dead_seq"),
+    f.MessageDeadLettered: _dead_lettered,
     f.DispatchMarked: _same("queue", "seq"),
     f.NumberRefused: _same("producer", "number"),
     f.DuplicateDropped: _same("producer", "number"),

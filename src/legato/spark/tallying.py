@@ -90,27 +90,27 @@ def _by_kind(facts: pa.Table, kind: str) -> Iterator[tuple[int | str, pa.Table]]
 
 def tallies_of(tag: int, facts: pa.Table) -> Tallies:
     """What facts of one kind add to the tallies of their messages, a row a fact: see `messages.tallies`."""
-    epoch = _numbers(facts, "epoch", 0)
-    added = {"queue": _numbers(facts, "queue", 0), "seq": _numbers(facts, "seq", 0)}
+    epoch = numbers_in(facts, "epoch", 0)
+    added = {"queue": numbers_in(facts, "queue", 0), "seq": numbers_in(facts, "seq", 0)}
     added |= {"first_epoch": epoch, "last_epoch": epoch}
     if tag in _WEIGHTS:
         side = "left" if tag in _LEFT else "stored"
         added["left"] = np.full(len(facts), _WEIGHTS[tag])
-        added[f"{side}_us"] = _numbers(facts, "time_us", 0)
-        added[f"{side}_place"] = _numbers(facts, "position", 0) << PLACE_SHIFT | _numbers(facts, "ordinal", 0)
+        added[f"{side}_us"] = numbers_in(facts, "time_us", 0)
+        added[f"{side}_place"] = numbers_in(facts, "position", 0) << PLACE_SHIFT | numbers_in(facts, "ordinal", 0)
     if tag in (RETURNED, PRESENTED):
         added["back"] = _returned(facts) if tag == RETURNED else np.full(len(facts), ONE_PRESENTED)
     if tag in (RETURNED, CONSUMED):
         name = "attempt" if tag == CONSUMED else "returned_attempt"
-        added[name] = _numbers(facts, "attempt", NOTHING[name])
+        added[name] = numbers_in(facts, "attempt", NOTHING[name])
     if tag in (STORED, CONSUMED) and _is_known(facts, "txn"):
         added["sent_txn" if tag == STORED else "consumed_txn"] = _counters(facts.column("txn"))
     if _is_known(facts, "delivered_us"):
         added |= {
-            name: _numbers(facts, "delivered_us", NOTHING[name]) for name in ("first_delivered_us", "delivered_us")
+            name: numbers_in(facts, "delivered_us", NOTHING[name]) for name in ("first_delivered_us", "delivered_us")
         }
     if _is_known(facts, "producer"):
-        added["producer"] = _numbers(facts, "producer", NOTHING["producer"])
+        added["producer"] = numbers_in(facts, "producer", NOTHING["producer"])
     return added
 
 
@@ -118,7 +118,8 @@ def _is_known(facts: pa.Table, name: str) -> bool:
     return bool(facts.column(name).null_count < len(facts))
 
 
-def _numbers(facts: pa.Table, name: str, nothing: int) -> Ints:
+def numbers_in(facts: pa.Table, name: str, nothing: int) -> Ints:
+    """A column as numbers, with `nothing` where it has none."""
     column = facts.column(name)
     filled = pc.fill_null(column.cast(pa.int64()), nothing) if column.null_count else column
     return np.asarray(filled).astype(np.int64, copy=False)
@@ -209,8 +210,8 @@ def messages_of(tallies: Tallies) -> pa.Table:
 
 def tallied(messages: pa.Table) -> Tallies:
     """The tallies from which these rows were made, in all columns."""
-    found = {name: _numbers(messages, name, 0) for name in MESSAGE}
+    found = {name: numbers_in(messages, name, 0) for name in MESSAGE}
     found |= {"left": np.zeros(len(messages), np.int64), "back": np.zeros(len(messages), np.int64)}
     for name, (column, shift, _) in COUNTS.items():
-        found[column] = found[column] + (_numbers(messages, name, 0) << shift)
-    return found | {name: _numbers(messages, name, NOTHING[name]) for name in TALLY if name not in found}
+        found[column] = found[column] + (numbers_in(messages, name, 0) << shift)
+    return found | {name: numbers_in(messages, name, NOTHING[name]) for name in TALLY if name not in found}

@@ -22,7 +22,7 @@ def kind_in(*kinds: str) -> str:
 
 
 class Those(NamedTuple):
-    """Facts of some kinds of which columns are known or unknown, said not to be, or numbers other than zero.
+    """Facts of some kinds of which columns are known or unknown, said not to be, numbers other than zero, or texts.
 
     As a string it is their SQL.
     """
@@ -32,6 +32,8 @@ class Those(NamedTuple):
     unknown: Sequence[str] = ()
     denied: Sequence[str] = ()
     other_than_zero: Sequence[str] = ()
+    texts: Sequence[tuple[str, str]] = ()
+    """Columns, and the text that each is."""
 
     def __str__(self) -> str:
         return " and ".join(
@@ -41,13 +43,15 @@ class Those(NamedTuple):
                 *(f"{name} is null" for name in self.unknown),
                 *(f"not {name}" for name in self.denied),
                 *(f"{name} <> 0" for name in self.other_than_zero),
+                *(f"{name} = {text!r}" for name, text in self.texts),
             )
         )
 
     @property
     def columns(self) -> list[str]:
         """What has to be read of facts to tell them."""
-        return ["tag", *self.known, *self.unknown, *self.denied, *self.other_than_zero]
+        texts = [name for name, _ in self.texts]
+        return ["tag", *self.known, *self.unknown, *self.denied, *self.other_than_zero, *texts]
 
     def among(self, facts: pa.Table) -> pa.ChunkedArray:
         """Which rows they are, of facts that have a `tag` each; null is no."""
@@ -57,6 +61,7 @@ class Those(NamedTuple):
             *(pc.is_null(facts.column(name)) for name in self.unknown),
             *(pc.invert(facts.column(name)) for name in self.denied),
             *(pc.not_equal(facts.column(name), 0) for name in self.other_than_zero),
+            *(pc.equal(facts.column(name), text) for name, text in self.texts),
         )
         return pc.fill_null(reduce(pc.and_, masks), False)
 
@@ -66,3 +71,8 @@ OF_LANDMARKS = Those(("QueueCreated", "QueueDeleted", "QueueMarked", "EpochBegan
 
 SENT = Those(("MessageStored", "MessagePublished"), unknown=("origin_seq",))
 """Messages that came from outside; given together with `txn`, `producer` or `number`, which copies do not have."""
+
+NUMBERED = SENT._replace(known=("producer", "number"))
+"""Messages of producers that number what they send."""
+
+REGISTERED = Those(("ProducerRegistered",))
