@@ -308,6 +308,10 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
                         message.flagged = message.flagged or message.presented
                         message.presented = False
                         retry.give_back(message)
+                        if self._detailed and isinstance(fact, MessageDeadLettered):
+                            # Nothing else says that its consumer does not have it any more.
+                            flagged = message.flagged or message.count > 0
+                            retry.facts.append(MessageReleased(fact.queue, fact.seq, fact.consumer, flagged))
                 case (
                     QueueMarked() | MessageReturned(cause="carried") | DuplicateIdKept() | RunStored() | MessageOfFlow()
                 ):

@@ -76,6 +76,10 @@ class Staging(Publishing):
         if producer.is_duplicate(number):
             self._repeat_stage(producer, number, token)
             return
+        if not runs and not messages:
+            # Nothing of it is on record: should it come again, the ledger is not to say that it was stored.
+            self._tick.stages.append(Stage(token, producer, 0))
+            return
         self._check_room(runs, messages)
         producer.accept(number)
         stage = Stage(token, producer, number)

@@ -79,6 +79,11 @@ def database_equals(totals: TotalsComparison, database: Mapping[str, tuple[int, 
     return source == dict(database)
 
 
+def _together(audited: int | None, compared: int) -> int | None:
+    """What was found by both; unknown if it is to one and the other found nothing."""
+    return compared or None if audited is None else audited + compared
+
+
 def outcome_of(
     options: DemoOptions, result: RunResult, audit: AuditResult, totals: TotalsComparison, database_equal: bool
 ) -> Outcome:
@@ -89,8 +94,8 @@ def outcome_of(
         sent=flights.stored if flights else 0,
         consumed=flights.consumed if flights else 0,
         forwarded=departures.stored if departures else 0,
-        lost=audit.total("lost") + totals.missing,
-        duplicated=audit.total("duplicated") + totals.duplicated,
+        lost=_together(audit.proven("lost"), totals.missing),
+        duplicated=_together(audit.proven("duplicated"), totals.duplicated),
         dead_lettered=audit.total("dead_lettered"),
         totals_equal=totals.equal,
         database_equal=database_equal,
@@ -99,5 +104,5 @@ def outcome_of(
         asked_for=options.flights,
         kills=options.kills,
         seed=result.seed,
-        failed_checks=[check.sentence for check in audit.checks if check.count],
+        failed_checks=[check.complaint or check.sentence for check in audit.failed],
     )

@@ -25,8 +25,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     sent: int
     consumed: int
     forwarded: int
-    lost: int
-    duplicated: int
+    lost: int | None
+    """None if nothing was found, and the ledger is incomplete."""
+    duplicated: int | None
     dead_lettered: int
     totals_equal: bool
     database_equal: bool
@@ -49,8 +50,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
             (self.sent == self.asked_for, f"{self.asked_for:,} flights should have been stored; {self.sent:,} were."),
             (self.consumed == self.asked_for, f"Only {self.consumed:,} of {self.asked_for:,} flights were consumed."),
             (self.forwarded == self.asked_for, f"{self.forwarded:,} records came of {self.asked_for:,} flights."),
-            (self.lost == 0, f"{self.lost:,} messages were lost."),
-            (self.duplicated == 0, f"{self.duplicated:,} messages were done twice."),
+            (not self.lost, f"{self.lost or 0:,} messages were lost."),
+            (not self.duplicated, f"{self.duplicated or 0:,} messages were done twice."),
+            (
+                self.lost is not None and self.duplicated is not None,
+                "What was lost or done twice cannot be told: the ledger is incomplete.",
+            ),
             (self.dead_lettered == 0, f"{self.dead_lettered:,} messages were dead-lettered."),
             (self.totals_equal, "The sums of the collected records differ from those of the source data."),
             (self.database_equal, "The sums in the stages' database differ from those of the source data."),
@@ -81,12 +86,12 @@ def outcome_table(outcome: Outcome) -> Table:
         ("records forwarded", outcome.forwarded),
     ):
         table.add_row(label, f"[{good if count == asked_for else bad}]{count:,} / {asked_for:,}[/]")
-    for label, count in (
+    for label, found in (
         ("lost", outcome.lost),
         ("done twice", outcome.duplicated),
         ("dead-lettered", outcome.dead_lettered),
     ):
-        table.add_row(label, f"[{bad if count else good}]{count:,}[/]")
+        table.add_row(label, f"[{good if found == 0 else bad}]{'?' if found is None else f'{found:,}'}[/]")
     for label, equal in (("sums per carrier", outcome.totals_equal), ("sums in the database", outcome.database_equal)):
         table.add_row(label, f"[{good if equal else bad}]{'equal' if equal else 'different'}[/]")
     for takeover in outcome.takeovers:

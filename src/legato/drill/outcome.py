@@ -25,14 +25,15 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of a drill, as they are written as JSON.
 
     `lost`, `duplicated`, `wrong_flags` and `falsely_told` are those of `verdict.Finding`, over all subscriptions, with
-    what the broker's own history says added. `configurations` has the same of each, by its name; `exactly_once` adds
-    up those in which all producers number their messages and all consumers work in transactions.
+    what the broker's own history says added; None if nothing was found, and that history is incomplete.
+    `configurations` has the same of each, by its name; `exactly_once` adds up those in which all producers number their
+    messages and all consumers work in transactions.
     """
 
     passes: bool
     faults: int
-    lost: int
-    duplicated: int
+    lost: int | None
+    duplicated: int | None
     wrong_flags: int
     falsely_told: int
     sent: int
@@ -80,18 +81,19 @@ def outcome_of(
     if audit is not None:
         lost += audit.total("lost")
         duplicated += audit.total("duplicated")
-        complaints += [f"{check.sentence} ({check.count:,} times not)" for check in audit.checks if check.count]
+        complaints += [f"{check.complaint or check.sentence} {check.remedy}".rstrip() for check in audit.failed]
     if history is not None:
         lost += history.lost
         duplicated += history.duplicated
         complaints += history.complaints
     if not any(finding.received for finding in findings):
         complaints.append("Nobody received anything.")
+    complete = audit is None or audit.complete
     return Outcome(
         passes=not complaints,
         faults=len(result.strikes),
-        lost=lost,
-        duplicated=duplicated,
+        lost=lost or (0 if complete else None),
+        duplicated=duplicated or (0 if complete else None),
         wrong_flags=sum(finding.wrong_flags for finding in findings),
         falsely_told=sum(finding.falsely_told for finding in findings),
         sent=sum({finding.flow or finding.subscription: finding.sent for finding in findings}.values()),
@@ -184,11 +186,15 @@ def outcome_table(outcome: Outcome) -> Group:
     return Group(table, *notes, *sentences, Text(verdict_line(outcome), "bold green" if outcome.passes else "bold red"))
 
 
+def _known(count: int | None) -> str:
+    return "an unknown number" if count is None else f"{count:,}"
+
+
 def verdict_line(outcome: Outcome) -> str:
     """The drill in one line."""
     return (
         f"{'✓' if outcome.passes else '✗'} {outcome.faults:,} faults, {outcome.takeovers:,} takeovers, "
-        f"{outcome.sent:,} messages confirmed: {outcome.lost:,} lost, {outcome.duplicated:,} done twice, "
+        f"{outcome.sent:,} messages confirmed: {_known(outcome.lost)} lost, {_known(outcome.duplicated)} done twice, "
         f"{outcome.wrong_flags:,} wrong flags, {outcome.falsely_told:,} falsely told"
         f"; in transactions {outcome.exactly_once['duplicated']:,} of {outcome.exactly_once['sent']:,} done twice"
         + ("" if outcome.passes else f"; {len(outcome.complaints)} complaints")

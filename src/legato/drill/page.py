@@ -55,8 +55,8 @@ def _tiles(outcome: Outcome) -> str:
         _tile("clients", f"{outcome.clients:,}"),
         _tile("clients' processes killed", f"{outcome.clients_killed:,}"),
         _tile("confirmed to producers", f"{outcome.sent:,}"),
-        _tile("lost", f"{outcome.lost:,}", good=not outcome.lost),
-        _tile("done twice", f"{outcome.duplicated:,}", good=not outcome.duplicated),
+        _tile("lost", _known(outcome.lost), good=outcome.lost == 0),
+        _tile("done twice", _known(outcome.duplicated), good=outcome.duplicated == 0),
         _tile(
             f"of {once['sent']:,} in transactions done twice", f"{once['duplicated']:,}", good=not once["duplicated"]
         ),
@@ -65,6 +65,10 @@ def _tiles(outcome: Outcome) -> str:
     ]
     note = "what clients have on record, each for itself"
     return section("What clients say", note, f'<div class="tiles">{"".join(tiles)}</div>')
+
+
+def _known(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"
 
 
 def _tile(label: str, value: str, *, good: bool | None = None) -> str:

@@ -45,6 +45,3 @@ CHECKS = (
 
 SAYS = {check.name: check.says for check in CHECKS}
 """What each check says, by its name."""
-
-OF_THE_WHOLE = (checks_log.POSITIONS_MISSING.name, checks_log.RECORDS_TORN.name)
-"""Checks without which nothing else is proof: they say whether the ledger is complete."""

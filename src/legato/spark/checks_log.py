@@ -3,6 +3,7 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from legato.spark import result
 from legato.spark.check import Check, Says, all_of_them
 
 
@@ -78,7 +79,7 @@ EPOCHS_MIXED = Check(
 
 # Epochs without a gap, each of which begins at most one position after all before it, leave nothing out.
 POSITIONS_MISSING = Check(
-    "positions missing",
+    result.POSITIONS_MISSING,
     Says(
         "The ledger holds the whole log.",
         "The ledger is incomplete: commits {first_missing}-{last_missing} are missing.",
@@ -94,7 +95,7 @@ POSITIONS_MISSING = Check(
 )
 
 RECORDS_TORN = Check(
-    "records torn",
+    result.RECORDS_TORN,
     Says(
         "The ledger holds every commit whole and once.",
         "The ledger holds commit {position} not as it was written: {facts} facts of it instead of {facts_said}.",

@@ -18,7 +18,7 @@ from legato.spark.flights import TotalsComparison
 from legato.spark.flow_terminal import flow_tables
 from legato.spark.preparing import ledger_bytes
 from legato.spark.report import write_report
-from legato.spark.result import BOTH, AuditResult
+from legato.spark.result import BOTH, OF_THE_WHOLE, AuditResult
 from legato.spark.scope import EVERYTHING, Scope
 from legato.spark.session import runs_here, start_session
 from legato.spark.waiting import read_waiting
@@ -79,8 +79,8 @@ def _settle(store_dir: Path, ledger_dir: Path) -> pa.Table | None:
 
 
 def audit_table(result: AuditResult) -> Group:
-    """The result for a terminal: the account of each queue, what was not consumed, topics, takeovers, failed checks."""
-    parts: list[Table | Text] = [_queues_table(result)]
+    """The result for a terminal: failed checks, the account of each queue, what was not consumed, topics, takeovers."""
+    parts: list[Table | Text] = [*complaints(result), _queues_table(result)]
     if any(queue.dead_letters or queue.moves for queue in result.queues):
         parts.append(_departures_table(result))
     if result.topics:
@@ -89,26 +89,33 @@ def audit_table(result: AuditResult) -> Group:
         parts.append(_takeovers_table(result))
     if result.flows:
         parts += flow_tables(result.flows)
-    failed = [check for check in result.checks if check.count]
-    for check in failed:
-        parts.append(Text(f"✗ {check.sentence} ({check.count:,} times it did not hold)", style="bold red"))
-        parts += [Text(f"    {_story(example)}", style="red") for example in check.examples]
+    if result.passes:
+        parts.append(Text(f"{len(result.checks)} checks hold: every message is accounted for", style="bold green"))
+    else:
+        parts.append(Text(f"✗ {result.verdict}", style="bold red"))
+    return Group(*parts)
+
+
+def complaints(result: AuditResult) -> list[Text]:
+    """What does not hold, what to do about it, and what the ledger says of some of the messages."""
+    parts: list[Text] = []
+    echoes = not result.complete
+    for check in result.failed:
+        if echoes and check.name not in OF_THE_WHOLE:
+            echoes = False
+            parts.append(Text("What follows may be only a consequence of that:", style="red"))
+        parts.append(Text(f"✗ {check.complaint or check.sentence} {check.remedy}".rstrip(), style="bold red"))
+        parts += [Text(f"    {told}", style="red") for told in check.told if check.count > 1]
+        if check.count > len(check.examples):
+            parts.append(Text(f"    and {check.count - len(check.examples):,} more", style="red"))
         for name, lines in check.stories.items():
             parts += [Text(f"    {name}", style="bold"), *(Text(f"      {line}") for line in lines)]
-    held = len(result.checks) - len(failed)
-    verdict = "every message is accounted for" if result.passes else "the ledger does not add up"
-    style = "bold green" if result.passes else "bold red"
-    parts.append(Text(f"{held} of {len(result.checks)} checks hold: {verdict}", style=style))
-    return Group(*parts)
+    return parts
 
 
 def print_audit(result: AuditResult, console: Console | None = None) -> None:
     """Show `audit_table` on a console."""
     (console or Console()).print(audit_table(result))
-
-
-def _story(example: dict[str, object]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in example.items())
 
 
 _QUEUE_COLUMNS = {
@@ -137,14 +144,17 @@ def _queues_table(result: AuditResult) -> Table:
     for queue in result.queues:
         end_to_end = next((each for each in queue.latencies if each.stage == BOTH), None)
         latencies = (duration(end_to_end.p50_ms * 1e3), duration(end_to_end.p99_ms * 1e3)) if end_to_end else ("", "")
-        counts = [_count(column, getattr(queue, column)) for column in shown]
+        counts = [_count(column, getattr(queue, column), result) for column in shown]
         table.add_row(queue.name, *counts, *latencies)
     return table
 
 
-def _count(column: str, value: int) -> Text:
-    bad = column in ("lost", "duplicated") and value > 0
-    return Text(f"{value:,}", style="bold red" if bad else "")
+def _count(column: str, value: int, result: AuditResult) -> Text:
+    if column not in ("lost", "duplicated"):
+        return Text(f"{value:,}")
+    if not value and not result.complete:
+        return Text("?", style="bold red")
+    return Text(f"{value:,}", style="bold red" if value else "")
 
 
 def _departures_table(result: AuditResult) -> Table:

@@ -34,10 +34,11 @@ def header(title: str, headline: str, story: str, *, good: bool) -> str:
     )
 
 
-def tile(label: str, value: int, wanted: int | None = None) -> str:
-    """A number in large letters; good or bad if it is said what it should be."""
+def tile(label: str, value: int | None, wanted: int | None = None) -> str:
+    """A number in large letters; good or bad if it is said what it should be. None is unknown."""
     verdict = "" if wanted is None else (" good" if value == wanted else " bad")
-    return f'<div class="tile{verdict}"><div class="value">{value:,}</div><div class="label">{label}</div></div>'
+    shown = "?" if value is None else f"{value:,}"
+    return f'<div class="tile{verdict}"><div class="value">{shown}</div><div class="label">{label}</div></div>'
 
 
 def section(title: str, note: str, body: str, legend: Sequence[tuple[str, str]] = ()) -> str:

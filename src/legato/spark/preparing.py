@@ -81,7 +81,7 @@ def segments_of(ledger_dir: Path) -> list[Path]:
         ConfigError: there are none.
         StoreCorruptError: one of them is not whole.
     """
-    segments = [ledger_dir / span.file_name for span in spans(ledger_dir)]
+    segments = [ledger_dir / span.file_name for span in sorted(spans(ledger_dir))]
     if not segments:
         raise ConfigError(f"no ledger segments in {ledger_dir}")
     refuse_unreadable(segments)

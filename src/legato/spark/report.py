@@ -50,6 +50,7 @@ def report_page(
     """The page as HTML; `more` sections and `complaints` are those of whoever knows more than the ledger."""
     sections = [
         _header(result, totals, title, complaints),
+        _complaints(result),
         _tiles(result, totals),
         *more,
         _throughput(result),
@@ -71,22 +72,48 @@ def _header(result: AuditResult, totals: TotalsComparison | None, title: str, co
     start, end = (datetime.fromtimestamp(us / 1e6, UTC) for us in (result.first_us, result.last_us))
     crashes = sum(not takeover.clean for takeover in result.takeovers)
     headline = "Every message is accounted for." if good else _complaint(result, totals, complaints)
+    lost, twice = result.proven("lost"), result.proven("duplicated")
+    fate = (
+        "what was lost or done twice cannot be told before the ledger is whole."
+        if lost is None or twice is None
+        else f"{plural(lost, 'message')} lost, {twice or 'none'} done twice."
+    )
     story = (
         f"{result.total('stored'):,} messages through {len(result.queues)} queues, "
-        f"{plural(crashes, 'crash', 'crashes')} of the broker, {plural(result.total('lost'), 'message')} lost, "
-        f"{result.total('duplicated') or 'none'} done twice."
+        f"{plural(crashes, 'crash', 'crashes')} of the broker, {fate}"
     )
     return header(f"{title} · {start:%d %B %Y, %H:%M:%S} to {end:%H:%M:%S} UTC", headline, story, good=good)
 
 
 def _complaint(result: AuditResult, totals: TotalsComparison | None, complaints: Sequence[str]) -> str:
-    failed = sum(check.count > 0 for check in result.checks)
-    if failed:
-        return f"{failed} of {len(result.checks)} checks do not hold."
+    if not result.complete:
+        return "The ledger is incomplete."
+    if not result.passes:
+        return result.verdict
     if complaints:
         return f"{plural(len(complaints), 'complaint')} besides the ledger."
     assert totals is not None
     return "What came out is not what went in."
+
+
+def _complaints(result: AuditResult) -> str:
+    """What does not hold, in a red box, with what to do about it and a link to what the ledger says."""
+    if result.passes:
+        return ""
+    items = "".join(
+        f"<li>{CROSS}<div><b>{escape(check.complaint or check.sentence)}</b> {escape(check.remedy)} "
+        f'<a href="#{_anchor(check)}">{plural(check.count, "row")}</a></div></li>'
+        for check in result.failed
+    )
+    note = "" if result.complete else "while the ledger is incomplete, the others may be only a consequence of that"
+    return (
+        '<section class="complaints"><div class="head"><h2>What does not hold</h2>'
+        f'<span class="note">{note}</span></div><ul class="checks">{items}</ul></section>'
+    )
+
+
+def _anchor(check: CheckResult) -> str:
+    return "check-" + "".join(letter if letter.isalnum() else "-" for letter in check.name)
 
 
 def _tiles(result: AuditResult, totals: TotalsComparison | None) -> str:
@@ -100,8 +127,8 @@ def _tiles(result: AuditResult, totals: TotalsComparison | None) -> str:
         tile("forwarded", result.total("forwarded")),
         tile("dead-lettered", result.total("dead_lettered")),
         tile("still waiting", result.total("waiting")),
-        tile("lost", result.total("lost"), wanted=0),
-        tile("done twice", result.total("duplicated"), wanted=0),
+        tile("lost", result.proven("lost"), wanted=0),
+        tile("done twice", result.proven("duplicated"), wanted=0),
         tile("takeovers", len(result.takeovers)),
         f'<div class="tile"><div class="value">{human(max(consumed.values(), default=0) / seconds)}</div>'
         '<div class="label">consumed a second, peak</div></div>',
@@ -187,12 +214,17 @@ def _queues(result: AuditResult) -> str:
     shown = {name: field for name, field in _QUEUE_COLUMNS.items() if name not in _RARE or result.total(field)}
     columns = ["queue", *(f"#{name}" for name in shown)]
     rows = [
-        [escape(queue.name), *(count(name, getattr(queue, field)) for name, field in shown.items())]
+        [escape(queue.name), *(_number(name, getattr(queue, field), result) for name, field in shown.items())]
         for queue in result.queues
     ]
-    total = ["all", *(count(name, result.total(field)) for name, field in shown.items())]
+    total = ["all", *(_number(name, result.total(field), result) for name, field in shown.items())]
     rare = "".join(f" + {name}" for name in _RARE if name in shown)
     return section("Queues", f"stored = consumed + dead-lettered{rare} + waiting + lost", table(columns, rows, total))
+
+
+def _number(name: str, value: int, result: AuditResult) -> str:
+    unknown = not value and not result.complete and name in ("lost", "done twice")
+    return '<span class="badge bad">?</span>' if unknown else count(name, value)
 
 
 def _departures(result: AuditResult) -> str:
@@ -273,20 +305,16 @@ def _checks(checks: Iterable[CheckResult]) -> str:
         mark = CROSS if check.count else TICK
         found = ""
         if check.count:
-            stories = "".join(f"<code>{escape(_story(example))}</code>" for example in check.examples)
+            stories = "".join(f"<code>{escape(told)}</code>" for told in check.told)
             for name, lines in check.stories.items():
                 told = "\n".join(escape(line) for line in lines)
                 stories += f"<details><summary>{escape(name)}</summary><pre>{told}</pre></details>"
             found = f' <span class="badge bad">{check.count:,} found</span>{stories}'
-        items.append(
-            f"<li{' class=fails' if check.count else ''}>{mark}<div>{escape(check.sentence)}{found}</div></li>"
-        )
+        sentence = escape(check.complaint or check.sentence) if check.count else escape(check.sentence)
+        fails = ' class="fails"' if check.count else ""
+        items.append(f'<li{fails} id="{_anchor(check)}">{mark}<div>{sentence}{found}</div></li>')
     note = "each is a query over the ledger; none of them may find anything"
     return section("Checks", note, f'<ul class="checks">{"".join(items)}</ul>')
-
-
-def _story(example: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in example.items())
 
 
 def _footer(result: AuditResult) -> str:

@@ -88,6 +88,10 @@ class CheckResult(msgspec.Struct, frozen=True):
     told: list[str] = []
 
 
+POSITIONS_MISSING, RECORDS_TORN = OF_THE_WHOLE = ("positions missing", "records torn")
+"""The names of the checks without which nothing else is proof: whether the ledger is complete."""
+
+
 class ThroughputPoint(msgspec.Struct, frozen=True):
     """Messages of one queue in one bucket of time."""
 
@@ -169,7 +173,31 @@ class AuditResult(msgspec.Struct, frozen=True):
     @property
     def passes(self) -> bool:
         """True if every check's sentence holds."""
-        return all(check.count == 0 for check in self.checks)
+        return not self.failed
+
+    @property
+    def failed(self) -> list[CheckResult]:
+        """The checks that do not hold; first those that say that the ledger is incomplete."""
+        failed = [check for check in self.checks if check.count]
+        return sorted(failed, key=lambda check: check.name not in OF_THE_WHOLE)
+
+    @property
+    def complete(self) -> bool:
+        """True if the ledger holds all that the broker wrote: otherwise that nothing was found is no proof."""
+        return not any(check.name in OF_THE_WHOLE for check in self.failed)
+
+    @property
+    def verdict(self) -> str:
+        """All of it in a sentence."""
+        if not self.complete:
+            return "The ledger is incomplete: what was lost or done twice cannot be told."
+        if not self.passes:
+            return f"{len(self.failed)} of {len(self.checks)} checks do not hold."
+        return "Every message is accounted for."
+
+    def proven(self, column: str) -> int | None:
+        """`total`, of what was lost or done twice; None if nothing was found in a ledger that is incomplete."""
+        return self.total(column) or (0 if self.complete else None)
 
     def total(self, column: str) -> int:
         """The sum of a column of the queues' account; what was published twice to topics counts as duplicated."""
@@ -189,6 +217,15 @@ class AuditResult(msgspec.Struct, frozen=True):
         raise KeyError(name)
 
     def to_json(self) -> bytes:
-        """The result as JSON for people and programs, with its verdict in `passes`."""
-        document = {"passes": self.passes, **msgspec.to_builtins(self)}
+        """The result as JSON for people and programs, with its verdict.
+
+        In a ledger that is incomplete `lost` and `duplicated` are null where nothing was found.
+        """
+        summary = {"passes": self.passes, "complete": self.complete, "verdict": self.verdict}
+        complaints = {"complaints": [f"{check.complaint} {check.remedy}".strip() for check in self.failed]}
+        document = {**summary, **complaints, **msgspec.to_builtins(self)}
+        for account in () if self.complete else (*document["queues"], *document["topics"]):
+            for column in ("lost", "duplicated"):
+                if account.get(column) == 0:
+                    account[column] = None
         return msgspec.json.format(msgspec.json.encode(document), indent=2)

@@ -7,6 +7,8 @@ import pytest
 from legato.core.facts import (
     Fact,
     MessageConsumed,
+    MessageDelivered,
+    MessageReleased,
     MessageReturned,
     QueueDeleted,
     QueueMarked,
@@ -89,6 +91,25 @@ def test_a_count_is_not_carried_to_where_there_was_no_room() -> None:
     s.wait(1)
     carried = [fact for fact in facts_of(s, MessageReturned) if fact.cause == "carried"]
     assert [(fact.seq, fact.count) for fact in carried] == [(3, 1)], "the second time, and only then"
+
+
+def test_who_had_a_message_is_told_apart_when_its_dead_letter_found_no_room() -> None:
+    """At detail `all` a message has one holder at a time: that its rejection came to nothing ends a holding too."""
+    s = Scenario(detailed=True)
+    s.publish("q", b"1")
+    first = s.consumer("q", 1)
+    s.broker.reject(first, s.in_hand(first)[0], "no")
+    s.full = True
+    second = s.consumer("q", 1)
+    s.run()
+    holdings = [
+        (type(fact).__name__, fact.consumer) for fact in s.facts if isinstance(fact, MessageDelivered | MessageReleased)
+    ]
+    assert holdings == [
+        ("MessageDelivered", first.id),
+        ("MessageReleased", first.id),
+        ("MessageDelivered", second.id),
+    ]
 
 
 def test_a_mark_does_not_count_messages_that_found_no_room() -> None:

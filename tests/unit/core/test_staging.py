@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from legato.core.facts import DuplicateDropped
 from legato.core.queues import Queue
 from legato.core.refusals import Refusal
 from legato.core.settings import AddressSettings
@@ -52,6 +53,7 @@ def test_a_batch_without_rows_is_confirmed_although_nothing_else_is_to_be_commit
     publish(s, 1, token="again")
     assert s.staged == {"t": 0, "again": 0}
     assert s.broker.idle
+    assert not any(isinstance(fact, DuplicateDropped) for fact in s.facts), "nothing of it is stored: no duplicate"
 
 
 def test_who_waits_already_gets_it_when_it_is_durable(s: Scenario) -> None:
