@@ -144,6 +144,18 @@ class StoreRunTests:
         assert record is not None
         assert (record.fence, record.floors) == (3, [7, 10 << 56])
 
+    def test_from_which_queue_an_assignment_takes_may_change(self, store: Store, epoch: int) -> None:
+        before = store.queue_by_number(TARGET)
+        assert before is not None
+        store.commit(batch_of(epoch, AssignmentFenced(TARGET, 3, [7])))
+        after = store.queue_by_number(TARGET)
+        assert after is not None
+        assert after.topic == before.topic
+        store.commit(batch_of(epoch, AssignmentFenced(TARGET, 4, [], SOURCE)))
+        after = store.queue_by_number(TARGET)
+        assert after is not None
+        assert (after.fence, after.floors, after.topic) == (4, [], SOURCE)
+
     def test_a_run_that_is_not_there_is_refused_as_a_whole(self, store: Store, epoch: int) -> None:
         self.fill(store, epoch, 1, 2, 4)
         with pytest.raises((StoreError, KeyError)):

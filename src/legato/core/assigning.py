@@ -61,16 +61,18 @@ class Assigned(msgspec.Struct, frozen=True):
 class Assigning(Timing):
     """Commands of pipelines."""
 
-    def open_assignment(self, name: str, source: Queue, *, latest: bool = False) -> Assignment:
+    def open_assignment(self, name: str, source: Queue, *, latest: bool = False, renew: bool = False) -> Assignment:
         """The assignment of that name, made if there is none; a new run of its pipeline has it from now on.
 
         Args:
             name: `ASSIGNMENT_PREFIX` and whatever tells it from others.
             latest: what waits when the assignment is made is not for it.
+            renew: if the queue that it took from was deleted, it takes from `source` from now on; its numbers go on.
 
         Raises:
             Refusal: there is one of that name that takes from another queue.
         """
+        renewed = 0
         assignment = self.find_assignment(name)
         if assignment is None:
             floors = [lane.last_seq for lane in source.order] if latest else []
@@ -80,12 +82,34 @@ class Assigning(Timing):
             assert isinstance(queue, Queue)
             assignment = self._assignments[queue.id] = Assignment(queue, record)
         elif assignment.source != source.id:
-            raise Refusal(f"{name} takes from another queue, which was deleted since: delete the assignment first.")
+            if not renew or self.has_source(assignment):
+                raise Refusal(
+                    f"{name} takes from another queue, which was deleted since. Let its pipeline go on with the new "
+                    "one (failOnDataLoss = false), or delete the assignment first."
+                )
+            renewed = assignment.source = source.id
+            assignment.floors = {}
+        self._fence(assignment, renewed)
+        return assignment
+
+    def resume_assignment(self, assignment: Assignment) -> None:
+        """A new run of its pipeline has the assignment from now on, whether or not its queue is still there."""
+        self._fence(assignment)
+
+    def has_source(self, assignment: Assignment) -> bool:
+        """Whether the queue that it takes from is there, or was deleted."""
+        return isinstance(self._node(assignment.source), Queue)
+
+    def _fence(self, assignment: Assignment, renewed: int = 0) -> None:
+        """Whoever had the assignment so far has it no more.
+
+        Args:
+            renewed: the number of the queue that it takes from since, if that is another one.
+        """
         assignment.fence += 1
         self._tick.facts.append(
-            AssignmentFenced(assignment.queue.id, assignment.fence, list(assignment.floors.values()))
+            AssignmentFenced(assignment.queue.id, assignment.fence, list(assignment.floors.values()), renewed)
         )
-        return assignment
 
     def find_assignment(self, name: str) -> Assignment | None:
         """The assignment of that name, if there is one."""
@@ -190,10 +214,7 @@ class Assigning(Timing):
         source = self._node(assignment.source)
         if not isinstance(source, Queue):
             raise NotFound(f"The queue of {assignment.queue.name} was deleted.")
-        assignment.fence += 1
-        self._tick.facts.append(
-            AssignmentFenced(assignment.queue.id, assignment.fence, list(assignment.floors.values()))
-        )
+        self._fence(assignment)
         self.move(assignment.queue, source, token)
 
     def delete_assignment(self, assignment: Assignment) -> None:

@@ -367,12 +367,14 @@ class AssignmentAcknowledged(Fact, tag=41):
 class AssignmentFenced(Fact, tag=42):
     """A run of a pipeline began to use an assignment: from here on only who names this `fence` may.
 
-    `floors` are places of its queue, one in each lane, up to which nothing is to be assigned.
+    `floors` are places of its queue, one in each lane, up to which nothing is to be assigned. `source` is the queue
+    that it takes from since then, if that is another one: the former was deleted.
     """
 
     queue: int
     fence: int
     floors: list[int] = []
+    source: int = 0
 
 
 class RunStored(Fact, tag=43):

@@ -36,6 +36,7 @@ class Pipelines:
         self._bulk = bulk
         self.by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
             "open": self._open,
+            "resume": self._resume,
             "assign": self._assign,
             "acknowledge": self._acknowledge,
             "release": self._release,
@@ -51,24 +52,47 @@ class Pipelines:
         return perform(arguments)
 
     def _open(self, arguments: dict[str, Any]) -> Any:
-        """The assignment of `subscription` to the queue or topic `address`; only the answered `fence` counts now."""
+        """The assignment of `subscription` to the queue or topic `address`; only the answered `fence` counts now.
+
+        With `existing`, a queue or topic that is not there is not created. With `renew`, the assignment takes from the
+        queue that is there now if the former one was deleted.
+        """
         subscription, address = text(arguments, "subscription"), text(arguments, "address")
         selector = arguments.get("selector", "")
         if not isinstance(selector, str):
             raise Rejection("selector is a string.")
         if selector.strip():
             compiled(selector)
-        source = self._source(subscription, address, selector, topic=flag(arguments, "topic"))
-        name = f"{ASSIGNMENT_PREFIX}{quote(subscription, safe='')}/{quote(source.name, safe='')}"
-        assignment = self._broker.open_assignment(name, source, latest=flag(arguments, "latest"))
+        topic = flag(arguments, "topic")
+        if flag(arguments, "existing") and not (
+            self._broker.find_topic(address) if topic else self._broker.find_queue(address)
+        ):
+            raise Refused(NOT_FOUND, f"There is no {'topic' if topic else 'queue'} {address!r}.")
+        source = self._source(subscription, address, selector, topic=topic)
+        name = _name(subscription, source.name)
+        assignment = self._broker.open_assignment(
+            name, source, latest=flag(arguments, "latest"), renew=flag(arguments, "renew")
+        )
         return {"name": name, "source": source.name} | _shown(self._broker.stand(assignment))
+
+    def _resume(self, arguments: dict[str, Any]) -> Any:
+        """The assignment of `subscription` to `address`, whose queue was deleted: what it took is still to be done.
+
+        If its queue is there, `source` names it, and nothing has happened.
+        """
+        subscription, address = text(arguments, "subscription"), text(arguments, "address")
+        source = _durable(subscription) if flag(arguments, "topic") else address
+        assignment = self._assignment({"name": _name(subscription, source)})
+        if self._broker.has_source(assignment):
+            return {"name": assignment.queue.name, "source": source} | _shown(self._broker.stand(assignment))
+        self._broker.resume_assignment(assignment)
+        return {"name": assignment.queue.name, "source": ""} | _shown(self._broker.stand(assignment))
 
     def _source(self, subscription: str, address: str, selector: str, *, topic: bool) -> Queue:
         node = self._nodes.find(address, ["topic"] if topic else ["queue"])
         if isinstance(node, Topic):
-            name = f"{DURABLE_PREFIX}/{quote(subscription, safe='')}"
             return self._broker.subscribe(
-                node, name, container="", selector=selector, no_local=False, durable=True, shared=True
+                node, _durable(subscription), container="", selector=selector, no_local=False, durable=True, shared=True
             )
         if selector.strip():
             raise Rejection("selector is for topics: what a queue's pipeline leaves out, nobody would consume.")
@@ -119,6 +143,14 @@ class Pipelines:
         if assignment is None:
             raise Refused(NOT_FOUND, f"There is no assignment {name!r}.")
         return assignment
+
+
+def _name(subscription: str, source: str) -> str:
+    return f"{ASSIGNMENT_PREFIX}{quote(subscription, safe='')}/{quote(source, safe='')}"
+
+
+def _durable(subscription: str) -> str:
+    return f"{DURABLE_PREFIX}/{quote(subscription, safe='')}"
 
 
 def _shown(stand: Assigned) -> dict[str, Any]:

@@ -210,9 +210,10 @@ class QueueWriter:
                         record.consumed += removed
                         record.bytes -= size
                         forget_deliveries_through(deliveries, queue, through)
-                    case AssignmentFenced(queue, fence, floors):
+                    case AssignmentFenced(queue, fence, floors, source):
                         record = self._record(queue)
                         record.fence, record.floors = fence, floors
+                        record.topic = source or record.topic
 
     def store_run(self, run: RunStored, blocks: Sequence[Bytes]) -> None:
         """Put a run behind all that its lane has had; what else it changes is among its queue's changes."""

@@ -284,9 +284,10 @@ class Model:
                 self.queues[queue].acknowledged = through
                 for seq in [seq for seq in self.messages[queue] if seq <= through]:
                     self._take(queue, seq)
-            case AssignmentFenced(queue, fence, floors):
+            case AssignmentFenced(queue, fence, floors, source):
                 self.queues[queue].fence = fence
                 self.queues[queue].floors = floors
+                self.queues[queue].topic = source or self.queues[queue].topic
 
     def _new_message(self, fact: MessageStored | MessagePublished, body: bytes, time_us: int) -> StoredMessage:
         return StoredMessage(fact.seq, body, expires_us=fact.expires_us, stored_us=time_us)

@@ -53,6 +53,10 @@ def fill(broker: Server, *texts: str, address: str = "orders", topic: bool = Fal
         session.commit()
 
 
+def delete(broker: Server, address: str, *, topic: bool = False) -> None:
+    shared_requests(url(broker)).ask("delete", "topic" if topic else "queue", address)
+
+
 def stream(broker: Server, **options: str) -> StreamReader:
     given = {"url": url(broker), "subscription": "spark", "payload": "text", "pollIntervalMs": "0"}
     if not {"topic", "topicPattern", "queues", "queuePattern"} & options.keys():
@@ -156,6 +160,82 @@ def test_a_pattern_finds_queues_that_come_later(broker: Server) -> None:
     end = reader.latestOffset(start, ALL)
     assert end == {"orders.a": 1, "orders.b": 1}
     assert rows(reader, start, end) == ["1", "2"]
+
+
+def test_a_deleted_queue_of_a_pattern_is_the_end_of_that_address_only(
+    broker: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ended the stream for good: with the same checkpoint it could not go on, also if the queue was created anew."""
+    for name in "ab":
+        fill(broker, f"{name}1", f"{name}2", address=f"dp.{name}")
+    reader = stream(broker, queuePattern="dp.*")
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ReadMaxRows(2))
+    assert first == {"dp.a": 1, "dp.b": 1}
+    delete(broker, "dp.b")
+    fill(broker, "a3", address="dp.a")
+    assert sorted(rows(reader, start, first)) == ["a1", "b1"]
+    last = reader.latestOffset(first, ALL)
+    assert "dp.b was deleted" in caplog.text
+    taken = rows(reader, first, last)
+    assert sorted(set(taken) - {"b2"}) == ["a2", "a3"]
+    # Another run repeats the last batch, and goes on behind it.
+    again = stream(broker, queuePattern="dp.*")
+    again.prepareForTriggerAvailableNow()
+    assert sorted(rows(again, first, last)) == sorted(taken)
+    assert again.latestOffset(last, ALL) == last
+    # Created anew, it is read again, by who reads now and by who comes later.
+    fill(broker, "b3", address="dp.b")
+    running = stream(broker, queuePattern="dp.*")
+    renewed = running.latestOffset(last, ALL)
+    assert rows(running, last, renewed) == ["b3"]
+    delete(broker, "dp.b")
+    assert running.latestOffset(renewed, ALL) == renewed
+    fill(broker, "b4", address="dp.b")
+    ends = running.latestOffset(renewed, ALL)
+    assert rows(running, renewed, ends) == ["b4"]
+    running.commit(ends)
+    assert stream(broker, queuePattern="dp.*").initialOffset() == ends
+
+
+def test_a_queue_that_is_named_and_deleted_ends_the_stream_unless_losses_are_let_pass(broker: Server) -> None:
+    fill(broker, "1", "2")
+    reader = stream(broker)
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ReadMaxRows(2))
+    delete(broker, "orders")
+    with pytest.raises(
+        JMSError, match=r"queue of assignment://spark/orders was deleted\. Set the option failOnDataLoss"
+    ):
+        reader.latestOffset(first, ALL)
+    fill(broker, "new")
+    with pytest.raises(JMSError, match="takes from another queue"):
+        stream(broker).latestOffset(first, ALL)
+    patient = stream(broker, failOnDataLoss="false")
+    assert rows(patient, first, patient.latestOffset(first, ALL)) == ["new"]
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_is_its_end(broker: Server) -> None:
+    for name in "ab":
+        fill(broker, address=f"prices.{name}", topic=True)
+    reader = stream(broker, topicPattern="prices.*")
+    start = reader.initialOffset()
+    fill(broker, "b1", address="prices.b", topic=True)
+    first = reader.latestOffset(start, ALL)
+    delete(broker, "prices.b", topic=True)
+    fill(broker, "a1", address="prices.a", topic=True)
+    assert rows(reader, start, first) == ["b1"]
+    last = reader.latestOffset(first, ALL)
+    assert rows(reader, first, last) == ["a1"]
+    assert rows(stream(broker, topicPattern="prices.*"), first, last) == ["a1"]
+
+
+def test_a_checkpoint_with_a_queue_that_is_there_and_not_read_is_refused(broker: Server) -> None:
+    fill(broker, "1", address="one.a")
+    reader = stream(broker, queuePattern="one.*")
+    ends = reader.latestOffset(reader.initialOffset(), ALL)
+    with pytest.raises(JMSError, match=r"The checkpoint is of a stream that read one\.a too"):
+        stream(broker, queuePattern="other.*").latestOffset(ends, ALL)
 
 
 def test_available_now_stops_where_it_began(broker: Server) -> None:

@@ -277,3 +277,38 @@ def test_who_had_one_before_a_takeover_is_told_that_it_went_elsewhere(s: Scenari
     assert assigned(after, opened(after)) == [b"1", b"2"]
     after.consumer("q", 5, exact=True, held=[1, 2])
     assert after.elsewhere == [1, 2]
+
+
+def test_an_assignment_goes_on_with_the_queue_that_was_created_anew(s: Scenario) -> None:
+    """It refused everything until it was deleted, so that a stream over a pattern ended for good."""
+    s.publish("q", b"1", b"2", b"3")
+    assignment = opened(s, latest=False)
+    assert assigned(s, assignment, 2) == [b"1", b"2"]
+    s.broker.delete(s.broker.queue("q"))
+    s.run()
+    assert not s.broker.has_source(assignment)
+    s.broker.resume_assignment(assignment)
+    s.run()
+    with pytest.raises(NotFound):
+        s.broker.assign(assignment, assignment.fence, 5, PLENTY)
+    s.broker.acknowledge_through(assignment, assignment.fence, 1)
+    s.publish("q", b"new")
+    with pytest.raises(Refusal, match="takes from another queue"):
+        opened(s)
+    fence = assignment.fence
+    assert s.broker.open_assignment(NAME, s.broker.queue("q"), renew=True) is assignment
+    s.run()
+    assert assignment.fence == fence + 1
+    assert assigned(s, assignment) == [b"2", b"new"]
+    assert assignment.last == 3
+    after = Scenario(s.store)
+    after.publish("q", b"later")
+    again = after.broker.open_assignment(NAME, after.broker.queue("q"))
+    assert again.acknowledged == 1
+    assert assigned(after, again) == [b"2", b"new", b"later"]
+
+
+def test_an_assignment_is_not_moved_from_a_queue_that_is_there(s: Scenario) -> None:
+    opened(s)
+    with pytest.raises(Refusal, match="takes from another queue"):
+        s.broker.open_assignment(NAME, s.broker.queue("other"), renew=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -11,8 +12,10 @@ import msgspec
 from legato.errors import JMSError
 from legato.spark.connector.offsets import Offset, shares
 from legato.spark.connector.options import SourceOptions
-from legato.spark.connector.requests import Requests
+from legato.spark.connector.requests import Missing, Requests
 from legato.spark.connector.spelling import LATEST
+
+log = logging.getLogger("legato.spark")
 
 NO_LIMIT = 1 << 62
 
@@ -25,6 +28,8 @@ class Place(msgspec.Struct):
     acknowledged: int
     last: int
     waiting: int
+    has_ended: bool = False
+    """Its queue was deleted: what was taken from it before is still to be done, and nothing follows."""
 
     @property
     def end(self) -> int:
@@ -66,6 +71,8 @@ class Places:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._outlives_queues = bool(options.pattern) or not options.fail_on_data_loss
+        """Whether a queue that is deleted is the end of that address only, not of the stream."""
         self._requests: Requests | None = None
         self._opening = threading.RLock()
         self.by_address: Mapping[str, Place] = {}
@@ -78,24 +85,31 @@ class Places:
         """
         place = self.by_address.get(address)
         if place is None:
-            raise JMSError(f"The checkpoint is of a stream that read {address} too; name it, or begin with a new one.")
+            raise _foreign(address)
         return place
 
-    def open(self) -> None:
-        """Open what is not yet, also queues that have come since.
+    def open(self, known: Iterable[str] = ()) -> None:
+        """Open what is not yet, also queues that have come since, or have come again.
 
         Opening an assignment ends what an earlier run of this stream may still do with it.
+
+        Args:
+            known: addresses that the stream read before. Those whose queues are gone have an end.
         """
         with self._opening:
             for address in self._addresses():
-                if address not in self.by_address:
-                    self.by_address = {**self.by_address, address: self._open(address)}
+                place = self.by_address.get(address)
+                if place is None or place.has_ended:
+                    self._put(address, self._open(address, again=place is not None))
+            for address in known:
+                if self._outlives_queues and address not in self.by_address:
+                    self._put(address, self._resume(address))
 
     def acknowledge(self, through: Offset) -> None:
         """The stream is done with all numbers up to those."""
         for address, number in through.items():
             place = self.of(address)
-            if number > place.acknowledged:
+            if number > place.acknowledged and place.name:
                 self._note(place, self._ask("acknowledge", place.name, fence=place.fence, through=number))
 
     def plan(self, planned: Offset, limits: Limits, targets: Mapping[str, int] | None) -> Offset:
@@ -106,16 +120,16 @@ class Places:
             targets: up to where any batch goes; None for no end.
         """
         planned = {address: planned.get(address, place.acknowledged) for address, place in self.by_address.items()}
-        for place in self.by_address.values():
+        for address, place in self.by_address.items():
             # Nothing to take, but how much there is.
-            self._note(place, self._ask("assign", place.name, fence=place.fence, limit=0))
+            self._take(address, place, {"limit": 0})
         ends = dict(planned)
         available = self._available(planned, targets)
         if sum(available.values()) < limits.at_least:
             return ends
         for address, share in shares(available, limits.rows).items():
             if share:
-                ends[address] = self._assign(self.of(address), planned[address], share, limits.size)
+                ends[address] = self._assign(address, planned[address], share, limits.size)
         return ends
 
     def close(self) -> None:
@@ -125,33 +139,83 @@ class Places:
 
     def _available(self, planned: Offset, targets: Mapping[str, int] | None) -> dict[str, int]:
         ends = {
-            address: place.end if targets is None else min(place.end, targets.get(address, 0))
+            address: place.end if targets is None or place.has_ended else min(place.end, targets.get(address, 0))
             for address, place in self.by_address.items()
         }
         return {address: max(end - planned[address], 0) for address, end in ends.items()}
 
-    def _assign(self, place: Place, after: int, share: int, size: int) -> int:
+    def _assign(self, address: str, after: int, share: int, size: int) -> int:
         """Have what is missing of a share assigned; returns how far that went."""
+        place = self.of(address)
         through = after + share
         while place.last < through and not (size and place.last > after):
             before = place.last
             arguments = {"limit": through - place.last} | ({"limit_bytes": size} if size else {})
-            self._note(place, self._ask("assign", place.name, fence=place.fence, **arguments))
+            self._take(address, place, arguments)
             if place.last == before:
                 break
         return max(min(place.last, through), after)
 
-    def _open(self, address: str) -> Place:
-        told = self._ask(
-            "open",
-            subscription=self._options.subscription_of(address),
-            address=address,
-            topic=self._options.is_topic,
-            latest=self._options.starting_offsets == LATEST,
-            selector=self._options.selector,
-        )
+    def _take(self, address: str, place: Place, arguments: dict[str, int]) -> None:
+        """Have some assigned, unless the queue is gone."""
+        if place.has_ended:
+            return
+        try:
+            self._note(place, self._ask("assign", place.name, fence=place.fence, **arguments))
+        except Missing as error:
+            if not self._outlives_queues:
+                raise Missing(f"{error} Set the option failOnDataLoss to false to go on without it.") from None
+            ended = self._resume(address)
+            if not ended.name:
+                raise
+            place.fence, place.waiting, place.has_ended = ended.fence, 0, True
+
+    def _open(self, address: str, *, again: bool) -> Place | None:
+        """The place at an address; None if it is not there any more.
+
+        Args:
+            again: whether its queue was deleted while the stream read it.
+        """
+        told: dict[str, Any]
+        try:
+            told = self._ask(
+                "open",
+                subscription=self._options.subscription_of(address),
+                address=address,
+                topic=self._options.is_topic,
+                latest=self._options.starting_offsets == LATEST,
+                selector=self._options.selector,
+                existing=again or bool(self._options.pattern),
+                renew=self._outlives_queues,
+            )
+        except Missing:
+            if again or self._options.pattern:
+                return None
+            raise
         told.pop("source")
+        if again:
+            log.warning("! %s is there again: the stream goes on with it", address)
         return msgspec.convert(told, Place)
+
+    def _resume(self, address: str) -> Place:
+        """The place at an address whose queue was deleted; it has no name if nothing was taken from there.
+
+        Raises:
+            JMSError: its queue is there, and the stream does not read it.
+        """
+        subscription = self._options.subscription_of(address)
+        try:
+            told = self._ask("resume", subscription=subscription, address=address, topic=self._options.is_topic)
+        except Missing:
+            return Place("", 0, 0, 0, 0, has_ended=True)
+        if told.pop("source"):
+            raise _foreign(address)
+        log.warning("! %s was deleted, with what waited there; the stream %s goes on without it", address, subscription)
+        return msgspec.convert({**told, "waiting": 0, "has_ended": True}, Place)
+
+    def _put(self, address: str, place: Place | None) -> None:
+        if place is not None:
+            self.by_address = {**self.by_address, address: place}
 
     def _addresses(self) -> tuple[str, ...]:
         """The addresses of the stream, those of a pattern as they are now."""
@@ -170,3 +234,7 @@ class Places:
         if self._requests is None:
             self._requests = Requests(self._options.url, self._options.patience)
         return self._requests
+
+
+def _foreign(address: str) -> JMSError:
+    return JMSError(f"The checkpoint is of a stream that read {address} too; name it, or begin with a new one.")

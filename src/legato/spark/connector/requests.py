@@ -20,6 +20,7 @@ STILL_COMMITTING_PAUSE_S = 1.0
 ROUNDS = 300
 """Rounds through the hosts before a lost broker is given up: some five minutes."""
 _OK = 200
+_MISSING = 404
 _LOCKED = 409
 
 
@@ -36,6 +37,10 @@ class Patience(msgspec.Struct, frozen=True):
 
 class Fenced(JMSError):
     """Another run of the stream has its subscription since; this one must stop."""
+
+
+class Missing(JMSError):
+    """What is asked for is not there: a queue, a subscription or an assignment."""
 
 
 class Requests:
@@ -57,6 +62,7 @@ class Requests:
 
         Raises:
             Fenced: the assignment it is about is another's.
+            Missing: what it is about is not there.
             JMSError: the broker refuses it, or none answers.
         """
         with self._lock:
@@ -144,5 +150,5 @@ def _result(answer: TextMessage) -> Any:
     status = answer.properties["statusCode"]
     if status == _OK:
         return json.loads(answer.body or "{}")
-    error = Fenced if status == _LOCKED else JMSError
+    error = Fenced if status == _LOCKED else Missing if status == _MISSING else JMSError
     raise error(str(answer.properties["statusDescription"]))

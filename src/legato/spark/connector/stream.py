@@ -138,12 +138,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         if not self._places.by_address.keys() >= end.keys():
-            self._places.open()
+            self._places.open(end)
         ranges = [
             Range(address, self._places.of(address).name, start.get(address, 0), through)
             for address, through in end.items()
             if through > start.get(address, 0)
         ]
+        for each in ranges:
+            if not each.name and self._options.fail_on_data_loss:
+                raise JMSError(_gone(each, 0))
+        ranges = [each for each in ranges if each.name]
         total = sum(each.through - each.after for each in ranges)
         cuts = cut(
             ranges,
@@ -160,16 +164,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             rows += frame.num_rows
             yield frames.rows(frame)
         if rows != each.through - each.after and self._options.fail_on_data_loss:
-            raise JMSError(
-                f"{each.through - each.after - rows} messages of {each.address} between {each.after} and "
-                f"{each.through} are gone: somebody moved or deleted them, or the checkpoint is older than what was "
-                "acknowledged. Set the option failOnDataLoss to false to go on without them."
-            )
+            raise JMSError(_gone(each, rows))
 
     def commit(self, end: Offset) -> None:
         # Otherwise it was told as the start of the next batch, and who plans ahead acknowledges it.
         if self._ahead is None:
-            self._places.open()
+            self._places.open(end)
             self._places.acknowledge(end)
 
     def stop(self) -> None:
@@ -199,7 +199,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _plan(self, done: Offset, planned: Offset, limits: Limits) -> Offset:
         """Up to where the batch behind `planned` goes; what is `done` is acknowledged."""
-        self._places.open()
+        self._places.open({**done, **planned})
         self._places.acknowledge(done)
         return ordered(self._places.plan(planned, limits, self._targets))
 
@@ -216,6 +216,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = ahead.ends.result()
         is_full = any(place.end > ends.get(address, 0) for address, place in self._places.by_address.items())
         return ends if is_full and (ahead.start, ahead.limits) == (ordered(start), limits) else None
+
+
+def _gone(each: Range, rows: int) -> str:
+    return (
+        f"{each.through - each.after - rows} messages of {each.address} between {each.after} and "
+        f"{each.through} are gone: somebody moved or deleted them, or the checkpoint is older than what was "
+        "acknowledged. Set the option failOnDataLoss to false to go on without them."
+    )
 
 
 def _limits_of(limit: ReadLimit) -> Limits:
