@@ -153,6 +153,9 @@ class TaskTurn:
             self._owner = None
             self._gate.open()
 
+    def keep(self, kept: bool) -> None:
+        """See `Turn.keep`; it is counted."""
+
     def awaited(self, timeout_s: float | None = None) -> Steps[bool]:
         """See `Turn.awaited`."""
         if self._acquire(False):

@@ -250,6 +250,9 @@ class Channel(ChannelEnds):
 
     def acknowledge(self, batch: AckBatch) -> None:
         """`Message.acknowledge()`: the batch is done when its `open` is 0."""
+        if batch.begun:
+            return
+        batch.begun = True
         self.flush_receivers()
         for delivery in batch.deliveries:
             delivery.consumer.accept_for(delivery, batch)
@@ -257,6 +260,9 @@ class Channel(ChannelEnds):
 
     def recover(self, batch: AckBatch) -> None:
         """`Session.recover()`: the batch is done when its `open` is 0."""
+        if batch.begun:
+            return
+        batch.begun = True
         self.flush_receivers()
 
         def give_back() -> None:

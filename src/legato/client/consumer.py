@@ -21,7 +21,7 @@ class MessageConsumer(ConsumerSteps):
         if not turn.acquire(False):
             raise session._misused()
         try:
-            if self._listener is None and (message := self._take()) is not None:
+            if self._listener is None and session._undertaking is None and (message := self._take()) is not None:
                 return message
             return drive(self._receiving(timeout_s))
         finally:

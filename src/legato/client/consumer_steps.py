@@ -88,6 +88,10 @@ class ConsumerSteps(ConsumerWork):
         """`receive()`, for who has the session's turn; a message whose body is not of `kind` stays the next."""
         self._check_no_listener()
         deadline: float | None = None
+        if self._session._undertaking is not None:
+            deadline = None if timeout_s is None else time.monotonic() + timeout_s
+            if not (yield from self._session._hear(lambda: self._closed, timeout_s)):
+                return None
         while True:
             if self._channel.aborted is not None and not self._closed:
                 yield from self._session._raise_abort()
@@ -95,6 +99,7 @@ class ConsumerSteps(ConsumerWork):
                 self._check_next(kind)
             message = self._take()
             if message is not None or self._closed:
+                self._session._untold = None
                 return message
             if timeout_s is not None:
                 now = time.monotonic()
@@ -124,6 +129,8 @@ class ConsumerSteps(ConsumerWork):
 
     def _arrival(self) -> Steps[None]:
         """Have what the broker has now."""
+        if self._session._undertaking is not None:
+            yield from self._session._hear(lambda: self._closed)
         if self._channel.aborted is not None and not self._closed:
             yield from self._session._raise_abort()
         if not self._inbox and self._transport.started and not self._closed:

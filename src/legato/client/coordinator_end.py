@@ -153,6 +153,9 @@ class CoordinatorEnd:
 
     def release(self, receiver: ReceiverEnd) -> bool:
         """`receiver` closes: give the transaction at the broker what it received; returns whether that is done."""
+        ending = self._ending
+        if ending is not None and any(delivery.consumer is receiver for delivery in ending.transaction.received):
+            return False
         transaction = self.current
         if transaction.id is not None and not transaction.doomed:
             self._consume(transaction)
@@ -168,14 +171,16 @@ class CoordinatorEnd:
             state = accepted if verdict is None else Transactional(transaction.id, verdict)
             delivery.consumer.settle(delivery, state, DeliveryState.ACKNOWLEDGED)
 
-    def end(self, commit: bool, following: Transaction) -> None:
+    def end(self, transaction: Transaction, commit: bool, following: Transaction) -> None:
         """`commit()` or `rollback()`: the outcome will be in the transaction.
 
         Args:
             following: becomes the current transaction.
         """
+        if self.current is not transaction:
+            return  # Who was interrupted asks again.
         self.channel.flush_receivers()
-        transaction, self.current = self.current, following
+        self.current = following
         if transaction.doomed:
             self.channel.quiesce(lambda: self._end_doomed(transaction))
         elif not transaction.did_work:
@@ -217,6 +222,7 @@ class CoordinatorEnd:
         self._consume(ending.transaction)
         self._discharge(ending)
         self._declare(self.current)
+        self.channel.close_receivers_that_wait()
 
     def query(self, query: Query) -> None:
         """Find out what became of a transaction."""

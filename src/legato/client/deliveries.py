@@ -64,7 +64,7 @@ class AckBatch:
         resolved: whether it waits for the truth, whatever the failover contract says.
     """
 
-    __slots__ = ("deliveries", "open", "resolved", "why")
+    __slots__ = ("begun", "deliveries", "open", "resolved", "why")
 
     def __init__(self, deliveries: list[Delivery], why: str = "", *, resolved: bool = False) -> None:
         self.deliveries = deliveries
@@ -72,6 +72,8 @@ class AckBatch:
         self.why = why
         """What the application raised when it had them, if they are given back for that."""
         self.open = len(deliveries)
+        self.begun = False
+        """Whether the I/O thread does it, or has done it: who was interrupted may ask again."""
 
     def outcome(self, delivery: Delivery) -> AcknowledgementOutcome:
         """What became of one of its deliveries, once none is open."""

@@ -107,7 +107,10 @@ class Dispatching:
         try:
             if not turn.acquire(False):
                 yield from turn.awaited()
+            turn.keep(True)
             try:
+                if not (yield from self._heard()):
+                    return False
                 taken = consumer._take_for_listener()
                 if taken is None:
                     return False
@@ -119,10 +122,25 @@ class Dispatching:
                 return True
             finally:
                 self.current = None
+                turn.keep(False)
                 turn.release()
         finally:
             self._busy = False
             self._gate.open()
+
+    def _heard(self) -> Steps[bool]:
+        """Whether nothing is left of a commit or rollback that was interrupted; waits for its outcome."""
+        session = self._session
+        if session._undertaking is None:
+            return True
+        try:
+            heard = yield from session._hear(lambda: self._stopping)
+        except JMSError:
+            # The session or its connection is gone, of which others tell.
+            yield Wait(self._gate, lambda: self._stopping)
+            return False
+        session._untold = None
+        return heard
 
     def _call(self, consumer: ConsumerSteps, delivery: Delivery, message: Message) -> Steps[None]:
         failure = ""

@@ -12,47 +12,62 @@ class Gate:
 
     No update is lost: a waiter says that it waits before it looks; the I/O thread looks for waiters after its changes.
     A thread waits in `wait`; others leave a function that wakes them (`call_when_opened`).
+
+    A waiter that is interrupted at any line, by a signal handler that raises, leaves nothing behind that others need.
     """
 
-    __slots__ = ("_condition", "_waiters", "_wakers")
+    __slots__ = ("_bells", "_wakers")
 
     def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._waiters = 0
+        self._bells: dict[threading.Lock, None] = {}
+        """One for each thread that waits, which sleeps until its lock is released."""
         self._wakers: list[Callable[[], None]] = []
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._bells or self._wakers)
 
     def wait(self, ready: Callable[[], object], timeout_s: float | None = None) -> bool:
         """Sleep until `ready()` is true, at most `timeout_s` seconds; returns whether it is."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._condition:
-            self._waiters += 1
+        bell = threading.Lock()
+        try:
+            bell.acquire()
+            self._bells[bell] = None
             try:
                 while not ready():
-                    remaining_s = None if deadline is None else deadline - time.monotonic()
-                    if remaining_s is not None and remaining_s <= 0:
+                    if deadline is None:
+                        bell.acquire()
+                        continue
+                    remaining_s = deadline - time.monotonic()
+                    if remaining_s <= 0:
                         return False
-                    self._condition.wait(remaining_s)
+                    bell.acquire(timeout=min(remaining_s, threading.TIMEOUT_MAX))
             finally:
-                self._waiters -= 1
+                self._bells.pop(bell, None)
+        except BaseException:
+            # Perhaps the interruption hit that very line.
+            self._bells.pop(bell, None)
+            raise
         return True
 
     def call_when_opened(self, wake: Callable[[], None]) -> None:
         """Have `wake` called, by any thread, each time the gate opens, until `forget`; look again after this call."""
-        with self._condition:
-            self._waiters += 1
-            self._wakers.append(wake)
+        self._wakers.append(wake)
 
     def forget(self, wake: Callable[[], None]) -> None:
         """Call `wake` no more."""
-        with self._condition:
-            self._waiters -= 1
-            self._wakers.remove(wake)
+        self._wakers.remove(wake)
 
     def open(self) -> None:
         """Let every waiter look again."""
-        if self._waiters:
-            with self._condition:
-                self._condition.notify_all()
-                wakers = list(self._wakers)
-            for wake in wakers:
-                wake()
+        for bell in list(self._bells):
+            # Two threads may ring at once; to ring once is enough.
+            if bell.locked():
+                try:
+                    bell.release()
+                except RuntimeError:
+                    continue
+        for wake in list(self._wakers):
+            wake()

@@ -29,6 +29,10 @@ class Mailbox:
         self._asleep = False
         self._dozing = False
         self._hurried = False
+        self._naps = 0
+        """Counts the times that the I/O thread went to sleep."""
+        self._rung_for = -1
+        """The nap that somebody has ended; it needs to be done once."""
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
@@ -48,11 +52,22 @@ class Mailbox:
             if self._dozing or self._asleep:
                 self._wake()
 
+    def wake(self) -> None:
+        """Have the I/O thread look for commands, for who was interrupted and may not have. For any thread."""
+        self._rung_for = -1
+        self._hurried = True
+        self._wake()
+
     def _wake(self) -> None:
-        self._asleep = self._dozing = False
+        # Who is interrupted before the last line leaves a nap that others can still end: only the I/O thread says that
+        # it is awake.
+        nap = self._naps
+        if self._rung_for == nap:
+            return
         # A full pipe wakes it as well; a closed one has nobody to wake.
         with contextlib.suppress(OSError):
             self._wake_out.send(b"\0")
+        self._rung_for = nap
 
     def run(self) -> bool:
         """Do what was posted; returns whether anything was."""
@@ -72,6 +87,7 @@ class Mailbox:
             timeout_s: at most so long; None for ever.
             doze: commands came just now, more may be on their way.
         """
+        self._naps += 1
         if doze:
             self._dozing = True
             timeout_s = 0.0 if self._hurried else DOZE_S

@@ -31,7 +31,12 @@ class MessageProducer(ProducerSteps):
             raise session._misused()
         try:
             route = self._route
-            if route is None or destination is not None or len(route.end.outgoing.waiting) >= self._window:
+            if (
+                route is None
+                or destination is not None
+                or session._undertaking is not None
+                or len(route.end.outgoing.waiting) >= self._window
+            ):
                 route = drive(self._ready_route(destination))
             send = self._submit(
                 route,

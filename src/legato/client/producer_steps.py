@@ -71,6 +71,8 @@ class ProducerSteps:
         """The way to a destination, once there is room for one more message on it."""
         if self._closed:
             raise IllegalStateError("The producer is closed.")
+        if self._session._undertaking is not None:
+            yield from self._session._hear()
         route = self._route
         if route is None or destination is not None:
             if self.destination is not None:
@@ -150,7 +152,12 @@ class ProducerSteps:
             raise session._misused()
         try:
             route = self._route
-            if route is None or destination is not None or len(route.end.outgoing.waiting) >= self._window:
+            if (
+                route is None
+                or destination is not None
+                or session._undertaking is not None
+                or len(route.end.outgoing.waiting) >= self._window
+            ):
                 route = yield from self._ready_route(destination)
             send = self._submit(
                 route,

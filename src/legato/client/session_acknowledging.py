@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from legato.client.deliveries import AckBatch, Delivery
+from legato.client.deliveries import AckBatch, Delivery, DeliveryState
 from legato.client.message import Message
 from legato.client.received import message_id_of
 from legato.client.session_state import AcknowledgementOutcome, AcknowledgeMode
 from legato.client.session_transactions import SessionTransactions
 from legato.client.steps import Steps
-from legato.errors import IllegalStateError
+from legato.client.undertakings import Told, Undertaking
+from legato.errors import IllegalStateError, JMSError
 
 NAMED_MAX = 5
 """Messages that an error names."""
@@ -23,18 +24,36 @@ class SessionAcknowledging(SessionTransactions):
     def _recover(self) -> Steps[None]:
         """Give back what was received and not acknowledged; it comes again, flagged and counted (CONTRACT C8).
 
+        If the call is interrupted (in asyncio: cancelled) the recovery goes on, and the session's next call waits for
+        its end first; only an interruption before its first step leaves all as it was. Called again, it makes sure.
+
         Raises:
             IllegalStateError: the session is transacted, or closed.
         """
         with self._used():
             if self._transaction is not None:
                 raise IllegalStateError("A transacted session has no recover(); call rollback().")
-            deliveries, self._unacknowledged = self._unacknowledged, {}
+            yield from self._hear()
+            deliveries = dict(self._unacknowledged)
             current = None if self._dispatcher is None else self._dispatcher.current
             if current is not None:
                 deliveries[current] = None
-            yield from self._give_back(list(deliveries))
-            self._channel.hear_abort()
+            batch = AckBatch(list(deliveries))
+            batch.open = 1
+            channel = self._channel
+            try:
+                yield from self._undertake(
+                    Undertaking(
+                        "recover",
+                        lambda: channel.transport.post(channel.recover, batch),
+                        lambda: batch.open == 0,
+                        lambda: self._forget(batch.deliveries),
+                    )
+                )
+            except JMSError:
+                self._forget(batch.deliveries)
+                raise
+            channel.hear_abort()
 
     def _acknowledge(self, message: Message, *, typed: bool = False) -> Any:
         """What messages call that their session acknowledges by itself; in asyncio the result has to be awaited."""
@@ -63,9 +82,10 @@ class SessionAcknowledging(SessionTransactions):
             self._check_open()
             return
         with self._used():
+            yield from self._hear()
             if self._channel.aborted is not None:
                 yield from self._raise_abort()
-            batch = AckBatch(self._take_unacknowledged(delivery))
+            batch = AckBatch(self._covered(delivery))
             yield from self._settle(batch)
             if batch.open:
                 # Only an abort ends the wait before.
@@ -73,7 +93,9 @@ class SessionAcknowledging(SessionTransactions):
             gone = _gone(batch)
             late = self._contract.late_acknowledgement
             if gone and late is not None:
-                raise late(_names(gone), code="WENT_ELSEWHERE")
+                error = late(_names(gone), code="WENT_ELSEWHERE")
+                self._told = Told(error, lambda: self._unacknowledged.update(dict.fromkeys(gone)))
+                raise error
 
     def _acknowledge_all(self) -> Steps[Mapping[str, AcknowledgementOutcome]]:
         """Acknowledge all that the session has received, and say what became of each message (promise 5).
@@ -91,8 +113,8 @@ class SessionAcknowledging(SessionTransactions):
         if self.acknowledge_mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
             raise IllegalStateError("The session acknowledges by itself; its mode is neither CLIENT nor INDIVIDUAL.")
         with self._used():
+            yield from self._hear()
             batch = AckBatch(list(self._unacknowledged), resolved=True)
-            self._unacknowledged = {}
             yield from self._settle(batch)
             self._channel.hear_abort()
             ids = [message_id_of(each.data) or f"<{number}>" for number, each in enumerate(batch.deliveries, 1)]
@@ -101,36 +123,56 @@ class SessionAcknowledging(SessionTransactions):
     def _trying(self, delivery: Delivery) -> Steps[AcknowledgementOutcome]:
         """Acknowledge as `_acknowledging` does, and say what became of one message."""
         with self._used():
-            taken = self._take_unacknowledged(delivery)
-            batch = AckBatch(taken if delivery in taken else [*taken, delivery], resolved=True)
+            yield from self._hear()
+            covered = self._covered(delivery)
+            batch = AckBatch(covered if delivery in covered else [*covered, delivery], resolved=True)
             yield from self._settle(batch)
             self._channel.hear_abort()
             return batch.outcome(delivery)
 
-    def _take_unacknowledged(self, delivery: Delivery | None) -> list[Delivery]:
-        """What an acknowledgement covers; nobody else is to acknowledge it."""
+    def _covered(self, delivery: Delivery | None) -> list[Delivery]:
+        """What an acknowledgement covers."""
         if delivery is None or self.acknowledge_mode is AcknowledgeMode.CLIENT:
-            deliveries, self._unacknowledged = list(self._unacknowledged), {}
-            return deliveries
-        known = delivery in self._unacknowledged
-        self._unacknowledged.pop(delivery, None)
-        return [delivery] if known else []
+            return list(self._unacknowledged)
+        return [delivery] if delivery in self._unacknowledged else []
+
+    def _forget(self, deliveries: list[Delivery]) -> None:
+        """No later acknowledgement is about these."""
+        for delivery in deliveries:
+            self._unacknowledged.pop(delivery, None)
 
     def _settle(self, batch: AckBatch) -> Steps[None]:
         if not batch.open:
             return
         channel = self._channel
         channel.resolving = batch.resolved
-        channel.transport.post(channel.acknowledge, batch)
-        channel.transport.post(channel.grant)
+
+        def ask() -> None:
+            channel.transport.post(channel.acknowledge, batch)
+            channel.transport.post(channel.grant)
+
+        def conclude() -> None:
+            # Of what went elsewhere an acknowledgement that was interrupted has not told: the next one does.
+            self._forget([each for each in batch.deliveries if each.state is not DeliveryState.ELSEWHERE])
+
+        losses = channel.interruptions
 
         def over() -> bool:
-            return batch.open == 0 or (channel.aborted is not None and not batch.resolved)
+            # Under some failover contracts a loss of the connection decides it, and nobody hears how.
+            dropped = not batch.resolved and not self._contract.resolves_calls and channel.interruptions != losses
+            return batch.open == 0 or dropped
 
+        undertaking = Undertaking("acknowledge", ask, over, conclude, resolved=batch.resolved)
         try:
-            yield from self._wait(over, "acknowledge", resolved=batch.resolved)
+            yield from self._undertake(
+                undertaking, lambda: batch.open == 0 or (channel.aborted is not None and not batch.resolved)
+            )
+        except JMSError:
+            self._forget(batch.deliveries)
+            raise
         finally:
             channel.resolving = False
+        self._forget(batch.deliveries)
 
     def _presented_again(self, delivery: Delivery, message: Message) -> None:
         """The application gets a message that it had before a failover: from here on it starts over (CONTRACT A15).

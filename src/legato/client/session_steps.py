@@ -71,10 +71,16 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
 
     def _close_all(self) -> Steps[None]:
         channel = self._channel
-        if channel.coordinator is not None and channel.error is None:
-            transaction = self._transaction
-            channel.transport.post(channel.coordinator.end, False, Transaction())
-            yield from self._patiently(lambda: transaction is None or transaction.outcome is not None)
+        undertaking = self._undertaking
+        if undertaking is not None and channel.error is None:
+            undertaking.ask()
+            yield from self._patiently(undertaking.over)
+            if undertaking.over():
+                undertaking.conclude()
+        transaction = self._transaction
+        if channel.coordinator is not None and transaction is not None and channel.error is None:
+            channel.transport.post(channel.coordinator.end, transaction, False, Transaction())
+            yield from self._patiently(lambda: transaction.outcome is not None)
         channel.transport.post(channel.close)
         yield from self._patiently(lambda: channel.closed)
         yield from self._wait_for_completions()

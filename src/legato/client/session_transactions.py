@@ -12,6 +12,7 @@ from legato.client.message import Message
 from legato.client.session_state import AcknowledgeMode, Send, Transaction, is_stored_already
 from legato.client.session_work import SessionWork
 from legato.client.steps import NOTHING, Steps
+from legato.client.undertakings import Told, Undertaking
 from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
 
 
@@ -23,7 +24,12 @@ class SessionTransactions(SessionWork):
 
         A commit that is cut off by a failover returns its true outcome (promise 2); under the contracts `hornetq` and
         `gigaspaces` it raises, and `commit_outcome()` tells (CONTRACT E12, A10). One without work succeeds
-        (CONTRACT B17). If the call is interrupted the commit goes on; the next call waits for its outcome first.
+        (CONTRACT B17).
+
+        If the call is interrupted (in asyncio: cancelled) the commit goes on; only an interruption before its first
+        step leaves the transaction as it was. The session's next call waits for the outcome first, whatever it is to
+        do. Call `commit()` again to learn it: it returns if the transaction was committed, and raises if it was
+        rolled back, unless messages were received since, which then come again.
 
         Raises:
             TransactionRolledBackError: the transaction was rolled back. What it received comes again; `replay()`
@@ -33,20 +39,22 @@ class SessionTransactions(SessionWork):
         """
         with self._used():
             self._check_not_completing("commit")
-            transaction = yield from self._end(commit=True)
+            self._require_transaction()
+            yield from self._hear()
+            transaction = self._untold
+            if transaction is not None:
+                # What was sent since belongs to what the application takes for committed.
+                since = yield from self._end(commit=False)
+                self._disposed = [*transaction.sends, *since.sends]
+                self._untold = None
+            else:
+                transaction = yield from self._end(commit=True)
+                self._disposed = [] if transaction.outcome else list(transaction.sends)
             self._channel.hear_abort()
             if not transaction.outcome:
-                self._disposed = list(transaction.sends)
-                failure = transaction.failure
-                if failure is not None and failure.code == UNKNOWN:
-                    raise in_doubt(transaction, failure)
-                raise TransactionRolledBackError(
-                    str(failure) if failure else "",
-                    code=failure.code if failure else None,
-                    linked=_cause_of(failure),
-                    transaction_id=transaction.name,
-                )
-            self._disposed = []
+                error = _failure_of(transaction)
+                self._told = Told(error, lambda: setattr(self, "_untold", transaction))
+                raise error
         yield from self._tell_duplicates()
 
     def reject(self, message: Message, reason: str, properties: Mapping[str, str | int] | None = None) -> None:
@@ -101,14 +109,21 @@ class SessionTransactions(SessionWork):
     def _rollback(self) -> Steps[None]:
         """Roll back: what was received comes again, in order and counted, what was sent is gone (CONTRACT A4).
 
+        If the call is interrupted (in asyncio: cancelled) the rollback goes on, and the session's next call waits for
+        its end first; only an interruption before its first step leaves the transaction as it was. Called again, it
+        makes sure.
+
         Raises:
             IllegalStateError: the session is not transacted, or closed.
         """
         with self._used():
             self._check_not_completing("roll back")
+            self._require_transaction()
+            yield from self._hear()
             yield from self._end(commit=False)
             self._channel.hear_abort()
             self._disposed = []
+            self._untold = None
 
     def replay(self) -> int:
         """Send again, in the current transaction, what the last one had sent that a failover aborted (promise 3).
@@ -120,10 +135,14 @@ class SessionTransactions(SessionWork):
             How many messages that were.
 
         Raises:
-            IllegalStateError: the session is not transacted, or one of the producers is closed.
+            IllegalStateError: the session is not transacted, one of the producers is closed, or it is not known yet
+                what became of a `commit()` that was interrupted: call it again first.
         """
         with self._used():
             current = self._require_transaction()
+            if self._undertaking is not None:
+                raise IllegalStateError("A commit() or rollback() was interrupted: call it again to learn its outcome.")
+            self._untold = None
             disposed, self._disposed = self._disposed, []
             disposed = [(end, send) for end, send in disposed if not _is_stored(send)]
             for end, _ in disposed:
@@ -189,30 +208,49 @@ class SessionTransactions(SessionWork):
         transaction = self._require_transaction()
         coordinator = self._channel.coordinator
         assert coordinator is not None
-        yield from self._hear_of_the_last_one()
-        self._transaction = following = Transaction()
-        self._unheard = transaction
-        self._channel.transport.post(coordinator.end, commit, following)
-        try:
-            what = "commit" if commit else "roll back"
+        post, end = self._channel.transport.post, coordinator.end
+        following = Transaction()
+
+        def conclude() -> None:
+            if self._transaction is not transaction:
+                return
+            if commit and not transaction.outcome:
+                self._disposed = list(transaction.sends)
+                self._untold = transaction
+            self._transaction = following
+
+        ending = Undertaking(
+            "commit" if commit else "roll back",
+            lambda: post(end, transaction, commit, following),
+            lambda: transaction.outcome is not None,
+            conclude,
             # A loss of the connection decides it, or its truth is to be had.
-            yield from self._wait(lambda: transaction.outcome is not None, what, resolved=True)
+            resolved=True,
+        )
+        try:
+            yield from self._undertake(ending)
         except JMSError as error:
             if commit and transaction.did_work:
                 raise in_doubt(transaction, error) from error
             raise
-        self._unheard = None
         yield from self._wait_for_completions()
+        # From here on the caller tells of it.
+        if self._untold is transaction:
+            self._untold = None
         return transaction
 
-    def _hear_of_the_last_one(self) -> Steps[None]:
-        """The outcome of a commit that was interrupted: if it was rolled back, `replay()` sends its sends again."""
-        last = self._unheard
-        if last is not None:
-            yield from self._wait(lambda: last.outcome is not None, "end a transaction")
-            self._unheard = None
-            if not last.outcome:
-                self._disposed = list(last.sends)
+
+def _failure_of(transaction: Transaction) -> JMSError:
+    """What `commit()` raises about a transaction that was rolled back."""
+    failure = transaction.failure
+    if failure is not None and failure.code == UNKNOWN:
+        return in_doubt(transaction, failure)
+    return TransactionRolledBackError(
+        str(failure) if failure else "",
+        code=failure.code if failure else None,
+        linked=_cause_of(failure),
+        transaction_id=transaction.name,
+    )
 
 
 def _is_stored(send: Send) -> bool:

@@ -13,6 +13,7 @@ from legato.client.deliveries import AckBatch, Delivery
 from legato.client.sender_end import SenderEnd
 from legato.client.session_state import AcknowledgeMode, Send, Transaction
 from legato.client.steps import Steps, Wait
+from legato.client.undertakings import Told, Undertaking
 from legato.errors import IllegalStateError, JMSError
 
 if TYPE_CHECKING:
@@ -32,8 +33,12 @@ class SessionWork:
         self._turn = self._world.turn()
         """Of whoever uses the session."""
         self._transaction = Transaction() if acknowledge_mode is AcknowledgeMode.SESSION_TRANSACTED else None
-        self._unheard: Transaction | None = None
-        """Its `commit()` or `rollback()` was interrupted before its outcome was known."""
+        self._undertaking: Undertaking | None = None
+        """What a call has begun. It was interrupted if another call finds it here."""
+        self._told: Told | None = None
+        """The last error that another call must not forget if it was not heard."""
+        self._untold: Transaction | None = None
+        """It was rolled back, and its `commit()` was interrupted before it could say so."""
         self._disposed: list[tuple[SenderEnd, Send]] = []
         """What the transaction had sent that was rolled back last."""
         self._unacknowledged: dict[Delivery, None] = {}
@@ -68,6 +73,43 @@ class SessionWork:
         batch.open = 1
         self._channel.transport.post(self._channel.recover, batch)
         yield from self._wait(lambda: batch.open == 0, "recover")
+
+    # -- what goes on even if a call is interrupted ------------------------------------------------------
+
+    def _undertake(self, undertaking: Undertaking, over: Callable[[], object] | None = None) -> Steps[None]:
+        """Begin something and wait for its end, or until `over()`."""
+        self._undertaking = undertaking
+        undertaking.ask()
+        try:
+            yield from self._wait(over or undertaking.over, undertaking.what, resolved=undertaking.resolved)
+        except JMSError:
+            self._undertaking = None
+            raise
+        undertaking.conclude()
+        self._undertaking = None
+
+    def _hear(self, until: Callable[[], object] | None = None, timeout_s: float | None = None) -> Steps[bool]:
+        """Wait for the end of what an interrupted call had begun; returns whether there is nothing of that left.
+
+        Args:
+            until: when to wait no more.
+        """
+        undertaking = self._undertaking
+        if undertaking is None:
+            return True
+        undertaking.ask()
+        over = undertaking.over
+        try:
+            ready = over if until is None else lambda: over() or until()
+            heard = yield from self._wait(ready, undertaking.what, timeout_s, resolved=undertaking.resolved)
+        except JMSError:
+            self._undertaking = None
+            raise
+        if heard and over():
+            undertaking.conclude()
+            self._undertaking = None
+            return True
+        return False
 
     def _listeners_changed(self) -> None:
         if self._dispatcher is None:

@@ -6,31 +6,58 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from legato.client.steps import NOTHING, Steps
+from legato.client.gate import Gate
+from legato.client.steps import Steps, Wait
 
 
 class Turn(Protocol):
     """Taken by whoever uses a session; who has it may take it again."""
 
-    acquire: Callable[[bool], bool]
-    """Take it; returns whether that was possible without waiting (the argument is False)."""
-    release: Callable[[], None]
-    """Give it up once; it is free when it was released as often as it was acquired."""
+    @property
+    def acquire(self) -> Callable[[bool], bool]:
+        """Take it; returns whether that was possible without waiting (the argument is False)."""
+
+    @property
+    def release(self) -> Callable[[], None]:
+        """Give it up."""
 
     def awaited(self, timeout_s: float | None = None) -> Steps[bool]:
         """Take it, waiting for it if need be, at most so long; returns whether it was taken."""
+
+    def keep(self, kept: bool) -> None:
+        """Who has it keeps it, or not, whatever is released meanwhile: a listener's calls are not its end."""
 
 
 class ThreadTurn:
-    """The turn of a thread."""
+    """The turn of a thread.
+
+    It is not counted, so that a call that a signal handler interrupts can be cleaned up after at any line: to take
+    what one has, and to give up what one has not, change nothing.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
-        # The lock's own methods: a message pays for no call more.
-        self.acquire: Callable[[bool], bool] = self._lock.acquire
-        self.release: Callable[[], None] = self._lock.release
+        self.holder: dict[str, int] = {}
+        """The ident of the thread that has it; to look and to take is one step of a dictionary's."""
+        self.gate = Gate()
+        self._keeper = 0
+
+    def acquire(self, _wait: bool = False) -> bool:
+        """Take it; returns whether that was possible without waiting."""
+        thread = threading.get_ident()
+        return self.holder.setdefault("thread", thread) == thread
+
+    def release(self) -> None:
+        """Give it up, if this thread has it and does not keep it."""
+        thread = threading.get_ident()
+        if self._keeper != thread and self.holder.get("thread") == thread:
+            del self.holder["thread"]
+        if self.gate.is_awaited:
+            self.gate.open()
+
+    def keep(self, kept: bool) -> None:
+        """Who has it keeps it, or not, whatever is released meanwhile: a listener's calls are not its end."""
+        self._keeper = threading.get_ident() if kept else 0
 
     def awaited(self, timeout_s: float | None = None) -> Steps[bool]:
         """Take it, waiting for it if need be, at most so long; returns whether it was taken."""
-        yield from NOTHING
-        return self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s)
+        return self.acquire() or bool((yield Wait(self.gate, self.acquire, timeout_s)))

@@ -53,7 +53,7 @@ def until(happened: Callable[[], object]) -> None:
 def until_blocked(session: Session) -> None:
     """Wait until a call waits for the session's I/O thread."""
     gate = session._channel.gate
-    until(lambda: gate._waiters)
+    until(lambda: gate.is_awaited)
 
 
 @contextmanager

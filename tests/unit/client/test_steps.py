@@ -135,7 +135,7 @@ def test_a_cancelled_task_ends_its_steps_in_order() -> None:
 
     asyncio.run(main())
     assert ended == ["cleaned up"]
-    assert gate._waiters == 0
+    assert not gate.is_awaited
 
 
 class Closing:

@@ -39,7 +39,7 @@ class MessageConsumer(ConsumerSteps):
             if self._in_a_row >= TURNS_MAX:
                 self._in_a_row = 0
                 await asyncio.sleep(0)
-            if self._listener is None and (message := self._take()) is not None:
+            if self._listener is None and session._undertaking is None and (message := self._take()) is not None:
                 return message
             self._in_a_row = 0
             return await drive(self._receiving(timeout_s))

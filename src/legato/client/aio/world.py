@@ -42,6 +42,9 @@ class TaskTurn:
             self._owner = None
             self._gate.open()
 
+    def keep(self, kept: bool) -> None:
+        """It is counted."""
+
     def awaited(self, timeout_s: float | None = None) -> Steps[bool]:
         """Take it, waiting for it if need be, at most so long; returns whether it was taken."""
         return self._acquire(False) or bool((yield Wait(self._gate, lambda: self._acquire(False), timeout_s)))
