@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Protocol
 
 from legato.client.gate import Gate
@@ -13,12 +12,10 @@ from legato.client.steps import Steps, Wait
 class Turn(Protocol):
     """Taken by whoever uses a session; who has it may take it again."""
 
-    @property
-    def acquire(self) -> Callable[[bool], bool]:
+    def acquire(self, wait: bool, /) -> bool:
         """Take it; returns whether that was possible without waiting (the argument is False)."""
 
-    @property
-    def release(self) -> Callable[[], None]:
+    def release(self) -> None:
         """Give it up."""
 
     def awaited(self, timeout_s: float | None = None) -> Steps[bool]:
@@ -41,7 +38,7 @@ class ThreadTurn:
         self.gate = Gate()
         self._keeper = 0
 
-    def acquire(self, _wait: bool = False) -> bool:
+    def acquire(self, wait: bool = False, /) -> bool:
         """Take it; returns whether that was possible without waiting."""
         thread = threading.get_ident()
         return self.holder.setdefault("thread", thread) == thread
