@@ -24,7 +24,15 @@ from legato.client.aio import Connection, ConnectionFactory, MessageConsumer, Me
 from tests.support.broker import broker_pair
 
 MESSAGES = 12
-CONFIGURATION = '[[address]]\nmatch = "fail.#"\nmax_messages = 2\nwhen_full = "fail"\n[[address]]\nmatch = "in.#"\nmaximum_deliveries = 0\n'
+CONFIGURATION = """
+[[address]]
+match = "fail.#"
+max_messages = 2
+when_full = "fail"
+[[address]]
+match = "in.#"
+maximum_deliveries = 0
+"""
 COMES_S = 20.0
 CANCELLED_WITHIN_S = 0.004
 
