@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from legato.client import Connection, Session
+from legato.client import Session
+from legato.client.connection_steps import ConnectionSteps
 from tests.integration.client.helpers import WAIT_S
 
 HELD_S = 120.0
@@ -57,7 +58,7 @@ def until_blocked(session: Session) -> None:
 
 
 @contextmanager
-def held_back(connection: Connection) -> Iterator[None]:
+def held_back(connection: ConnectionSteps[Any]) -> Iterator[None]:
     """Keeps a connection's client from noticing or doing anything while the block runs."""
     go_on, held = threading.Event(), threading.Event()
 
