@@ -9,7 +9,9 @@ from typing import Any, cast
 
 import pytest
 
+from legato import testing
 from legato.client import Connection, ConnectionFactory, JMSContext
+from tests.support.born import quick_starts
 from tests.support.broker import BrokerPair, broker_pair
 from tests.support.twins import BlockingFactory, Loop
 
@@ -30,6 +32,17 @@ def forgetful_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerP
     config = directory / "legato.toml"
     config.write_text("[server]\nreconnect_timeout_s = 0\n")
     with broker_pair(directory, "--config", str(config)) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="session")
+def shared_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.BrokerPair]:
+    """A pair for all tests of a worker that leave it a pair again; each has queues of its own."""
+    directory = tmp_path_factory.mktemp("shared")
+    settings = directory / "legato.toml"
+    settings.write_text('[[address]]\nmatch = "exclusive.#"\nexclusive = true\n')
+    options = ("--no-ledger", "--config", str(settings))
+    with quick_starts(), testing.broker_pair(directory, options=options) as pair:
         yield pair
 
 

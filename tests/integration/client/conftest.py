@@ -15,6 +15,7 @@ from tests.support.clients import (
     forgetful_pair,
     pair,
     queue_name,
+    shared_pair,
     topic_name,
 )
 
@@ -28,6 +29,7 @@ __all__ = [
     "forgetful_pair",
     "pair",
     "queue_name",
+    "shared_pair",
     "topic_name",
 ]
 

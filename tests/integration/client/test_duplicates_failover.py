@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from legato.client import Connection, ConnectionFactory, JMSError, Session, TextMessage, TransactionRolledBackError
-from legato.testing import BrokerPair, broker_pair
+from legato.testing import BrokerPair
 from tests.integration.client.helpers import WAIT_S, drain
 
 Factory = Callable[..., ConnectionFactory]
@@ -16,11 +16,10 @@ HORNETQ = {"failover_contract": "hornetq"}
 NO_FAILOVER = {"reconnect_attempts": 0}
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
+@pytest.fixture
+def pair(shared_pair: BrokerPair) -> BrokerPair:
     """After a failover it is a pair again."""
-    with broker_pair(tmp_path_factory.mktemp("pair")) as running:
-        yield running
+    return shared_pair
 
 
 def all_of(url: str, queue: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,9 +20,9 @@ from legato.client import (
     TextMessage,
     TransactionRolledBackError,
 )
+from legato.testing import BrokerPair
 from tests.integration.client.calling import Calling, held_back, until, until_blocked
 from tests.integration.client.helpers import NOTHING_COMES_S, WAIT_S, drain, receive, send, texts
-from tests.support.broker import BrokerPair, broker_pair
 
 Connect = Callable[..., Connection]
 
@@ -31,11 +31,10 @@ AUTOMATIC = (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK)
 BY_APPLICATION = (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL)
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
+@pytest.fixture
+def pair(shared_pair: BrokerPair) -> BrokerPair:
     """One pair for all: each test has queues of its own."""
-    with broker_pair(tmp_path_factory.mktemp("pair")) as pair:
-        yield pair
+    return shared_pair
 
 
 @pytest.fixture

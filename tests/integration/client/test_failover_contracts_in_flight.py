@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -17,7 +17,7 @@ from legato.client import (
     TextMessage,
     TransactionRolledBackError,
 )
-from legato.testing import BrokerPair, broker_pair
+from legato.testing import BrokerPair
 from tests.integration.client.helpers import NOTHING_COMES_S, WAIT_S, drain, receive, send, texts
 
 Connect = Callable[..., Connection]
@@ -29,11 +29,10 @@ BEFORE, AFTER = "between-acknowledge-and-commit", "between-acknowledged-and-conf
 """The kill comes before the broker has made the acknowledgement durable, or after, and before it has said so."""
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
+@pytest.fixture
+def pair(shared_pair: BrokerPair) -> BrokerPair:
     """One pair for all: each test has queues of its own."""
-    with broker_pair(tmp_path_factory.mktemp("pair")) as pair:
-        yield pair
+    return shared_pair
 
 
 # -- acknowledge() -------------------------------------------------------------------------------------------

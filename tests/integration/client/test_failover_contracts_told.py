@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -18,7 +18,7 @@ from legato.client import (
     TextMessage,
     TransactionRolledBackError,
 )
-from legato.testing import BrokerPair, broker_pair
+from legato.testing import BrokerPair
 from tests.integration.client.calling import until
 from tests.integration.client.helpers import WAIT_S, drain, receive, send, texts
 
@@ -27,11 +27,10 @@ Connect = Callable[..., Connection]
 ALL = ("legato", "ems", "hornetq", "gigaspaces")
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
+@pytest.fixture
+def pair(shared_pair: BrokerPair) -> BrokerPair:
     """One pair for all: each test has queues of its own."""
-    with broker_pair(tmp_path_factory.mktemp("pair")) as pair:
-        yield pair
+    return shared_pair
 
 
 @pytest.fixture
