@@ -12,6 +12,7 @@ from legato.cli import (
     dlq,
     drill,
     flows,
+    intervals,
     ledger,
     queue,
     receive,
@@ -47,6 +48,7 @@ app.command("queues")(queue.queues)
 app.command("topics")(topic.topics)
 app.command("subscriptions")(subscription.subscriptions)
 app.command("reload")(reload.reload)
+app.command("intervals")(intervals.intervals)
 app.command("switchover")(switchover.switchover)
 app.add_typer(ledger.app)
 app.add_typer(dlq.app)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def request(url: str, operation: str, type: str, name: str = "", **arguments: str | int) -> Any:
+def request(url: str, operation: str, type: str, name: str = "", **arguments: str | float) -> Any:
     """See `legato.client.management.request`."""
     from legato.client import management
 

@@ -16,7 +16,7 @@ PAGE_ROWS = 500
 _OK = 200
 
 
-def request(url: str, operation: str, type: str, name: str = "", **arguments: str | int) -> Any:
+def request(url: str, operation: str, type: str, name: str = "", **arguments: str | float) -> Any:
     """The result of one request.
 
     Args:

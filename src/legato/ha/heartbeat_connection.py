@@ -29,6 +29,9 @@ class Heartbeat(msgspec.Struct):
 
     pid: int
     epoch: int
+    heartbeat_interval_s: float = 0.0
+    """0: it does not say."""
+    activation_interval_s: float = 0.0
 
 
 class LoginRefused(OSError):

@@ -31,9 +31,13 @@ class Lease:
 
     def __init__(self, is_ours: Callable[[], bool], term_ms: int | None, now_ms: int) -> None:
         self._is_ours = is_ours
+        self._renewed_ms = now_ms
+        self.set_term(term_ms)
+
+    def set_term(self, term_ms: int | None) -> None:
+        """Let it lapse after so long without renewal; None: never."""
         self._term_ms = term_ms
         self._check_ms = CHECK_MS if term_ms is None else min(CHECK_MS, term_ms // 2)
-        self._renewed_ms = now_ms
 
     def standing(self, now_ms: int) -> Standing:
         """What to believe now; renews the lease if that is due and possible."""

@@ -19,6 +19,10 @@ class Watch:
         self.heartbeats = 0
         """How many came."""
 
+    def set_activation_interval(self, activation_interval_ms: int) -> None:
+        """From now on so long, still since the last heartbeat."""
+        self._activation_interval_ms = activation_interval_ms
+
     def heard(self, now_ms: int) -> None:
         """A heartbeat came."""
         self._heard_ms = now_ms

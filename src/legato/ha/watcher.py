@@ -8,10 +8,11 @@ import ssl
 from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import astuple
 
 from legato.clock import Clock
 from legato.errors import ProtocolError
-from legato.ha.heartbeat_connection import HeartbeatConnection, LoginRefused
+from legato.ha.heartbeat_connection import Heartbeat, HeartbeatConnection, LoginRefused
 from legato.ha.lock import Holder, StoreLock
 from legato.ha.roles import Event
 from legato.ha.watch import Watch
@@ -42,6 +43,7 @@ class Watcher:
         has_password: whether to try the holder's token first; else as nobody in particular.
         tls: for brokers that listen with TLS.
         report: is told `SILENT`, `CUT_OFF` or `HEARD`, each when it becomes true.
+        adopt: is told the intervals that the primary says, when they are not ours: they are from then on.
         listen: where we would serve, if the primary cannot read that among the members of the store; else empty.
     """
 
@@ -55,8 +57,10 @@ class Watcher:
         has_password: bool,
         tls: ssl.SSLContext | None,
         report: Callable[[Event], None],
+        adopt: Callable[[Intervals], None] = lambda intervals: None,
         listen: Callable[[], str] = str,
     ) -> None:
+        self._adopt = adopt
         self._listen_at = listen
         self._lock = lock
         self._clock = clock
@@ -117,6 +121,7 @@ class Watcher:
                 async with asyncio.timeout(wait_s):
                     heartbeat = await connection.next()
                 self.watch.heard(self._clock.monotonic_ms())
+                self._take_intervals(heartbeat)
                 wait_s = self._remaining_s()
                 if self._lost or self.watch.heartbeats == 1:
                     log.info("< heartbeats of epoch %s from process %s", heartbeat.epoch, heartbeat.pid)
@@ -130,6 +135,14 @@ class Watcher:
             self._miss(Event.CUT_OFF, f"the connection to the primary is lost: {problem}")
         finally:
             connection.close()
+
+    def _take_intervals(self, heartbeat: Heartbeat) -> None:
+        said = Intervals(heartbeat.heartbeat_interval_s, heartbeat.activation_interval_s)
+        if said != self._intervals and said.heartbeat_s > 0 and said.activation_s > 0:
+            log.info("= a heartbeat every %g s, activation after %g s: so says the primary", *astuple(said))
+            self._intervals = said
+            self.watch.set_activation_interval(round(said.activation_s * 1000))
+            self._adopt(said)
 
     def _remaining_s(self) -> float:
         return self.watch.remaining_ms(self._clock.monotonic_ms()) / 1000

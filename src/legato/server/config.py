@@ -202,12 +202,23 @@ def _check(config: Config) -> None:
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")
     if config.server.log_level not in levels:
         raise ConfigError(f"server.log_level is {config.server.log_level!r}: give one of {', '.join(levels)}.")
-    if config.ha.activation_interval_s < 2 * config.ha.heartbeat_interval_s:
-        raise ConfigError(
-            f"ha.activation_interval_s is {config.ha.activation_interval_s:g}: it must be at least twice "
-            f"ha.heartbeat_interval_s, which is {config.ha.heartbeat_interval_s:g}."
-        )
+    check_intervals(config.ha.heartbeat_interval_s, config.ha.activation_interval_s)
     _ = config.host_and_port
     for address in config.ha.addresses:
         split_address(address)
     Addresses(config.address)
+
+
+def check_intervals(heartbeat_s: float, activation_s: float) -> None:
+    """See that the two intervals between primary and backups fit (CONTRACT B20).
+
+    Raises:
+        ConfigError: they do not.
+    """
+    if not (0 < heartbeat_s < float("inf") and 0 < activation_s < float("inf")):
+        raise ConfigError("ha.heartbeat_interval_s and ha.activation_interval_s are seconds, more than 0.")
+    if activation_s < 2 * heartbeat_s:
+        raise ConfigError(
+            f"ha.activation_interval_s is {activation_s:g}: it must be at least twice "
+            f"ha.heartbeat_interval_s, which is {heartbeat_s:g}."
+        )

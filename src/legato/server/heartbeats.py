@@ -27,19 +27,35 @@ class Heartbeats:
 
     Args:
         interval_s: how often.
+        activation_interval_s: after how long without one backups are to act; they are told.
         sent: is called after heartbeats were put on links, to have them written.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, interval_s: float, epoch: int, sent: Callable[[], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        interval_s: float,
+        activation_interval_s: float,
+        epoch: int,
+        sent: Callable[[], None],
     ) -> None:
         self._loop = loop
-        self._interval_s = interval_s
+        self._epoch = epoch
         self._sent = sent
         self._ports: set[HeartbeatPort] = set()
-        document = msgspec.json.encode(Heartbeat(os.getpid(), epoch))
-        self._message = encode_message(header=Header(), body=DataBody(document))
+        self._set(interval_s, activation_interval_s)
         self._timer = loop.call_later(interval_s, self._beat)
+
+    def set_intervals(self, interval_s: float, activation_interval_s: float) -> None:
+        """Change them; backups are told at once."""
+        self._set(interval_s, activation_interval_s)
+        self._timer.cancel()
+        self._beat()
+
+    def _set(self, interval_s: float, activation_interval_s: float) -> None:
+        self._interval_s = interval_s
+        document = msgspec.json.encode(Heartbeat(os.getpid(), self._epoch, interval_s, activation_interval_s))
+        self._message = encode_message(header=Header(), body=DataBody(document))
 
     @property
     def unrecorded(self) -> list[str]:

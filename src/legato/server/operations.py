@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 PAGE_ROWS_MAX = 1000
 PATTERN_CHARACTERS_MAX = 255
 """It is held against the name of every queue."""
+INTERVALS = ("heartbeat_interval_s", "activation_interval_s")
+"""What an update of the broker may name (CONTRACT B20)."""
 _SUBSCRIPTIONS = (DURABLE_PREFIX, VOLATILE_PREFIX)
 
 
@@ -35,6 +37,8 @@ class Operations:
     Args:
         reload: reads the configuration again; raises ConfigError if that cannot be used.
         switch_over: has a backup take over; raises Refused if there is none.
+        update: changes what it is given of the broker's own settings, and returns all that it can change; raises
+            ConfigError if that cannot be.
         pipelines: performs what is asked of type `assignment`.
         stages: performs what is asked of type `stage`.
         spread: does work in steps, some in each turn of the loop.
@@ -48,6 +52,7 @@ class Operations:
         inspector: Inspector,
         reload: Callable[[], None],
         switch_over: Callable[[], dict[str, Any]],
+        update: Callable[[dict[str, float]], dict[str, float]],
         pipelines: Pipelines,
         stages: Stages,
         spread: Callable[[Iterator[None]], None],
@@ -58,6 +63,7 @@ class Operations:
         self._inspector = inspector
         self._reload = reload
         self._spread = spread
+        self._update_settings = update
         self._by_type = {"assignment": pipelines.perform, "stage": stages.perform}
         self._by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
             "create": self._create,
@@ -69,6 +75,7 @@ class Operations:
             "pause": lambda arguments: self._pause(arguments, True),
             "resume": lambda arguments: self._pause(arguments, False),
             "reload": self._reload_settings,
+            "update": self._update,
             "switchover": lambda arguments: switch_over(),
         }
 
@@ -179,6 +186,15 @@ class Operations:
         queue = self._queue(arguments)
         self._broker.pause(queue, paused)
         return {"name": queue.name, "paused": paused}
+
+    def _update(self, arguments: dict[str, Any]) -> Any:
+        if _type(arguments) != "broker":
+            raise Rejection("Only the type broker can be updated; settings of addresses are in the configuration.")
+        given = {name: arguments[name] for name in INTERVALS if name in arguments}
+        for name, value in given.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise Rejection(f"{name} is a number of seconds.")
+        return self._update_settings(given)
 
     def _reload_settings(self, arguments: dict[str, Any]) -> Any:
         self._reload()

@@ -13,6 +13,7 @@ from legato.errors import ConfigError, FencedError, StoreError
 from legato.ha.lock import StoreLock
 from legato.ha.members import Member, Membership
 from legato.ha.roles import Event, Role, next_role
+from legato.ha.watcher import Intervals
 from legato.server.config import Config
 from legato.server.failover import STARTED, Takeover
 from legato.server.reign import Ending, Reign
@@ -82,7 +83,11 @@ class Runtime:
             if service is not None:
                 service.reload()
             else:
-                self._config = self._read_config()
+                config = self._read_config()
+                # They are the primary's, who tells a change and not what holds.
+                config.ha.heartbeat_interval_s = self._config.ha.heartbeat_interval_s
+                config.ha.activation_interval_s = self._config.ha.activation_interval_s
+                self._config = config
                 log.info("= the configuration was read again")
         except ConfigError as error:
             log.error("! the configuration was not read again: %s", error)
@@ -109,7 +114,14 @@ class Runtime:
         selectors.prepare()
         # Python loads this codec when a listener is first given a host's name: 2 ms that clients would wait for.
         codecs.lookup("idna")
-        return await stand_by(self._config, self._lock, self._clock, self._stop, self._turn, self._is_recorded)
+        return await stand_by(
+            self._config, self._lock, self._clock, self._stop, self._turn, self._is_recorded, self._adopt
+        )
+
+    def _adopt(self, intervals: Intervals) -> None:
+        """Should we take over they are to go on as the primary has them."""
+        self._config.ha.heartbeat_interval_s = intervals.heartbeat_s
+        self._config.ha.activation_interval_s = intervals.activation_s
 
     def _is_recorded(self) -> bool:
         return self._membership is not None and self._membership.is_recorded

@@ -23,7 +23,7 @@ from legato.server.addresses import Addresses
 from legato.server.bodies import MessageBodies
 from legato.server.bulk import BulkProcess
 from legato.server.commits import Commits
-from legato.server.config import Config
+from legato.server.config import Config, check_intervals
 from legato.server.credit import ProducerCredit
 from legato.server.executor import Executor
 from legato.server.failover import STARTED, Failover, Takeover, describe
@@ -100,7 +100,9 @@ class Service:
         self._reign = reign
         self._loop = loop = asyncio.get_running_loop()
         self.lingering = Lingering(loop, config.server.reconnect_timeout_s, self.advance)
-        self.heartbeats = Heartbeats(loop, config.ha.heartbeat_interval_s, self.broker.epoch, self.advance)
+        self.heartbeats = Heartbeats(
+            loop, config.ha.heartbeat_interval_s, config.ha.activation_interval_s, self.broker.epoch, self.advance
+        )
         self.credit = ProducerCredit(self.broker, self.touch)
         self.rates = RateMeter(self.broker.queues)
         self.inspector = Inspector(
@@ -242,6 +244,33 @@ class Service:
         self._translator.links.review_credit()
         self.advance()
         log.info("= settings of addresses and users were read again")
+
+    def update(self, given: dict[str, float]) -> dict[str, float]:
+        """Change how often backups hear of us, and after how long without that they act (CONTRACT B20).
+
+        The backups are told, so these intervals hold over takeovers; nothing is written anywhere, so they end when no
+        broker of the store runs any more.
+
+        Args:
+            given: what is to change of `heartbeat_interval_s` and `activation_interval_s`.
+
+        Returns:
+            Both, as they are now.
+
+        Raises:
+            ConfigError: they do not fit together; nothing has changed.
+        """
+        ha = self.config.ha
+        heartbeat_s = float(given.get("heartbeat_interval_s", ha.heartbeat_interval_s))
+        activation_s = float(given.get("activation_interval_s", ha.activation_interval_s))
+        check_intervals(heartbeat_s, activation_s)
+        if given:
+            ha.heartbeat_interval_s, ha.activation_interval_s = heartbeat_s, activation_s
+            if ha.self_fencing:
+                self._lease.set_term(round(activation_s * 1000))
+            self.heartbeats.set_intervals(heartbeat_s, activation_s)
+            log.info("= a heartbeat every %g s, activation after %g s", heartbeat_s, activation_s)
+        return {"heartbeat_interval_s": heartbeat_s, "activation_interval_s": activation_s}
 
     def touch(self, peer: Peer) -> None:
         """Something waits to be flushed to a peer that is not the one being handled."""

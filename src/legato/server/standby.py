@@ -42,12 +42,14 @@ async def stand_by(
     stop: asyncio.Event,
     report: Callable[[Event], None],
     is_recorded: Callable[[], bool],
+    adopt: Callable[[Intervals], None],
 ) -> Takeover | None:
     """Wait until the store's lock is ours; None if we were told to stop instead (CONTRACT B2).
 
     Args:
         report: is told what is heard of the primary, and what not.
         is_recorded: whether the primary can read of us among the members of the store.
+        adopt: is told the intervals that the primary says, if they are others than ours.
     """
     while not stop.is_set():
         watcher = Watcher(
@@ -58,6 +60,7 @@ async def stand_by(
             has_password=bool(config.auth.users),
             tls=_tls_context() if config.tls.certificate else None,
             report=report,
+            adopt=adopt,
             listen=lambda: "" if is_recorded() else config.server.listen,
         )
         if not await _wait_for_lock(lock, watcher, stop):

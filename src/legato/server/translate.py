@@ -77,6 +77,7 @@ class Translator:
             service.inspector,
             service.reload,
             service.switch_over,
+            service.update,
             Pipelines(broker, links.nodes, service.bulk),
             Stages(broker, links.nodes, service.bulk, service.config.store_directory, service.advance),
             service.spread,

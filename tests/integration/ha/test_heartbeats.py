@@ -1,6 +1,8 @@
 """A backup's eye on its primary: heartbeats, silence, lost connections, and the lock that decides."""
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from legato.amqp.events import Transfer
+from legato.amqp import names
+from legato.amqp.events import Closed, Transfer
+from legato.cli.management import request
+from legato.cli.status import ask
+from legato.errors import JMSError
 from legato.ha.heartbeat_connection import BACKUP_USER, Heartbeat
 from legato.ha.lock import StoreLock
 from legato.ha.roles import Role
@@ -41,7 +47,7 @@ def test_a_backup_hears_the_heartbeats_of_its_primary(tmp_path: Path, wait_for_r
         peer.receiver("$heartbeat", 3)
         for _ in range(3):
             heartbeat = msgspec.json.decode(data_of(peer.expect(Transfer)), type=Heartbeat)
-            assert heartbeat == Heartbeat(primary.pid, 1)
+            assert heartbeat == Heartbeat(primary.pid, 1, 0.1, 0.5)
         with server(tmp_path / "store", environment=QUICK) as backup:
             backup.wait_for_log("heartbeats of epoch 1")
             wait_for_role(backup, Role.BACKUP)
@@ -143,3 +149,101 @@ def test_a_backup_is_let_in_where_peers_need_a_password(tmp_path: Path) -> None:
             peer.sender("q")
         with pytest.raises(Refused):
             AmqpPeer(primary.port, user=BACKUP_USER, password="")
+
+
+def test_the_intervals_are_changed_while_brokers_run_and_hold_over_a_takeover(
+    tmp_path: Path, wait_for_role: WaitForRole
+) -> None:
+    """CONTRACT B20: by an administration command too; the backup acts on the new ones, and keeps them."""
+    with server(tmp_path / "store") as primary, server(tmp_path / "store") as backup:
+        backup.wait_for_log("heartbeats of epoch 1")
+        assert intervals(primary).stdout == "a heartbeat every 3 s, activation after 10 s\n"
+        changed = intervals(primary, "--heartbeat", "0.1", "--activation", "0.5")
+        assert (changed.returncode, changed.stdout) == (0, "a heartbeat every 0.1 s, activation after 0.5 s\n")
+        backup.wait_for_log("a heartbeat every 0.1 s, activation after 0.5 s")
+        primary.signal(signal.SIGSTOP)
+        backup.wait_for_log("no heartbeat came for 0.5 s")
+        wait_for_role(backup, Role.SEEKING)
+        primary.signal(signal.SIGCONT)
+        wait_for_role(backup, Role.BACKUP)
+        backup.signal(signal.SIGHUP)
+        backup.wait_for_log("the configuration was read again")
+        primary.kill()
+        backup.wait_for_role("active epoch=2")
+        assert intervals(backup, "--json").stdout == '{"heartbeat_interval_s": 0.1, "activation_interval_s": 0.5}\n'
+        backup.kill()
+        primary.start()
+        assert intervals(primary).stdout == "a heartbeat every 3 s, activation after 10 s\n", "nothing was written"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--heartbeat", "6"), "at least twice"),
+        (("--activation", "5.9"), "at least twice"),
+        (("--heartbeat", "0"), "more than 0"),
+        (("--heartbeat", "-1"), "more than 0"),
+        (("--heartbeat", "nan"), "more than 0"),
+        (("--activation", "inf"), "more than 0"),
+    ],
+)
+def test_intervals_that_do_not_fit_are_refused_and_nothing_changes(
+    alone: Server, arguments: tuple[str, ...], told: str
+) -> None:
+    """CONTRACT B20."""
+    refused = intervals(alone, *arguments)
+    assert refused.returncode == 1
+    assert told in refused.stderr
+    assert intervals(alone).stdout == "a heartbeat every 3 s, activation after 10 s\n"
+
+
+def test_a_request_that_names_no_number_is_refused(alone: Server) -> None:
+    """CONTRACT B20."""
+    url = f"amqp://127.0.0.1:{alone.port}"
+    with pytest.raises(JMSError, match="number of seconds"):
+        request(url, "update", "broker", heartbeat_interval_s="soon")
+    with pytest.raises(JMSError, match="Only the type broker"):
+        request(url, "update", "queue", "q", heartbeat_interval_s=1)
+
+
+def intervals(of: Server, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "legato.cli", "intervals", "--url", f"amqp://127.0.0.1:{of.port}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A broker with the default intervals."""
+    with server(tmp_path_factory.mktemp("alone") / "store") as running:
+        yield running
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_a_broker_cleanly_and_its_backup_takes_over(tmp_path: Path, number: int) -> None:
+    """CONTRACT E7: Ctrl-C is a clean shutdown like SIGTERM; by default the backup serves, at once."""
+    with server(tmp_path / "store") as first, server(tmp_path / "store") as second:
+        second.wait_for_log("heartbeats of epoch 1")
+        peer = AmqpPeer(first.port)
+        first.signal(number)
+        closed = peer.expect(Closed)
+        assert closed.info[names.FAREWELL] == "shutdown"
+        assert first.wait() == 0
+        second.wait_for_role("active epoch=2")
+        assert "Traceback" not in first.log.read_text()
+        assert ask(f"amqp://127.0.0.1:{second.port}")["failover"]["cause"] == "shutdown"
+
+
+def test_ctrl_c_ends_a_backup_too_and_where_a_shutdown_is_to_stay_one_nobody_takes_over(tmp_path: Path) -> None:
+    """CONTRACT E7: with `failover_on_server_shutdown = false` the backup waits for a primary to come back."""
+    stays = QUICK | {"LEGATO_HA_FAILOVER_ON_SERVER_SHUTDOWN": "false"}
+    with (
+        server(tmp_path / "store", environment=stays) as first,
+        server(tmp_path / "store", environment=stays) as second,
+    ):
+        second.wait_for_log("heartbeats of epoch 1")
+        first.signal(signal.SIGINT)
+        assert first.wait() == 0
+        second.wait_for_log("its backups wait for another one")
+        assert second.role == "backup"
+        second.signal(signal.SIGINT)
+        assert second.wait() == 0

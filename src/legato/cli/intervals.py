@@ -1,0 +1,43 @@
+"""`legato intervals`: how often a primary is heard of, and after how long without that a backup acts."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from legato.cli.management import request
+from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
+
+
+def intervals(
+    heartbeat_s: Annotated[
+        float | None,
+        typer.Option("--heartbeat", help="How often the primary tells its backups that it is well.", metavar="S"),
+    ] = None,
+    activation_s: Annotated[
+        float | None,
+        typer.Option(
+            "--activation",
+            help="So long after the last heartbeat a backup does not rely on the primary any more; at least twice the "
+            "heartbeat's.",
+            metavar="S",
+        ),
+    ] = None,
+    url: UrlOption = URL_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Show or change the two intervals between primary and backups, in seconds, while they run.
+
+    A change holds at once for all brokers of the store, and after takeovers. It is not written to any file: when all
+    brokers have stopped, heartbeat_interval_s and activation_interval_s in [ha] of the configuration hold again.
+
+    Examples: legato intervals; legato intervals --heartbeat 1 --activation 4
+    """
+    given = {"heartbeat_interval_s": heartbeat_s, "activation_interval_s": activation_s}
+    changed = {name: value for name, value in given.items() if value is not None}
+    told = request(url, "update", "broker", "", **changed)
+    if as_json:
+        typer.echo(json.dumps(told))
+        return
+    heartbeat_s, activation_s = told["heartbeat_interval_s"], told["activation_interval_s"]
+    typer.echo(f"a heartbeat every {heartbeat_s:g} s, activation after {activation_s:g} s")
