@@ -9,6 +9,8 @@ PAUSE_DEFAULT_S = 1.0
 PAUSE_MAX_DEFAULT_S = 60.0
 AVOIDED_MAX = 8
 """Messages that failed while the circuit was open, and that are passed over to try others."""
+TRIED_MAX = 1_000
+"""Messages that failed as trials since the circuit opened, and count when they fail again."""
 
 
 class State(StrEnum):
@@ -24,8 +26,8 @@ class Circuit:
 
     After some failures in a row, of different messages or of what no message is to blame for, it opens: nothing is
     taken for a pause. Then one worker tries one message (half open); if that fails too the pause doubles, and if it
-    succeeds all go on. What fails while the circuit is not closed is given back uncounted, and others are tried before
-    it: a queue that begins with poison does not stop for ever.
+    succeeds all go on. What fails while the circuit is not closed is given back uncounted, once, and others are tried
+    before it: a queue that begins with poison does not stop for ever. What no message is to blame for is never counted.
 
     Args:
         failures_max: so many in a row open it; 0 for never.
@@ -50,6 +52,8 @@ class Circuit:
         self._row = 0
         self._blamed: set[str] = set()
         self._avoided: list[str] = []
+        self._tried: dict[str, None] = {}
+        """Those that failed since it opened, the first to fail first."""
         self._prober = ""
 
     @property
@@ -87,6 +91,7 @@ class Circuit:
         self.state = State.CLOSED
         self._pause_s = self._pause_first_s
         self._avoided.clear()
+        self._tried.clear()
         return True
 
     def failed(self, message: str, now_s: float, *, environmental: bool = False) -> bool:
@@ -103,14 +108,18 @@ class Circuit:
             if 0 < self._failures_max <= self._row and several:
                 self._open(now_s)
                 self._avoided.append(message)
+                self._tried[message] = None
                 return False
             return True
         if self.state is State.HALF_OPEN:
             self._pause_s = min(2 * self._pause_s, self._pause_max_s)
             self._open(now_s)
-        # Who comes round again after all others failed as well is to blame himself, unless nobody is.
-        again = message in self._avoided
-        if again:
+        # Who comes round again after others failed as well is to blame himself, unless nobody is.
+        again = message in self._tried
+        self._tried[message] = None
+        if len(self._tried) > TRIED_MAX:
+            del self._tried[next(iter(self._tried))]
+        if message in self._avoided:
             self._avoided.clear()
         self._avoided = [*self._avoided, message][-AVOIDED_MAX:]
         return again and not environmental

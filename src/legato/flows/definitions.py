@@ -32,6 +32,8 @@ class Policy:
         circuit_failures: after so many failures in a row the stage of this process pauses (`circuit.Circuit`); 0 for
             never.
         circuit_pause_s, circuit_pause_max_s: the first pause, in seconds, and the longest: it doubles.
+        environment_retry_s: how long a message is tried, in seconds, whose attempts are not counted because no message
+            is to blame for them (`failures.is_environmental`); then it goes to the dead letters. 0: they are counted.
     """
 
     transaction: Transaction | None = None
@@ -44,6 +46,7 @@ class Policy:
     circuit_failures: int | None = None
     circuit_pause_s: float | None = None
     circuit_pause_max_s: float | None = None
+    environment_retry_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.transaction is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import socket
@@ -16,6 +17,9 @@ from legato.errors import (
     RefuseMessageError,
     StateVersionError,
 )
+from legato.flows.attempts import Verdict
+
+logger = logging.getLogger(__name__)
 
 STACK_TRACE_BYTES_MAX = 16_000
 EXCEPTION_CHARS_MAX = 1_000
@@ -32,6 +36,7 @@ HOPELESS = (RefuseMessageError, FlowEndedError, MessageFormatError, StateVersion
 """Errors that another attempt cannot mend (CONTRACT D21)."""
 
 ENVIRONMENTAL = (ConnectionError, TimeoutError, InterruptedError)
+"""Errors that tell of what cannot be reached: no message is to blame for them (`Policy.environment_retry_s`)."""
 DATABASE_ERRORS = frozenset({"OperationalError", "InterfaceError", "DisconnectionError", "TimeoutError"})
 
 
@@ -94,12 +99,33 @@ def is_environmental(error: BaseException) -> bool:
     return any(kind.__name__ in DATABASE_ERRORS and not kind.__module__.startswith("legato") for kind in kinds)
 
 
-def bury(session: Session, message: Message, failure: Failure, where: Whereabouts, *, undone: bool = False) -> None:
+def log_failure(who: str, message: Message, failure: Failure, verdict: Verdict, error: BaseException) -> None:
+    """Log an attempt that failed: one line, and with the first attempt of a message where it happened.
+
+    Args:
+        who: worked on it.
+    """
+    logger.log(
+        logging.ERROR if verdict.last or verdict.opened else logging.WARNING,
+        "%s: attempt %d failed: %s; %s. Message %s.",
+        who,
+        verdict.attempt,
+        failure.text,
+        verdict,
+        message.message_id,
+        exc_info=error if verdict.first else None,
+    )
+
+
+def bury(
+    session: Session, message: Message, failure: Failure, where: Whereabouts, attempts: int, *, undone: bool = False
+) -> None:
     """Have a message that this session received go to the dead letters when it commits (CONTRACT D20).
 
     The broker does it, so that its facts and what it says of dead letters are the same for all of them.
 
     Args:
+        attempts: how often it was tried, with attempts that the broker did not count.
         undone: whether what its flow did is undone therefore.
 
     Raises:
@@ -108,7 +134,7 @@ def bury(session: Session, message: Message, failure: Failure, where: Whereabout
     said: dict[str, str | int] = {
         REFUSED: failure.hopeless,
         STACK_TRACE: failure.stack_trace,
-        ATTEMPTS: message.delivery_count,
+        ATTEMPTS: attempts,
         HOST: where.host,
         VERSIONS: where.versions,
         SERVICE: where.service,

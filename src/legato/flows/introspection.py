@@ -8,6 +8,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+from legato.flows.circuit import State
 from legato.flows.introspection_page import page
 from legato.flows.joining import joins_of
 from legato.flows.levels import Transaction
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from legato.flows.service import Flows
 
 REFRESH_S = 5
+FAILING_SHOWN = 10
+"""Messages of a stage that fail and are shown, the latest first."""
 HOST_DEFAULT = "127.0.0.1"
 
 
@@ -71,8 +74,10 @@ def _counted(flows: Flows, name: str, now_us: int) -> dict[str, Any]:
     vitals = flows.vitals.get(name)
     if vitals is None:
         return {}
+    now_s = flows.clock.monotonic_ms() / 1e3
     with vitals.lock:
         meter, circuit = vitals.meter, vitals.circuit
+        next_try_s = 0.0 if circuit.state is State.CLOSED else max(circuit.until_s - now_s, 0.0)
         return {
             "runs": meter.runs,
             "failures": meter.failures,
@@ -88,6 +93,16 @@ def _counted(flows: Flows, name: str, now_us: int) -> dict[str, Any]:
             "last_failure": meter.last_failure,
             "circuit": str(circuit.state),
             "circuit_opened": circuit.opened,
+            "next_try_s": next_try_s,
+            "failing": [
+                {
+                    "message_id": message,
+                    "attempt": failing.attempt,
+                    "failure": failing.text,
+                    "gives_up_s": vitals.gives_up_s(failing, now_s),
+                }
+                for message, failing in vitals.attempts.latest(FAILING_SHOWN)
+            ],
         }
 
 

@@ -156,12 +156,23 @@ def table(stages: list[dict[str, Any]]) -> str:
             _ms(stage.get("in_stage_max_s", 0.0)),
             f"{stage.get('failures', 0):,}",
             f"{stage.get('buried', 0):,}",
-            f'<span class="{"good" if state == "closed" else "bad"}">{escape(state)}</span>',
-            escape(stage.get("last_failure", "")),
+            f'<span class="{"good" if state == "closed" else "bad"}">{escape(_circuit(stage))}</span>',
+            "<br>".join(_failing(each) for each in stage.get("failing", ())) or escape(stage.get("last_failure", "")),
         )
         rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     head = "".join(f"<th>{heading}</th>" for heading in headings[:-1])
     return f"<table><tr>{head}<th>last failure</th></tr>{''.join(rows)}</table>"
+
+
+def _circuit(stage: dict[str, Any]) -> str:
+    state = str(stage.get("circuit", "closed"))
+    return f"{state}, next try in {_ms(stage['next_try_s'])}" if stage.get("next_try_s") else state
+
+
+def _failing(failing: dict[str, Any]) -> str:
+    """A message that fails, and until when it is tried, if that is a matter of time."""
+    until = "" if failing["gives_up_s"] is None else f"; gives up in {max(failing['gives_up_s'], 0):.0f} s"
+    return escape(f"attempt {failing['attempt']}: {failing['failure']}{until}")
 
 
 def _ms(seconds: float) -> str:

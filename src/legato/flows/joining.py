@@ -11,7 +11,7 @@ from legato.client import Message, MessageConsumer, Session
 from legato.errors import JMSError
 from legato.flows.definitions import Stage
 from legato.flows.envelope import Envelope, Outgoing, Reach
-from legato.flows.failures import HOPELESS, Failure
+from legato.flows.failures import HOPELESS, Failure, log_failure
 from legato.flows.joins import Join, join_of, waiting
 from legato.flows.looping import SessionLoop
 from legato.flows.taking import message_key
@@ -45,7 +45,6 @@ class JoinWorker(SessionLoop):
         super().__init__(flows, f"{stage.id} joins")
         self._flows = flows
         self._stage_id = stage_id = stage.id
-        self._deliveries_max = flows.policy_of(stage).deliveries_max or 0
         self._vitals = vitals
         self._queue = answers_queue_of(stage_id, flows.prefix)
 
@@ -55,7 +54,7 @@ class JoinWorker(SessionLoop):
 
     def wait_s(self) -> float:
         with self._vitals.lock:
-            return self._vitals.circuit.wait_s(self.name, self._flows.clock.now_us() / 1e6)
+            return self._vitals.circuit.wait_s(self.name, self._flows.clock.monotonic_ms() / 1e3)
 
     def take(self, session: Session, consumer: MessageConsumer, message: Message) -> None:
         key, begun_us = message_key(message), self._flows.clock.now_us()
@@ -73,24 +72,26 @@ class JoinWorker(SessionLoop):
                 raise
             self._failed(session, message, key, error)
         else:
-            self._vitals.succeeded([envelope], outgoing, begun_us, self._flows.clock.now_us())
+            self._vitals.succeeded([envelope], outgoing, begun_us, self._flows.clock.now_us(), [key])
 
     def _failed(self, session: Session, message: Message, key: str, error: Exception) -> None:
         """What was taken and sent is undone; an answer that nobody can ever use is buried when it comes again."""
         failure = Failure.of(error)
-        counts, opened = self._vitals.failed(key, failure, self._flows.clock.now_us())
-        logger.warning("%s: %s", self.name, failure.text, exc_info=None if failure.hopeless else error)
-        if opened:
-            logger.error("%s: one failure after the other, it pauses: %s", self.name, failure.text)
-        if failure.hopeless or (counts and 0 < self._deliveries_max <= message.delivery_count):
+        clock = self._flows.clock
+        verdict = self._vitals.failed(
+            key, message.delivery_count, failure, clock.now_us(), clock.monotonic_ms() / 1e3, counted=True
+        )
+        log_failure(self.name, message, failure, verdict, error)
+        if verdict.last:
             self._vitals.condemn(key, failure)
         session.rollback()
 
     def _bury(self, session: Session, message: Message, key: str, failure: Failure) -> None:
-        self._flows.bury(session, message, failure)
+        # It comes once more than it was tried.
+        self._flows.bury(session, message, failure, message.delivery_count - 1)
         session.commit()
         self._vitals.pardon(key)
-        self._vitals.buried()
+        self._vitals.buried(key)
 
     def _answered(self, session: Session, envelope: Envelope) -> list[Outgoing]:
         join = self._find(session, envelope.join)

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 CONCURRENCY_MAX_DEFAULT = 10
 DELIVERIES_MAX_DEFAULT = 6
+ENVIRONMENT_RETRY_DEFAULT_S = 86_400.0
+"""A database that is down for a night makes no dead letters."""
 STOP_TIMEOUT_S = 30.0
 
 
@@ -85,6 +87,7 @@ class Flows(Beginnings):
                 circuit_failures=FAILURES_DEFAULT,
                 circuit_pause_s=PAUSE_DEFAULT_S,
                 circuit_pause_max_s=PAUSE_MAX_DEFAULT_S,
+                environment_retry_s=ENVIRONMENT_RETRY_DEFAULT_S,
             )
         )
         self._workers: list[SessionLoop] = []
@@ -194,16 +197,19 @@ class Flows(Beginnings):
         if self._cancelled.has(envelope.flow_id) and envelope.call is not Call.COMPENSATE:
             raise FlowEndedError(f"Flow {envelope.trace_id} was cancelled.")
 
-    def bury(self, session: Session, message: Message, failure: Failure) -> None:
+    def bury(self, session: Session, message: Message, failure: Failure, attempts: int) -> None:
         """Have a message that `session` has received become a dead letter, and send what follows of the flow's failure.
 
         All of it happens when the caller commits.
+
+        Args:
+            attempts: how often it was tried.
         """
         follows: list[Outgoing] = []
         with suppress(MessageFormatError):
             follows = consequences(envelope_of(message), failure.text, self.clock.now_us())
         undone = any(one.envelope.call is Call.COMPENSATE for one in follows)
-        bury(session, message, failure, self.whereabouts, undone=undone)
+        bury(session, message, failure, self.whereabouts, attempts, undone=undone)
         sender = Sender(session, self.prefix)
         for one in follows:
             sender.send(one)

@@ -7,7 +7,8 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from legato.flows.circuit import Circuit
+from legato.flows.attempts import Attempts, Failing, Verdict
+from legato.flows.circuit import Circuit, State
 from legato.flows.definitions import Policy
 from legato.flows.envelope import Envelope, Outgoing
 from legato.flows.failures import Failure
@@ -83,13 +84,28 @@ class Vitals:
             policy.circuit_pause_s or 0.0,
             policy.circuit_pause_max_s or 0.0,
         )
+        self.attempts = Attempts()
+        self._deliveries_max = policy.deliveries_max or 0
+        self._environment_retry_s = policy.environment_retry_s or 0.0
         self._condemned: OrderedDict[str, Failure] = OrderedDict()
+        self._remembered: OrderedDict[str, Failure] = OrderedDict()
 
     def succeeded(
-        self, envelopes: Iterable[Envelope], outgoing: Iterable[Outgoing], begun_us: int, now_us: int
+        self,
+        envelopes: Iterable[Envelope],
+        outgoing: Iterable[Outgoing],
+        begun_us: int,
+        now_us: int,
+        messages: Iterable[str] = (),
     ) -> bool:
-        """Messages were worked on, in one transaction; returns whether this closed the circuit."""
+        """Messages were worked on, in one transaction; returns whether this closed the circuit.
+
+        Args:
+            messages: as `failed` calls them.
+        """
         with self.lock:
+            for message in messages:
+                self.attempts.forget(message)
             meter = self.meter
             for envelope in envelopes:
                 meter.ran((begun_us - envelope.sent_us) / 1e6, (now_us - begun_us) / 1e6, now_us)
@@ -98,21 +114,67 @@ class Vitals:
                 meter.calls[one.envelope.to] += 1
             return self.circuit.succeeded()
 
-    def failed(self, message_id: str, failure: Failure, now_us: int) -> tuple[bool, bool]:
-        """An attempt failed; returns whether it counts, and whether the circuit is open now."""
+    def failed(
+        self,
+        message: str,
+        delivery_count: int,
+        failure: Failure,
+        now_us: int,
+        now_s: float,
+        *,
+        counted: bool = False,
+    ) -> Verdict:
+        """An attempt failed: what is to become of its message.
+
+        Args:
+            message: what it is remembered by.
+            delivery_count: which delivery it was, from 1, as the broker counts.
+            now_us: the time of day.
+            now_s: the time on a clock that never jumps, in seconds.
+            counted: the broker will count it in any case.
+        """
         with self.lock:
             self.meter.failures += 1
             self.meter.last_failure = failure.text
             self.meter.last_failure_us = now_us
+            failing, first = self.attempts.failed(message, delivery_count, failure.text)
             if failure.hopeless:
-                return True, False
-            opened = self.circuit.opened
-            counts = self.circuit.failed(message_id, now_us / 1e6, environmental=failure.environmental)
-            return counts, self.circuit.opened != opened
+                return Verdict(failing.attempt, first, last=True)
+            environmental = failure.environmental and self._environment_retry_s > 0
+            circuit, opened = self.circuit, self.circuit.opened
+            counts = circuit.failed(message, now_s, environmental=environmental) or counted
+            pause_s = 0.0 if circuit.state is State.CLOSED else max(circuit.until_s - now_s, 0.0)
+            if environmental and failing.since_s is None:
+                failing.since_s = now_s
+            gives_up_s = self.gives_up_s(failing, now_s) if environmental else None
+            is_over = gives_up_s is not None and gives_up_s <= 0
+            last = self._deliveries_max > 0 and (is_over or (counts and delivery_count >= self._deliveries_max))
+            counts = counts or is_over
+            failing.uncounted += not counts
+            return Verdict(
+                failing.attempt,
+                first,
+                counts=counts,
+                last=last,
+                opened=circuit.opened != opened,
+                pause_s=pause_s,
+                gives_up_s=None if counts else gives_up_s,
+            )
 
-    def buried(self) -> None:
+    def gives_up_s(self, failing: Failing, now_s: float) -> float | None:
+        """In how many seconds a message goes to the dead letters whose attempts are not counted; None if they are."""
+        return None if failing.since_s is None else failing.since_s + self._environment_retry_s - now_s
+
+    def attempt(self, message: str, delivery_count: int) -> int:
+        """Which attempt a delivery of a message is, from 1, with those that the broker did not count."""
+        with self.lock:
+            failing = self.attempts.of(message)
+            return delivery_count + (failing.uncounted if failing else 0)
+
+    def buried(self, message: str) -> None:
         """A message is among the dead letters."""
         with self.lock:
+            self.attempts.forget(message)
             self.meter.buried += 1
 
     # -- messages that are to be buried at their next delivery (CONTRACT D20)
@@ -123,6 +185,18 @@ class Vitals:
             self._condemned[message_id] = failure
             while len(self._condemned) > CONDEMNED_MAX:
                 self._condemned.popitem(last=False)
+
+    def remember(self, message_id: str, failure: Failure) -> None:
+        """An attempt ended because messaging failed; should the message be buried one day, that is the reason."""
+        with self.lock:
+            self._remembered[message_id] = failure
+            while len(self._remembered) > CONDEMNED_MAX:
+                self._remembered.popitem(last=False)
+
+    def remembered(self, message_id: str) -> Failure | None:
+        """How messaging failed when the message was worked on last, if it did."""
+        with self.lock:
+            return self._remembered.get(message_id)
 
     def condemned(self, message_id: str) -> Failure | None:
         """Why the message is to be buried, if it is."""
@@ -135,3 +209,4 @@ class Vitals:
         """The message is buried, or done."""
         with self.lock:
             self._condemned.pop(message_id, None)
+            self._remembered.pop(message_id, None)

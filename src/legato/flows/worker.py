@@ -13,7 +13,7 @@ from legato.flows.bundles import pieces
 from legato.flows.circuit import State
 from legato.flows.definitions import Stage
 from legato.flows.envelope import Envelope
-from legato.flows.failures import HOPELESS, Failure
+from legato.flows.failures import HOPELESS, Failure, log_failure
 from legato.flows.looping import WAIT_MAX_S, SessionLoop
 from legato.flows.messaging import SessionMessaging
 from legato.flows.records import record_of
@@ -63,6 +63,8 @@ class StageWorker(SessionLoop):
         self._plain_to = stage.id if stage.endpoint.plain and stage is stage.endpoint.stages[0] else ""
         self._taken_us = 0
         """When the messages that it works on were taken."""
+        self._raised: BaseException | None = None
+        """What the stage itself raised: should it be messaging's, it was not this session's."""
         self._singly = 0
         """So many messages are to be taken one by one, because they failed together."""
 
@@ -96,6 +98,7 @@ class StageWorker(SessionLoop):
             session.commit()
             return
         self._taken_us = begun_us = self._flows.clock.now_us()
+        self._raised = None
         try:
             if self._divided(messages):
                 return
@@ -105,17 +108,19 @@ class StageWorker(SessionLoop):
                 for envelope in envelopes_of(one, self._plain_to)
             ]
             ran = self._level.perform(self.stage.id, received, self._run, self._messaging)
-        except TransactionRolledBackError:
-            raise
-        except Exception as error:
+        except BaseException as error:
+            if isinstance(error, TransactionRolledBackError) and error is not self._raised:
+                raise
+            # Also `SystemExit`, or asyncio's `CancelledError`, of a stage: a thread that ended would leave its queue to
+            # nobody, and the message to the next thread.
             self._failed(session, messages, error)
         else:
-            self._succeeded(received, ran, begun_us)
+            self._succeeded(messages, received, ran, begun_us)
 
     # -- which messages
 
     def _now_s(self) -> float:
-        return self._flows.clock.now_us() / 1e6
+        return self._flows.clock.monotonic_ms() / 1e3
 
     def _fill(self, session: Session, consumer: MessageConsumer, messages: list[Message]) -> None:
         """Add to a batch what waits anyway; what failed before, more than once, is tried by itself."""
@@ -164,7 +169,7 @@ class StageWorker(SessionLoop):
             return False
         return True
 
-    def _divided_for(self, message: Message, error: Exception) -> bool:
+    def _divided_for(self, message: Message, error: BaseException) -> bool:
         """Divide a bundle that failed; False if nobody can."""
         if self._messaging.sent:
             self._messaging.rollback()  # It comes again, and then, or the next time, alone.
@@ -202,27 +207,37 @@ class StageWorker(SessionLoop):
         envelope, attempt = received
         tracing = self._flows.tracing
         if tracing is None:
-            return run_stage(self.stage, envelope, now_us=now_us, delivery_count=attempt, database=database)
+            return self._run_stage(envelope, now_us, attempt, database)
         with tracing.processing(envelope, self.stage.id, attempt):
-            ran = run_stage(self.stage, envelope, now_us=now_us, delivery_count=attempt, database=database)
+            ran = self._run_stage(envelope, now_us, attempt, database)
             ran.outgoing = [tracing.sent(one) for one in ran.outgoing]
         return ran
+
+    def _run_stage(self, envelope: Envelope, now_us: int, attempt: int, database: Database | None) -> Ran:
+        try:
+            return run_stage(self.stage, envelope, now_us=now_us, delivery_count=attempt, database=database)
+        except BaseException as error:
+            self._raised = error
+            raise
 
     def _record(self, envelope: Envelope, taken_us: int, attempt: int, **more: Any) -> None:
         host = self._flows.whereabouts.host
         self._messaging.records.append(record_of(envelope, self.stage.id, taken_us, attempt, host=host, **more))
 
-    def _record_failure(self, message: Message, failure: Failure, *, buried: bool) -> None:
+    def _record_failure(self, message: Message, failure: Failure, attempt: int, *, buried: bool) -> None:
         if self._messaging.records_runs:
             with suppress(MessageFormatError):
                 said: dict[str, Any] = {"failure": failure.text, "buried": buried}
                 for envelope in envelopes_of(message, self._plain_to):
-                    self._record(envelope, self._taken_us, message.delivery_count, **said)
+                    self._record(envelope, self._taken_us, attempt, **said)
 
-    def _succeeded(self, received: Sequence[Received], ran: Sequence[Ran], begun_us: int) -> None:
+    def _succeeded(
+        self, messages: Sequence[Message], received: Sequence[Received], ran: Sequence[Ran], begun_us: int
+    ) -> None:
         outgoing = [one for each in ran for one in each.outgoing]
         now_us = self._flows.clock.now_us()
-        if self._vitals.succeeded([one.envelope for one in received], outgoing, begun_us, now_us):
+        worked_on = [_known_by(message) for message in messages]
+        if self._vitals.succeeded([one.envelope for one in received], outgoing, begun_us, now_us, worked_on):
             logger.warning("%s: works again; the circuit is closed.", self.stage.id)
         for each in ran:
             for action in each.after_commit:
@@ -231,7 +246,7 @@ class StageWorker(SessionLoop):
                 except Exception:
                     logger.exception("%s: something to be done after the commit failed", self.stage.id)
 
-    def _failed(self, session: Session, messages: Sequence[Message], error: Exception) -> None:
+    def _failed(self, session: Session, messages: Sequence[Message], error: BaseException) -> None:
         message = messages[0]
         self._messaging.records.clear()
         if len(messages) > 1:
@@ -245,46 +260,64 @@ class StageWorker(SessionLoop):
                 self._messaging.commit()
             logger.warning("%s: %d messages are tried one by one: %r", self.stage.id, len(messages), error)
             return
-        if isinstance(error, JMSError) and not isinstance(error, HOPELESS):
+        if isinstance(error, JMSError) and not isinstance(error, HOPELESS) and error is not self._raised:
+            # The message is not to blame, but should it never be worked on, this is why.
+            self._vitals.remember(message_key(message), Failure.of(error))
             self._messaging.rollback()
             raise error
         if isinstance(error, _DueError):
-            self._bury(session, message, self._vitals.condemned(message_key(message)) or LOST_ATTEMPTS)
+            self._bury_due(session, message)
             return
         failure = Failure.of(error)
         if count_in(message) > 1 and not failure.environmental and self._divided_for(message, error):
             return
-        counts, opened = self._vitals.failed(message.message_id or "", failure, self._flows.clock.now_us())
-        if opened:
-            logger.error("%s: one failure after the other, it pauses: %s", self.stage.id, failure.text)
-        last = self._policy.deliveries_max or 0
-        if failure.hopeless or (counts and last and message.delivery_count >= last):
-            if self._messaging.sent:
-                # What was sent would be committed with the dead letter (CONTRACT D20).
-                self._vitals.condemn(message_key(message), failure)
-                self._messaging.rollback()
-            else:
-                self._bury(session, message, failure)
-            return
-        logger.warning("%s: attempt %d failed: %s", self.stage.id, message.delivery_count, failure.text, exc_info=error)
-        if self._messaging.sent:
+        sent, clock = self._messaging.sent, self._flows.clock
+        verdict = self._vitals.failed(
+            _known_by(message), message.delivery_count, failure, clock.now_us(), self._now_s(), counted=bool(sent)
+        )
+        log_failure(self.stage.id, message, failure, verdict, error)
+        if verdict.last and sent:
+            # What was sent would be committed with the dead letter (CONTRACT D20).
+            self._vitals.condemn(message_key(message), failure)
+            self._messaging.rollback()
+        elif verdict.last:
+            self._bury(session, message, failure, verdict.attempt)
+        elif sent:
             self._messaging.rollback()
         else:
             # Only this one goes back: what was prefetched is tried next, and the broker knows the reason.
-            session.give_back(message, failed=counts, why=failure.text)
-            self._record_failure(message, failure, buried=False)
+            session.give_back(message, failed=verdict.counts, why=failure.text)
+            self._record_failure(message, failure, verdict.attempt, buried=False)
             self._messaging.commit()
 
-    def _bury(self, session: Session, message: Message, failure: Failure) -> None:
-        logger.error("%s: to the dead letters: %s\n%s", self.stage.id, failure.text, failure.stack_trace)
+    def _bury_due(self, session: Session, message: Message) -> None:
+        """Bury a message that was condemned, or whose attempts are used up, without another one."""
+        key = message_key(message)
+        condemned = self._vitals.condemned(key)
+        failure = condemned or self._vitals.remembered(key) or LOST_ATTEMPTS
+        attempts = self._vitals.attempt(_known_by(message), message.delivery_count)
+        logger.error(
+            "%s: without another attempt it goes to the dead letters: %s. Message %s.",
+            self.stage.id,
+            failure.text,
+            message.message_id,
+        )
+        self._bury(session, message, failure, attempts - (condemned is not None))
+
+    def _bury(self, session: Session, message: Message, failure: Failure, attempts: int) -> None:
         key = message_key(message)
         # Should a failover roll this back, it is done at the next delivery.
         self._vitals.condemn(key, failure)
-        self._flows.bury(session, message, failure)
-        self._record_failure(message, failure, buried=True)
+        self._flows.bury(session, message, failure, attempts)
+        self._record_failure(message, failure, attempts, buried=True)
         self._messaging.commit()
         self._vitals.pardon(key)
-        self._vitals.buried()
+        self._vitals.buried(_known_by(message))
+
+
+def _known_by(message: Message) -> str:
+    """What a message's attempts are remembered by: its parts have ids of their own, a bundle has one."""
+    return message.message_id or ""
 
 
 class _DueError(Exception):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from legato.client import BytesMessage, ConnectionFactory, Queue, management
+from legato.errors import FlowTimeoutError, JMSError, TransactionRolledBackError
 from legato.flows import Context, Flows, Policy
 from legato.flows.circuit import State
 from tests.integration.client.calling import until
@@ -180,3 +185,108 @@ def test_poison_at_the_head_of_a_queue_does_not_keep_its_circuit_open(
     assert sorted(done.get(timeout=WAIT_S) for _ in range(2)) == ["milk", "tea"]
     until(lambda: depth(calm_pair, f"DLQ.{prefix}Orders.mixed") == 3)
     assert flows.vitals["Orders.mixed"].meter.buried == 3
+
+
+ATTEMPT = re.compile(r"Orders\.\w+: attempt (\d+) failed: (\w+)(?:: [^;]*)?; (.*)\. Message ID:")
+
+
+def attempts_logged(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str, bool]]:
+    """Of each attempt that was logged: its number, its exception, and whether with a traceback."""
+    found = [(ATTEMPT.match(record.getMessage()), record.exc_info) for record in caplog.records]
+    return [(int(match[1]), match[2], bool(exc_info)) for match, exc_info in found if match]
+
+
+def test_a_message_that_cannot_reach_its_service_is_given_up_in_time_and_each_attempt_is_a_line(
+    make_flows: Callable[..., Flows], calm_pair: BrokerPair, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """CONTRACT D20: `ConnectionError` of one message alone, which is not counted while the stage pauses."""
+    flows = make_flows(
+        policy=Policy(
+            concurrency=1,
+            deliveries_max=3,
+            circuit_failures=2,
+            circuit_pause_s=0.02,
+            circuit_pause_max_s=0.04,
+            environment_retry_s=0.3,
+        )
+    )
+    tried: list[int] = []
+
+    @flows.terminator("Orders.pay")
+    def pay(context: Context[None], item: str) -> None:
+        tried.append(1)
+        raise ConnectionError("503")
+
+    flows.start()
+    flows.send("Orders.pay", "coffee", trace_id="order:1")
+    said = dead_letter(calm_pair.url, f"{prefix}Orders.pay").properties
+    assert said["JMS_LEGATO_EXCEPTION"] == "ConnectionError: 503"
+    assert said["legato_attempts"] == len(tried) > 3
+    numbers = list(range(1, len(tried) + 1))
+    assert attempts_logged(caplog) == [(number, "ConnectionError", number == 1) for number in numbers]
+    assert "next try in 0.0 s; not counted, the message goes to the dead letters in 0 s" in caplog.text
+    assert flows.introspection()["endpoints"][0]["stages"][0]["failing"] == []
+
+
+def test_while_a_message_is_tried_the_service_shows_how_often_and_for_how_long(
+    make_flows: Callable[..., Flows],
+) -> None:
+    flows = make_flows(policy=Policy(concurrency=1, circuit_failures=2, circuit_pause_s=0.01, circuit_pause_max_s=0.01))
+
+    @flows.terminator("Orders.pay")
+    def pay(context: Context[None], item: str) -> None:
+        raise TimeoutError("no answer")
+
+    flows.start()
+    flows.send("Orders.pay", "coffee", trace_id="order:1")
+    until(lambda: flows.vitals["Orders.pay"].meter.failures >= 4)
+    [failing] = flows.introspection()["endpoints"][0]["stages"][0]["failing"]
+    assert failing["attempt"] >= 4
+    assert failing["failure"] == "TimeoutError: no answer"
+    assert 86_000 < failing["gives_up_s"] < 86_400
+    assert re.search(r"attempt \d+: TimeoutError: no answer; gives up in \d+ s", flows.introspection_page())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("no"),
+        RuntimeError("no"),
+        SystemExit(1),
+        asyncio.CancelledError("no"),
+        GeneratorExit("no"),
+        JMSError("another broker's"),
+        TransactionRolledBackError("another session's"),
+        FlowTimeoutError("no"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_whatever_a_stage_raises_its_message_is_a_dead_letter_after_so_many_attempts(
+    make_flows: Callable[..., Flows],
+    calm_pair: BrokerPair,
+    prefix: str,
+    caplog: pytest.LogCaptureFixture,
+    error: BaseException,
+) -> None:
+    """CONTRACT D20: none ends the thread, none is taken for the session's own, none is tried for ever."""
+    flows = make_flows(policy=Policy(concurrency=1, deliveries_max=3))
+    tried: list[int] = []
+    done: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    @flows.terminator("Orders.raise")
+    def raising(context: Context[None], item: str) -> None:
+        if item == "tea":
+            context.after_commit(lambda: done.put(item))
+            return
+        tried.append(context.delivery_count)
+        raise error
+
+    flows.start()
+    flows.send("Orders.raise", "coffee", trace_id="order:1")
+    said = dead_letter(calm_pair.url, f"{prefix}Orders.raise").properties
+    assert str(said["JMS_LEGATO_EXCEPTION"]).startswith(type(error).__name__)
+    assert (tried, said["legato_attempts"]) == ([1, 2, 3], 3)
+    name = type(error).__name__
+    assert attempts_logged(caplog) == [(1, name, True), (2, name, False), (3, name, False)]
+    flows.send("Orders.raise", "tea", trace_id="order:2")
+    assert done.get(timeout=WAIT_S) == "tea"
