@@ -35,9 +35,10 @@ class ServerSection(msgspec.Struct, forbid_unknown_fields=True):
     max_message_bytes: Positive = limits.MAX_MESSAGE_BYTES_DEFAULT
     handshake_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = limits.HANDSHAKE_TIMEOUT_S
     returns_per_s: Positive = 500
-    """So many clients are to come back each second when they have all lost their broker (CONTRACT B23)."""
+    """Maximum reconnections per second after a crash: clients are asked to spread their return (CONTRACT B23)."""
     reconnect_timeout_s: Annotated[float, msgspec.Meta(ge=0)] = limits.RECONNECT_TIMEOUT_S
-    """How long what a client had is kept for it after its connection or its broker was lost; 0: not at all."""
+    """Seconds for which the unacknowledged messages, temporary queues and subscriptions of a client that lost its
+    connection are reserved for its return; 0: none."""
     log_level: str = "INFO"
     check_invariants: bool = False
     """Whether to look once a second if memory and store agree, and to stop if they do not: for tests and trials."""
