@@ -46,7 +46,7 @@ class Backing:
         retention_s: float = RETENTION_S_DEFAULT,
     ) -> None:
         self.source = DataSource(database)
-        self.inbox = Inbox(self.source.sql)
+        self.inbox = Inbox(self.source.sql, retention_s)
         self.outbox = Outbox(
             self.source.sql,
             skips_locked=self.source.kind == POSTGRESQL,

@@ -8,13 +8,19 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event
 
-from legato.client import ConnectionFactory
+from legato.client import ConnectionFactory, management
+from legato.clock import SystemClock
 from legato.errors import ConfigError
 from legato.flows import Context, FlowBackendError, FlowError, Flows, Policy, Transaction
+from legato.flows.calls import first_envelope
 from legato.flows.database import make_engine
+from legato.flows.envelope import Call, Outgoing
+from legato.flows.wire import Sender
+from tests.integration.client.calling import until
 from tests.support.broker import BrokerPair
 from tests.support.databases import database_url, postgres
 
@@ -359,3 +365,53 @@ def test_a_database_that_cannot_be_used_is_refused_with_what_to_do(database: str
     """CONTRACT D3."""
     with pytest.raises(ConfigError, match=says):
         Flows("amqp://127.0.0.1:1", database=database)
+
+
+class Wrong(SystemClock):
+    """The clock of a machine that is set wrong, by so many days."""
+
+    def __init__(self, days: int) -> None:
+        self._ahead_us = days * 86_400_000_000
+
+    def now_us(self) -> int:
+        return super().now_us() + self._ahead_us
+
+
+@pytest.mark.parametrize("days", [8, -8])
+def test_of_two_services_that_share_an_inbox_one_with_a_wrong_clock_makes_no_work_done_twice(
+    make_flows: Callable[..., Flows], calm_pair: BrokerPair, prefix: str, database_url: str, engine: Engine, days: int
+) -> None:
+    """CONTRACT D13: a message that is delivered again is known, whoever of them gets it, and whoever prunes."""
+    done: queue.SimpleQueue[str] = queue.SimpleQueue()
+    services = [make_flows(database=database_url, clock=clock, policy=FEW) for clock in (SystemClock(), Wrong(days))]
+    for service in services:
+
+        @service.terminator("Work")
+        def work(context: Context[None], item: str) -> None:
+            add(context.database, item)
+            context.after_commit(lambda: done.put(item))
+
+        service.start()
+    names = [f"m{number}" for number in range(20)]
+    with ConnectionFactory(calm_pair.url).create_connection() as connection, connection.create_session() as session:
+        for again in range(2):
+            for name in names:
+                envelope = first_envelope(
+                    message_id=name,
+                    flow_id=name,
+                    trace_id=name,
+                    sender="test",
+                    to="Work",
+                    data=msgspec.Raw(f'"{name}"'.encode()),
+                    now_us=SystemClock().now_us(),
+                    call=Call.SEND,
+                )
+                Sender(session, prefix).send(Outgoing(envelope))
+            for _ in () if again else names:
+                done.get(timeout=WAIT_S)
+            for service in services:
+                assert service._backing is not None
+                service._backing.sweeper._prune()
+        until(lambda: not any(row["depth"] for row in management.rows(calm_pair.url, "queue", f"{prefix}Work")))
+    assert totals(engine) == dict.fromkeys(names, 1)
+    assert count(engine, "legato_inbox") == len(names)

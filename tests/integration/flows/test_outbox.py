@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -29,7 +30,7 @@ class Hands:
     """A clock that the test sets."""
 
     def __init__(self) -> None:
-        self.us = 1_700_000_000_000_000
+        self.us = time.time_ns() // 1000
 
     def now_us(self) -> int:
         return self.us
@@ -59,7 +60,7 @@ class Desk:
         self.source = DataSource(url)
         self.source.create_tables()
         self.clock, self.wire = Hands(), Wire()
-        self.inbox = Inbox(self.source.sql)
+        self.inbox = Inbox(self.source.sql, RETENTION_S)
         self.sweepers = [self._sweeper() for _ in range(2)]
 
     def _sweeper(self) -> tuple[Outbox, Sweeper]:
@@ -71,6 +72,26 @@ class Desk:
         with self.source.transaction() as work:
             rows = [("cause", outgoing(message_id, self.clock.us)) for message_id in ids]
             self.sweepers[0][0].put(work.connection(), rows, self.clock.us)
+            work.commit()
+
+    def age(self, seconds: float, message_id: str = "%") -> None:
+        """What the inbox has is so much older by the database's clock."""
+        with self.source.transaction() as work:
+            sql = self.source.sql("UPDATE legato_inbox SET at_us = at_us - ? WHERE message_id LIKE ?")
+            work.connection().exec_driver_sql(sql, (round(seconds * SECOND_US), message_id))
+            work.commit()
+
+    def enter(self, message_id: str, now_us: int) -> bool:
+        """Whether a message is new to the inbox."""
+        with self.source.transaction() as work:
+            new = self.inbox.enter(work.connection(), "Orders.place", [message_id], now_us)
+            work.commit()
+        return new == {message_id}
+
+    def prune(self, now_us: int) -> None:
+        """As a process does whose clock says `now_us`."""
+        with self.source.transaction() as work:
+            self.inbox.prune(work.connection(), now_us - round(RETENTION_S * SECOND_US))
             work.commit()
 
     def rows(self, table: str = "legato_outbox") -> list[str]:
@@ -185,16 +206,40 @@ def test_the_inbox_knows_a_message_until_its_time_is_over(desk: Desk) -> None:
         assert desk.inbox.enter(connection, "Orders.place", ["new"], desk.clock.us) == set()
         assert desk.inbox.enter(connection, "Orders.place.stage1", ["new"], desk.clock.us) == {"new"}
         work.commit()
-    desk.clock.us += round(RETENTION_S * SECOND_US)
-    with desk.source.transaction() as work:
-        desk.inbox.enter(work.connection(), "Orders.place", ["later"], desk.clock.us)
-        work.commit()
+    desk.age(RETENTION_S - 10)
+    assert desk.enter("later", desk.clock.us)
     _, sweeper = desk.sweepers[0]
     sweeper.sweep()
     assert len(desk.rows("legato_inbox")) == len(ids) + 3
-    desk.clock.us += round(RETENTION_S * SECOND_US)
+    desk.age(20)
+    desk.clock.us += 61 * SECOND_US
     sweeper.sweep()
     assert desk.rows("legato_inbox") == ["later"]
+
+
+WRONG_S = [8 * 86_400.0, 30.0, -30.0, -8 * 86_400.0]
+
+
+@pytest.mark.parametrize("wrong_s", WRONG_S)
+def test_the_wrong_clock_of_one_process_does_not_make_an_inbox_forget(desk: Desk, wrong_s: float) -> None:
+    """CONTRACT D13: of several processes that share it, each may enter and prune."""
+    wrong_us = desk.clock.us + round(wrong_s * SECOND_US)
+    assert desk.enter("right", desk.clock.us)
+    assert desk.enter("wrong", wrong_us)
+    for now_us in (wrong_us, desk.clock.us):
+        desk.prune(now_us)
+        assert not desk.enter("right", now_us)
+        assert not desk.enter("wrong", now_us)
+
+
+@pytest.mark.parametrize("wrong_s", WRONG_S)
+def test_the_wrong_clock_of_one_process_does_not_keep_an_inbox_from_forgetting(desk: Desk, wrong_s: float) -> None:
+    """CONTRACT D13: another one prunes, and what was entered with a clock ahead is kept for longer."""
+    assert desk.enter("right", desk.clock.us)
+    desk.age(RETENTION_S + 1)
+    desk.prune(desk.clock.us + round(wrong_s * SECOND_US))
+    desk.prune(desk.clock.us + 2 * SECOND_US)
+    assert desk.rows("legato_inbox") == []
 
 
 def test_of_two_that_work_on_a_message_at_the_same_time_one_finds_it_new(desk: Desk) -> None:
