@@ -38,18 +38,18 @@ class LegatoDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from legato.spark.connector.batch import BatchReader
         from legato.spark.connector.options import source_options
-        from legato.spark.connector.tables import remembered
+        from legato.spark.connector.tables import columns_of, remembered
 
-        return BatchReader(source_options(remembered(self.options, schema)))
+        return BatchReader(columns_of(source_options(remembered(self.options, schema)), schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from legato.errors import ConfigError
         from legato.spark.connector.options import source_options
         from legato.spark.connector.stream import MisconfiguredStream, StreamReader
-        from legato.spark.connector.tables import remembered
+        from legato.spark.connector.tables import columns_of, remembered
 
         try:
-            return StreamReader(source_options(remembered(self.options, schema)))
+            return StreamReader(columns_of(source_options(remembered(self.options, schema)), schema))
         except ConfigError as error:
             return MisconfiguredStream(error)
 

@@ -132,6 +132,25 @@ def test_properties_keep_their_types_in_a_variant(spark: SparkSession, url: str)
         bad.write.format("legato").option("url", url).option("queue", "sent on").mode("append").save()
 
 
+def test_a_stream_goes_on_behind_a_body_that_is_too_large_for_a_row(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
+    """It ended the stream for good."""
+    fill(url, "oversized", "1", "x" * (2 << 20), "2")
+    few = spark.read.format("legato").options(url=url, queue="oversized", payload="text", maxBodyBytes="1000")
+    rows = few.schema("seq bigint, omitted_body_bytes bigint, body string").load().orderBy("seq").collect()
+    assert list(map(tuple, rows)) == [(1, None, "1"), (2, 2 << 20, None), (3, None, "2")]
+    stream = spark.readStream.format("legato").options(
+        url=url, queue="oversized", subscription="s", maxBodyBytes="1000"
+    )
+    parquet = (
+        stream.option("payload", "text").load().writeStream.format("parquet").option("path", str(tmp_path / "out"))
+    )
+    parquet.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination()
+    written = spark.read.parquet(str(tmp_path / "out")).orderBy("seq").collect()
+    assert [(row.body, row.omitted_body_bytes) for row in written] == [("1", None), (None, 2 << 20), ("2", None)]
+
+
 def test_a_queue_is_a_table_in_sql(spark: SparkSession, url: str) -> None:
     fill(url, "sql", "1", "2", "3")
     spark.sql(f"CREATE TABLE waiting USING legato OPTIONS (url '{url}', queue 'sql', payload 'text')")

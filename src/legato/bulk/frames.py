@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from legato.amqp.stubs import STUB_MARK, read_stub, stub_head
+from legato.amqp.stubs import STUB_MARK, Stub, body_bytes_least, read_stub, stub_head
 from legato.bulk.extents import Ints
+from legato.bulk.tickets import BODY_BYTES_MAX
 from legato.core.records import StoredMessage
-from legato.errors import StoreError
 from legato.store.blocks import RawBlock
 from legato.store.lmdb import LmdbStore
 
@@ -33,20 +34,28 @@ BARE_SCHEMA = pa.schema([*list(SCHEMA)[:-1], pa.field("expires", pa.timestamp("u
 """Of a frame without the messages."""
 
 FRAME_BYTES = 4 << 20
+_OPENING_BYTES = 8
+"""Of a body's section, before its content, if that is bytes or text whose size has four bytes."""
 BARE_FRAME_BYTES = 32 << 20
 """Likewise of messages that are left out."""
-LARGE_MAX_BYTES = 256 << 20
-"""A larger message than that does not become a row."""
+OMITTED = b"omitted"
+"""Among the metadata of a frame's schema: of which rows the body is left out, and its size (`omitted_of`)."""
 
 
-def frames(store: LmdbStore, queue: int, after: int, through: int, *, bare: bool = False) -> Iterator[pa.RecordBatch]:
+def frames(
+    store: LmdbStore,
+    queue: int,
+    after: int,
+    through: int,
+    *,
+    bare: bool = False,
+    body_bytes_max: int = BODY_BYTES_MAX,
+) -> Iterator[pa.RecordBatch]:
     """The messages of a queue with `after` < seq <= `through`, in the same lane, some megabytes a frame.
 
     Args:
         bare: without the messages themselves (`BARE_SCHEMA`).
-
-    Raises:
-        StoreError: a message is too large for a row.
+        body_bytes_max: of large messages, larger bodies than that are left out: `OMITTED` says of which rows.
     """
     while after < through:
         if bare:
@@ -54,7 +63,7 @@ def frames(store: LmdbStore, queue: int, after: int, through: int, *, bare: bool
         else:
             frame = store.read_blocks(queue, after, through, FRAME_BYTES, _joined)
         if frame is None:
-            frame = _one_by_one(store, queue, after, through, bare=bare)
+            frame = _one_by_one(store, queue, after, through, None if bare else body_bytes_max)
         else:
             seqs = frame.column(0).to_numpy()
             begin, end = np.searchsorted(seqs, [after, through], side="right")
@@ -109,9 +118,22 @@ def _expiries(times_us: Ints) -> pa.Array:
     return pa.array(times_us, pa.int64(), mask=times_us == 0).cast(BARE_SCHEMA.field("expires").type)
 
 
-def _one_by_one(store: LmdbStore, queue: int, after: int, through: int, *, bare: bool) -> pa.RecordBatch:
-    """Copies of what a topic keeps, large messages, and those with failed deliveries: message by message."""
+def omitted_of(metadata: bytes) -> dict[int, int]:
+    """Of which rows of a frame the body is left out, and how many bytes it has."""
+    return msgspec.msgpack.decode(metadata, type=dict[int, int])
+
+
+def _one_by_one(store: LmdbStore, queue: int, after: int, through: int, body_bytes_max: int | None) -> pa.RecordBatch:
+    """Copies of what a topic keeps, large messages, and those with failed deliveries: message by message.
+
+    Args:
+        body_bytes_max: None for no messages at all.
+    """
     found = [message for message in store.messages(queue, after, 1 << 16, FRAME_BYTES) if message.seq <= through]
+    wholes, omitted = ([], {}) if body_bytes_max is None else _wholes(store, found, body_bytes_max)
+    bare = body_bytes_max is None
+    if not bare:
+        found = found[: len(wholes)]
     known = [
         pa.array([message.seq for message in found], pa.int64()),
         pa.array([message.stored_us for message in found], pa.int64()),
@@ -121,19 +143,43 @@ def _one_by_one(store: LmdbStore, queue: int, after: int, through: int, *, bare:
     if bare:
         expires = _expiries(np.array([message.expires_us for message in found], np.int64))
         return pa.RecordBatch.from_arrays([*known, expires], schema=BARE_SCHEMA)
-    bodies = pa.array([_whole(store, message) for message in found], pa.binary())
-    return pa.RecordBatch.from_arrays([*known, bodies], schema=SCHEMA)
+    schema = SCHEMA.with_metadata({OMITTED: msgspec.msgpack.encode(omitted)}) if omitted else SCHEMA
+    return pa.RecordBatch.from_arrays([*known, pa.array(wholes, pa.binary())], schema=schema)
 
 
-def _whole(store: LmdbStore, message: StoredMessage) -> bytes:
-    stub = read_stub(message.body)
-    if stub is None:
-        return message.body
-    if stub.size > LARGE_MAX_BYTES:
-        raise StoreError(f"message {message.seq} has {stub.size} bytes; a row has at most {LARGE_MAX_BYTES}")
-    parts = [stub_head(message.body)]
+def _wholes(
+    store: LmdbStore, messages: Sequence[StoredMessage], body_bytes_max: int
+) -> tuple[list[bytes], dict[int, int]]:
+    """The first messages, whole, until a frame is full; and of which of them the body is left out, and its size."""
+    wholes: list[bytes] = []
+    omitted: dict[int, int] = {}
+    left = FRAME_BYTES
+    for message in messages:
+        stub = read_stub(message.body)
+        body_bytes = 0 if stub is None else _body_bytes(store, stub)
+        is_omitted = body_bytes > body_bytes_max
+        left -= len(message.body) + (0 if is_omitted else body_bytes)
+        if wholes and left < 0:
+            break
+        if is_omitted:
+            omitted[len(wholes)] = body_bytes
+        if stub is None:
+            wholes.append(message.body)
+        else:
+            wholes.append(b"".join([stub_head(message.body), *(() if is_omitted else _chunks(store, stub))]))
+    return wholes, omitted
+
+
+def _body_bytes(store: LmdbStore, stub: Stub) -> int:
+    """How many bytes a large message's body has, without what its section needs if it is one."""
+    opening = (store.chunk(stub.large, 0) or b"")[:_OPENING_BYTES]
+    if opening[3:4] in (b"\xb0", b"\xb1") and body_bytes_least(opening, 0) == stub.size:
+        return stub.size - _OPENING_BYTES
+    return stub.size
+
+
+def _chunks(store: LmdbStore, stub: Stub) -> Iterator[bytes]:
     index = 0
     while (part := store.chunk(stub.large, index)) is not None:
-        parts.append(part)
+        yield part
         index += 1
-    return b"".join(parts)

@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from legato.bulk.frames import BARE_SCHEMA, SCHEMA, frames
+from legato.bulk.frames import BARE_SCHEMA, OMITTED, SCHEMA, frames
 from legato.bulk.planning import Part, plan
 from legato.bulk.requests import PLAN, PlannedPart, PlanRequest, PutRequest
 from legato.bulk.stages import Record, StageTicket, path_of, write_stage
@@ -76,12 +76,21 @@ class BulkServer(flight.FlightServerBase):  # type: ignore[misc]
         yield flight.Result(msgspec.msgpack.encode([self._planned(asked, part) for part in parts]))
 
     def _planned(self, asked: Ticket, part: Part) -> PlannedPart:
-        ticket = Ticket(asked.queue, part.after, part.through, asked.until_s, asked.bare)
+        ticket = Ticket(asked.queue, part.after, part.through, asked.until_s, asked.bare, asked.body_bytes_max)
         return PlannedPart(part.after, part.through, part.rows, seal(self._secret, ticket))
 
-    def _frames(self, asked: Ticket) -> Iterator[pa.RecordBatch]:
+    def _frames(self, asked: Ticket) -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, pa.Buffer]]:
+        """Frames, and beside each of which some bodies are left out which those are."""
+        found = frames(
+            self._store,
+            *(asked.queue, asked.after, asked.through),
+            bare=asked.bare,
+            body_bytes_max=asked.body_bytes_max,
+        )
         try:
-            yield from frames(self._store, asked.queue, asked.after, asked.through, bare=asked.bare)
+            for frame in found:
+                omitted = (frame.schema.metadata or {}).get(OMITTED)
+                yield frame if omitted is None else (frame.replace_schema_metadata(None), pa.py_buffer(omitted))
         except StoreError as error:
             raise flight.FlightServerError(str(error)) from error
 

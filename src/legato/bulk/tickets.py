@@ -12,6 +12,8 @@ from legato.errors import LegatoError
 
 TICKET_S = 600
 """How long a ticket is good."""
+BODY_BYTES_MAX = 256 << 20
+"""A larger body than that is not given out."""
 _MAC_BYTES = 32
 
 
@@ -29,6 +31,8 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
     """When it is over, on the broker's wall clock."""
     bare: bool = False
     """Whether the messages themselves are left out."""
+    body_bytes_max: int = BODY_BYTES_MAX
+    """Of large messages, larger bodies than that are left out, and how large they are is said (`frames.OMITTED`)."""
 
 
 class Limited(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from legato.bulk.stages import StageTicket
-from legato.bulk.tickets import TICKET_S, Ticket, seal
+from legato.bulk.tickets import BODY_BYTES_MAX, TICKET_S, Ticket, seal
 from legato.server.arguments import Pending
 from legato.server.config import Config
 from legato.server.refused import Refused
@@ -57,9 +57,12 @@ class BulkProcess:
         if self._starting is None:
             self._starting = self._loop.create_task(self._start())
 
-    def ticket(self, queue: int, after: int, through: int, *, bare: bool = False) -> bytes:
-        """A ticket for a range of a queue; `bare` without the messages themselves."""
-        return seal(self._secret, Ticket(queue, after, through, time.time() + TICKET_S, bare))
+    def ticket(
+        self, queue: int, after: int, through: int, *, bare: bool = False, body_bytes_max: int = BODY_BYTES_MAX
+    ) -> bytes:
+        """A ticket for a range of a queue; `bare` without the messages themselves, else without larger bodies."""
+        until_s = time.time() + TICKET_S
+        return seal(self._secret, Ticket(queue, after, through, until_s, bare, min(body_bytes_max, BODY_BYTES_MAX)))
 
     def stage_ticket(self, transactional_id: str, batch: int, stage: str) -> bytes:
         """A ticket to stage rows."""

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from legato.bulk.tickets import BODY_BYTES_MAX
 from legato.core.assigning import ASSIGNMENT_PREFIX, Assigned, Assignment
 from legato.core.facts import Kind
 from legato.core.queues import Queue
@@ -123,12 +124,16 @@ class Pipelines:
     def _ticket(self, arguments: dict[str, Any]) -> Any:
         """A ticket for a range of an assignment, or of a queue or subscription to be browsed; all of it by default.
 
-        With `bare` it is for what is known of messages without a look into them.
+        With `bare` it is for what is known of messages without a look into them; of large messages, larger bodies than
+        `body_bytes_max` are left out.
         """
         queue = self._readable(text(arguments, "name"))
         last = max(lane.visible_seq for lane in queue.order)
         after, through = number(arguments, "after", 0), number(arguments, "through", last)
-        ticket = self._bulk.ticket(queue.id, after, through, bare=flag(arguments, "bare"))
+        body_bytes_max = number(arguments, "body_bytes_max", BODY_BYTES_MAX)
+        ticket = self._bulk.ticket(
+            queue.id, after, through, bare=flag(arguments, "bare"), body_bytes_max=body_bytes_max
+        )
         return self._bulk.answer(queue.name, ticket, through=through)
 
     def _readable(self, name: str) -> Queue:

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 
 from legato.client import ConnectionFactory, TextMessage
-from legato.errors import ConfigError
+from legato.errors import ConfigError, JMSError
 from legato.spark.connector.batch import BatchReader
 from legato.spark.connector.options import source_options
 from legato.spark.connector.reading import close_clients
@@ -109,6 +109,37 @@ def test_what_has_expired_is_not_shown(broker: Server) -> None:
         producer.send(TextMessage("short"))
     assert browsed(broker, queue="expiring") == ["lasting"]
     assert sum(batch.num_rows for batch in batches(broker, queue="expiring", columns="seq")) == 1
+
+
+def test_a_body_that_is_too_large_is_null_with_its_size_beside_it(
+    broker: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One such message made every read of its queue fail, and what lay behind it was not reached."""
+    sizes = [10, 3 << 20, 2000, 20, 5 << 20]
+    with ConnectionFactory(f"amqp://127.0.0.1:{broker.port}").create_connection() as connection:
+        session = connection.create_session()
+        producer = session.create_producer(session.create_queue("oversized"))
+        for size in sizes:
+            message = TextMessage("x" * size)
+            message.set_property("size", size)
+            producer.send(message)
+
+    def shown(**options: str) -> list[dict[str, object]]:
+        found = batches(broker, queue="oversized", **options)
+        return sorted((row for batch in found for row in batch.to_pylist()), key=lambda row: str(row.get("seq")))
+
+    for more in ({}, {"payload": "binary"}):
+        rows = shown(maxBodyBytes="1000", columns="seq,properties,body,omitted_body_bytes", **more)
+        assert [row["properties"] for row in rows] == [[("size", str(size))] for size in sizes]
+        assert [row["omitted_body_bytes"] for row in rows] == [None, 3 << 20, 2000, None, 5 << 20]
+        assert [row["body"] is None for row in rows] == [False, True, True, False, True]
+    assert "of oversized has a body of 5242880 bytes, more than 1000: its body is null" in caplog.text
+    assert [len(str(row["body"])) for row in shown(maxBodyBytes="1000", oversizedBodies="skip")] == [10, 20]
+    with pytest.raises(JMSError, match=r"Message 2 of oversized has a body of 3145728 bytes.*oversizedBodies"):
+        shown(maxBodyBytes="1000", oversizedBodies="fail")
+    without = shown(maxBodyBytes="1", oversizedBodies="fail", includeBody="false")
+    assert [row["properties"] for row in without] == [[("size", str(size))] for size in sizes]
+    assert [len(str(row["body"])) for row in shown(oversizedBodies="fail")] == sizes
 
 
 def test_ranges_cross_tls(tmp_path: Path) -> None:

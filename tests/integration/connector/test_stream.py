@@ -279,6 +279,22 @@ def test_what_is_gone_is_told_unless_that_is_not_wanted(broker: Server) -> None:
     assert rows(stream(broker, failOnDataLoss="false"), start, end) == []
 
 
+def test_a_body_that_is_too_large_does_not_end_a_stream(broker: Server) -> None:
+    """What lay behind such a message was never reached."""
+    fill(broker, "1", "x" * (2 << 20), "2")
+    reader = stream(broker, maxBodyBytes="1000")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    assert rows(reader, start, end) == ["1", None, "2"]
+    skipping = stream(broker, maxBodyBytes="1000", oversizedBodies="skip")
+    skipping.initialOffset()
+    assert rows(skipping, start, end) == ["1", "2"]
+    failing = stream(broker, maxBodyBytes="1000", oversizedBodies="fail")
+    failing.initialOffset()
+    with pytest.raises(JMSError, match="oversizedBodies to null or skip"):
+        rows(failing, start, end)
+
+
 def test_the_next_batch_is_assigned_while_spark_works_on_one(broker: Server) -> None:
     fill(broker, *map(str, range(6)))
     reader = stream(broker)

@@ -8,8 +8,8 @@ import pytest
 
 from legato.amqp.stubs import Stub, make_stub
 from legato.bulk import frames as bulk
-from legato.bulk.frames import BARE_SCHEMA, SCHEMA, frames
-from legato.core.facts import Kind, MessagePublished, MessageReturned, MessageStored, QueueCreated
+from legato.bulk.frames import BARE_SCHEMA, OMITTED, SCHEMA, frames, omitted_of
+from legato.core.facts import AnyFact, Kind, MessagePublished, MessageReturned, MessageStored, QueueCreated
 from legato.core.records import Batch
 from legato.store.lmdb import LmdbStore
 from tests.conformance.store import NOW_US, batch_of, body_of, consumed, stored
@@ -77,6 +77,42 @@ def test_a_large_message_is_whole(store: LmdbStore) -> None:
     store.commit(batch)
     store.commit(batch_of(1, stored(2)))
     assert read(store, 0, 2) == [(1, b"headabcdef"), (2, body_of(2))]
+
+
+def test_a_body_that_is_too_large_for_a_row_is_left_out(store: LmdbStore) -> None:
+    """One message of more than 256 MiB ended every read of its queue."""
+    huge = Stub(1 << 32, (300 << 20) + 8)
+    opening = b"\x00\x53\x75\xb0" + (300 << 20).to_bytes(4, "big")
+    stubs = [make_stub(b"head", huge), make_stub(b"head", Stub(2 << 32, 6))]
+    facts: list[AnyFact] = [MessageStored(1, seq, len(stub), "") for seq, stub in enumerate(stubs, 1)]
+    batch = Batch(1, NOW_US, facts, stubs, [(1 << 32, 0, opening), (2 << 32, 0, b"abcdef")])
+    batch.ended = [1 << 32, 2 << 32]
+    store.commit(batch)
+    store.commit(batch_of(1, stored(3)))
+    [frame] = frames(store, 1, 0, 3)
+    assert frame.column("message").to_pylist() == [b"head", b"headabcdef", body_of(3)]
+    assert omitted_of(frame.schema.metadata[OMITTED]) == {0: 300 << 20}
+    [frame] = frames(store, 1, 0, 3, body_bytes_max=0)
+    assert omitted_of(frame.schema.metadata[OMITTED]) == {0: 300 << 20, 1: 6}
+    [frame] = frames(store, 1, 1, 3)
+    assert frame.schema == SCHEMA
+    assert not frame.schema.metadata
+
+
+def test_large_messages_that_are_neighbours_do_not_come_in_one_frame(
+    store: LmdbStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All stubs within 4 MiB made one frame, whatever they stood for."""
+    monkeypatch.setattr(bulk, "FRAME_BYTES", 1000)
+    for seq in range(1, 6):
+        stub = make_stub(b"head", Stub(seq << 32, 600))
+        facts: list[AnyFact] = [MessageStored(1, seq, len(stub), "")]
+        batch = Batch(1, NOW_US, facts, [stub], [(seq << 32, 0, b"x" * 600)])
+        batch.ended = [seq << 32]
+        store.commit(batch)
+    found = list(frames(store, 1, 0, 5))
+    assert [frame.num_rows for frame in found] == [1] * 5
+    assert [frame.column("seq")[0].as_py() for frame in found] == [1, 2, 3, 4, 5]
 
 
 def test_a_range_of_another_queue_or_of_nothing_is_empty(store: LmdbStore) -> None:

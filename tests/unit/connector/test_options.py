@@ -42,6 +42,9 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"queue": "a", "startingOffsets": '{"a": "x"}'}, "startingOffsets wants"),
         ({"queue": "a", "payload": "xml"}, "payload is binary or text"),
         ({"queue": "a", "properties": "json"}, "properties is map or variant"),
+        ({"queue": "a", "oversizedBodies": "drop"}, "oversizedBodies is null or skip or fail"),
+        ({"queue": "a", "maxBodyBytes": "0"}, "maxBodyBytes wants a whole number, more than 0"),
+        ({"queue": "a", "maxBodyBytes": "300000000"}, "maxBodyBytes is 268435456 at most"),
         ({"queue": "a", "readMode": "peek"}, "readMode is browse or consume"),
         ({"queue": "a", "selector": "x ="}, "option selector cannot be understood"),
         ({"topicPattern": "a.#", "queue": "b"}, "queue and topicPattern is given"),
@@ -112,9 +115,9 @@ def test_how_long_the_broker_is_tried_is_said_for_all_that_asks_it() -> None:
 
 def test_the_schema_follows_the_options() -> None:
     plain = ddl(source_options({"url": URL, "queue": "a"}))
-    assert plain.endswith("properties map<string,string>, body binary")
+    assert plain.endswith("properties map<string,string>, body binary, omitted_body_bytes bigint")
     small = {"url": URL, "queue": "a", "includeProperties": "false", "payload": "text"}
-    assert ddl(source_options(small)).endswith("group_id string, body string")
+    assert ddl(source_options(small)).endswith("group_id string, body string, omitted_body_bytes bigint")
     assert "body" not in ddl(source_options({"url": URL, "queue": "a", "includeBody": "false"}))
     assert ddl(source_options({"url": URL, "queue": "a", "columns": "body, seq"})) == "body binary, seq bigint"
 

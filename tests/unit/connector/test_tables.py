@@ -1,10 +1,12 @@
 """A table's options are with its columns when Spark has forgotten them."""
 
+import pytest
 from pyspark.sql.types import StructType
 
+from legato.errors import ConfigError
 from legato.spark.connector.options import source_options
 from legato.spark.connector.rows import fields
-from legato.spark.connector.tables import is_for_table, own, remembered, schema_with
+from legato.spark.connector.tables import columns_of, is_for_table, own, remembered, schema_with
 
 CREATED = {"url": "amqp://one", "Queue": "q", "option.url": "amqp://one", "provider": "legato", "owner": "me"}
 
@@ -20,6 +22,17 @@ def test_the_options_of_a_table_come_back_with_its_schema() -> None:
 def test_a_table_has_the_columns_of_the_source() -> None:
     options = source_options({"url": "amqp://one", "queue": "q"})
     assert schema_with({}, options).names == list(fields(options))
+
+
+def test_a_schema_of_fewer_columns_has_those() -> None:
+    """Of a table that was made before there was a column, or as a user wants them."""
+    options = source_options({"url": "amqp://one", "queue": "q"})
+    names = [name for name in fields(options) if name != "omitted_body_bytes"]
+    schema = StructType([field for field in schema_with({}, options).fields if field.name in names])
+    assert list(fields(columns_of(options, schema))) == names
+    assert columns_of(options, schema_with({}, options)) is columns_of(options, StructType()) is options
+    with pytest.raises(ConfigError, match="columns names 'colour'"):
+        columns_of(options, StructType().add("colour", "string"))
 
 
 def test_what_is_no_table_keeps_its_options() -> None:

@@ -25,8 +25,8 @@ from legato.spark.connector.spelling import EARLIEST, EARLIEST_NUMBER, ERROR, LA
 from legato.spark.connector.stream import RangePartition
 
 _PARTITIONS = 8
-LAST = (1 << 63) - 1
-"""Beyond all sequences."""
+LAST = 1 << 62
+"""Beyond all sequences, whose lanes end at 11 << 56; the broker takes no larger number."""
 
 
 class BatchReader(DataSourceReader):
@@ -55,7 +55,9 @@ class BatchReader(DataSourceReader):
             return
         frames = Frames(self._options, partition.range.address)
         wanted = Wanted(self._options, partition.range.address)
-        for frame in read_frames(self._requests, partition.range, bare=frames.is_bare):
+        for frame in read_frames(
+            self._requests, partition.range, bare=frames.is_bare, body_bytes_max=frames.body_bytes_max
+        ):
             if (shown := wanted.of(frame)).num_rows:
                 yield frames.rows(shown, unexpired_at=datetime.now(UTC))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from legato.bulk.tickets import BODY_BYTES_MAX
 from legato.errors import ConfigError
 from legato.spark.connector.requests import Patience
 from legato.spark.connector.spelling import (
@@ -14,6 +15,7 @@ from legato.spark.connector.spelling import (
     DELIVERY_MODES,
     EARLIEST,
     LATEST,
+    OVERSIZED,
     PAYLOADS,
     PROPERTIES,
     READ_MODES,
@@ -67,6 +69,10 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     properties: str = "map"
     """`map`, of texts, or `variant`, with the types they were sent with."""
     include_body: bool = True
+    oversized_bodies: str = "null"
+    """What becomes of a message whose body is larger than `max_body_bytes`: its body is `null`, and its size beside it;
+    `skip`, it is left out; `fail`, as does who reads it."""
+    max_body_bytes: int = BODY_BYTES_MAX
     payload: str = "binary"
     read_mode: str = ""
     """`browse` or `consume`; by default a stream consumes and a batch browses."""
@@ -179,6 +185,10 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         raise ConfigError(f"The option payload is {' or '.join(PAYLOADS)}, not {options.payload!r}.")
     if options.properties not in PROPERTIES:
         raise ConfigError(f"The option properties is {' or '.join(PROPERTIES)}, not {options.properties!r}.")
+    if options.oversized_bodies not in OVERSIZED:
+        raise ConfigError(f"The option oversizedBodies is {' or '.join(OVERSIZED)}, not {options.oversized_bodies!r}.")
+    if options.max_body_bytes > BODY_BYTES_MAX:
+        raise ConfigError(f"The option maxBodyBytes is {BODY_BYTES_MAX} at most, which it is if nothing is said.")
     if options.read_mode and options.read_mode not in READ_MODES:
         raise ConfigError(f"The option readMode is {' or '.join(READ_MODES)}, not {options.read_mode!r}.")
     if options.starting_times_strategy not in TIMES_STRATEGIES:
@@ -195,11 +205,16 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     if options.subscription and options.subscription_prefix:
         raise ConfigError("Give one of the options subscription and subscriptionPrefix, not both.")
     if options.columns:
-        _check_columns(options)
+        check_columns(options)
     return options
 
 
-def _check_columns(options: SourceOptions) -> None:
+def check_columns(options: SourceOptions) -> None:
+    """See that there are the columns that are wanted.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
     from legato.spark.connector.rows import fields
 
     known = fields(msgspec.structs.replace(options, columns=()))

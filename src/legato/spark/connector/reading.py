@@ -12,11 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from legato.bulk.frames import omitted_of
+from legato.bulk.tickets import BODY_BYTES_MAX
 from legato.client.uri import Uri
 from legato.errors import JMSError
 from legato.spark.connector.memory import keep_freed_memory
 from legato.spark.connector.offsets import Range
 from legato.spark.connector.requests import Patience, Requests
+
+OMITTED_BODY_BYTES = "omitted_body_bytes"
+"""A column of frames and of rows: how large a body is that was left out."""
 
 log = logging.getLogger("legato.spark")
 
@@ -24,11 +29,15 @@ _GONE = (flight.FlightUnavailableError, flight.FlightUnauthenticatedError, fligh
 """The broker, or the process beside it, is another one by now: a new ticket is to be had from it."""
 
 
-def read_frames(requests: Requests, each: Range, *, bare: bool = False) -> Iterator[pa.RecordBatch]:
+def read_frames(
+    requests: Requests, each: Range, *, bare: bool = False, body_bytes_max: int = BODY_BYTES_MAX
+) -> Iterator[pa.RecordBatch]:
     """The frames of a range; goes on where it was if the broker fails meanwhile.
 
     Args:
         bare: without the messages (`legato.bulk.frames.BARE_SCHEMA`).
+        body_bytes_max: of large messages, larger bodies than that are left out; a frame with such a one has the column
+            `OMITTED_BODY_BYTES`.
 
     Raises:
         JMSError: no broker gives them out.
@@ -36,7 +45,7 @@ def read_frames(requests: Requests, each: Range, *, bare: bool = False) -> Itera
     after, failures = each.after, 0
     while after < each.through:
         try:
-            for frame in _stream(requests, each.name, after, each.through, bare=bare):
+            for frame in _stream(requests, each.name, after, each.through, bare, body_bytes_max):
                 after = frame.column("seq")[-1].as_py()
                 failures = 0
                 yield frame
@@ -68,12 +77,22 @@ def retried(attempt: Callable[[], None], what: str, patience: Patience) -> None:
             time.sleep(patience.pause_s)
 
 
-def _stream(requests: Requests, name: str, after: int, through: int, *, bare: bool) -> Iterator[pa.RecordBatch]:
-    told = requests.ask("ticket", "assignment", name, after=after, through=through, bare=bare)
+def _stream(
+    requests: Requests, name: str, after: int, through: int, bare: bool, body_bytes_max: int
+) -> Iterator[pa.RecordBatch]:
+    told = requests.ask(
+        "ticket", "assignment", name, after=after, through=through, bare=bare, body_bytes_max=body_bytes_max
+    )
     with bulk_client(requests.uri, requests.host, told) as client:
         for chunk in client.do_get(flight.Ticket(bytes.fromhex(told["ticket"]))):
             if chunk.data.num_rows:
-                yield chunk.data
+                yield chunk.data if chunk.app_metadata is None else _with_omitted(chunk.data, chunk.app_metadata)
+
+
+def _with_omitted(frame: pa.RecordBatch, metadata: pa.Buffer) -> pa.RecordBatch:
+    omitted = omitted_of(metadata.to_pybytes())
+    sizes = pa.array([omitted.get(row) for row in range(frame.num_rows)], pa.int64())
+    return frame.append_column(OMITTED_BODY_BYTES, sizes)
 
 
 _clients: dict[tuple[str, str], flight.FlightClient] = {}

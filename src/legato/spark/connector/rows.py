@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 from typing import Any
 
@@ -12,8 +13,13 @@ from legato.amqp.filters import matcher
 from legato.bulk.columns import Decoder
 from legato.bulk.layout import rows_of
 from legato.bulk.schema import COLUMNS, TIMESTAMP
+from legato.bulk.tickets import BODY_BYTES_MAX
+from legato.errors import JMSError
 from legato.spark.connector.options import SourceOptions
+from legato.spark.connector.reading import OMITTED_BODY_BYTES
 from legato.spark.connector.variants import VARIANT, variants_of
+
+log = logging.getLogger("legato.spark")
 
 _DDL = {
     pa.string(): "string",
@@ -49,6 +55,7 @@ def fields(options: SourceOptions) -> dict[str, pa.DataType]:
         columns["properties"] = VARIANT if options.properties == "variant" else COLUMNS["properties"]
     if options.include_body:
         columns["body"] = body
+        columns[OMITTED_BODY_BYTES] = pa.int64()
     return {name: columns[name] for name in options.columns} if options.columns else columns
 
 
@@ -71,6 +78,10 @@ class Frames:
         self._schema = pa.schema(list(self._fields.items()))
         self._decoder = Decoder(properties="properties" in self._fields)
         self.is_bare = options.is_bare
+        has_body = not self._fields.keys().isdisjoint(("body", OMITTED_BODY_BYTES))
+        self.body_bytes_max = options.max_body_bytes if has_body else 0
+        """Larger bodies than that need not come."""
+        self._bounds_bodies = has_body and options.max_body_bytes < BODY_BYTES_MAX
 
     def rows(self, frame: pa.RecordBatch, *, unexpired_at: datetime | None = None) -> pa.RecordBatch:
         """The rows of a frame.
@@ -86,11 +97,47 @@ class Frames:
             "redelivered": pc.or_(frame.column("flagged"), pc.greater(failed, 0)),
             "delivery_count": pc.add(failed, pa.scalar(1, pa.int32())),
         }
+        if self.body_bytes_max:
+            columns[OMITTED_BODY_BYTES] = self._omitted(frame, columns)
         rows = pa.RecordBatch.from_arrays([columns[name] for name in self._fields], schema=self._schema)
-        if unexpired_at is None:
-            return rows
-        expiration = frame.column("expires") if self.is_bare else columns["expiration"]
-        return _unexpired(rows, expiration, unexpired_at)
+        shown = None
+        if unexpired_at is not None:
+            shown = _unexpired(frame.column("expires") if self.is_bare else columns["expiration"], unexpired_at)
+            rows = rows if shown is None else rows.filter(shown)
+        if self.body_bytes_max and (omitted := columns[OMITTED_BODY_BYTES]).null_count < frame.num_rows:
+            seqs = frame.column("seq")
+            if shown is not None:
+                seqs, omitted = seqs.filter(shown), omitted.filter(shown)
+            rows = self._told_of(rows, seqs, omitted)
+        return rows
+
+    def _omitted(self, frame: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.Array:
+        """The sizes of bodies that are too large, and null of all others; those bodies are null."""
+        omitted = pa.nulls(frame.num_rows, pa.int64())
+        if OMITTED_BODY_BYTES in frame.schema.names:
+            omitted = frame.column(OMITTED_BODY_BYTES)
+        if self._bounds_bodies:
+            sizes = pc.binary_length(columns["body"]).cast(pa.int64())
+            is_large = pc.fill_null(pc.greater(sizes, self.body_bytes_max), False)
+            omitted = pc.if_else(is_large, sizes, omitted)
+            columns["body"] = pc.if_else(is_large, pa.scalar(None, columns["body"].type), columns["body"])
+        return omitted
+
+    def _told_of(self, rows: pa.RecordBatch, seqs: pa.Array, omitted: pa.Array) -> pa.RecordBatch:
+        """The rows, of which some bodies are too large, as the option `oversizedBodies` says.
+
+        Raises:
+            JMSError: it says that this is an error.
+        """
+        handling = self._options.oversized_bodies
+        for seq, size in zip(seqs.to_pylist(), omitted.to_pylist(), strict=True):
+            if size is None:
+                continue
+            told = f"Message {seq} of {self._destination} has a body of {size} bytes, more than {self.body_bytes_max}"
+            if handling == "fail":
+                raise JMSError(f"{told}. Set the option oversizedBodies to null or skip to read on without it.")
+            log.warning("! %s: its %s", told, "row is left out" if handling == "skip" else "body is null")
+        return rows.filter(omitted.is_null()) if handling == "skip" else rows
 
     def _decoded(self, frame: pa.RecordBatch) -> dict[str, pa.Array]:
         columns = self._decoder.decode(rows_of(frame.column("message")))
@@ -122,10 +169,11 @@ class Wanted:
         return frame
 
 
-def _unexpired(rows: pa.RecordBatch, expiration: pa.Array, now: datetime) -> pa.RecordBatch:
-    if expiration.null_count == rows.num_rows:
-        return rows
-    return rows.filter(pc.fill_null(pc.greater(expiration, pa.scalar(now, TIMESTAMP)), True))
+def _unexpired(expiration: pa.Array, now: datetime) -> pa.Array | None:
+    """Which rows have time left; None for all."""
+    if expiration.null_count == len(expiration):
+        return None
+    return pc.fill_null(pc.greater(expiration, pa.scalar(now, TIMESTAMP)), True)
 
 
 def _text(body: pa.Array) -> pa.Array:

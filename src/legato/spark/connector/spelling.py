@@ -13,6 +13,7 @@ from legato.errors import ConfigError
 PAYLOADS = ("binary", "text")
 PROPERTIES = ("map", "variant")
 DELIVERY_MODES = ("PERSISTENT", "NON_PERSISTENT")
+OVERSIZED = ("null", "skip", "fail")
 READ_MODES = ("browse", "consume")
 EARLIEST, LATEST, ACKED = "earliest", "latest", "acked"
 ERROR = "error"
@@ -120,6 +121,8 @@ SOURCE_READERS: dict[str, tuple[str, Reader, str]] = {
     "includeproperties": ("include_properties", _boolean, "true or false"),
     "properties": ("properties", str, " or ".join(PROPERTIES)),
     "includebody": ("include_body", _boolean, "true or false"),
+    "oversizedbodies": ("oversized_bodies", str, " or ".join(OVERSIZED)),
+    "maxbodybytes": ("max_body_bytes", _positive, "a whole number, more than 0"),
     "payload": ("payload", str, " or ".join(PAYLOADS)),
     "readmode": ("read_mode", str, " or ".join(READ_MODES)),
     "columns": ("columns", _names, "names with commas between them"),
@@ -135,6 +138,7 @@ _SPELLING = {
         *("queuePattern", "topicPattern", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
         *("maxOffsetsPerTrigger", "maxMessagesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
         *("maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeProperties"),
+        *("oversizedBodies", "maxBodyBytes"),
         *("includeBody", "readMode", "pollIntervalMs", "tailProbeCacheMs", "pollTimeoutMs", "fetchOffset.numRetries"),
         *("fetchOffset.retryIntervalMs", "subscriptionPrefix", "startingOffsetsByTimestamp"),
         *("startingOffsetsByTimestampStrategy", "endingOffsetsByTimestamp"),

@@ -160,7 +160,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         each = partition.range
         frames = Frames(self._options, each.address)
         rows = 0
-        for frame in read_frames(shared_requests(self._options.url, self._options.patience), each, bare=frames.is_bare):
+        requests = shared_requests(self._options.url, self._options.patience)
+        for frame in read_frames(requests, each, bare=frames.is_bare, body_bytes_max=frames.body_bytes_max):
             rows += frame.num_rows
             yield frames.rows(frame)
         if rows != each.through - each.after and self._options.fail_on_data_loss:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from legato.spark.connector.options import SourceOptions
+from legato.spark.connector.options import SourceOptions, check_columns
 from legato.spark.connector.rows import fields
 
 _KEY = "legato"
@@ -40,6 +41,20 @@ def schema_with(options: Mapping[str, str], source: SourceOptions) -> StructType
     """The schema of a table, which remembers its options."""
     first, *others = from_arrow_schema(pa.schema(list(fields(source).items()))).fields
     return StructType([StructField(first.name, first.dataType, metadata={_KEY: own(options)}), *others])
+
+
+def columns_of(options: SourceOptions, schema: StructType) -> SourceOptions:
+    """The options for a schema that has other columns: of a table of an older version, or as a user wants them.
+
+    Raises:
+        ConfigError: there is no such column.
+    """
+    names = tuple(schema.names)
+    if not names or names == tuple(fields(options)):
+        return options
+    wanted = msgspec.structs.replace(options, columns=names)
+    check_columns(wanted)
+    return wanted
 
 
 def remembered(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
