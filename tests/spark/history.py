@@ -22,6 +22,7 @@ from legato.core.facts import (
     QueueGrouped,
     QueueMarked,
     QueuePaused,
+    ServingBegan,
     TransactionCommitted,
     TransactionRolledBack,
 )
@@ -154,6 +155,18 @@ def news_history() -> list[LogRecord]:
 
 NEWS_WAITING = [(READERS, 8), (DEAD, 1), (URGENT, HIGH + 3)]
 """What waits in the store at the end of `news_history`."""
+
+
+def idle_takeover(*before: AnyFact, cause: str, detection_us: int = 0) -> list[LogRecord]:
+    """The primary stores nothing for 46 s, and nor does its successor for as long."""
+    return [
+        record(1, 0, EpochBegan("a"), QueueCreated(ORDERS, "orders"), ServingBegan(ms_us(20), "start")),
+        record(1, 1_000, order(1)),
+        record(1, 46_000, *before),
+        record(2, 46_050, EpochBegan("b")),
+        record(2, 46_080, ServingBegan(ms_us(46_071), cause, detection_us)),
+        record(2, 92_000, order(2)),
+    ]
 
 
 def ms_us(ms: int) -> int:

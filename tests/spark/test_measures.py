@@ -21,6 +21,7 @@ from tests.spark.history import (
     NEWS,
     ORDERS,
     history,
+    idle_takeover,
     instead,
     ms_us,
     news_history,
@@ -48,7 +49,8 @@ def test_the_audit_accounts_for_every_queue_and_takeover(audit_of: Audit) -> Non
     assert accounts == {"orders": (6, 4, 4, 1, 1, 1), "invoices": (4, 4, 0, 0, 0, 0), "DLQ": (1, 0, 0, 0, 1, 0)}
     (takeover,) = result.takeovers
     assert (takeover.epoch, takeover.former_broker, takeover.broker, takeover.clean) == (2, "a", "b", False)
-    assert (takeover.duration_ms, takeover.served_ms) == (200.0, 260.0)
+    assert (takeover.duration_ms, takeover.served_ms) == (200.0, 200.0)
+    assert (takeover.how, takeover.at_most) == ("crash", True), "it may have been idle, and lived"
     assert result.facts == sum(len(each.facts) for each in history())
     assert result.flows is None
     page = report_page(result, None, {2: 250.0}, "A <small> history")
@@ -122,11 +124,36 @@ def test_an_audit_that_fails_says_so_with_examples(audit_of: Audit) -> None:
     assert "2 of" in page
 
 
+def test_an_outage_is_the_time_in_which_nobody_served_however_long_nobody_sent(audit_of: Audit) -> None:
+    """After an idle switchover the report said 46 s instead of 71 ms, and called it a stop."""
+    result = audit_of(idle_takeover(EpochEnded("switchover"), cause="switchover"))
+    (takeover,) = result.takeovers
+    assert (takeover.how, takeover.clean, takeover.at_most) == ("switchover", True, False)
+    assert (takeover.duration_ms, takeover.served_ms) == (50.0, 71.0)
+    page = report_page(result, None, {}, "idle")
+    assert '<span class="badge good">switchover</span>' in page
+    assert "✓ epoch 2 · 71 ms" in page, "the label of the red band"
+    assert '<td class="n">71 ms</td>' in page
+
+
+def test_of_an_idle_primary_that_crashed_its_successor_says_when_it_was_lost(audit_of: Audit) -> None:
+    (takeover,) = audit_of(idle_takeover(cause="crash", detection_us=30_000)).takeovers
+    assert (takeover.how, takeover.clean, takeover.at_most) == ("crash", False, False)
+    assert (takeover.duration_ms, takeover.served_ms) == (30.0, 51.0)
+
+
+def test_where_nobody_saw_an_idle_primary_die_an_outage_is_at_most_so_long(audit_of: Audit) -> None:
+    result = audit_of(idle_takeover(cause="start"))
+    (takeover,) = result.takeovers
+    assert (takeover.how, takeover.at_most) == ("crash", True)
+    assert "≤ " in report_page(result, None, {}, "idle")
+
+
 def test_a_primary_that_stopped_is_told_from_one_that_crashed(audit_of: Audit) -> None:
     records = history()
-    records[7].facts.append(EpochEnded("asked"))
+    records[7].facts.append(EpochEnded("shutdown"))
     (takeover,) = audit_of(records).takeovers
-    assert takeover.clean
+    assert (takeover.clean, takeover.how) == (True, "stop")
 
 
 def test_percentiles_are_those_of_the_messages(facts_of: MakeFacts) -> None:

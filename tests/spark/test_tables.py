@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from typer.testing import CliRunner
 
-from legato.core.facts import LogRecord
+from legato.cli.main import app
+from legato.core.facts import EpochEnded, LogRecord
 from legato.errors import ConfigError, StoreCorruptError
 from legato.ids import txn_counter
 from legato.spark import delta
 from legato.spark.audit import audit
+from legato.spark.coverage import complaints_of
 from legato.spark.gold import VIEWS
 from legato.spark.gold_tables import read_gold
 from legato.spark.ledger import commits, read_facts
@@ -20,7 +23,7 @@ from legato.spark.messages import lifecycle
 from legato.spark.segments import SegmentSpan, write_rows, write_segment
 from legato.spark.table import facts_table
 from legato.spark.tables import LedgerTables
-from tests.spark.history import DEAD, INVOICES, ORDERS, SECOND_TXN, history, ms_us
+from tests.spark.history import DEAD, INVOICES, ORDERS, SECOND_TXN, history, idle_takeover, ms_us
 
 NUMBERED = list(enumerate(history(), 1))
 CUTS = (0, 5, 8, len(NUMBERED))
@@ -113,7 +116,8 @@ def test_gold_counts_every_fact_once(made: LedgerTables) -> None:
     ]
     second = audit["failovers"].where("epoch = 2").collect()[0]
     assert (second["former_broker"], second["broker"], second["clean"]) == ("a", "b", False)
-    assert (second["gap_ms"], second["serving_after_ms"], second["waiting_before"]) == (200.0, 260.0, 3)
+    assert (second["gap_ms"], second["serving_after_ms"], second["waiting_before"]) == (200.0, 200.0, 3)
+    assert (second["how"], second["at_most"]) == ("crash", True)
     assert rows(audit["causes"].select("destination", "what", "cause", "messages")) == [
         ("orders", "dead-lettered", "poison", 1),
         ("orders", "redelivered", "rollback", 1),
@@ -122,6 +126,41 @@ def test_gold_counts_every_fact_once(made: LedgerTables) -> None:
     assert rows(outcomes) == [("committed", None, 2, 4, 4, 5.0), ("rolled back", "client", 1, 1, 0, None)]
     latencies = audit["latencies"].where("destination = 'orders' and stage = 'end to end'").collect()[0]
     assert (latencies["messages"], latencies["p50_ms"], latencies["longest_ms"]) == (4, 10.0, 300.0)
+
+
+def test_gold_measures_an_outage_by_who_serves_not_by_who_sends(spark: SparkSession, tmp_path: Path) -> None:
+    """After an idle switchover `serving_after_ms` was 46,000."""
+    (ledger := tmp_path / "ledger").mkdir()
+    records = idle_takeover(EpochEnded("switchover"), cause="switchover")
+    write_segment(ledger, list(enumerate(records, 1)))
+    tables = WithoutViews(spark, str(ledger), tmp_path / "tables")
+    tables.run_once()
+    view = next(step for step in VIEWS if step.name == "failovers")
+    first, second = tables.view(view).collect()
+    assert (first["how"], first["gap_ms"], first["at_most"]) == (None, None, False)
+    said = second["how"], second["clean"], second["gap_ms"], second["serving_after_ms"], second["at_most"]
+    assert said == ("switchover", True, 50.0, 71.0, False)
+
+
+def test_tables_of_a_ledger_with_a_segment_missing_say_so_first(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (ledger := tmp_path / "ledger").mkdir()
+    for begin, end in pairwise(CUTS):
+        if begin != CUTS[1]:
+            write_segment(ledger, NUMBERED[begin:end])
+    monkeypatch.setattr("legato.spark.session.start_session", lambda *_, **__: spark)
+    run = CliRunner().invoke(app, ["ledger", "run", str(ledger), str(tmp_path / "tables"), "--once"])
+    assert run.exit_code == 1
+    name = SegmentSpan(6, 8).file_name
+    said = " ".join(run.stderr.split())
+    assert "✗ The ledger is incomplete: commits 6-8 are missing." in said
+    assert name in run.stderr.replace("\n", "")
+    shown = CliRunner().invoke(app, ["ledger", "show", str(tmp_path / "tables")])
+    assert "The ledger is incomplete" in shown.stderr
+    write_segment(ledger, NUMBERED[CUTS[1] : CUTS[2]])
+    LedgerTables(spark, str(ledger), tmp_path / "tables").run_once()
+    assert complaints_of(tmp_path / "tables") == []
 
 
 def test_a_run_without_news_changes_nothing(made: LedgerTables) -> None:

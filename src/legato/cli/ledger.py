@@ -44,6 +44,8 @@ def run(
 ) -> None:
     """Bring the tables up to date with a ledger: each segment exactly once, whatever is killed meanwhile.
 
+    The exit code is 1 if segments are missing between those that are there.
+
     Example: legato ledger run ./store/ledger ./tables --once
     """
     from legato.spark.session import start_session
@@ -65,6 +67,21 @@ def run(
             signal.signal(number, ask)
         made.run(every_s, stop.wait)
     typer.echo(f"{made.last_batch() + 1} portions in {tables}")
+    if _complain(tables):
+        raise typer.Exit(1)
+
+
+def _complain(tables: Path) -> bool:
+    """Say so if the tables are not made of the whole log; whether that was so."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from legato.spark.coverage import complaints_of
+
+    complaints = complaints_of(tables)
+    for complaint in complaints:
+        Console(stderr=True).print(Text(f"✗ {complaint}", style="bold red"))
+    return bool(complaints)
 
 
 @app.command("show")
@@ -78,7 +95,9 @@ def show(
     from legato.spark.gold_tables import read_gold
     from legato.spark.session import start_session
 
-    read_gold(start_session("legato-ledger", master=master), tables, name).show(rows, truncate=False)
+    shown = read_gold(start_session("legato-ledger", master=master), tables, name)
+    _complain(tables)
+    shown.show(rows, truncate=False)
 
 
 @app.command("sql")

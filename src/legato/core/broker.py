@@ -59,6 +59,7 @@ from legato.core.facts import (
     QueueMarked,
     QueuePaused,
     RunStored,
+    ServingBegan,
     TransactionCommitted,
     TransactionRolledBack,
 )
@@ -321,6 +322,7 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
                 case (
                     # What needs no room is true all the same, and is tried again.
                     EpochBegan()
+                    | ServingBegan()
                     | EpochEnded()
                     | QueueCreated()
                     | QueueDeleted()
@@ -390,6 +392,10 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
                 topic.recorded = topic.stored
                 # Which bodies are gone only the store knows: of a topic nothing is said to be consumed.
                 self._tick.facts.append(QueueMarked(topic.id, topic.last_seq, topic.stored, 0))
+
+    def begin_serving(self, now_us: int, cause: str, detection_us: int) -> None:
+        """Clients are answered from here on; see `ServingBegan`."""
+        self._tick.facts.append(ServingBegan(now_us, cause, detection_us))
 
     def end(self, reason: str) -> None:
         """The broker stops cleanly; what follows is refused by the shell."""

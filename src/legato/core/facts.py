@@ -35,6 +35,18 @@ class EpochBegan(Fact, tag=1):
     broker: str
 
 
+class ServingBegan(Fact, tag=45):
+    """The primary of this epoch answers clients from here on: what lies before it since the last one is an outage.
+
+    `cause` is how it came to serve: `start` if nobody had served just before, `crash`, or why the last primary let go.
+    `detection_us` is how long before its epoch it had lost the last primary; 0 if the lock was the first sign.
+    """
+
+    at_us: int
+    cause: str
+    detection_us: int = 0
+
+
 class EpochEnded(Fact, tag=2):
     """A primary stopped cleanly. Absent after a crash."""
 
@@ -402,6 +414,7 @@ class QueueMarked(Fact, tag=30):
 
 AnyFact = (
     EpochBegan
+    | ServingBegan
     | EpochEnded
     | QueueCreated
     | QueueDeleted

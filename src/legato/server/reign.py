@@ -98,6 +98,7 @@ class Reign:
             listener = await self._listen(service, tls)
             takeover.takeover_ms = round((time.monotonic() - won) * 1000, 1)
             service.takeover = takeover
+            service.broker.begin_serving(self._clock.now_us(), takeover.cause, round(takeover.detection_ms * 1000))
             began(meta.epoch)
             log.info("= epoch %s began after %.1f ms", meta.epoch, takeover.takeover_ms)
             ledger = self._start_ledger(service)

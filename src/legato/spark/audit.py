@@ -242,17 +242,23 @@ def _queues(
     ]
 
 
+HOW = {"shutdown": "stop", "lapsed": "fenced itself"}
+"""What people call the end of an epoch, if not as its fact does."""
+
+
 def _takeovers(frames: Frames) -> list[Takeover]:
     return [
         Takeover(
             epoch=row["epoch"],
             broker=row["broker"] or "",
             former_broker=row["former_broker"] or "",
-            clean=row["clean"],
-            former_last_us=row["former_last_us"],
+            clean=row["ended"] is not None,
+            former_last_us=row["lost_us"],
             began_us=row["began_us"],
-            duration_ms=row["duration_us"] / 1000,
-            served_ms=None if row["served_us"] is None else (row["served_us"] - row["former_last_us"]) / 1000,
+            duration_ms=max(row["began_us"] - row["lost_us"], 0) / 1000,
+            served_ms=max(row["served_us"] - row["lost_us"], 0) / 1000,
+            how=HOW.get(row["ended"], row["ended"]) or "crash",
+            at_most=row["at_most"],
         )
         for row in sorted(
             measures.takeovers(frames["landmarks"], frames["commits"]).collect(), key=lambda row: row["epoch"]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 
 from legato.spark.ledger import KIND, TAG
-from legato.spark.measures import SHARES, THREE_DIGITS
+from legato.spark.measures import LAST_SERVED, SHARES, THREE_DIGITS
 from legato.spark.those import is_kind
 
 HOUR_US = 3_600_000_000
@@ -44,10 +44,12 @@ ACTIVITY = Step(
     "How many facts of each kind and cause there were for each queue, epoch and hour, and when the first and last.",
     f"""
     select epoch, timestamp_micros(hours * {HOUR_US}L) as hour, queue, {KIND} as kind, cause, broker, producer,
-           facts, bytes, first_us, last_us
+           facts, bytes, first_us, last_us, at_us, detection_us
     from (select epoch, hours, queue, tag, cause, broker, producer,
-                 count(*) as facts, sum(size) as bytes, min(time_us) as first_us, max(time_us) as last_us
-          from (select epoch, time_us div {HOUR_US}L as hours, queue, cause, size, time_us, {TAG} as tag,
+                 count(*) as facts, sum(size) as bytes, min(time_us) as first_us, max(time_us) as last_us,
+                 min(at_us) as at_us, max(detection_us) as detection_us
+          from (select epoch, time_us div {HOUR_US}L as hours, queue, cause, size, time_us, at_us, detection_us,
+                       {TAG} as tag,
                        if({is_kind("EpochBegan")}, name, null) as broker,
                        if({is_kind("DuplicateDropped", "DuplicateIdDropped")}, producer, null) as producer
                 from {{facts}})
@@ -168,26 +170,33 @@ VIEWS = (
     ),
     Step(
         "failovers",
-        "Each takeover: who from whom, whether that had ended cleanly, how long nobody served, and what was undone.",
-        """
-        select epoch, broker, lag(broker) over (order by epoch) as former_broker,
-               lag(clean) over (order by epoch) as clean, timestamp_micros(began_us) as began,
-               (began_us - lag(last_us) over (order by epoch)) / 1000D as gap_ms,
-               (served_us - lag(last_us) over (order by epoch)) / 1000D as serving_after_ms,
-               waiting_before, rolled_back, returned
-        from (select *, coalesce(sum(change) over (order by epoch rows between unbounded preceding and 1 preceding), 0)
-                        as waiting_before
+        "Each takeover: who from whom, how that had ended, how long nobody served, and what was undone.",
+        f"""
+        select epoch, broker, former_broker, if(former_broker is null, null, former_ended is not null) as clean,
+               timestamp_micros(began_us) as began,
+               if(began_us < lost_us, 0L, began_us - lost_us) / 1000D as gap_ms,
+               if(served_us < lost_us, 0L, served_us - lost_us) / 1000D as serving_after_ms,
+               waiting_before, rolled_back, returned,
+               if(former_broker is null, null, coalesce(former_ended, 'crash')) as how,
+               former_broker is not null and former_ended is null and seen_us is null as at_most
+        from (select *, {LAST_SERVED} as lost_us
+              from (select *, lag(broker) over (order by epoch) as former_broker,
+                           lag(ended) over (order by epoch) as former_ended,
+                           lag(last_us) over (order by epoch) as former_last_us,
+                           coalesce(sum(change) over (order by epoch rows between unbounded preceding and 1 preceding),
+                                    0) as waiting_before
               from (select epoch, max(broker) as broker, min(first_us) filter (where kind = 'EpochBegan') as began_us,
-                           max(last_us) as last_us, count_if(kind = 'EpochEnded') > 0 as clean,
-                           min(first_us) filter (where kind in ('MessageStored', 'MessagePublished', 'MessageConsumed'))
-                               as served_us,
+                           max(last_us) as last_us, max(cause) filter (where kind = 'EpochEnded') as ended,
+                           coalesce(min(at_us), min(first_us) filter (where kind = 'EpochBegan')) as served_us,
+                           min(first_us) filter (where kind = 'EpochBegan')
+                               - max(if(kind = 'ServingBegan' and cause <> 'start', detection_us, null)) as seen_us,
                            coalesce(sum(case when kind = 'MessageStored' then facts
                                              when kind in ('MessageConsumed', 'MessageDeadLettered', 'MessageMoved')
                                              then -facts end), 0) as change,
                            coalesce(sum(facts) filter (where kind = 'TransactionRolledBack'), 0) as rolled_back,
                            coalesce(sum(facts) filter (where kind = 'MessageReturned' and cause = 'disconnect'), 0)
                                as returned
-                    from {activity} group by epoch))
+                    from {{activity}} group by epoch)))
         order by epoch
         """,
     ),

@@ -17,7 +17,7 @@ from legato.spark.exporter import try_export
 from legato.spark.flights import TotalsComparison
 from legato.spark.flow_terminal import flow_tables
 from legato.spark.preparing import ledger_bytes
-from legato.spark.report import write_report
+from legato.spark.report import gap_of, write_report
 from legato.spark.result import BOTH, OF_THE_WHOLE, AuditResult
 from legato.spark.scope import EVERYTHING, Scope
 from legato.spark.session import runs_here, start_session
@@ -192,9 +192,9 @@ def _takeovers_table(result: AuditResult) -> Table:
             str(takeover.epoch),
             takeover.former_broker,
             takeover.broker,
-            "stopped" if takeover.clean else "crashed",
-            duration(takeover.duration_ms * 1e3),
-            "" if takeover.served_ms is None else duration(takeover.served_ms * 1e3),
+            takeover.how or ("stop" if takeover.clean else "crash"),
+            gap_of(takeover, takeover.duration_ms),
+            gap_of(takeover, takeover.served_ms),
         )
     return table
 

@@ -19,7 +19,7 @@ SCHEMA = """
     paused boolean, queue_kind tinyint, temporary boolean, shared boolean, selector string, no_local boolean,
     container string, duplicate_id binary, group_id string,
     flow_id string, trace_id string, stage string, call string, tag tinyint, link string, deliveries_max int,
-    expired_us bigint
+    expired_us bigint, at_us bigint, detection_us bigint
 """
 
 PLACE = f"(position << {PLACE_SHIFT} | ordinal)"

@@ -12,29 +12,49 @@ LATENCY_BUCKETS_PER_DECADE = 20
 
 
 def takeovers(facts: DataFrame, commits: DataFrame) -> DataFrame:
-    """One row for each epoch after the first: when it began and served, and how the one before it ended.
+    """One row for each epoch after the first: how the one before it ended, and how long nobody served.
 
-    `duration_us` runs from the last commit of the former primary to the first of the new one; `served_us` is the
-    first time after it at which a message was stored or consumed.
+    `lost_us` is when that had last served for all that is known: when it ended, or when its successor lost it; else
+    its last commit, which may be long before its end if it was idle (`at_most`). `served_us` is when clients were
+    answered again. Whether anybody had a message for it then does not matter.
     """
-    named = facts.where(is_kind("EpochBegan")).selectExpr("epoch", "name as broker")
+    landmarks = facts.where(is_kind("EpochBegan", "ServingBegan"))
+    named = landmarks.selectExpr(
+        "epoch",
+        f"if({is_kind('EpochBegan')}, name, null) as broker",
+        "at_us",
+        f"if({is_kind('ServingBegan')}, cause, null) as began_after",
+        "detection_us",
+    )
     epochs = aggregate(
-        commits.select("epoch", "kind", "time_us").unionByName(named, allowMissingColumns=True),
+        commits.select("epoch", "kind", "cause", "time_us").unionByName(named, allowMissingColumns=True),
         "epoch",
         broker="max(broker)",
         began_us="min(time_us) filter (where kind = 'EpochBegan')",
         last_us="max(time_us)",
-        clean="count_if(kind = 'EpochEnded') > 0",
-        served_us="min(time_us) filter (where kind in ('MessageStored', 'MessagePublished', 'MessageConsumed'))",
+        ended="max(cause) filter (where kind = 'EpochEnded')",
+        served_us="coalesce(min(at_us), min(time_us) filter (where kind = 'EpochBegan'))",
+        seen_us=f"min(time_us) filter (where kind = 'EpochBegan') - {LOST_AFTER}",
     )
     upward = Window.orderBy("epoch")
-    former = (F.lag(name).over(upward).alias(f"former_{name}") for name in ("epoch", "broker", "clean", "last_us"))
+    former = (F.lag(name).over(upward).alias(f"former_{name}") for name in ("epoch", "broker", "ended", "last_us"))
     return (
-        epochs.select("epoch", "broker", "began_us", "served_us", *former)
+        epochs.select("epoch", "broker", "began_us", "served_us", "seen_us", *former)
         .where("former_epoch = epoch - 1")
-        .withColumn("duration_us", F.expr("began_us - former_last_us"))
-        .withColumnRenamed("former_clean", "clean")
+        .withColumn("lost_us", F.expr(LAST_SERVED))
+        .selectExpr(
+            *("epoch", "broker", "former_broker", "began_us", "served_us", "lost_us"),
+            "former_ended as ended",
+            "former_ended is null and seen_us is null as at_most",
+        )
     )
+
+
+LOST_AFTER = "max(if(began_after <> 'start', detection_us, null))"
+"""SQL: how long before its epoch a primary had lost the one before it, if it had seen that serve."""
+
+LAST_SERVED = """if(former_ended is null, greatest(former_last_us, seen_us), former_last_us)"""
+"""SQL: when the former primary had last served for all that is known."""
 
 
 def lengths(lifecycle: DataFrame, start_us: int, bucket_us: int) -> DataFrame:

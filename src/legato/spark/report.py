@@ -11,7 +11,7 @@ from legato.spark.charts import duration, human
 from legato.spark.flights import TotalsComparison
 from legato.spark.flow_charts import flows_section
 from legato.spark.page import CROSS, TICK, count, header, legend_of, page, plural, section, table, tile
-from legato.spark.result import AuditResult, CheckResult
+from legato.spark.result import AuditResult, CheckResult, Takeover
 
 
 def write_report(
@@ -163,17 +163,30 @@ def _takeovers(result: AuditResult, client_gaps_ms: Mapping[int, float]) -> str:
             str(takeover.epoch),
             escape(takeover.former_broker),
             escape(takeover.broker),
-            '<span class="badge good">stopped</span>' if takeover.clean else '<span class="badge bad">crashed</span>',
-            duration(takeover.duration_ms * 1000),
-            "" if takeover.served_ms is None else duration(takeover.served_ms * 1000),
+            f'<span class="badge {"good" if takeover.clean else "bad"}">{escape(_how(takeover))}</span>',
+            gap_of(takeover, takeover.duration_ms),
+            gap_of(takeover, takeover.served_ms),
         ]
         if client_gaps_ms:
             gap_ms = client_gaps_ms.get(takeover.epoch)
             row.append("" if gap_ms is None else duration(gap_ms * 1000))
         rows.append(row)
     body = f'<div class="scroll">{charts.reign_chart(result)}</div>{table(columns, rows)}'
-    note = "from the last commit of one primary to the first of the next, and to the first message it moved"
+    note = (
+        "from when one primary had last served, for all that is known, to the next one's epoch and to its first answer"
+    )
     return section("Takeovers", note, body)
+
+
+def _how(takeover: Takeover) -> str:
+    return takeover.how or ("stop" if takeover.clean else "crash")
+
+
+def gap_of(takeover: Takeover, gap_ms: float | None) -> str:
+    """How long nobody served; of a primary that may have been idle before it was gone only how long at most."""
+    if gap_ms is None:
+        return ""
+    return f"{'≤ ' if takeover.at_most else ''}{duration(gap_ms * 1000)}"
 
 
 _QUEUE_COLOURS = ("blue", "orange", "green", "red", "soft", "ink")

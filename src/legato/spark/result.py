@@ -58,7 +58,13 @@ class TopicAudit(msgspec.Struct, frozen=True):
 
 
 class Takeover(msgspec.Struct, frozen=True):
-    """One broker took over from another. `served_ms`: from the former's last commit to the next message's."""
+    """One broker took over from another.
+
+    `former_last_us` is when the former one had last served, for all that is known: when it ended, or when its successor
+    lost it. If neither is on record it is its last commit, and what is counted from there is `at_most` so long.
+    `duration_ms` is from then to the next epoch, `served_ms` to when clients were answered again. `how` the former one
+    ended: `switchover`, `stop`, `crash` ...
+    """
 
     epoch: int
     broker: str
@@ -68,6 +74,8 @@ class Takeover(msgspec.Struct, frozen=True):
     began_us: int
     duration_ms: float
     served_ms: float | None
+    how: str = ""
+    at_most: bool = False
 
 
 class CheckResult(msgspec.Struct, frozen=True):

@@ -59,6 +59,8 @@ COLUMNS: dict[str, pa.DataType] = {
     "link": pa.string(),
     "deliveries_max": pa.int32(),
     "expired_us": pa.int64(),
+    "at_us": pa.int64(),
+    "detection_us": pa.int64(),
 }
 """Every column of the ledger and its type. Columns only get added, at the end; absent values are null.
 
@@ -70,7 +72,7 @@ that was stored in place of a duplicate. `number` is that of a producer's messag
 `consumed` are the counters of a `QueueMarked`, the numbers of messages sent and received by a transaction, the copies
 of a publication, the calls of a `MessageOfFlow`, and the window of a `DuplicateIdKept`. `link` is that of a consumer
 that attached, `deliveries_max` the setting that a dead letter died of, `expired_us` the broker's clock when a message
-that left as expired was found to be over.
+that left as expired was found to be over, `at_us` when a primary began to serve.
 
 A `MessagePublished` has one row, whose `queue` is the topic, and for each copy a further one of kind `MessageStored`
 at the same position and ordinal, whose `queue` is the subscription and whose `topic` is that topic: in the account of
@@ -218,6 +220,7 @@ def _renamed(**columns: str) -> Callable[[_Rows], dict[str, Column]]:
 
 _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     f.EpochBegan: _renamed(name="broker"),
+    f.ServingBegan: _same("at_us", "cause", "detection_us"),
     f.EpochEnded: _renamed(cause="reason"),
     f.QueueCreated: _created,
     f.QueueDeleted: _same("queue", "name", "waiting"),

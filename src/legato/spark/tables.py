@@ -4,6 +4,7 @@
     TABLES/silver/batch=N       a row a message: settled ones (`open=false`), and what waits after them (`open=true`)
     TABLES/parts/NAME/batch=N   the steps of `gold.py` for the portion
     TABLES/gold/NAME            the views of `gold.py` over all portions
+    TABLES/coverage             of which segments the portions are made
 
 1. What is streamed are the names of segments, not rows: each query then reads only the columns and kinds that it needs.
 2. A portion is written under its number. Done again after a crash, it replaces what was there: nothing counts twice.
@@ -24,10 +25,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from legato.errors import ConfigError, StoreCorruptError
 from legato.spark import delta, flow_tables, settling
+from legato.spark.coverage import note_coverage
 from legato.spark.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS, Step, inputs
 from legato.spark.gold_tables import write_gold
 from legato.spark.ledger import read_segments
@@ -164,6 +166,7 @@ class LedgerTables:
             of_facts = pool.submit(self._write_facts, paths, batch)
             self._write_messages(paths, batch)
             of_facts.result()
+        note_coverage(self._tables, batch, paths)
         if flow_tables.any_flows(self._tables, batch):
             facts = read_segments(self._spark, paths)
             silver = self._silver(self._spark, batch)
@@ -263,11 +266,12 @@ class LedgerTables:
     def part(self, name: str, session: SparkSession | None = None) -> DataFrame:
         """What a step wrote for all portions together."""
         reader = (session or self._spark).read
-        if (schema := self._schemas.get(name)) is not None:
-            reader = reader.schema(schema)
-        parts = reader.parquet(str(self._tables / "parts" / name))
-        self._schemas[name] = parts.schema
-        return parts.where(f"batch <= {self.last_batch()}")
+        part = self._tables / "parts" / name
+        if name not in self._schemas:
+            # The last portion has all columns; former versions wrote fewer.
+            last = reader.parquet(str(part / f"batch={self.last_batch()}")).schema
+            self._schemas[name] = StructType([*last, StructField("batch", IntegerType())])
+        return reader.schema(self._schemas[name]).parquet(str(part)).where(f"batch <= {self.last_batch()}")
 
     def view(self, step: Step) -> DataFrame:
         """A table of gold, as of the last portion."""

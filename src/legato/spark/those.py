@@ -66,7 +66,7 @@ class Those(NamedTuple):
         return pc.fill_null(reduce(pc.and_, masks), False)
 
 
-OF_LANDMARKS = Those(("QueueCreated", "QueueDeleted", "QueueMarked", "EpochBegan"))
+OF_LANDMARKS = Those(("QueueCreated", "QueueDeleted", "QueueMarked", "EpochBegan", "ServingBegan"))
 """What is said of queues and epochs."""
 
 SENT = Those(("MessageStored", "MessagePublished"), unknown=("origin_seq",))

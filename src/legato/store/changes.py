@@ -36,6 +36,7 @@ from legato.core.facts import (
     QueueMarked,
     QueuePaused,
     RunStored,
+    ServingBegan,
     TransactionCommitted,
     TransactionRolledBack,
 )
@@ -296,7 +297,7 @@ def _gather_rare(changes: Changes, fact: AnyFact) -> None:
             raise AssertionError(f"`gather` has seen to {fact}")
         case DuplicateDropped() | DuplicateIdDropped() | TransactionRolledBack():
             pass  # What they say is on record already, or was no producer's.
-        case EpochBegan() | EpochEnded() | QueueMarked():
+        case EpochBegan() | ServingBegan() | EpochEnded() | QueueMarked():
             pass  # For those who read the log.
         case MessageOfFlow() | MessageDelivered() | MessageSeen() | MessageReleased():
             pass  # For those who read the log.

@@ -40,6 +40,7 @@ from legato.core.facts import (
     QueueMarked,
     QueuePaused,
     RunStored,
+    ServingBegan,
     TransactionCommitted,
     TransactionRolledBack,
 )
@@ -253,7 +254,7 @@ class Model:
                 pass  # Applied after all others, by `_store_run` and `_apply_assignment`.
             case DuplicateDropped() | TransactionRolledBack():
                 pass  # What they say is on record already.
-            case EpochBegan() | EpochEnded() | QueueMarked():
+            case EpochBegan() | ServingBegan() | EpochEnded() | QueueMarked():
                 pass  # For those who read the log.
             case MessageOfFlow() | MessageDelivered() | MessageSeen() | MessageReleased():
                 pass  # For those who read the log.

@@ -21,6 +21,12 @@ class SegmentSpan(NamedTuple):
         return f"facts-{self.first:016d}-{self.last:016d}.parquet"
 
 
+def span_of(name: str) -> SegmentSpan | None:
+    """What a file of that name holds; None if it is no segment."""
+    match = _NAME.fullmatch(name)
+    return SegmentSpan(int(match[1]), int(match[2])) if match else None
+
+
 def spans(ledger: Path) -> Iterator[SegmentSpan]:
     """The segments in a ledger's directory, in no order; none if the directory does not exist."""
     try:
@@ -28,8 +34,8 @@ def spans(ledger: Path) -> Iterator[SegmentSpan]:
     except FileNotFoundError:
         return
     for name in names:
-        if match := _NAME.fullmatch(name):
-            yield SegmentSpan(int(match[1]), int(match[2]))
+        if span := span_of(name):
+            yield span
 
 
 def exported_through(ledger: Path) -> int:
