@@ -1,6 +1,7 @@
 """What a consuming client puts on record, whichever way it receives."""
 
 from legato.client import AcknowledgeMode, Message
+from legato.core.redelivering import DEAD_LETTER_COUNT
 from legato.drill.flows import Counts, Flows
 from legato.drill.load import Client, Work
 from legato.drill.messages import check, identity_of, source_of
@@ -19,11 +20,12 @@ MODES = {
     Work.CLIENT: AcknowledgeMode.CLIENT,
     Work.INDIVIDUAL: AcknowledgeMode.INDIVIDUAL,
     Work.FORWARD: AcknowledgeMode.SESSION_TRANSACTED,
+    Work.CANCEL: AcknowledgeMode.SESSION_TRANSACTED,
     Work.PICKY: AcknowledgeMode.SESSION_TRANSACTED,
 }
-TOLD = (Work.CLIENT, Work.INDIVIDUAL, Work.FORWARD, Work.PICKY)
+TOLD = (Work.CLIENT, Work.INDIVIDUAL, Work.FORWARD, Work.CANCEL, Work.PICKY)
 """Works that hear whether their acknowledgements succeeded."""
-TRANSACTED = (Work.FORWARD, Work.PICKY)
+TRANSACTED = (Work.FORWARD, Work.CANCEL, Work.PICKY)
 TAKE_ALONG = (Work.AUTO, Work.DUPS_OK)
 """Works whose messages are acknowledged as `receive()` returns them (Jakarta Messaging 6.2.10)."""
 
@@ -32,7 +34,7 @@ def head_of(client: Client) -> Consuming:
     """The head of a consumer's record."""
     return Consuming(
         client.receives_from,
-        client.flow,
+        client.sent_to or client.flow,
         told=client.work in TOLD,
         takes_along=client.work in TAKE_ALONG,
         exactly_once=client.work in TRANSACTED,
@@ -68,7 +70,9 @@ class Account:
     def see(self, message: Message) -> Identity:
         """A message was presented."""
         identity = identity_of(message)
-        self._record.seen(identity, message.redelivered)
+        # A dead letter that was reissued is a new message, and says by this property that it is not seen first.
+        flagged = message.redelivered or DEAD_LETTER_COUNT in message.properties
+        self._record.seen(identity, flagged)
         check(message, self._client.trait, self._client.selector)
         if self._end_to_end is not None:
             source = self._sources[identity] = source_of(message)
@@ -109,7 +113,7 @@ class Account:
     @property
     def complete(self) -> bool:
         """Whether no more will come, once all producers have ended."""
-        return self._flows.complete(self._client.receives_from, self._client.flow)
+        return self._flows.complete(self._client.receives_from, self._client.sent_to or self._client.flow)
 
     def _sources_of(self, messages: list[Identity]) -> list[Identity]:
         return [self._sources[identity] for identity in messages]

@@ -17,9 +17,11 @@ from legato.demo.reports import Failed, Finished
 from legato.demo.roles import report, stop_requested
 from legato.drill import tasks
 from legato.drill.account import Account, head_of
+from legato.drill.administrators import Administrator
+from legato.drill.cancelling import CancellingForwarder
 from legato.drill.consumers import Getter
 from legato.drill.flows import Counts, Flows
-from legato.drill.load import Client, Work
+from legato.drill.load import ADMINISTERS, FORWARDS, Client, Work
 from legato.drill.producers import Letters, Sender
 from legato.drill.records import Consuming, Producing, RecordWriter
 from legato.drill.reports import ClientFailedOver, Ready
@@ -86,6 +88,9 @@ class Process:
 
     def _prepare(self, client: Client) -> Callable[[], None]:
         """Make what the client needs before it runs: consumers exist, and subscriptions, when others begin to send."""
+        if client.work in ADMINISTERS:
+            administrator = Administrator(client, self._orders.url)
+            return lambda: administrator.run(self._stop)
         connection = ConnectionFactory(self._url_of(client)).create_connection()
         self._stack.enter_context(connection)
         self._connections.append((client.name, connection))
@@ -124,19 +129,21 @@ class Process:
                 await loop.run_in_executor(None, self._prepared.wait)
                 await tasks.send(client, connection, letters, self._stop)
                 return
-            getter = await tasks.TaskGetter.create(
-                client,
-                connection,
-                self._account_of(client),
-                forwarded=self._forwarded_by(client),
-                lenient=self._orders.lenient,
-            )
+            getter = await self._task_getter(client, connection)
             await loop.run_in_executor(None, self._prepared.wait)
             await getter.run(self._stop)
         self._ended(client)
 
+    async def _task_getter(self, client: Client, connection: aio.Connection) -> tasks.TaskGetter | CancellingForwarder:
+        account, forwarded = self._account_of(client), self._forwarded_by(client)
+        lenient = self._orders.lenient
+        if client.work is Work.CANCEL:
+            assert forwarded is not None
+            return await CancellingForwarder.create(client, connection, account, forwarded=forwarded, lenient=lenient)
+        return await tasks.TaskGetter.create(client, connection, account, forwarded=forwarded, lenient=lenient)
+
     def _ended(self, client: Client) -> None:
-        if client.work is Work.FORWARD:
+        if client.work in FORWARDS:
             self._flows.fed(client.to)
 
     def _url_of(self, client: Client) -> str:

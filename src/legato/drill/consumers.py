@@ -14,8 +14,9 @@ from legato.drill.account import (
     TRANSACTED,
     Account,
 )
-from legato.drill.load import Client, Work
+from legato.drill.load import Client, Trait, Work
 from legato.drill.messages import is_poisoned, stumbles, text_of
+from legato.drill.producers import THOUSANDS_PER_COMMIT
 from legato.drill.records import REFUSED, SENDING, STORED, UNSURE, Identity, RecordWriter
 from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
 from legato.points import Point
@@ -119,7 +120,8 @@ class Getter:
                 self._account.done([identity])
 
     def _forward(self) -> None:
-        received = self._receive_some(MESSAGES_AT_ONCE)
+        bulky = self._client.trait is Trait.THOUSANDS
+        received = self._receive_some(THOUSANDS_PER_COMMIT if bulky else MESSAGES_AT_ONCE)
         if not received:
             return
         assert self._producer is not None

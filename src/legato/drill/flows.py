@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from legato.drill.load import Client, Work
+from legato.drill.load import FORWARDS, Client, Work
 from legato.drill.messages import is_poisoned
 from legato.drill.plan import CLOCK_JUMP_MAX_S
 from legato.drill.records import (
@@ -59,7 +59,7 @@ class Flows:
     def __init__(self, clients: Sequence[Client], records: Path) -> None:
         self._lock = threading.Lock()
         self._heard_at: dict[str, float] = {}
-        self._feeding = Counter(client.to for client in clients if client.work is Work.FORWARD)
+        self._feeding = Counter(client.to for client in clients if client.work in FORWARDS)
         self._picky = {client.flow for client in clients if client.work is Work.PICKY}
         self._books = _Books(records)
 

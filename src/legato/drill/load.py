@@ -20,6 +20,14 @@ class Work(StrEnum):
     INDIVIDUAL = "individual"
     FORWARD = "forward"
     """Receives, sends on to another queue, and commits."""
+    CANCEL = "cancel"
+    """Forwards, by asyncio; every third call is cancelled."""
+    MOVE = "move"
+    """An administrator: moves what waits in a queue to another."""
+    PURGE = "purge"
+    """An administrator: empties a queue that nobody receives from."""
+    REISSUE = "reissue"
+    """An administrator: has dead letters delivered again."""
     PICKY = "picky"
     """Receives one message in each transaction, and rolls some back: once, or until the broker gives up."""
 
@@ -33,6 +41,8 @@ class Trait(StrEnum):
     DELAYED = "delayed"
     LARGE = "large"
     """More than a megabyte, sent in parts; one for many others."""
+    THOUSANDS = "thousands"
+    """Sent, received and sent on in transactions of more than a thousand."""
     COLOURED = "coloured"
     """With a property that selectors choose by."""
 
@@ -49,6 +59,7 @@ class Client(msgspec.Struct, frozen=True):
         shared: whether others share that.
         to: the queue that a forwarder sends to.
         of: for who collects what forwarders sent, the flow that they had it from.
+        sent_to: where its messages were sent to before an administrator moved them to its flow, if one did.
         trait: what its messages are like.
         selector: which messages a consumer wants.
         asyncio: whether it is a client for asyncio.
@@ -63,6 +74,7 @@ class Client(msgspec.Struct, frozen=True):
     shared: bool = False
     to: str = ""
     of: str = ""
+    sent_to: str = ""
     trait: Trait = Trait.PLAIN
     selector: str = ""
     asyncio: bool = False
@@ -78,6 +90,9 @@ class Client(msgspec.Struct, frozen=True):
         return f"{self.flow}/{self.subscription}" if self.topic else self.flow
 
 
+FORWARDS = (Work.FORWARD, Work.CANCEL)
+ADMINISTERS = (Work.MOVE, Work.PURGE, Work.REISSUE)
+
 PICKY_FLOW = "picky"
 COLOURS = ("red", "blue")
 
@@ -88,7 +103,7 @@ def clients_of(prefix: str) -> list[Client]:
     Args:
         prefix: what the names of all queues, topics and subscriptions begin with.
     """
-    return [*_modes(prefix), *_topics(prefix), *_traits(prefix), *_asyncio(prefix)]
+    return [*_modes(prefix), *_topics(prefix), *_traits(prefix), *_asyncio(prefix), *_administered(prefix)]
 
 
 def _modes(prefix: str) -> list[Client]:
@@ -114,11 +129,19 @@ def _modes(prefix: str) -> list[Client]:
 
 
 def _forwarding(
-    prefix: str, flow: str, names: tuple[str, ...], to: str, process: str, *, asyncio: bool = False
+    prefix: str,
+    flow: str,
+    names: tuple[str, ...],
+    to: str,
+    process: str,
+    *,
+    asyncio: bool = False,
+    work: Work = Work.FORWARD,
+    trait: Trait = Trait.PLAIN,
 ) -> list[Client]:
     """Forwarders, and who collects what they sent, in the same process."""
     source, target = f"{prefix}{flow}", f"{prefix}{to}"
-    forwarders = [Client(name, Work.FORWARD, source, process, to=target, asyncio=asyncio) for name in names]
+    forwarders = [Client(name, work, source, process, to=target, asyncio=asyncio, trait=trait) for name in names]
     return [*forwarders, Client(f"{to}-consumer", Work.CLIENT, target, process, of=source, asyncio=asyncio)]
 
 
@@ -160,6 +183,27 @@ def _traits(prefix: str) -> list[Client]:
         ),
         Client("picky-producer", Work.SEND, picky, "producers-2"),
         Client("picky-consumer", Work.PICKY, picky, "consumers-2"),
+        Client("thousands-producer", Work.SEND_TRANSACTED, f"{prefix}thousands", "producers-2", trait=Trait.THOUSANDS),
+        *_forwarding(
+            prefix,
+            "thousands",
+            ("thousands-forwarder",),
+            "thousands-forwarded",
+            "consumers-2",
+            trait=Trait.THOUSANDS,
+        ),
+    ]
+
+
+def _administered(prefix: str) -> list[Client]:
+    source, target, purged, picky = (f"{prefix}{flow}" for flow in ("moved", "moved-to", "purged", PICKY_FLOW))
+    return [
+        Client("moved-producer", Work.SEND_ASYNC, source, "producers-1"),
+        Client("mover", Work.MOVE, source, "administrators", to=target),
+        Client("moved-consumer", Work.INDIVIDUAL, target, "consumers-1", sent_to=source),
+        Client("purged-producer", Work.SEND_ASYNC, purged, "producers-1"),
+        Client("purger", Work.PURGE, purged, "administrators"),
+        Client("reissuer", Work.REISSUE, picky, "administrators"),
     ]
 
 
@@ -176,6 +220,16 @@ def _asyncio(prefix: str) -> list[Client]:
         *clients,
         Client(f"{flow}-producer", Work.SEND_TRANSACTED, f"{prefix}{flow}", "producers-2", asyncio=True),
         *_forwarding(prefix, flow, ("asyncio-forwarder",), "asyncio-forwarded", "consumers-2", asyncio=True),
+        Client("cancelled-producer", Work.SEND_TRANSACTED, f"{prefix}cancelled", "producers-2", asyncio=True),
+        *_forwarding(
+            prefix,
+            "cancelled",
+            ("cancelling-forwarder",),
+            "cancelled-forwarded",
+            "consumers-2",
+            asyncio=True,
+            work=Work.CANCEL,
+        ),
     ]
 
 

@@ -147,6 +147,7 @@ class Run:
         for group in (
             [name for name in names if name.startswith("producers")],
             [name for name in names if name == JAVA_NAME],
+            [name for name in names if name.startswith("administrators")],
             [name for name in names if name.startswith("consumers")],
         ):
             for name in group:

@@ -48,8 +48,8 @@ class Received:
     """Presentations that did not say that the message may have been seen before."""
     done: Counter[Identity] = field(default_factory=Counter)
     maybe: set[Identity] = field(default_factory=set)
-    taken_along_max: int = 0
-    """How many messages may have gone with a client that was killed as `receive()` returned."""
+    kills: list[Identity | None] = field(default_factory=list)
+    """For each kill of a client that takes a message along: the furthest message that it had been given."""
 
     @property
     def arrived(self) -> set[Identity]:
@@ -130,9 +130,12 @@ def _add_sent(sent: Sent, head: Producing, lines: Iterable[Line]) -> None:
 
 def _add_received(received: Received, head: Consuming, lines: Iterable[Line]) -> None:
     trying: set[Identity] = set()
+    last: Identity | None = None
     for line in lines:
         match line:
             case SeenLine(message=message, redelivered=redelivered):
+                if last is None or last.producer != message.producer or last.number < message.number:
+                    last = message
                 received.seen[message] += 1
                 received.unflagged[message] += not redelivered
             case SettledLine(word=word, message=message):
@@ -147,8 +150,27 @@ def _add_received(received: Received, head: Consuming, lines: Iterable[Line]) ->
             case AgainLine():
                 received.maybe |= trying
                 trying.clear()
-                received.taken_along_max += head.takes_along
+                if head.takes_along:
+                    received.kills.append(last)
     received.maybe |= trying
+
+
+def _taken_along(lost: set[Identity], sent: Sent, kills: Iterable[Identity | None]) -> set[Identity]:
+    """Of the lost messages, those that a killed client took along: for each kill the one that it was to be given next.
+
+    Messages of a producer come in order, so that is the first stored one behind the furthest that the client had been
+    given. Any other loss is a loss.
+    """
+    taken: set[Identity] = set()
+    for last in kills:
+        producers = {last.producer} if last is not None else {message.producer for message in sent.stored}
+        for producer in producers:
+            after = last.number if last is not None else 0
+            behind = {each for each in sent.stored if each.producer == producer and each.number > after} - taken
+            if behind and (next_one := min(behind)) in lost:
+                taken.add(next_one)
+                break
+    return taken
 
 
 def _judge(subscription: str, sent: Sent, received: Received, dead: set[Identity]) -> Finding:
@@ -164,8 +186,9 @@ def _judge(subscription: str, sent: Sent, received: Received, dead: set[Identity
     finding = Finding(subscription, len(sent.stored), len(seen), exactly_once=received.exactly_once, flow=received.flow)
     finding.dead_lettered = len((sent.stored & dead) - received.arrived)
     finding.again = sum(times > 1 for times in received.seen.values())
-    if len(wrong["lost"]) <= received.taken_along_max:
-        finding.taken_along = len(wrong.pop("lost"))
+    taken_along = _taken_along(wrong["lost"], sent, received.kills)
+    wrong["lost"] -= taken_along
+    finding.taken_along = len(taken_along)
     for what, messages in wrong.items():
         setattr(finding, what, len(messages))
         for message in sorted(messages)[:EXAMPLES_MAX]:

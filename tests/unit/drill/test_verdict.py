@@ -175,6 +175,30 @@ def test_a_client_that_is_killed_in_receive_takes_one_message_along_if_that_ackn
     assert (finding.lost, finding.taken_along) == (0, 1)
 
 
+def test_a_loss_is_forgiven_only_if_the_killed_client_was_to_be_given_that_message_next(tmp_path: Path) -> None:
+    send(tmp_path, {STORED: [1, 2, 3, 4, 5, 6]})
+    head = Consuming("q", "q", told=False, takes_along=True)
+    with RecordWriter(tmp_path, "c", head) as record:
+        record.seen(Identity("p", 1), redelivered=False)
+    with RecordWriter(tmp_path, "c", head) as record:
+        for number in (2, 3, 5, 6):
+            record.seen(Identity("p", number), redelivered=False)
+    finding = judge(tmp_path)
+    assert (finding.lost, finding.taken_along) == (1, 0), "killed after 1, and 4 is lost"
+    assert "message 4 of p" in finding.examples[0]
+
+
+def test_a_client_that_is_killed_twice_before_it_is_given_anything_takes_two_along(tmp_path: Path) -> None:
+    send(tmp_path, {STORED: [1, 2, 3]})
+    head = Consuming("q", "q", told=False, takes_along=True)
+    for _ in range(2):
+        RecordWriter(tmp_path, "c", head).__exit__(None, None, None)
+    with RecordWriter(tmp_path, "c", head) as record:
+        record.seen(Identity("p", 3), redelivered=False)
+    finding = judge(tmp_path)
+    assert (finding.lost, finding.taken_along) == (0, 2)
+
+
 def test_a_client_goes_on_from_the_number_that_it_had(tmp_path: Path) -> None:
     send(tmp_path, {SENDING: [1, 2, 7], STORED: [1]})
     with RecordWriter(tmp_path, "p", Producing("p", "q")) as record:
