@@ -16,6 +16,10 @@ MAX_MESSAGE_BYTES_DEFAULT = 1 << 30
 UNFINISHED_BYTES_MAX = 100 << 20
 """Of messages of which more frames are to come, what a session holds in memory."""
 MAX_LINKS_PER_SESSION = 4096
+ENDED_LINKS_REMEMBERED = 64
+ENDED_DELIVERIES_REMEMBERED = 4096
+"""In a session whose client has transactions: of links that ended with unsettled deliveries, and of these. An outcome
+that comes for one of them later cannot hold, and its transaction must not commit without it."""
 SASL_FRAME_BYTES_MAX = 4 << 10
 """What comes before a login; AMQP 5.3.1 asks for 512."""
 DECODED_ELEMENTS_MAX = 1 << 13

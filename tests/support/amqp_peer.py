@@ -52,10 +52,12 @@ class AmqpPeer:
         password: str | None = None,
         tls: ssl.SSLContext | None = None,
         max_frame_bytes: int = limits.MAX_FRAME_BYTES,
+        properties: dict[str, Any] | None = None,
     ) -> None:
         plain = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
         self.socket = tls.wrap_socket(plain, server_hostname="localhost") if tls else plain
-        self.amqp = Connection(server=False, settings=Settings(container_id=container, max_frame_bytes=max_frame_bytes))
+        settings = Settings(container_id=container, max_frame_bytes=max_frame_bytes, properties=properties or {})
+        self.amqp = Connection(server=False, settings=settings)
         self.events: list[Event] = []
         self._names = 0
         leftover = self._negotiate(SaslClient(user, password))

@@ -10,7 +10,7 @@ from cproton import ffi, lib
 
 from legato import limits
 from legato.amqp import batch
-from legato.amqp.deliveries import Deliveries, Known, check_stray
+from legato.amqp.deliveries import Deliveries, Known
 from legato.amqp.events import (
     Attached,
     Closed,
@@ -82,6 +82,8 @@ class Connection:
         self.session_capacity_bytes = max(
             settings.session_window_bytes, SESSION_WINDOW_FRAMES * settings.max_frame_bytes
         )
+        self.remembers_ended_links = False
+        """Whether outcomes are wanted that come in transactions for deliveries of links that have ended."""
         self._server = server
         self.has_more = False
         """Something of what was received waits to be looked at."""
@@ -332,7 +334,7 @@ class Connection:
                     elif _delivery_readable(delivery):
                         transfers.on_transfer(delivery, events)
                     else:
-                        check_stray(delivery)
+                        transfers.on_stray(delivery, events)
             elif kind == _LINK_FLOW:
                 if not self.closing:
                     transfers.on_flow(lib.pn_event_link(event), events)
@@ -446,8 +448,8 @@ class Connection:
         if link is None or self.closing:
             return
         closed = _event_type(event) == lib.PN_LINK_REMOTE_CLOSE
-        name, description, _ = read_condition(lib.pn_link_remote_condition(pn_link))
+        name, description, info = read_condition(lib.pn_link_remote_condition(pn_link))
         link.remote_detached = True
         if link.closed:
-            link._free()
-        events.append(Detached(link, closed, name, description))
+            link._retire()
+        events.append(Detached(link, closed, name, description, info))

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 from cproton import ffi, lib
 
 from legato import limits
-from legato.amqp.events import Disposition, Event, Flow, Transfer, TransferAborted, TransferLost, TransferPart
+from legato.amqp.events import (
+    Disposition,
+    Event,
+    Flow,
+    OutcomeLost,
+    Transfer,
+    TransferAborted,
+    TransferLost,
+    TransferPart,
+)
 from legato.amqp.link import Link, Receiver, Sender
 from legato.amqp.outcomes import ACCEPTED, Transactional
 from legato.amqp.states import ACCEPTED_STATE, TRANSACTIONAL_STATE, read_outcome
@@ -34,17 +43,6 @@ _link_advance = lib.pn_link_advance
 _link_recv = lib.pn_link_recv
 _unpack = ffi.unpack
 _new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
-
-
-def check_stray(delivery: Any) -> None:
-    """An event of a delivery that is none of ours any more is harmless, a transfer to a link of ours that sends is not.
-
-    Raises:
-        ProtocolError: the peer did what ends its connection.
-    """
-    pn_link = _delivery_link(delivery)
-    if lib.pn_link_is_sender(pn_link) and lib.pn_link_current(pn_link) == delivery:
-        raise ProtocolError("a transfer came over a link that sends", "amqp:not-allowed")
 
 
 def _txn_id(delivery: Any) -> bytes | None:
@@ -230,10 +228,26 @@ class Deliveries:
                 _delivery_settle(delivery)
         events.append(Disposition(link, context, outcome, settled, handle))
 
+    def on_stray(self, delivery: Any, events: list[Event]) -> None:
+        """A delivery that is none of ours any more changed: harmless, unless a transaction counts on it.
+
+        Raises:
+            ProtocolError: it is a transfer to a link of ours that sends.
+        """
+        pn_link = _delivery_link(delivery)
+        if not lib.pn_link_is_sender(pn_link):
+            return
+        if lib.pn_link_current(pn_link) == delivery:
+            raise ProtocolError("a transfer came over a link that sends", "amqp:not-allowed")
+        link = self._links.get(pn_link)
+        txn_id = _txn_id(delivery) if link is not None and link.closed else None
+        if txn_id is not None:
+            events.append(OutcomeLost(txn_id))
+
     def on_flow(self, pn_link: Any, events: list[Event]) -> None:
         """Credit or drain of a link may have changed."""
         link = self._links.get(pn_link)
-        if link is None or link.closed:
+        if link is None or link.closed or link.suspended:
             return
         credit = lib.pn_link_credit(pn_link)
         if isinstance(link, Sender):

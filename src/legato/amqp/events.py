@@ -67,6 +67,7 @@ class Detached(Event):
     closed: bool
     condition: str
     description: str
+    info: dict[str, Any] = {}
 
 
 class Flow(Event):
@@ -116,6 +117,16 @@ class TransferLost(Event):
     """
 
     link: Receiver
+    txn_id: bytes
+
+
+class OutcomeLost(Event):
+    """The outcome of a delivery came that has been given up: its link had ended.
+
+    Only told of what was stated in a transaction, which cannot commit without it, and while the connection
+    `remembers_ended_links`.
+    """
+
     txn_id: bytes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from cproton import lib
@@ -30,6 +31,10 @@ class Session:
         self.partial_bytes = 0
         """Held in messages of which more frames are to come."""
         self._links: dict[Any, Link] = {}
+        self._ended: deque[Link] = deque()
+        """Links that have ended, the first first, and are remembered for what may still be said of their deliveries."""
+        self._given_up = 0
+        """The deliveries of these."""
         self._pn = pn_session
 
     @property
@@ -101,11 +106,22 @@ class Session:
         link._attach(source, target or Terminus(), properties, snd_settle_mode, rcv_settle_mode)
         return link
 
+    def _remember(self, link: Link) -> None:
+        """Keep an ended link in the engine, so that outcomes for its deliveries are seen; free the oldest ones."""
+        ended = self._ended
+        ended.append(link)
+        self._given_up += link.given_up
+        while len(ended) > limits.ENDED_LINKS_REMEMBERED or self._given_up > limits.ENDED_DELIVERIES_REMEMBERED:
+            oldest = ended.popleft()
+            self._given_up -= oldest.given_up
+            oldest._free()
+
     def _free(self) -> None:
         for link in self.links:
             link._forget()
             self.connection._links.pop(link._pn, None)
         self._links.clear()
+        self._ended.clear()
         self.closed = True
         if self.connection._sessions.pop(self._pn, None) is not None:
             lib.pn_session_free(self._pn)
@@ -113,4 +129,4 @@ class Session:
 
 def links_limit_reached(session: Session) -> bool:
     """Whether the peer may attach no more links to `session`."""
-    return len(session._links) >= limits.MAX_LINKS_PER_SESSION
+    return len(session._links) - len(session._ended) >= limits.MAX_LINKS_PER_SESSION

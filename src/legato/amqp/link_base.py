@@ -32,6 +32,8 @@ class Link:
         self.name = name
         self.context: Any = None
         self.closed = session.closed
+        self.suspended = False
+        """Detached, and neither closed nor forgotten: what is unsettled on it can still be settled."""
         self.remote_detached = False
         self.credit = 0
         """For a sender: messages that may still be sent. For a receiver: messages that may still come."""
@@ -39,6 +41,8 @@ class Link:
         self._unsettled: dict[int, Any] = {}
         self._reported: dict[int, Outcome | None] = {}
         """Outcomes that a `Disposition` has told of and that the peer has not settled, by handle."""
+        self.given_up = 0
+        """Deliveries that were not settled when the link ended here."""
         self._last_handle = 0
         self._begun = 0
         """The handle of the message that goes out in parts; 0 if none does."""
@@ -103,16 +107,16 @@ class Link:
         lib.pn_link_open(pn)
         self.close(condition, description)
 
-    def close(self, condition: str = "", description: str = "") -> None:
+    def close(self, condition: str = "", description: str = "", info: dict[str, Any] | None = None) -> None:
         """Detach for good, with an error if `condition` is given; unsettled deliveries are forgotten."""
         if self.closed:
             return
         self._forget()
-        write_condition(lib.pn_link_condition(self._pn), condition, description)
+        write_condition(lib.pn_link_condition(self._pn), condition, description, info)
         lib.pn_link_close(self._pn)
         self.connection._produce()
         if self.remote_detached:
-            self._free()
+            self._retire()
 
     def detach(self) -> None:
         """Detach without closing: a durable subscription stays (AMQP 2.6.4)."""
@@ -122,7 +126,17 @@ class Link:
         lib.pn_link_detach(self._pn)
         self.connection._produce()
         if self.remote_detached:
-            self._free()
+            self._retire()
+
+    def suspend(self) -> None:
+        """Answer a detach that does not close, and keep what is unsettled (AMQP 2.6.4): what the peer says of it is
+        reported, and can be answered, until `close`."""
+        if self.closed or self.suspended:
+            return
+        self.suspended = True
+        self.credit = 0
+        lib.pn_link_detach(self._pn)
+        self.connection._produce()
 
     def _accept_all(self, handles: list[int]) -> None:
         """Accept and settle what is not settled yet."""
@@ -178,11 +192,19 @@ class Link:
         self.closed = True
         self.credit = 0
         self._begun = 0
+        self.given_up += len(self._unsettled)
         deliveries = self._deliveries
         for delivery in self._unsettled.values():
             deliveries.pop(delivery, None)
         self._unsettled.clear()
         self._reported.clear()
+
+    def _retire(self) -> None:
+        """Both sides have ended the link."""
+        if self.given_up and self.connection.remembers_ended_links and lib.pn_link_is_sender(self._pn):
+            self.session._remember(self)
+        else:
+            self._free()
 
     def _free(self) -> None:
         self._forget()

@@ -92,6 +92,10 @@ REJECTED_BY_APPLICATION = "legato:rejected"
 """Condition in a receiver's outcome `rejected`: its application found the message to be at fault. The texts and whole
 numbers of the error's info map become properties of the dead letter."""
 
+CAUSE = "legato:cause"
+"""In the info of the error with which a commit is refused (string): the condition that a send outside of a transaction
+would have been refused with. The error's own condition is one of AMQP's for transactions (4.8)."""
+
 # Deliveries of the broker carry an 8-byte big-endian tag: the message's sequence number in its queue.
 # A disposition `accepted` that is not settled asks for a confirmation: the broker settles when it is durable,
 # with state accepted, or with `rejected` and one of these conditions where that is so.

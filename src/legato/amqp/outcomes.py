@@ -22,6 +22,8 @@ class Rejected(Outcome, frozen=True, gc=False):
     description: str = ""
     info: tuple[tuple[str, str | int], ...] = ()
     """Further properties of the dead letter that the message becomes, by the receiver's application (AMQP 2.8.14)."""
+    tag: bytes = b""
+    """Of a message that a broker cannot route, its delivery tag (Anonymous Terminus 2.2.2)."""
 
 
 class Modified(Outcome, frozen=True, gc=False):

@@ -24,6 +24,7 @@ from legato.amqp.pndata import c_text, decode_error, put, read, write_map
 from legato.amqp.repeated import RepeatedStates
 from legato.amqp.types import Described, Symbol, ULong
 
+DELIVERY_TAG = "delivery-tag"
 RECEIVED_STATE = 0x23
 ACCEPTED_STATE = 0x24
 REJECTED_STATE = 0x25
@@ -58,10 +59,12 @@ def read_outcome(delivery: Any, state: int) -> Outcome | None:
     disposition = lib.pn_delivery_remote(delivery)
     if state == REJECTED_STATE:
         condition = lib.pn_disposition_condition(disposition)
+        info = read(lib.pn_condition_info(condition))
         return Rejected(
             c_text(lib.pn_condition_get_name(condition)) or "",
             c_text(lib.pn_condition_get_description(condition)) or "",
-            _info(read(lib.pn_condition_info(condition))),
+            _info(info),
+            _tag(info),
         )
     if state == MODIFIED_STATE:
         annotations = read(lib.pn_disposition_annotations(disposition))
@@ -119,7 +122,8 @@ def _nested_outcome(value: Any) -> Outcome | None:
     if state == REJECTED_STATE:
         error = fields[0] if fields else None
         parts = error.value if isinstance(error, Described) and isinstance(error.value, list) else []
-        return Rejected(_text(parts, 0), _text(parts, 1), _info(parts[2] if len(parts) > 2 else None))
+        info = parts[2] if len(parts) > 2 else None
+        return Rejected(_text(parts, 0), _text(parts, 1), _info(info), _tag(info))
     raise decode_error("an outcome that AMQP does not know")
 
 
@@ -128,6 +132,11 @@ def _info(fields: Any) -> tuple[tuple[str, str | int], ...]:
     if not isinstance(fields, dict):
         return ()
     return tuple((str(name), _plain(value)) for name, value in fields.items() if isinstance(value, str | int))
+
+
+def _tag(fields: Any) -> bytes:
+    tag = fields.get(DELIVERY_TAG) if isinstance(fields, dict) else None
+    return tag if isinstance(tag, bytes) else b""
 
 
 def _plain(value: str | int) -> str | int:
@@ -178,7 +187,7 @@ def write_outcome(delivery: Any, outcome: Outcome) -> None:
     disposition = lib.pn_delivery_local(delivery)
     if isinstance(outcome, Rejected):
         condition = lib.pn_disposition_condition(disposition)
-        write_condition(condition, outcome.condition, outcome.description, dict(outcome.info))
+        write_condition(condition, outcome.condition, outcome.description, _info_of(outcome))
         lib.pn_delivery_update(delivery, REJECTED_STATE)
     elif isinstance(outcome, Modified):
         lib.pn_disposition_set_failed(disposition, outcome.delivery_failed)
@@ -199,6 +208,13 @@ def write_outcome(delivery: Any, outcome: Outcome) -> None:
         raise TypeError(f"{kind.__name__} is no delivery state")
 
 
+def _info_of(outcome: Rejected) -> dict[str, Any]:
+    info: dict[str, Any] = dict(outcome.info)
+    if outcome.tag:
+        info[DELIVERY_TAG] = outcome.tag
+    return info
+
+
 def _described(outcome: Outcome) -> Described:
     if isinstance(outcome, Accepted):
         return Described(ULong(ACCEPTED_STATE), [])
@@ -212,8 +228,8 @@ def _described(outcome: Outcome) -> Described:
         if not outcome.condition:
             return Described(ULong(REJECTED_STATE), [])
         parts: list[Any] = [Symbol(outcome.condition), outcome.description or None]
-        if outcome.info:
-            parts.append({Symbol(name): value for name, value in outcome.info})
+        if info := _info_of(outcome):
+            parts.append({Symbol(name): value for name, value in info.items()})
         error = Described(ULong(0x1D), parts)
         return Described(ULong(REJECTED_STATE), [error])
     raise TypeError(f"{type(outcome).__name__} is no outcome of a transaction")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from legato.amqp.names import CAUSE
 from legato.amqp.outcomes import Accepted, Outcome, Rejected
 from legato.client.session_state import Transaction
 from legato.errors import JMSError, TransactionRolledBackError
@@ -85,7 +86,8 @@ def refused(transaction: Transaction, outcome: Outcome | None) -> TransactionRol
     code = refusal.code if refusal is not None else None
     reason = str(refusal)
     if isinstance(outcome, Rejected):
-        reason, code = outcome.description or outcome.condition, outcome.condition
+        reason = outcome.description or outcome.condition
+        code = str(dict(outcome.info).get(CAUSE, outcome.condition))
     return TransactionRolledBackError(
         f"The transaction was rolled back: {reason}. What it received comes again; session.replay() sends again what "
         "it sent.",

@@ -26,8 +26,8 @@ from legato.ids import make_txn_id, txn_counter, txn_epoch
 
 _US_PER_S = 1_000_000
 UNKNOWN_TXN = "amqp:transaction:unknown-id"
-# Qpid JMS takes amqp:transaction:rollback for "in doubt"; any other condition is a plain rollback (AMQP.md A7).
-ROLLED_BACK = "failed"
+ROLLED_BACK = "amqp:transaction:rollback"
+DROPPED = "An acknowledgement in it is of a message that its receiver does not have any more."
 
 
 class Transactions(Settling, Publishing, Uploading):
@@ -90,8 +90,13 @@ class Transactions(Settling, Publishing, Uploading):
     def acknowledge_in(
         self, transaction: Transaction, consumer: Consumer, message: Message, disposal: Disposal | None = None
     ) -> bool:
-        """Consume at commit, or do with it what `disposal` says; until then the message is the transaction's."""
-        if message.consumer is not consumer:
+        """Consume at commit, or do with it what `disposal` says; until then the message is the transaction's.
+
+        If the consumer does not have the message any more, the transaction can only roll back (AMQP 4.3).
+        """
+        if message.consumer is not consumer or message.seq not in consumer.unsettled:
+            if not message.queue.deleted:
+                transaction.failed = DROPPED
             return False
         # An application that acknowledges has seen the message: should we crash before it commits, that counts.
         self.present(consumer, message)

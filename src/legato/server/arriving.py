@@ -10,6 +10,7 @@ from legato.amqp.events import Transfer, TransferAborted, TransferLost, Transfer
 from legato.amqp.outcomes import ACCEPTED, Declared, Rejected, Transactional
 from legato.amqp.sections import scan
 from legato.amqp.special import Special
+from legato.amqp.states import DELIVERY_TAG
 from legato.amqp.stubs import STUB_MARK
 from legato.core.broker import Broker
 from legato.core.refusals import FULL, Refusal
@@ -61,7 +62,7 @@ class Arrivals:
             elif port.__class__ is ManagementPort:
                 self._manage(peer, port, event)
             elif event.txn_id is not None:
-                self._doom(peer, event.txn_id, _LOST)
+                self.doom(peer, event.txn_id, _LOST)
             return
         token = None if event.settled else (link, event.delivery)
         producer = port.producer
@@ -107,7 +108,7 @@ class Arrivals:
         port = event.link.context
         if port.__class__ is not Publisher:
             if event.txn_id is not None:
-                self._doom(peer, event.txn_id, _LOST)
+                self.doom(peer, event.txn_id, _LOST)
             return
         number, known = 0, False
         if port.producer is not None and event.txn_id is None:
@@ -141,7 +142,7 @@ class Arrivals:
 
     def lost(self, peer: Peer, event: TransferLost) -> None:
         """A message of a transaction was on its way when its link was closed from this side."""
-        self._doom(peer, event.txn_id, _LOST)
+        self.doom(peer, event.txn_id, _LOST)
 
     # -- others --------------------------------------------------------------------------------------------------
 
@@ -150,12 +151,12 @@ class Arrivals:
             self._management.request(peer, event.data)
             event.link.settle(event.delivery, ACCEPTED)
         else:
-            self._doom(peer, event.txn_id, NO_TRANSACTION)
-            event.link.settle(event.delivery, Rejected(NOT_ALLOWED, NO_TRANSACTION))
+            self.doom(peer, event.txn_id, NO_TRANSACTION)
+            event.link.settle(event.delivery, Transactional(event.txn_id, Rejected(NOT_ALLOWED, NO_TRANSACTION)))
         self._service.owe(event.link, port)
 
-    def _doom(self, peer: Peer, txn_id: bytes, description: str) -> None:
-        """A transaction that lost one of its sends can only roll back (AMQP.md A7)."""
+    def doom(self, peer: Peer, txn_id: bytes, description: str) -> None:
+        """A transaction that lost a send or an acknowledgement of its own can only roll back (AMQP 4.3)."""
         transaction = self._broker.transaction(txn_id, peer)
         if transaction is not None:
             transaction.failed = description
@@ -209,15 +210,18 @@ class Arrivals:
     ) -> None:
         """The message is not stored."""
         if event.txn_id is not None:
-            self._doom(peer, event.txn_id, description)
+            self.doom(peer, event.txn_id, description)
         if number and port.producer is not None and not port.producer.is_duplicate(number):
             self._broker.refuse_number(port.producer, number)
-        if not event.settled:
-            event.link.settle(event.delivery, Rejected(condition, description))
+        tag = event.tag if port.target is None else b""
+        if not event.settled and port.rejects:
+            rejected = Rejected(condition, description, tag=tag)
+            known = event.txn_id is not None and condition != UNKNOWN_TXN
+            event.link.settle(event.delivery, Transactional(event.txn_id or b"", rejected) if known else rejected)
             self._service.credit.owe(event.link, port)
-        elif event.txn_id is None and port.target is None:
-            # Nobody waits for the outcome, but the sender shall know (AMQP anonymous terminus 2.2.2).
-            self._cutter.cut(event.link, condition, description)
+        elif not event.settled or (event.txn_id is None and port.target is None):
+            # Nobody waits for the outcome, or knows it, but the sender shall hear of it (Anonymous Terminus 2.2.2).
+            self._cutter.cut(event.link, condition, description, {DELIVERY_TAG: tag} if tag else None)
         else:
             self._service.credit.owe(event.link, port)
 
@@ -226,7 +230,11 @@ class Arrivals:
         try:
             asked = decode_coordinator(event.data)
         except ProtocolError as error:
-            link.settle(event.delivery, Rejected(error.condition, str(error)))
+            if port.rejects:
+                link.settle(event.delivery, Rejected(error.condition, str(error)))
+                self._service.owe(link, port)
+            else:
+                self._cutter.cut(link, error.condition, str(error))
             return
         if isinstance(asked, Declare):
             txn_id = self._broker.declare(peer)

@@ -12,7 +12,7 @@ from legato.core.refusals import Refusal
 from legato.ha.heartbeat_connection import BACKUP_USER
 from legato.server.consumers import Consumers
 from legato.server.cutting import Cutter
-from legato.server.endings import Ending
+from legato.server.endings import LINK_DETACH, Ending
 from legato.server.incoming import Incoming
 from legato.server.nodes import Nodes
 from legato.server.outgoing import Outgoing
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from legato.server.service import Service
 
 
+def _waiting_name(peer: Peer, link: Link) -> str:
+    return f"link {id(peer)} {link.name} {type(link).__name__}"
+
+
 class Links:
     """Attaches and detaches the links of all peers for one broker."""
 
@@ -38,10 +42,12 @@ class Links:
         self.cutter = Cutter(broker, registry, self._cut_off, service.touch)
         self.temporaries = Temporaries(broker, registry, self.cutter, service.lingering)
         self.cutter.deleted = self.temporaries.forget
-        self._consumers = consumers = Consumers(service, broker, registry)
-        self._incoming = Incoming(service, broker, registry, self.nodes, self.temporaries)
+        self._consumers = consumers = Consumers(service, broker, registry, self._taken_over)
+        self._incoming = Incoming(service, broker, registry, self.nodes, self.temporaries, self.cutter)
         self._subscribing = Subscribing(service, broker, registry, consumers)
-        self._outgoing = Outgoing(broker, registry, self.nodes, self.temporaries, consumers, self._subscribing)
+        self._outgoing = Outgoing(
+            broker, registry, self.nodes, self.temporaries, consumers, self._subscribing, service.lingering
+        )
 
     def attach(self, peer: Peer, link: Link) -> None:
         """A peer attached a link: accept it and hang on it what it is for, or refuse it with the reason."""
@@ -73,24 +79,72 @@ class Links:
         link.accept()
         peer.links.add(link)
 
-    def gone(self, peer: Peer, link: Link, ending: Ending) -> bool:
-        """A link ended; what hung on it is taken from the broker.
+    def suspend(self, peer: Peer, link: Link) -> bool:
+        """A link was detached and not closed: does its terminus live on, and what its client has not settled with it?
 
-        Returns:
-            Whether that must be durable before the peer is told.
+        It does until the terminus expires, as was agreed when it attached (AMQP 2.6.4, 3.5.3, 3.5.6), or the link is
+        attached again. A durable subscription stays by itself; of it everybody may have what is not settled.
         """
+        port = link.context
+        if isinstance(port, Consumer):
+            assert isinstance(link, Sender)
+            terminus = link.remote_source
+            subscribes = port.port.durable is not None
+            if port.port.durable or link.reserved or not (port.unsettled or subscribes or self._is_maker(link)):
+                return False
+        elif isinstance(port, Publisher) and self._is_maker(link):
+            terminus = link.remote_target
+        else:
+            return False
+        if terminus.expiry_policy == LINK_DETACH:
+            seconds = self._service.lingering.kept_s(terminus.timeout_s)
+            if seconds <= 0:
+                return False
+            self._service.lingering.leave(_waiting_name(peer, link), seconds, "", lambda: self._expire(peer, link))
+        if isinstance(port, Consumer):
+            self._broker.flow(port, 0, False, self._broker.now_us)
+        else:
+            assert isinstance(link, Receiver)
+            self._service.credit.gone(link, port)
+        self._registry.suspended[link] = peer
+        return True
+
+    def _is_maker(self, link: Link) -> bool:
+        node = self._registry.node_of(link)
+        return node is not None and self.temporaries.is_maker(node, link)
+
+    def _expire(self, peer: Peer, link: Link) -> None:
+        """A link that was detached does not come back."""
+        self.gone(peer, link, Ending.DETACHED)
+        self._broker.dispatch_returned(self._broker.now_us)
+        # Not before its detach was answered.
+        self._service.when_durable(peer, link.close)
+
+    def sweep(self) -> None:
+        """Time passed: temporary nodes may go, and detached links of which nothing is unsettled any more."""
+        self.temporaries.sweep()
+        for link, peer in list(self._registry.suspended.items()):
+            port = link.context
+            is_bare = isinstance(port, Consumer) and port.port.durable is None and not port.unsettled
+            if is_bare and not self._is_maker(link):
+                self._expire(peer, link)
+
+    def gone(self, peer: Peer, link: Link, ending: Ending) -> None:
+        """A link ended; what hung on it is taken from the broker."""
+        if self._registry.suspended.pop(link, None) is not None:
+            self._service.lingering.come_back(_waiting_name(peer, link))
         peer.links.discard(link)
         port, link.context = link.context, None
         node = self._registry.remove(link)
-        durable = False
         match port:
             case Publisher():
                 assert isinstance(link, Receiver)
                 self._service.credit.gone(link, port)
+                self._registry.release_sending(link)
                 if port.producer is not None:
                     self._broker.detach_producer(port.producer, forget=ending is Ending.CLOSED)
             case Consumer():
-                durable = self._consumer_gone(peer, link, port, ending)
+                self._consumer_gone(peer, link, port, ending)
             case Browser():
                 peer.receivers.discard(port)
                 self._broker.leave(port)
@@ -102,26 +156,28 @@ class Links:
             case HeartbeatPort():
                 self._service.heartbeats.gone(port)
             case SubscriptionLookup() if ending is Ending.CLOSED:
-                durable = self._subscribing.end(port.subscription)
+                self._subscribing.end(port.subscription)
         if node is not None:
             self.temporaries.link_gone(node, link, ending)
-        return durable
 
-    def _consumer_gone(self, peer: Peer, link: Link, consumer: Consumer, ending: Ending) -> bool:
+    def _consumer_gone(self, peer: Peer, link: Link, consumer: Consumer, ending: Ending) -> None:
         assert isinstance(link, Sender)
         peer.receivers.discard(consumer)
         self._registry.release(peer.container, link)
         if consumer.port.durable is not None:
-            return self._subscribing.leave(consumer, link, ending)
-        self._consumers.detach(consumer, ending)
-        return False
+            self._subscribing.leave(consumer, link, ending)
+        else:
+            self._consumers.detach(consumer, ending)
 
     def review_credit(self) -> None:
         """Settings of addresses changed: producers may send more, or have to wait."""
         for peer in self._service.peers:
             for link in peer.links:
-                if isinstance(link.context, Publisher) and isinstance(link, Receiver):
+                if isinstance(link.context, Publisher) and isinstance(link, Receiver) and not link.suspended:
                     self._service.credit.give(link, link.context)
+
+    def _taken_over(self, node: str, link: Link) -> None:
+        self.temporaries.link_gone(node, link, Ending.CUT)
 
     def _cut_off(self, peer: Peer, link: Link) -> None:
         self.gone(peer, link, Ending.CUT)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from legato.amqp import names
-from legato.amqp.link import Sender
+from legato.amqp.link import Link, Sender
 from legato.amqp.terminus import Terminus
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
@@ -27,28 +27,39 @@ _STEAL_US = 1_000_000
 
 
 class Consumers:
-    """Attaches consumers of queues and subscriptions."""
+    """Attaches consumers of queues and subscriptions.
 
-    def __init__(self, service: Service, broker: Broker, registry: Registry) -> None:
+    Args:
+        left: is told of a link that was taken over, and of the node that it was attached to.
+    """
+
+    def __init__(self, service: Service, broker: Broker, registry: Registry, left: Callable[[str, Link], None]) -> None:
         self._service = service
         self._broker = broker
         self._registry = registry
+        self._left = left
 
     def steal(self, peer: Peer, link: Sender) -> None:
         """A client that came back before we noticed that it was gone takes its link over (AMQP 2.6.1).
 
-        What its application still holds stays its own; the subscription that the link was on stays too.
+        What its application still holds stays its own; the subscription that the link was on stays too. What was kept
+        with a link that had been detached goes back: our engine cannot resume deliveries (AMQP 2.6.13).
         """
         old = self._registry.holder(peer.container, link.name)
         if old is None:
             return
         old_peer = peer_of(old)
         consumer, old.context = old.context, None
-        self._broker.detach(consumer, clean=False, hold_until_us=self._broker.now_us + _STEAL_US, moving=True)
+        resumed = self._registry.suspended.pop(old, None) is not None
+        hold_until_us = 0 if resumed else self._broker.now_us + _STEAL_US
+        self._broker.detach(consumer, clean=resumed, hold_until_us=hold_until_us, moving=True)
         old_peer.links.discard(old)
         old_peer.receivers.discard(consumer)
-        self._registry.remove(old)
+        if (node := self._registry.remove(old)) is not None:
+            self._left(node, old)
         self._registry.release(peer.container, old)
+        if resumed:
+            old.suspend()
         old.close(STOLEN, "the same client attached this link again")
         self._service.touch(old_peer)
 

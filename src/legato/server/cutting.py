@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from legato.amqp.link import Link
 from legato.server.ports import Node, peer_of
@@ -51,10 +51,10 @@ class Cutter:
             self.cut(link, RESOURCE_DELETED, f"{node.address} was deleted")
         self.deleted(node.name)
 
-    def cut(self, link: Link, condition: str, description: str) -> None:
+    def cut(self, link: Link, condition: str, description: str, info: dict[str, Any] | None = None) -> None:
         """End a link, and say why."""
         if link.context is not None:
             peer = peer_of(link)
             self._gone(peer, link)
             self._touch(peer)
-        link.close(condition, description)
+        link.close(condition, description, info)

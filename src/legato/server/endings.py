@@ -2,6 +2,16 @@
 
 from enum import Enum, auto
 
+LINK_DETACH, SESSION_END = "link-detach", "session-end"
+
+
+def kept_policy(asked: str | None) -> str:
+    """The expiry policy of a terminus that is not durable, as the answer to its attach says it (AMQP 3.5.6).
+
+    Its deliveries are known by numbers of their session, and our engine cannot resume them in another one.
+    """
+    return LINK_DETACH if asked == LINK_DETACH else SESSION_END
+
 
 class Ending(Enum):
     """From the narrowest end to the widest; `LOST` is the only one that nobody meant."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from legato.amqp.names import CAUSE
 from legato.amqp.outcomes import ACCEPTED, IS_DUPLICATE, Rejected, Transactional
 from legato.amqp.sections import with_delivery
 from legato.core.broker import Broker
@@ -32,15 +33,18 @@ from legato.core.effects import (
 )
 from legato.core.message import Message
 from legato.core.records import Archive
+from legato.core.transactions import ROLLED_BACK, UNKNOWN_TXN
 from legato.server.arguments import Pending
 from legato.server.credit import ProducerCredit
 from legato.server.ports import COORDINATOR_REFILL, Coordinator, DischargeToken, ManagementPort, Outlet
 from legato.server.streams import Parcel, Streams
 
 if TYPE_CHECKING:
-    from legato.amqp.link import Receiver
+    from legato.amqp.link import Link, Receiver
     from legato.server.peer import Peer
 
+QPID_JMS = "QpidJMS"
+PLAINLY_FAILED = "failed"
 _TAG = struct.Struct(">Q").pack
 
 
@@ -57,6 +61,8 @@ class Executor:
         self._broker = broker
         self._credit = credit
         self.streams = Streams(broker, archive, unblock)
+        self.cut: Callable[[Link, str, str, dict[str, Any] | None], None] = _close
+        """What ends a link from this side, and says why."""
         self.touched: set[Peer] = set()
         self.paced: list[Consumer] = []
         """Consumers that get more once what they got has left."""
@@ -195,8 +201,11 @@ class Executor:
         if effect.token is None:
             return
         link, delivery = effect.token
-        link.settle(delivery, Rejected(effect.condition, effect.description))
         port = link.context
+        if port is not None and not port.rejects:
+            self.cut(link, effect.condition, effect.description, None)
+            return
+        link.settle(delivery, Rejected(effect.condition, effect.description))
         if port is not None:
             self._credit.owe(link, port)
 
@@ -220,9 +229,15 @@ class Executor:
 
     def _discharge_refused(self, effect: DischargeRefused) -> None:
         token: DischargeToken = effect.token
-        token.link.settle(token.delivery, Rejected(effect.condition, effect.description))
-        if token.link.context is not None:
-            self.touched.add(token.link.context.peer)
+        port = token.link.context
+        if not isinstance(port, Coordinator):
+            return
+        condition, info = transaction_error(effect.condition, port.peer.product)
+        if port.rejects:
+            token.link.settle(token.delivery, Rejected(condition, effect.description, info))
+        else:
+            self.cut(token.link, condition, effect.description, dict(info))
+        self.touched.add(port.peer)
 
     def _room(self, effect: Room) -> None:
         self._credit.room(effect.queue)
@@ -249,6 +264,22 @@ class Executor:
             link.add_credit(port.owed)
             port.owed = 0
         self.touched.add(port.peer)
+
+
+def _close(link: Link, condition: str, description: str, info: dict[str, Any] | None) -> None:
+    link.close(condition, description, info)
+
+
+def transaction_error(condition: str, product: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """How a peer is told why its commit is refused: the condition and the error's info (AMQP 4.3, 4.8).
+
+    Qpid JMS takes `amqp:transaction:rollback` for "in doubt", and any other condition for a plain rollback.
+    """
+    if condition == UNKNOWN_TXN:
+        return condition, ()
+    if product == QPID_JMS:
+        return (PLAINLY_FAILED if condition == ROLLED_BACK else condition), ()
+    return ROLLED_BACK, () if condition == ROLLED_BACK else ((CAUSE, condition),)
 
 
 def _redelivered(data: bytes, message: Message, exact: bool) -> bytes:

@@ -10,8 +10,9 @@ from legato.amqp.link import Receiver
 from legato.amqp.terminus import Terminus
 from legato.core.broker import Broker
 from legato.server import temporary
+from legato.server.cutting import Cutter
 from legato.server.nodes import Nodes
-from legato.server.ports import Coordinator, ManagementPort, Node, Publisher
+from legato.server.ports import Coordinator, ManagementPort, Node, Publisher, may_reject
 from legato.server.refused import INVALID_FIELD, Refused
 from legato.server.registry import Registry
 from legato.server.temporary import Temporaries
@@ -27,13 +28,20 @@ class Incoming:
     """Attaches links that peers send over."""
 
     def __init__(
-        self, service: Service, broker: Broker, registry: Registry, nodes: Nodes, temporaries: Temporaries
+        self,
+        service: Service,
+        broker: Broker,
+        registry: Registry,
+        nodes: Nodes,
+        temporaries: Temporaries,
+        cutter: Cutter,
     ) -> None:
         self._service = service
         self._broker = broker
         self._registry = registry
         self._nodes = nodes
         self._temporaries = temporaries
+        self._cutter = cutter
 
     def attach(self, peer: Peer, link: Receiver) -> None:
         """Accept a sender's attach (AMQP.md A2, A7, A8).
@@ -43,7 +51,8 @@ class Incoming:
         """
         target = link.remote_target
         if target.kind == "coordinator":
-            link.context = Coordinator(peer)
+            link.context = Coordinator(peer, link)
+            link.connection.remembers_ended_links = True
             link.accept(
                 target=Terminus(address=None, kind="coordinator", capabilities=TRANSACTION_CAPABILITIES),
                 max_message_bytes=limits.COORDINATOR_BYTES_MAX,
@@ -59,6 +68,20 @@ class Incoming:
             self._attach_publisher(peer, link, target)
         peer.links.add(link)
 
+    def _steal(self, link: Receiver, node: Node | None) -> None:
+        """A link is attached in one session at a time: the older one of the same name goes (AMQP 2.6.1).
+
+        Not a coordinator's: python-proton gives that the same name in each session.
+        """
+        old = self._registry.hold_sending(link)
+        if old is None:
+            return
+        if node is not None:
+            self._temporaries.pass_on(node.name, old, link)
+        if old in self._registry.suspended:
+            old.suspend()
+        self._cutter.steal(old)
+
     def _attach_publisher(self, peer: Peer, link: Receiver, target: Terminus) -> None:
         answer = None
         node: Node | None
@@ -67,6 +90,7 @@ class Incoming:
             answer = temporary.answer(target, node.address)
         else:
             node = self._nodes.find(target.address, target.capabilities) if target.address else None
+        self._steal(link, node)
         properties: dict[str, Any] = {}
         producer = None
         name = link.remote_properties.get(names.PRODUCER_ID)
@@ -76,7 +100,9 @@ class Incoming:
         port = link.context = Publisher(
             peer, node, producer, notices=link.remote_properties.get(names.DUPLICATE_NOTICE) is True
         )
-        link.reads_tags = producer is not None
+        port.rejects = may_reject(link)
+        # Of a message that cannot be routed its sender is told the tag.
+        link.reads_tags = producer is not None or node is None
         link.streams = True
         link.accept(
             target=answer,

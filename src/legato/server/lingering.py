@@ -38,7 +38,11 @@ class Lingering:
 
     def seconds(self, ending: Ending, asked_s: float) -> float:
         """How long something waits that its client asked to be kept for `asked_s`."""
-        return min(asked_s, self._reconnect_timeout_s) if ending is Ending.LOST else 0
+        return self.kept_s(asked_s) if ending is Ending.LOST else 0
+
+    def kept_s(self, asked_s: float) -> float:
+        """How long we keep what a client asked to be kept for `asked_s`."""
+        return min(asked_s, self._reconnect_timeout_s)
 
     def leave(self, name: str, seconds: float, container: str, end: Callable[[], object]) -> None:
         """`end` is called after so many seconds, at once if there are none, never if `come_back` is first.

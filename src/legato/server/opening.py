@@ -52,6 +52,8 @@ class Opening:
                 )
                 other.end()
         peer.container = container
+        product = event.properties.get("product")
+        peer.product = product if isinstance(product, str) else ""
         self._by_container.setdefault(container, set()).add(peer)
         peer.established()
         settings = peer.amqp.settings

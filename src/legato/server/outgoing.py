@@ -11,7 +11,9 @@ from legato.core.queues import Queue
 from legato.core.topics import Topic
 from legato.server import temporary
 from legato.server.consumers import Consumers
+from legato.server.endings import kept_policy
 from legato.server.filters import Filters, read_filters
+from legato.server.lingering import Lingering
 from legato.server.nodes import Nodes
 from legato.server.ports import Outlet
 from legato.server.registry import Registry
@@ -34,6 +36,7 @@ class Outgoing:
         temporaries: Temporaries,
         consumers: Consumers,
         subscribing: Subscribing,
+        lingering: Lingering,
     ) -> None:
         self._broker = broker
         self._registry = registry
@@ -41,6 +44,7 @@ class Outgoing:
         self._temporaries = temporaries
         self._consumers = consumers
         self._subscribing = subscribing
+        self._lingering = lingering
 
     def attach(self, peer: Peer, link: Sender) -> None:
         """Accept a receiver's attach (AMQP.md A3, A8).
@@ -58,7 +62,11 @@ class Outgoing:
             if source.distribution_mode == "copy" and self._browse_subscription(peer, link, address, filters):
                 return
             node = self._nodes.find(address, source.capabilities)
-            answer = echo(source)
+            answer = self._echo(source)
+            if (old := self._registry.holder(peer.container, link.name)) is not None:
+                self._temporaries.pass_on(node.name, old, link)
+            if isinstance(node, Topic) or source.distribution_mode != "copy":
+                self._temporaries.check_consumer(peer, node)
         if isinstance(node, Topic):
             # A durable subscription asks for distribution mode copy too (AMQP.md A3): of a topic that says nothing.
             self._subscribing.attach(peer, link, node, filters, answer)
@@ -78,7 +86,7 @@ class Outgoing:
         if subscription is None:
             return False
         filters.ignore_no_local()
-        answer = echo(link.remote_source)
+        answer = self._echo(link.remote_source)
         answer.filters = filters.applied
         self._browse(peer, link, subscription, filters, answer)
         return True
@@ -89,16 +97,15 @@ class Outgoing:
         peer.links.add(link)
         peer.receivers.add(browser)
 
-
-def echo(source: Terminus) -> Terminus:
-    """A source as it was asked for, before it is known which filters are applied."""
-    return Terminus(
-        address=source.address,
-        durable=source.durable,
-        expiry_policy=source.expiry_policy,
-        timeout_s=source.timeout_s,
-        distribution_mode=source.distribution_mode,
-        capabilities=source.capabilities,
-        properties=source.properties,
-        outcomes=source.outcomes,
-    )
+    def _echo(self, source: Terminus) -> Terminus:
+        """A source as it was asked for, as far as that is kept, before it is known which filters are applied."""
+        return Terminus(
+            address=source.address,
+            durable=source.durable,
+            expiry_policy=kept_policy(source.expiry_policy),
+            timeout_s=int(self._lingering.kept_s(source.timeout_s)),
+            distribution_mode=source.distribution_mode,
+            capabilities=source.capabilities,
+            properties=source.properties,
+            outcomes=source.outcomes,
+        )

@@ -31,6 +31,8 @@ class Peer(asyncio.Protocol):
         self.service = service
         self.container = ""
         self.name = "?"
+        self.product = ""
+        """What its open says that the client is."""
         self.user: str | None = None
         self.receivers: set[Consumer | Browser] = set()
         self.links: set[Any] = set()

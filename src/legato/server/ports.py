@@ -19,14 +19,21 @@ if TYPE_CHECKING:
 Node = Queue | Topic
 PRODUCER_REFILL = limits.PRODUCER_CREDIT // 10
 _SETTLED = 1
+_REJECTED = "amqp:rejected:list"
 ANSWERS_WAITING_MAX = 1000
 COORDINATOR_REFILL = limits.COORDINATOR_CREDIT // 2
+
+
+def may_reject(link: Receiver) -> bool:
+    """Whether the source of a sender knows the outcome `rejected` (AMQP 3.5.3); one that says nothing knows all."""
+    outcomes = link.remote_source.outcomes
+    return not outcomes or _REJECTED in outcomes
 
 
 class Publisher:
     """A link that messages come in on. `target` is None for the anonymous relay (messages name their own)."""
 
-    __slots__ = ("admit", "limited", "notices", "owed", "peer", "producer", "target")
+    __slots__ = ("admit", "limited", "notices", "owed", "peer", "producer", "rejects", "target")
 
     def __init__(self, peer: Peer, target: Node | None, producer: Producer | None, *, notices: bool = False) -> None:
         self.peer = peer
@@ -39,6 +46,8 @@ class Publisher:
         """Messages settled since credit was last given back; given in lumps."""
         self.limited = False
         """Whether its address may become full, so that credit is given message by message."""
+        self.rejects = True
+        """Whether messages may be rejected; else the link is detached for one that would be."""
 
 
 class Outlet:
@@ -59,10 +68,11 @@ class Outlet:
 class Coordinator:
     """A link that transactions are declared and discharged on."""
 
-    __slots__ = ("declared", "owed", "peer")
+    __slots__ = ("declared", "owed", "peer", "rejects")
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, link: Receiver) -> None:
         self.peer = peer
+        self.rejects = may_reject(link)
         self.owed = 0
         self.declared: set[bytes] = set()
         """Transactions declared here and not discharged: they end with this link."""

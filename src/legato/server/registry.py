@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
-from legato.amqp.link import Link, Sender
+from legato.amqp.connection import Connection
+from legato.amqp.link import Link, Receiver, Sender
+
+if TYPE_CHECKING:
+    from legato.server.peer import Peer
 
 
 class Registry:
@@ -15,6 +20,10 @@ class Registry:
         self._links: dict[str, dict[Link, None]] = {}
         self._receiving: dict[tuple[str, str], Sender] = {}
         """Receiving links by container and name: a client that came back takes over its own (AMQP 2.6.1)."""
+        self._sending: dict[tuple[Connection, str], Receiver] = {}
+        """Producers' links by connection and name."""
+        self.suspended: dict[Link, Peer] = {}
+        """Links that were detached, not closed, and live on."""
 
     def add(self, link: Link, node: str) -> None:
         """`link` is attached to the node of that name."""
@@ -30,6 +39,10 @@ class Registry:
             if not links:
                 del self._links[node]
         return node
+
+    def node_of(self, link: Link) -> str | None:
+        """The name of the node that `link` is attached to."""
+        return self._nodes.get(link)
 
     def links(self, node: str) -> Collection[Link]:
         """The links attached to a node, oldest first."""
@@ -47,3 +60,14 @@ class Registry:
         """`link` is no longer a receiving link of that container."""
         if self._receiving.get((container, link.name)) is link:
             del self._receiving[container, link.name]
+
+    def hold_sending(self, link: Receiver) -> Receiver | None:
+        """`link` is the producer's link of its name on its connection; returns the one that was."""
+        before = self._sending.get((link.connection, link.name))
+        self._sending[link.connection, link.name] = link
+        return before
+
+    def release_sending(self, link: Receiver) -> None:
+        """`link` is no longer a producer's link."""
+        if self._sending.get((link.connection, link.name)) is link:
+            del self._sending[link.connection, link.name]

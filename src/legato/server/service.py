@@ -115,6 +115,7 @@ class Service:
         self.spread = spreading.add
         self._executor = Executor(self.broker, store, self.credit, self._unblock)
         self._translator = Translator(self, self.broker)
+        self._executor.cut = self._translator.links.cutter.cut
         invariants = (
             InvariantCheck(self.broker, store, clock, lambda error: loop.call_soon(self.fatal, error))
             if config.server.check_invariants
@@ -132,7 +133,7 @@ class Service:
         )
         self._askers: set[Peer] = set()
         """Who asked for a switchover and is still here."""
-        self._ticking = Ticking(self, self.broker, self._executor, self._translator.links.temporaries, loop)
+        self._ticking = Ticking(self, self.broker, self._executor, self._translator.links, loop)
 
     # -- for peers ---------------------------------------------------------------------------------------------
 

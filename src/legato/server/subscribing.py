@@ -62,6 +62,9 @@ class Subscribing:
         outlet = Outlet(peer, link, durable=wanted.durable)
         properties = self._consumers.attach(peer, link, subscription, outlet)
         answer.filters = filters.applied
+        if wanted.durable:
+            answer.expiry_policy = link.remote_source.expiry_policy
+            answer.timeout_s = link.remote_source.timeout_s
         self._consumers.accept(peer, link, answer, properties, durable=wanted.durable)
 
     def look_up(self, peer: Peer, link: Sender) -> None:
@@ -80,24 +83,22 @@ class Subscribing:
         link.accept(source=_source_of(subscription))
         peer.links.add(link)
 
-    def leave(self, consumer: Consumer, link: Sender, ending: Ending) -> bool:
+    def leave(self, consumer: Consumer, link: Sender, ending: Ending) -> None:
         """The consumer behind `link` goes: its subscription may end too.
 
         A durable one ends when its client says so, one that is not when nobody receives from it any more; one whose
         client was cut off waits for it as long as that asked for (AMQP 3.5.3, timeout) and we allow.
-
-        Returns:
-            Whether a durable subscription ended.
         """
         subscription, source = consumer.queue, link.remote_source
         lingering = self._service.lingering
         seconds = lingering.seconds(ending, source.timeout_s)
         self._consumers.detach(consumer, ending, moving=seconds > 0)
         if consumer.port.durable:
-            return ending.expires(source.expiry_policy) and self.end(subscription)
+            if ending.expires(source.expiry_policy):
+                self.end(subscription)
+            return
         if seconds > 0 and not subscription.consumers:
             lingering.leave(subscription.name, seconds, consumer.container, lambda: self.end(subscription))
-        return False
 
     def end(self, subscription: Queue) -> bool:
         """End a subscription that nobody receives from; whether it did."""

@@ -11,7 +11,7 @@ from legato.amqp.terminus import Terminus
 from legato.amqp.types import Described, ULong
 from legato.core.topics import Topic
 from legato.ids import new_unique_name
-from legato.server.endings import Ending
+from legato.server.endings import Ending, kept_policy
 from legato.server.nodes import TEMPORARY_QUEUE_PREFIX, TEMPORARY_TOPIC_PREFIX, TOPIC_PREFIX, wants_topic
 from legato.server.ports import Node
 from legato.server.refused import NOT_ALLOWED, RESOURCE_LOCKED, Refused
@@ -48,12 +48,13 @@ _BY_NAME = {
 
 
 class TemporaryNode:
-    """One dynamic node. `maker` is the link that made it, None once that has gone."""
+    """One dynamic node. `maker` is the link that made it, None once that has gone; `owner` is whose link it was."""
 
-    __slots__ = ("lifetime", "linger_s", "maker", "node")
+    __slots__ = ("lifetime", "linger_s", "maker", "node", "owner")
 
-    def __init__(self, node: Node, lifetime: Lifetime, maker: Link, linger_s: int) -> None:
+    def __init__(self, node: Node, lifetime: Lifetime, maker: Link, linger_s: int, owner: Peer) -> None:
         self.node = node
+        self.owner = owner
         self.lifetime = lifetime
         self.maker: Link | None = maker
         self.linger_s = linger_s
@@ -102,8 +103,33 @@ class Temporaries:
             self._broker.reclaim(node)
         self._lingering.come_back(key)
         self._until_empty.pop(key, None)
-        self._nodes[key] = TemporaryNode(node, lifetime_of(terminus), link, terminus.timeout_s)
+        self._nodes[key] = TemporaryNode(node, lifetime_of(terminus), link, terminus.timeout_s, peer)
         return node
+
+    def check_consumer(self, peer: Peer, node: Node) -> None:
+        """Only its own connection may receive from a temporary node (Jakarta Messaging 4.1.5, 6.2.2).
+
+        That is the one that made it, or came back to it. Until its client is back it is whoever has its container id.
+
+        Raises:
+            Refused: the node is another connection's.
+        """
+        if not node.temporary:
+            return
+        temporary = self._nodes.get(node.name)
+        owner = None if temporary is None or temporary.owner.ended else temporary.owner
+        if peer is not owner and (owner is not None or peer.container != node.container):
+            raise Refused(RESOURCE_LOCKED, f"{node.address} is another connection's: only that may receive from it.")
+
+    def is_maker(self, name: str, link: Link) -> bool:
+        """Whether `link` made the node `name`."""
+        temporary = self._nodes.get(name)
+        return temporary is not None and temporary.maker is link
+
+    def pass_on(self, name: str, old: Link, link: Link) -> None:
+        """The link `old` is attached again, as `link`: if it made the node `name`, this goes with the new one."""
+        if self.is_maker(name, old):
+            self._nodes[name].maker = link
 
     def link_gone(self, name: str, link: Link, ending: Ending) -> None:
         """`link` is no longer attached to the node `name`."""
@@ -175,7 +201,7 @@ def answer(terminus: Terminus, address: str) -> Terminus:
         address=address,
         dynamic=True,
         durable=terminus.durable,
-        expiry_policy=terminus.expiry_policy,
+        expiry_policy=kept_policy(terminus.expiry_policy),
         timeout_s=terminus.timeout_s,
         distribution_mode=terminus.distribution_mode,
         capabilities=terminus.capabilities,

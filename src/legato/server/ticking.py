@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from legato.core.broker import Broker
+from legato.server.attaching import Links
 from legato.server.executor import Executor
-from legato.server.temporary import Temporaries
 
 if TYPE_CHECKING:
     from legato.server.service import Service
@@ -31,13 +31,13 @@ class Ticking:
         service: Service,
         broker: Broker,
         executor: Executor,
-        temporaries: Temporaries,
+        links: Links,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._service = service
         self._broker = broker
         self._executor = executor
-        self._temporaries = temporaries
+        self._links = links
         self._loop = loop
         self._ticks = 0
         self._next = loop.call_later(TICK_S, self._tick)
@@ -55,7 +55,7 @@ class Ticking:
         now_us = service.clock.now_us()
         broker.tick(now_us)
         service.rates.tick(now_us)
-        self._temporaries.sweep()
+        self._links.sweep()
         if self._ticks % MARKS_EVERY_TICKS == 0:
             broker.mark_queues()
         if self._ticks % PRODUCERS_EVERY_TICKS == 0:

@@ -18,6 +18,7 @@ from legato.amqp.events import (
     Event,
     Flow,
     Opened,
+    OutcomeLost,
     SessionBegan,
     SessionEnded,
     Transfer,
@@ -41,6 +42,7 @@ from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
 from legato.core.transaction import Disposal
+from legato.core.transactions import DROPPED
 from legato.server.arriving import Arrivals
 from legato.server.attaching import Links
 from legato.server.endings import Ending
@@ -104,7 +106,7 @@ class Translator:
             if kind is Transfer:
                 self._arrivals.transfer(peer, event, now_us)  # type: ignore[arg-type]
             elif kind is Disposition:
-                self._disposition(event)  # type: ignore[arg-type]
+                self._disposition(peer, event)  # type: ignore[arg-type]
             elif kind is Flow:
                 flows[event.link] = None  # type: ignore[attr-defined]
             elif kind is TransferPart:
@@ -127,11 +129,13 @@ class Translator:
 
     # -- outcomes ----------------------------------------------------------------------------------------------
 
-    def _disposition(self, event: Disposition) -> None:
+    def _disposition(self, peer: Peer, event: Disposition) -> None:
         message = event.context
         link = event.link
         consumer = link.context
         if message.__class__ is not Message or consumer.__class__ is not Consumer:
+            if isinstance(event.outcome, Transactional):
+                self._arrivals.doom(peer, event.outcome.txn_id, DROPPED)
             return
         assert isinstance(link, Sender)
         outcome = event.outcome
@@ -224,11 +228,16 @@ class Translator:
                 self._arrivals.aborted(event)
             case TransferLost():
                 self._arrivals.lost(peer, event)
+            case OutcomeLost(txn_id=txn_id):
+                self._arrivals.doom(peer, txn_id, DROPPED)
             case Closed():
                 self._closed(peer, event)
 
     def _detached(self, peer: Peer, link: Link, closed: bool) -> None:
         """Answer a detach once all that was asked before is durable: who hears the answer waits for nothing more."""
+        if not closed and self.links.suspend(peer, link):
+            self._service.when_durable(peer, link.suspend)
+            return
         self.links.gone(peer, link, Ending.CLOSED if closed else Ending.DETACHED)
         self._service.when_durable(peer, link.close if closed else link.detach)
 

@@ -10,7 +10,7 @@ from legato.amqp.events import Transfer
 from legato.amqp.header import Header
 from legato.amqp.link import Receiver, Sender
 from legato.amqp.message import Properties, ValueBody, decode_message, encode_message
-from legato.amqp.outcomes import ACCEPTED, Rejected
+from legato.amqp.outcomes import ACCEPTED, Rejected, Transactional
 from legato.amqp.terminus import Terminus
 from legato.core.settings import DEFAULT_SETTINGS
 from tests.integration.server.conftest import Connect
@@ -99,7 +99,7 @@ def test_a_transaction_that_lost_a_message_to_a_deleted_queue_rolls_back(
     other.send(kept, message(b"kept"), txn_id=txn_id)
     outcome = other.discharge(coordinator, txn_id)
     assert isinstance(outcome, Rejected)
-    assert outcome.condition == "failed"
+    assert outcome.condition == "amqp:transaction:rollback"
     assert manager.depth("kept") == 0
 
 
@@ -256,5 +256,7 @@ def test_a_request_is_no_part_of_a_transaction(peer: AmqpPeer) -> None:
     for address in (MANAGEMENT, None):
         txn_id = peer.declare(coordinator)
         request = message(b"", properties=Properties(to=MANAGEMENT), operation="create", name="transacted")
-        assert isinstance(peer.send(peer.sender(address), request, txn_id=txn_id), Rejected)
+        refused = peer.send(peer.sender(address), request, txn_id=txn_id)
+        assert isinstance(refused, Transactional)
+        assert isinstance(refused.outcome, Rejected)
         assert isinstance(peer.discharge(coordinator, txn_id), Rejected)

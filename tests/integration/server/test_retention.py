@@ -86,7 +86,7 @@ def test_after_a_jump_of_the_clock_the_outcome_of_a_commit_is_known(running: Loc
     assert peer.discharge(coordinator, committed) == ACCEPTED
     answer = peer.discharge(coordinator, rolled_back)
     assert isinstance(answer, Rejected)
-    assert answer.condition == "failed"
+    assert answer.condition == "amqp:transaction:rollback"
     peer.drop()
 
 

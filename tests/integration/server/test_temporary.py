@@ -93,9 +93,9 @@ def test_a_temporary_topic_has_subscribers(connect: Connect, peer: AmqpPeer) -> 
 def test_deleting_it_cuts_off_who_uses_it(connect: Connect, peer: AmqpPeer) -> None:
     link, address = make(peer)
     other = connect()
-    consumer, producer = other.receiver(address, 5), other.sender(address)
+    consumer, producer = peer.receiver(address, 5), other.sender(address)
     close(peer, link)
-    assert detached(other, consumer).condition == "amqp:resource-deleted"
+    assert detached(peer, consumer).condition == "amqp:resource-deleted"
     assert detached(other, producer).condition == "amqp:resource-deleted"
     assert not is_there(peer, address)
 
@@ -104,23 +104,24 @@ def test_deleting_it_cuts_off_who_uses_it(connect: Connect, peer: AmqpPeer) -> N
 def test_it_ends_with_its_connection(connect: Connect, peer: AmqpPeer, end: str) -> None:
     other = connect()
     _, address = make(other)
-    receiver = peer.receiver(address, 1)
+    sender = peer.sender(address)
     getattr(other, end)()
-    assert detached(peer, receiver).condition == "amqp:resource-deleted"
+    assert detached(peer, sender).condition == "amqp:resource-deleted"
     assert not is_there(peer, address)
 
 
 def test_with_its_last_link(connect: Connect, peer: AmqpPeer) -> None:
     """Lifetime policy delete-on-no-links."""
-    link, address = make(peer, NO_LINKS)
     other = connect()
+    link, address = make(other, NO_LINKS)
     receiver = other.receiver(address, 1)
-    close(peer, link)
-    assert peer.send(peer.sender(address), text(b"x")) == ACCEPTED
+    close(other, link)
+    sender = peer.sender(address)
+    assert peer.send(sender, text(b"x")) == ACCEPTED
     assert got(other, receiver, 1) == [b"x"]
     close(other, receiver)
-    assert is_there(peer, address)  # The sender of the message is there.
-    peer.close()
+    assert is_there(other, address)  # The sender of the message is there.
+    close(peer, sender)
     assert not is_there(other, address)
 
 
@@ -130,10 +131,9 @@ def test_when_it_is_empty(connect: Connect, peer: AmqpPeer) -> None:
     assert peer.send(link, text(b"x")) == ACCEPTED
     close(peer, link)
     assert is_there(peer, address)
-    other = connect()
-    receiver = other.receiver(address, 1)
-    assert got(other, receiver, 1) == [b"x"]
-    assert detached(other, receiver).condition == "amqp:resource-deleted"
+    receiver = peer.receiver(address, 1)
+    assert got(peer, receiver, 1) == [b"x"]
+    assert detached(peer, receiver).condition == "amqp:resource-deleted"
 
 
 def test_when_it_has_neither_links_nor_messages(connect: Connect, peer: AmqpPeer) -> None:
@@ -141,11 +141,10 @@ def test_when_it_has_neither_links_nor_messages(connect: Connect, peer: AmqpPeer
     link, address = make(peer, NO_LINKS_OR_MESSAGES)
     assert peer.send(link, text(b"x")) == ACCEPTED
     close(peer, link)
-    other = connect()
-    receiver = other.receiver(address, 1)
-    assert got(other, receiver, 1) == [b"x"]
+    receiver = peer.receiver(address, 1)
+    assert got(peer, receiver, 1) == [b"x"]
     assert is_there(peer, address)
-    close(other, receiver)
+    close(peer, receiver)
     assert not is_there(peer, address)
 
 

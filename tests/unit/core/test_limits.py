@@ -106,7 +106,7 @@ def test_a_transaction_that_finds_no_room_is_rolled_back() -> None:
     s.broker.publish_in(transaction, s.broker.queue("q"), b"2", "2")
     s.broker.discharge(txn, "me", fail=False, token="end")
     s.run()
-    assert s.discharge_refused == {"end": "failed"}
+    assert s.discharge_refused == {"end": "amqp:transaction:rollback"}
 
 
 def test_a_transaction_is_refused_if_all_that_it_sends_does_not_fit() -> None:

@@ -182,7 +182,7 @@ def test_no_jump_of_the_clock_leaves_the_outcome_of_a_commit_unknown(s: Scenario
     after.broker.discharge(rolled_back, "me again", fail=False, token="rolled back")
     after.run()
     assert after.discharged == ["committed"]
-    assert after.discharge_refused == {"rolled back": "failed"}
+    assert after.discharge_refused == {"rolled back": "amqp:transaction:rollback"}
 
 
 def test_an_outcome_is_forgotten_after_its_retention_and_that_is_said(s: Scenario) -> None:
