@@ -79,6 +79,14 @@ GROUPS_MAX = 65_536
 """Message groups of a queue whose receiver is remembered; beyond, the oldest without anything in flight goes."""
 SCAN_MESSAGES = 500
 """Messages looked at for a selector in one go: the others of the broker must not wait for more."""
+SCAN_MS = 10
+"""Nor longer, however long each of them takes."""
+SELECTOR_CHARACTERS_MAX = 4096
+"""A longer one would take too long to be read."""
+STORED_SELECTOR_CHARACTERS_MAX = 1 << 15
+"""In a durable subscription: so much was allowed once."""
+LIKE_STEPS_MAX = 1 << 22
+"""Of searches for a selector's patterns in the texts of one message."""
 RECONNECT_TIMEOUT_S = 60
 """What a client has, whose connection or broker was lost, is kept so long for it."""
 RETURN_WINDOW_MS_MIN = 100

@@ -112,6 +112,25 @@ def find_entry(data: bytes, begin: int, end: int, key: bytes, name: str) -> int:
     return -1
 
 
+def entry_places(data: bytes, begin: int, end: int) -> dict[str, int]:
+    """Where the values of a map are, by their keys; of equal keys the first counts, as in `find_entry`.
+
+    Raises:
+        ProtocolError: the map is malformed.
+        IndexError: likewise.
+    """
+    places: dict[str, int] = {}
+    at = begin
+    while at < end:
+        key, at = decode_value(data, at)
+        if isinstance(key, str):
+            places.setdefault(key, at)
+        at = skip_value(data, at)
+    if at != end:
+        raise malformed("a map and its entries differ in size")
+    return places
+
+
 def read_entry(data: bytes, at: int, end: int) -> Any:
     """The value at `at`, as `plain` values are, in a map that ends at `end`.
 

@@ -5,36 +5,48 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from legato import limits
 from legato.amqp.codec import skip_value
 from legato.amqp.entries import map_entries
 from legato.amqp.header import PROPERTIES, section_at
-from legato.amqp.view import View, entries_of, is_field
+from legato.amqp.view import Memo, View, entries_of, is_field
 from legato.errors import ProtocolError
 from legato.selectors import compile_selector
 
 _ENTRIES = b"\x00\x53\x74"
 _BODIES = (b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77")
 _SHORT_LIST, _SHORT_MAP = 0xC0, 0xC1
+_LOOKUPS_MAX = 8
+"""A selector that looks up more reads all properties of a message once."""
+_MAP_BYTES_MAX = 4096
+"""Of a larger map too."""
+_TEXTS_MAX = 16
+_SEARCHES_MAX = 4
+"""Searches are to save time: there are not more of them, nor for more texts at once."""
+_PREFIX_BYTES_MAX = 4096
 _NOTHING = b"\xff"
 """No message begins so."""
 _ID_OF_ANOTHER_TYPE = b"ID:AMQP_"
 """How the JMS mapping spells ids that are no strings."""
 
 
-def matcher(selector_text: str) -> Callable[[bytes], bool]:
+def matcher(selector_text: str, characters_max: int = limits.SELECTOR_CHARACTERS_MAX) -> Callable[[bytes], bool]:
     """A function that says whether a message, as it is stored, matches; a malformed one never does.
+
+    Args:
+        characters_max: a longer selector is refused.
 
     Raises:
         InvalidSelectorError: the selector does not follow the syntax of Jakarta Messaging 3.8.1.
     """
-    selector = compile_selector(selector_text)
+    selector = compile_selector(selector_text, characters_max)
     if not selector_text.strip():
         return lambda data: True
     matches = selector.matches
-    in_fields = [
-        _search(texts) for name, texts in selector.required if is_field(name) and _is_sent_as_text(name, texts)
-    ]
-    in_entries = [_search(texts) for name, texts in selector.required if not is_field(name)]
+    looks_up_often = selector.lookups > _LOOKUPS_MAX
+    required = [(name, texts) for name, texts in selector.required if len(texts) <= _TEXTS_MAX][:_SEARCHES_MAX]
+    in_fields = [_search(texts) for name, texts in required if is_field(name) and _is_sent_as_text(name, texts)]
+    in_entries = [_search(texts) for name, texts in required if not is_field(name)]
     entries = _Entries().of
 
     def test(data: bytes) -> bool:
@@ -46,8 +58,9 @@ def matcher(selector_text: str) -> Callable[[bytes], bool]:
             for search in in_fields:
                 if search(data, 0, begin) is None:
                     return False
-            return matches(View(data, begin, end).get)
-        except (ProtocolError, IndexError):
+            view = Memo if looks_up_often or end - begin > _MAP_BYTES_MAX else View
+            return matches(view(data, begin, end).get)
+        except (ProtocolError, IndexError, ValueError, RecursionError):
             return False
 
     return test
@@ -87,10 +100,13 @@ class _Entries:
             if code > PROPERTIES:
                 break
             at = skip_value(data, value_at)
+            if value_at > _PREFIX_BYTES_MAX:
+                continue
             if code == PROPERTIES:
                 self._shape = data[: value_at + (2 if data[value_at] == _SHORT_LIST else 5)], at
                 return at
-        self._shape = data[: at + len(_ENTRIES)], at
+        if at <= _PREFIX_BYTES_MAX:
+            self._shape = data[: at + len(_ENTRIES)], at
         return at
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from legato.amqp.codec import decode_value, encode_string, malformed, skip_value
-from legato.amqp.entries import find_entry, map_entries, plain, read_entry
+from legato.amqp.entries import entry_places, find_entry, map_entries, plain, read_entry
 from legato.amqp.fields import (
     CORRELATION_ID,
     CREATION,
@@ -24,7 +24,7 @@ from legato.amqp.header import APPLICATION_PROPERTIES, PROPERTIES, scan_header, 
 from legato.amqp.sections import scan
 from legato.amqp.special import PRIORITY_MAX, group_at
 
-_NAMES = 4096
+_NAMES = 1024
 _SECTIONS_BYTES = 4096
 """In so many bytes the application properties of a flow's message have begun."""
 
@@ -77,6 +77,40 @@ class View:
     def durable(self) -> bool:
         """Whether the sender wants the message to survive."""
         return scan_header(self._data)[0].durable
+
+
+class Memo(View):
+    """The identifiers of a message with many properties, or for a selector that names many.
+
+    One pass over the map finds all of them, for all selectors that the message is held against in turn.
+    """
+
+    __slots__ = ("_known", "_values")
+
+    _latest: tuple[bytes, dict[str, int]] = (b"", {})
+
+    def __init__(self, data: bytes, begin: int, end: int) -> None:
+        super().__init__(data, begin, end)
+        self._known: dict[str, int] | None = None
+        self._values: dict[str, Any] = {}
+
+    def get(self, name: str) -> Any:
+        """See `View.get`."""
+        values = self._values
+        if name in values:
+            return values[name]
+        if _key(name) is None:
+            value = _FIELDS[name](self)
+        else:
+            if self._known is None:
+                latest = Memo._latest
+                if latest[0] is not self._data:
+                    latest = Memo._latest = self._data, entry_places(self._data, self._begin, self._end)
+                self._known = latest[1]
+            at = self._known.get(name, -1)
+            value = None if at < 0 else read_entry(self._data, at, self._end)
+        values[name] = value
+        return value
 
 
 def entries_of(data: bytes) -> tuple[int, int]:

@@ -119,9 +119,15 @@ class Administering(Consuming):
         """The next slice of what is looked through in slices."""
         self.now_us = now_us
         self._scanning = False
-        unscanned, self._unscanned = self._unscanned, set()
-        for queue in unscanned:
+        is_over = self._slice()
+        unscanned, self._unscanned = list(self._unscanned), {}
+        for place, queue in enumerate(unscanned, 1):
             self._dispatch(queue)
+            if place < len(unscanned) and is_over():
+                # First the next time, before those that were looked through now.
+                self._unscanned = dict.fromkeys(unscanned[place:]) | self._unscanned
+                self._scan_again()
+                break
         if self._jobs:
             job = self._jobs.popleft()
             if self._work(job):
@@ -140,6 +146,7 @@ class Administering(Consuming):
         queue = job.queue
         if queue.deleted:
             return True
+        is_over = self._slice()
         self._work_returned(job)
         while job.ranges and job.left:
             after, until = job.ranges[0]
@@ -151,6 +158,8 @@ class Administering(Consuming):
                     break
                 if after not in lane.claimed:
                     self._work_on(job, lane.restored(stored), stored)
+                    if is_over():
+                        break
             if not found or after >= until:
                 job.ranges.pop(0)
             else:

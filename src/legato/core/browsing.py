@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from legato import limits
@@ -44,9 +45,14 @@ class Browsing(Subscribing):
 
     def go_on(self, now_us: int) -> None:
         super().go_on(now_us)
-        unshown, self._unshown = self._unshown, set()
-        for browser in unshown & self._browsers:
+        is_over = self._slice()
+        unshown, self._unshown = [browser for browser in self._unshown if browser in self._browsers], {}
+        for place, browser in enumerate(unshown, 1):
             self._show(browser)
+            if place < len(unshown) and is_over():
+                self._unshown = dict.fromkeys(unshown[place:]) | self._unshown
+                self._scan_again()
+                break
 
     def _show(self, browser: Browser) -> None:
         """Send as many copies as there is credit for, after a look at no more than a slice."""
@@ -56,14 +62,15 @@ class Browsing(Subscribing):
             self._early.add(browser)
             return
         budget = limits.SCAN_MESSAGES
+        is_over = self._slice()
         gone = self._going(browser.queue)
         messages: list[Message] = []
         while browser.credit > len(messages) and (number := browser.unfinished) is not None:
-            if budget <= 0:
-                self._unshown.add(browser)
+            if budget <= 0 or is_over():
+                self._unshown[browser] = None
                 self._scan_again()
                 break
-            budget -= self._look(browser, number, browser.credit - len(messages), gone, messages)
+            budget -= self._look(browser, number, browser.credit - len(messages), gone, messages, is_over)
         if messages:
             browser.credit -= len(messages)
             self._effects.append(Show(browser, messages))
@@ -72,7 +79,15 @@ class Browsing(Subscribing):
             browser.credit = 0
             self._effects.append(Drained(browser))
 
-    def _look(self, browser: Browser, number: int, limit: int, gone: set[int], messages: list[Message]) -> int:
+    def _look(
+        self,
+        browser: Browser,
+        number: int,
+        limit: int,
+        gone: set[int],
+        messages: list[Message],
+        is_over: Callable[[], bool],
+    ) -> int:
         """Look at the next part of a lane; returns at how many messages."""
         queue = browser.queue
         until = browser.until[number]
@@ -84,7 +99,7 @@ class Browsing(Subscribing):
             if stored.seq > until:
                 browser.after[number] = until
                 break
-            if browser.credit == len(messages):
+            if browser.credit == len(messages) or is_over():
                 break
             browser.after[number] = stored.seq
             expired = stored.expires_us and stored.expires_us <= self.now_us

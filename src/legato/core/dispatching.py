@@ -59,13 +59,13 @@ class Dispatching(Moving):
             )
 
     def _select(self, queue: Queue, given: Given) -> set[Consumer]:
-        selection = Selection(queue, self._archive, self._bodies, self.now_us, self._expire)
+        selection = Selection(queue, self._archive, self._bodies, self.now_us, self._expire, self._slice())
         selection.run(given)
         queue.claims = True
         if selection.blocked_by_mark:
             self._unmarked.add(queue)
         if selection.out_of_budget:
-            self._unscanned.add(queue)
+            self._unscanned[queue] = None
             self._scan_again()
         return selection.unfinished
 

@@ -25,6 +25,7 @@ class Selection:
 
     Args:
         expire: takes a message that expired.
+        is_over: says whether its share of the turn is used up.
 
     Attributes:
         unfinished: consumers for whom there may be more, now or once something is durable.
@@ -33,7 +34,13 @@ class Selection:
     """
 
     def __init__(
-        self, queue: Queue, archive: Archive, bodies: Bodies, now_us: int, expire: Callable[[Message], None]
+        self,
+        queue: Queue,
+        archive: Archive,
+        bodies: Bodies,
+        now_us: int,
+        expire: Callable[[Message], None],
+        is_over: Callable[[], bool],
     ) -> None:
         self.unfinished: set[Consumer] = set()
         self.blocked_by_mark = False
@@ -42,6 +49,7 @@ class Selection:
         self._bodies = bodies
         self._now_us = now_us
         self._expire = expire
+        self._turn_is_over = is_over
         self._budget = limits.SCAN_MESSAGES
         self._readings: dict[tuple[Consumer, int], Iterator[StoredMessage]] = {}
 
@@ -145,7 +153,8 @@ class Selection:
 
     def _spend(self, consumer: Consumer) -> bool:
         self._budget -= 1
-        if self._budget < 0:
+        if self._budget < 0 or (self._budget < limits.SCAN_MESSAGES - 1 and self._turn_is_over()):
+            self._budget = min(self._budget, -1)
             self.unfinished.add(consumer)
             return False
         return True

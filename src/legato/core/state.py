@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from legato import limits
 from legato.core.effects import Effect, Room, ScanAgain
 from legato.core.facts import Kind, QueueCreated, QueueDeleted
 from legato.core.message import Message
@@ -35,6 +36,7 @@ class State:
         bodies: what reads messages' bytes for us.
         settings: the settings of an address.
         chance: a number in [0, 1), another one each time.
+        turn_ms: a clock that tells how long the shell's turn has taken; one that stands still sets no bound.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class State:
         bodies: Bodies,
         settings: Callable[[str], AddressSettings] = lambda address: DEFAULT_SETTINGS,
         chance: Callable[[], float] = lambda: 0.5,
+        turn_ms: Callable[[], int] = lambda: 0,
         detailed: bool = False,
     ) -> None:
         self.epoch = meta.epoch
@@ -60,6 +63,7 @@ class State:
         self._bodies = bodies
         self._settings = settings
         self._chance = chance
+        self._turn_ms = turn_ms
         self._detailed = detailed
         self._next_queue = meta.next_queue
         self._next_producer = meta.next_producer
@@ -81,7 +85,7 @@ class State:
         """Queues whose consumers acknowledged something: they will ask for more before the next commit is done."""
         self._returned_to: set[Queue] = set()
         """Queues that something went back to since they were dispatched."""
-        self._unscanned: set[Queue] = set()
+        self._unscanned: dict[Queue, None] = {}
         """Queues that were looked through in part: the rest is for `go_on`."""
         self._reserved: set[Queue] = set()
         """Queues that keep something for consumers whose connections were lost."""
@@ -95,7 +99,7 @@ class State:
         self._browsers: set[Browser] = set()
         self._early: set[Browser] = set()
         """Browsers that wait for what was published before they came to be durable."""
-        self._unshown: set[Browser] = set()
+        self._unshown: dict[Browser, None] = {}
         """Browsers that saw a part of what they want: the rest is for `go_on`."""
         self._assignments: dict[int, Assignment] = {}
         """By the number of their queue."""
@@ -281,6 +285,12 @@ class State:
         self._tick.facts.append(QueueDeleted(node.id, node.name, waiting))
         # Its number stays taken until the commit, so that its record is not mistaken for a live one.
         self._tick.deleted.append(node.id)
+
+    def _slice(self) -> Callable[[], bool]:
+        """What says whether a slice of the turn that begins now is over."""
+        turn_ms = self._turn_ms
+        end_ms = turn_ms() + limits.SCAN_MS
+        return lambda: turn_ms() >= end_ms
 
     def _scan_again(self) -> None:
         if not self._scanning:

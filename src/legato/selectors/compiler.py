@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from legato import limits
 from legato.selectors import values
 from legato.selectors.nodes import (
     Arithmetic,
@@ -22,11 +23,13 @@ from legato.selectors.nodes import (
     Like,
     Literal,
     Negative,
+    Node,
     OneOf,
     Opposite,
     Value,
+    children_of,
 )
-from legato.selectors.patterns import matcher_of
+from legato.selectors.patterns import cost_of, matcher_of
 
 Lookup = Callable[[str], Any]
 
@@ -42,7 +45,7 @@ _EXACT_BELOW = 1 << 53
 
 def compile_condition(condition: Condition) -> Callable[[Lookup], bool]:
     """A function of a lookup of identifiers that says whether the condition is true."""
-    writer = _Writer()
+    writer = _Writer(_text_max(condition))
     expression = writer.true(condition)
     source = f"def matches(lookup):\n    return {expression}\n"
     exec(compile(source, "<selector>", "exec"), writer.names)
@@ -53,7 +56,8 @@ def compile_condition(condition: Condition) -> Callable[[Lookup], bool]:
 class _Writer:
     """Writes expressions of `lookup`; what else they refer to is in `names`, and `v` is a value used at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, text_max: int) -> None:
+        self._text_max = text_max
         self.names: dict[str, Any] = {name: getattr(values, name) for name in _FUNCTIONS}
         self._values = 0
         """How many have a name of their own, as they are used twice."""
@@ -157,7 +161,7 @@ class _Writer:
         return self._joined(word, [f"{part} is {truth}" for part in parts])
 
     def _text_test(self, node: OneOf | Like) -> str:
-        test = _like(node) if isinstance(node, Like) else _one_of(node)
+        test = _like(node, self._text_max) if isinstance(node, Like) else _one_of(node)
         return f"{self._constant(test)}({self._value(node.identifier)})"
 
 
@@ -190,12 +194,26 @@ def _one_of(node: OneOf) -> Callable[[Any], bool | None]:
     return test
 
 
-def _like(node: Like) -> Callable[[Any], bool | None]:
+def _text_max(condition: Condition) -> int:
+    """How long a text may be that the patterns of a selector are held against; with a longer one LIKE is unknown."""
+    cost = 1
+    nodes: list[Node] = [condition]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, Like):
+            cost += cost_of(node.pattern, node.escape)
+        nodes.extend(children_of(node))
+    return limits.LIKE_STEPS_MAX // cost
+
+
+def _like(node: Like, text_max: int) -> Callable[[Any], bool | None]:
     matches, negated = matcher_of(node.pattern, node.escape), node.negated
 
     def test(value: Any) -> bool | None:
         if value.__class__ is not str:
             return None if value is None else False
-        return bool(matches(value)) is not negated
+        if len(value) > text_max:
+            return None
+        return matches(value) is not negated
 
     return test

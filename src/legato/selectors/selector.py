@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 from legato.selectors.compiler import compile_condition
 from legato.selectors.nodes import Both, Comparison, Condition, Identifier, Like, Literal, Node, OneOf, children_of
 from legato.selectors.patterns import prefix_of
-from legato.selectors.syntax import parse
+from legato.selectors.syntax import CHARACTERS_MAX, parse
 
-_CACHE_SELECTORS = 1024
+_CACHE_CHARACTERS = 1 << 15
+"""Of the texts of selectors that are kept; each takes some hundred times its text."""
 
 
 class Selector:
     """A message selector (Jakarta Messaging 3.8.1), ready to be used."""
 
-    __slots__ = ("identifiers", "matches", "required", "text")
+    __slots__ = ("identifiers", "lookups", "matches", "required", "text")
 
     text: str
     """As it was given."""
     identifiers: frozenset[str]
     """The header fields and properties that it names."""
+    lookups: int
+    """How often it names any, at most as often as it looks one up for a message."""
     required: tuple[tuple[str, tuple[bytes, ...]], ...]
     """Identifiers with texts in UTF-8: each is a string that contains one of its texts in every message that matches.
 
@@ -35,10 +39,12 @@ class Selector:
     other type is like nothing.
     """
 
-    def __init__(self, text: str) -> None:
-        condition = parse(text) if text.strip() else Literal(True, 0)
+    def __init__(self, text: str, characters_max: int = CHARACTERS_MAX) -> None:
+        condition = parse(text, characters_max) if text.strip() else Literal(True, 0)
         self.text = text
-        self.identifiers = frozenset(_names(condition))
+        names = _names(condition)
+        self.identifiers = frozenset(names)
+        self.lookups = len(names)
         self.required = tuple(_required(condition)) if text.strip() else ()
         self.matches = compile_condition(condition)
 
@@ -46,23 +52,55 @@ class Selector:
         return f"Selector({self.text!r})"
 
 
-@lru_cache(_CACHE_SELECTORS)
-def compile_selector(text: str) -> Selector:
+class _Cache:
+    """The selectors that were asked for last, as many as have a bounded length together; for any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, Selector] = OrderedDict()
+        self._characters = 0
+
+    def find(self, text: str) -> Selector | None:
+        with self._lock:
+            selector = self._kept.get(text)
+            if selector is not None:
+                self._kept.move_to_end(text)
+            return selector
+
+    def keep(self, selector: Selector) -> None:
+        with self._lock:
+            if selector.text not in self._kept:
+                self._kept[selector.text] = selector
+                self._characters += len(selector.text)
+            while self._characters > _CACHE_CHARACTERS:
+                text, _ = self._kept.popitem(last=False)
+                self._characters -= len(text)
+
+
+_cache = _Cache()
+
+
+def compile_selector(text: str, characters_max: int = CHARACTERS_MAX) -> Selector:
     """Compile a selector; an empty or blank one matches every message.
 
     Raises:
         InvalidSelectorError: it does not follow the syntax of Jakarta Messaging 3.8.1; the message shows the place.
     """
-    return Selector(text)
+    selector = _cache.find(text) if len(text) <= characters_max else None
+    if selector is None:
+        selector = Selector(text, characters_max)
+        _cache.keep(selector)
+    return selector
 
 
-def _names(condition: Condition) -> set[str]:
-    names: set[str] = set()
+def _names(condition: Condition) -> list[str]:
+    """The identifiers, each as often as it is there."""
+    names: list[str] = []
     nodes: list[Node] = [condition]
     while nodes:
         node = nodes.pop()
         if isinstance(node, Identifier):
-            names.add(node.name)
+            names.append(node.name)
         nodes.extend(children_of(node))
     return names
 

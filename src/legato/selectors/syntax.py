@@ -10,6 +10,7 @@ from typing import Any
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
 
+from legato import limits
 from legato.errors import InvalidSelectorError
 from legato.selectors.literals import LiteralError, integer_of, real_of, string_of
 from legato.selectors.nodes import (
@@ -35,8 +36,7 @@ from legato.selectors.values import negative
 
 DEPTH_MAX = 64
 """Brackets, signs and operations within one another."""
-CHARACTERS_MAX = 1 << 15
-"""More would keep a broker busy for too long."""
+CHARACTERS_MAX = limits.SELECTOR_CHARACTERS_MAX
 
 _KEYWORDS = {
     word.upper(): kind
@@ -60,14 +60,14 @@ class _Wrong(Exception):
         self.words = words
 
 
-def parse(text: str) -> Condition:
-    """The condition that a selector states.
+def parse(text: str, characters_max: int = CHARACTERS_MAX) -> Condition:
+    """The condition that a selector states, of at most so many characters.
 
     Raises:
         InvalidSelectorError: `text` is none; the message shows the place.
     """
-    if len(text) > CHARACTERS_MAX:
-        raise InvalidSelectorError(f"The selector has more than {CHARACTERS_MAX} characters.")
+    if len(text) > characters_max:
+        raise InvalidSelectorError(f"The selector has more than {characters_max} characters.")
     try:
         root = _condition(_parser().parse(text))  # type: ignore[arg-type]
         _check_depth(root)

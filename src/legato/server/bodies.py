@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from legato import limits
 from legato.amqp.deadletter import annotate
 from legato.amqp.expiry import without_expiry
 from legato.amqp.filters import matcher
@@ -24,7 +25,7 @@ class MessageBodies:
 
     def matcher(self, selector: str) -> Callable[[bytes], bool]:
         """What tells whether a message matches a selector that was accepted before."""
-        return matcher(selector)
+        return matcher(selector, limits.STORED_SELECTOR_CHARACTERS_MAX)
 
     def annotate(self, body: bytes, properties: Mapping[str, str | int]) -> bytes:
         """The message with further application properties, and without an expiry."""

@@ -84,6 +84,7 @@ class Service:
             bodies=MessageBodies(),
             settings=self.addresses.settings,
             chance=random.random,
+            turn_ms=clock.monotonic_ms,
             detailed=config.ledger.detail == "all" and config.store.log_facts,
             reconnect_timeout_s=config.server.reconnect_timeout_s,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from legato import limits
 from legato.errors import InvalidSelectorError
 from legato.selectors import compile_selector
 
@@ -205,10 +206,14 @@ def test_brackets_may_be_many_and_operations_within_one_another_not() -> None:
 
 
 def test_a_selector_may_be_long_but_not_endless() -> None:
-    longest = " OR ".join(f"a = {number}" for number in range(2000))
-    assert compile_selector(longest).matches({"a": 1999}.get)
-    with pytest.raises(InvalidSelectorError, match="more than 32768 characters"):
-        compile_selector("a" * 32769)
+    longest = " OR ".join(f"a = {number}" for number in range(350))
+    assert compile_selector(longest).matches({"a": 349}.get)
+    with pytest.raises(InvalidSelectorError, match="more than 4096 characters"):
+        compile_selector("a" * 4097)
+    stored = " OR ".join(f"a = {number}" for number in range(2000))
+    assert compile_selector(stored, limits.STORED_SELECTOR_CHARACTERS_MAX).matches({"a": 1999}.get)
+    with pytest.raises(InvalidSelectorError):
+        compile_selector(stored)
 
 
 def test_a_selector_is_compiled_once() -> None:
