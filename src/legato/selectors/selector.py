@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -52,32 +50,7 @@ class Selector:
         return f"Selector({self.text!r})"
 
 
-class _Cache:
-    """The selectors that were asked for last, as many as have a bounded length together; for any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[str, Selector] = OrderedDict()
-        self._characters = 0
-
-    def find(self, text: str) -> Selector | None:
-        with self._lock:
-            selector = self._kept.get(text)
-            if selector is not None:
-                self._kept.move_to_end(text)
-            return selector
-
-    def keep(self, selector: Selector) -> None:
-        with self._lock:
-            if selector.text not in self._kept:
-                self._kept[selector.text] = selector
-                self._characters += len(selector.text)
-            while self._characters > _CACHE_CHARACTERS:
-                text, _ = self._kept.popitem(last=False)
-                self._characters -= len(text)
-
-
-_cache = _Cache()
+_kept: dict[str, Selector] = {}
 
 
 def compile_selector(text: str, characters_max: int = CHARACTERS_MAX) -> Selector:
@@ -86,10 +59,12 @@ def compile_selector(text: str, characters_max: int = CHARACTERS_MAX) -> Selecto
     Raises:
         InvalidSelectorError: it does not follow the syntax of Jakarta Messaging 3.8.1; the message shows the place.
     """
-    selector = _cache.find(text) if len(text) <= characters_max else None
+    selector = _kept.get(text) if len(text) <= characters_max else None
     if selector is None:
         selector = Selector(text, characters_max)
-        _cache.keep(selector)
+        if sum(map(len, list(_kept))) + len(text) > _CACHE_CHARACTERS:
+            _kept.clear()
+        _kept[text] = selector
     return selector
 
 

@@ -17,7 +17,7 @@ from legato.amqp.message import DataBody, encode_message
 from legato.errors import InvalidSelectorError
 from legato.selectors import compile_selector, prepare
 from legato.selectors.patterns import matcher_of
-from legato.selectors.selector import _CACHE_CHARACTERS, _cache
+from legato.selectors.selector import _CACHE_CHARACTERS, _kept
 
 TURN_S = 0.05
 ALLOWANCE = 4
@@ -124,7 +124,7 @@ def test_selectors_that_are_kept_have_a_bound_in_bytes() -> None:
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert sum(map(len, _cache._kept)) <= _CACHE_CHARACTERS
+    assert sum(map(len, _kept)) <= _CACHE_CHARACTERS
     assert kept < 8 << 20
 
 
