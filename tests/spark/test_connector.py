@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -12,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from legato.client import BytesMessage, ConnectionFactory, TextMessage
+from legato.spark.lag import LagListener
 from tests.support.server import Server, server
 
 
@@ -166,8 +168,13 @@ def test_a_stream_passes_on_what_comes_exactly_once_over_restarts(
     spark: SparkSession, url: str, tmp_path: Path
 ) -> None:
     fill(url, "in", *(f"a{n}" for n in range(50)))
+    told: SimpleQueue[dict[str, int]] = SimpleQueue()
+    listener = LagListener(lambda _, waiting: told.put(waiting))
+    spark.streams.addListener(listener)
     first = pass_on(spark, url, "in", "out", tmp_path, limit=20)
     assert [progress["numInputRows"] for progress in first.recentProgress if progress["numInputRows"]] == [20, 20, 10]
+    assert [told.get(timeout=20) for _ in range(3)] == [{"in": 30}, {"in": 10}, {"in": 0}]
+    spark.streams.removeListener(listener)
     fill(url, "in", *(f"b{n}" for n in range(30)))
     last = pass_on(spark, url, "in", "out", tmp_path)
     assert '"in": 80' in last.recentProgress[-1]["sources"][0]["latestOffset"]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
@@ -140,6 +141,18 @@ def test_a_body_that_is_too_large_is_null_with_its_size_beside_it(
     without = shown(maxBodyBytes="1", oversizedBodies="fail", includeBody="false")
     assert [row["properties"] for row in without] == [[("size", str(size))] for size in sizes]
     assert [len(str(row["body"])) for row in shown(oversizedBodies="fail")] == sizes
+
+
+def test_few_rows_of_many_queues_are_one_task(broker: Server) -> None:
+    with ConnectionFactory(f"amqp://127.0.0.1:{broker.port}").create_connection() as connection:
+        session = connection.create_session(transacted=True)
+        for number in range(40):
+            session.create_producer(session.create_queue(f"many.{number}")).send(TextMessage(str(number)))
+        session.commit()
+    options = source_options({"url": f"amqp://127.0.0.1:{broker.port}", "queuePattern": "many.*"})
+    assert len(BatchReader(options).partitions()) == 1
+    assert len(BatchReader(msgspec.structs.replace(options, min_partitions=4)).partitions()) == 4
+    assert browsed(broker, queuePattern="many.*") == sorted(map(str, range(40)))
 
 
 def test_ranges_cross_tls(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from legato.bulk.requests import PLAN, PlannedPart, PlanRequest
 from legato.errors import ConfigError
 from legato.spark.connector.modes import why_no_batch
-from legato.spark.connector.offsets import Range
+from legato.spark.connector.offsets import Range, together
 from legato.spark.connector.options import SourceOptions
 from legato.spark.connector.places import matching
 from legato.spark.connector.reading import bulk_client, read_frames
@@ -25,6 +25,8 @@ from legato.spark.connector.spelling import EARLIEST, EARLIEST_NUMBER, ERROR, LA
 from legato.spark.connector.stream import RangePartition
 
 _PARTITIONS = 8
+_ROWS_OF_A_PARTITION_MIN = 2000
+"""Fewer rows are not worth a task of their own, if nothing is said of partitions."""
 LAST = 1 << 62
 """Beyond all sequences, whose lanes end at 11 << 56; the broker takes no larger number."""
 
@@ -39,25 +41,30 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[RangePartition]:
         requests = self._requests
-        parts: list[RangePartition] = []
+        pieces: list[tuple[Range, int]] = []
         names = self._names(requests)
+        count = self._options.min_partitions or _PARTITIONS
         for address, name in names.items():
-            wanted = max(-(-(self._options.min_partitions or _PARTITIONS) // len(names)), 1)
-            ranges = self._parts(requests, address, name, wanted)
+            planned = self._planned(requests, address, name, max(-(-count // len(names)), 1))
             if self._options.starting_times_strategy == ERROR:
-                self._require_newer(requests, address, ranges)
-            parts += [RangePartition(each) for each in ranges]
-        return parts
+                self._require_newer(requests, address, [each for each, _ in planned])
+            pieces += planned
+        share = -(-sum(rows for _, rows in pieces) // count)
+        if not self._options.min_partitions:
+            share = max(share, _ROWS_OF_A_PARTITION_MIN)
+        return [RangePartition(part) for part in together(pieces, share)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RangePartition):
             # Where nothing waits there are no partitions, and Spark makes up one of its own.
             return
-        frames = Frames(self._options, partition.range.address)
-        wanted = Wanted(self._options, partition.range.address)
-        for frame in read_frames(
-            self._requests, partition.range, bare=frames.is_bare, body_bytes_max=frames.body_bytes_max
-        ):
+        for each in partition.ranges:
+            yield from self._rows(each)
+
+    def _rows(self, each: Range) -> Iterator[pa.RecordBatch]:
+        frames = Frames(self._options, each.address)
+        wanted = Wanted(self._options, each.address)
+        for frame in read_frames(self._requests, each, bare=frames.is_bare, body_bytes_max=frames.body_bytes_max):
             if (shown := wanted.of(frame)).num_rows:
                 yield frames.rows(shown, unexpired_at=datetime.now(UTC))
 
@@ -75,7 +82,8 @@ class BatchReader(DataSourceReader):
             return {queue: queue for queue in addresses}
         return {topic: f"subscription:///{quote(options.subscription_of(topic), safe='')}" for topic in addresses}
 
-    def _parts(self, requests: Requests, address: str, name: str, wanted: int) -> list[Range]:
+    def _planned(self, requests: Requests, address: str, name: str, wanted: int) -> list[tuple[Range, int]]:
+        """What is there at an address, in about as many pieces as are wanted, and how many rows each has."""
         after, through = bounds_of(self._options, address)
         arguments = {"after": after} if through == LAST else {"after": after, "through": through}
         told = requests.ask("ticket", "assignment", name, **arguments)
@@ -83,7 +91,7 @@ class BatchReader(DataSourceReader):
             request = msgspec.msgpack.encode(PlanRequest(bytes.fromhex(told["ticket"]), wanted))
             [result] = client.do_action(flight.Action(PLAN, request))
         planned = msgspec.msgpack.decode(result.body.to_pybytes(), type=list[PlannedPart])
-        return [Range(address, name, part.after, part.through) for part in planned]
+        return [(Range(address, name, part.after, part.through), part.rows) for part in planned]
 
     def _require_newer(self, requests: Requests, address: str, ranges: list[Range]) -> None:
         """Refuse a starting time after all that there is."""

@@ -3,7 +3,7 @@ batch, and how a batch is cut into partitions. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -39,14 +39,37 @@ def shares(available: Mapping[str, int], limit: int) -> dict[str, int]:
     return taken
 
 
-def cut(ranges: list[Range], *, at_least: int, at_most_rows: int) -> list[Range]:
-    """The ranges in pieces of about the same length: about `at_least`, none with more than `at_most_rows` (0: any)."""
+def cut(ranges: list[Range], *, at_least: int, at_most_rows: int) -> list[list[Range]]:
+    """The ranges in parts of about the same length: about `at_least`, none with more than `at_most_rows` (0: any)."""
     total = sum(each.through - each.after for each in ranges)
     length = max(-(-total // max(at_least, 1)), 1)
     if at_most_rows:
         length = min(length, at_most_rows)
-    return [
+    pieces = [
         Range(each.address, each.name, begin, min(begin + length, each.through))
         for each in ranges
         for begin in range(each.after, each.through, length)
     ]
+    return together([(piece, piece.through - piece.after) for piece in pieces], length)
+
+
+def together(pieces: Iterable[tuple[Range, int]], rows_max: int) -> list[list[Range]]:
+    """Neighbours in one part as long as they have no more than `rows_max` rows; a piece is never cut.
+
+    Args:
+        pieces: each with how many rows it has.
+    """
+    parts: list[list[Range]] = []
+    left = 0
+    for piece, rows in pieces:
+        if not parts or rows > left:
+            parts.append([piece])
+            left = rows_max - rows
+            continue
+        left -= rows
+        last = parts[-1][-1]
+        if (last.name, last.through) == (piece.name, piece.after):
+            parts[-1][-1] = Range(last.address, last.name, last.after, piece.through)
+        else:
+            parts[-1].append(piece)
+    return parts

@@ -11,7 +11,7 @@ messages, and takes about as long as reading them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -40,14 +40,14 @@ ROWS_OF_A_PARTITION = 25_000
 
 
 class RangePartition(InputPartition):
-    """A range that one task reads."""
+    """Ranges that one task reads, one after the other."""
 
-    def __init__(self, each: Range) -> None:
-        super().__init__(msgspec.structs.astuple(each))
+    def __init__(self, ranges: Iterable[Range]) -> None:
+        super().__init__(tuple(map(msgspec.structs.astuple, ranges)))
 
     @property
-    def range(self) -> Range:
-        return Range(*self.value)
+    def ranges(self) -> list[Range]:
+        return [Range(*each) for each in self.value]
 
 
 class _Ahead(NamedTuple):
@@ -154,10 +154,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             at_least=self._options.min_partitions or -(-total // ROWS_OF_A_PARTITION),
             at_most_rows=self._options.max_records_per_partition,
         )
-        return [RangePartition(each) for each in cuts]
+        return [RangePartition(part) for part in cuts]
 
     def read(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        each = partition.range
+        for each in partition.ranges:
+            yield from self._rows(each)
+
+    def _rows(self, each: Range) -> Iterator[pa.RecordBatch]:
         frames = Frames(self._options, each.address)
         rows = 0
         requests = shared_requests(self._options.url, self._options.patience)
