@@ -27,6 +27,9 @@ def drill(
         Path | None,
         typer.Option("--config", help="Settings of the brokers that the drill starts.", metavar="FILE"),
     ] = None,
+    brokers: Annotated[
+        int, typer.Option("--brokers", help="How many brokers it starts: a primary and its backups.", metavar="N")
+    ] = 2,
     url: Annotated[
         str | None,
         typer.Option("--url", help="Drill these brokers instead: amqp://primary,backup.", metavar="URL"),
@@ -57,12 +60,16 @@ def drill(
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Show the faults and the points, and end.")] = False,
 ) -> None:
-    """Load on a pair of brokers, faults while it runs, and an account of every message.
+    """Load on a primary and its backups, faults while it runs, and an account of every message.
 
-    Starts a primary and a backup over a scratch store with your settings (--config), or takes a pair that runs (--url;
-    then only faults of the network). Producers and consumers in every acknowledgement mode, transactions and durable
-    subscriptions put on record what they are told. The exit code is 0 only if nothing was lost, done twice or falsely
-    told.
+    Starts a primary and a backup (or more: --brokers) over a scratch store with your settings (--config), or takes a
+    pair that runs (--url; then only faults of the network and of clients). Producers and consumers in every
+    acknowledgement mode, transactions and durable subscriptions put on record what they are told. The exit code is 0
+    only if nothing was lost, done twice or falsely told.
+
+    Faults: kill, kill-both, switchover, stop, kill-client, stop-client, cut, freeze, late, half-close, partition,
+    full-disk, full-disk-kill, full-disk-switchover, slow-disk, clock-jump, kill-reader, stop-reader, delete-lock; or
+    all, which is the default.
 
     Examples: legato drill; legato drill --minutes 10 --config legato.toml; legato drill --faults kill,cut --seed 7;
     legato drill --faults kill --at between-commit-and-confirm --count 20
@@ -84,6 +91,7 @@ def drill(
         rate_per_s=rate,
         seed=seed,
         config=config,
+        brokers=brokers,
         url=url,
         out=out,
         json_file=json_file,
@@ -101,7 +109,7 @@ def _show_list() -> None:
 
     typer.echo("Faults (--faults); * also with --url:")
     for fault, text in FAULTS.items():
-        typer.echo(f"  {fault:<14}{' ' if text.owned else '*'} {text.does}")
+        typer.echo(f"  {fault:<21}{' ' if text.owned else '*'} {text.does}")
     typer.echo("Points (--at):")
     for point, where in POINTS.items():
         typer.echo(f"  {point:<33} {where}")

@@ -22,10 +22,17 @@ class Fault(StrEnum):
     STOP_CLIENT = "stop-client"
     CUT = "cut"
     FREEZE = "freeze"
+    LATE = "late"
+    HALF_CLOSE = "half-close"
     PARTITION = "partition"
     FULL_DISK = "full-disk"
+    FULL_DISK_KILL = "full-disk-kill"
+    FULL_DISK_SWITCHOVER = "full-disk-switchover"
     SLOW_DISK = "slow-disk"
     CLOCK_JUMP = "clock-jump"
+    KILL_READER = "kill-reader"
+    STOP_READER = "stop-reader"
+    DELETE_LOCK = "delete-lock"
 
 
 class FaultText(NamedTuple):
@@ -37,18 +44,27 @@ class FaultText(NamedTuple):
 
 FAULTS: dict[Fault, FaultText] = {
     Fault.KILL: FaultText("SIGKILL to the primary; it is started again as the backup.", True),
-    Fault.KILL_BOTH: FaultText("SIGKILL to primary and backup together; both are started again.", True),
+    Fault.KILL_BOTH: FaultText("SIGKILL to the primary and all backups together; all are started again.", True),
     Fault.SWITCHOVER: FaultText("The backup takes over as planned, and the primary becomes the backup.", True),
     Fault.STOP: FaultText("SIGSTOP to the primary for a while, then SIGCONT: a long pause of the machine.", True),
     Fault.KILL_CLIENT: FaultText("SIGKILL to a process of clients; it is started again.", False),
     Fault.STOP_CLIENT: FaultText("SIGSTOP to a process of clients for a while, then SIGCONT.", False),
     Fault.CUT: FaultText("All connections between clients and brokers break, and none is possible for a while.", False),
     Fault.FREEZE: FaultText("Connections stay, but nothing comes through for a while: a network that drops.", False),
+    Fault.LATE: FaultText("Connections hold everything back until their clients have come back on others.", False),
+    Fault.HALF_CLOSE: FaultText("Of all connections one direction ends in good order; the other goes on.", False),
     Fault.PARTITION: FaultText("The network of the primary drops everything for a while, heartbeats too.", True),
-    Fault.FULL_DISK: FaultText("The primary's files cannot grow for a while, and somebody fills them up.", True),
+    Fault.FULL_DISK: FaultText("The disk of all brokers is full for a while, to the last block.", True),
+    Fault.FULL_DISK_KILL: FaultText("The same, with a SIGKILL to the primary, which is started again meanwhile.", True),
+    Fault.FULL_DISK_SWITCHOVER: FaultText("The same, with a planned switchover meanwhile.", True),
     Fault.SLOW_DISK: FaultText("Every commit takes up to 200 ms longer for a while.", True),
     Fault.CLOCK_JUMP: FaultText("The brokers' wall clocks are wrong for a while, by up to 90 s.", True),
+    Fault.KILL_READER: FaultText("SIGKILL to a process in a read of the store: what it read must be cleared.", True),
+    Fault.STOP_READER: FaultText("SIGSTOP to a process in a read of the store: the status must name it.", True),
+    Fault.DELETE_LOCK: FaultText("The lock's file is deleted or replaced: its primary must become a backup.", True),
 }
+
+FULL_DISK_FAULTS = (Fault.FULL_DISK, Fault.FULL_DISK_KILL, Fault.FULL_DISK_SWITCHOVER)
 
 ALL = "all"
 
@@ -82,8 +98,8 @@ def parse_faults(text: str, *, owned: bool) -> list[Fault]:
         ConfigError: a fault is unknown, or not possible with somebody else's brokers.
     """
     possible = [fault for fault, description in FAULTS.items() if owned or not description.owned]
-    if not hasattr(resource, "prlimit") and Fault.FULL_DISK in possible:
-        possible.remove(Fault.FULL_DISK)
+    if not hasattr(resource, "prlimit"):
+        possible = [fault for fault in possible if fault not in FULL_DISK_FAULTS]
     faults: list[Fault] = []
     for name in (text or ALL).split(","):
         faults += possible if name.strip() == ALL else [_named(Fault, name.strip(), "fault")]

@@ -1,11 +1,13 @@
 """Doing what the plan says: one method for each fault, all of them undone before the next."""
 
 import resource
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 
 from legato.client.management import request
 from legato.demo.brokers import BrokerProcess, Role
@@ -15,8 +17,11 @@ from legato.drill.crew import Crew
 from legato.drill.faults import Fault
 from legato.drill.pair import Pair
 from legato.drill.plan import Strike
+from legato.drill.reading import Reader, is_read_by
 from legato.drill.relay import Network
+from legato.drill.target import CHECK_PERIOD_S
 from legato.errors import JMSError
+from legato.ha.lock import LOCK_NAME
 from legato.points import Point
 
 POINT_WAIT_S = 3.0
@@ -25,6 +30,11 @@ SWITCHOVER_WAIT_S = 30.0
 START_WAIT_S = 60.0
 ASIDE_WAIT_S = 60.0
 BLINK_S = 0.1
+READER_WAIT_S = 20.0
+"""Ten looks of a broker's upkeep."""
+SPARE_BYTES = 1 << 20
+"""Left to messages that fill a disk up before the last block goes."""
+HALF = 0.5
 
 
 class Injector:
@@ -65,10 +75,17 @@ class Injector:
             Fault.STOP_CLIENT: self._stop_client,
             Fault.CUT: self._cut,
             Fault.FREEZE: self._freeze,
+            Fault.LATE: self._be_late,
+            Fault.HALF_CLOSE: self._half_close,
             Fault.PARTITION: self._partition,
             Fault.FULL_DISK: self._fill,
+            Fault.FULL_DISK_KILL: self._fill_and_kill,
+            Fault.FULL_DISK_SWITCHOVER: self._fill_and_switch_over,
             Fault.SLOW_DISK: self._slow,
             Fault.CLOCK_JUMP: self._jump,
+            Fault.KILL_READER: self._kill_reader,
+            Fault.STOP_READER: self._stop_reader,
+            Fault.DELETE_LOCK: self._delete_lock,
         }
 
     def strike(self, strike: Strike) -> None:
@@ -115,17 +132,24 @@ class Injector:
 
     def _switch_over(self, strike: Strike) -> None:
         self._release()
+        self._own_pair.settle()
+        self._hand_over()
+
+    def _hand_over(self) -> None:
         pair = self._own_pair
-        pair.settle()
         before = self._primary.epoch
         try:
             self._aside(lambda: request(self._url, "switchover", "broker"), "the answer to a switchover")
         except JMSError as error:
             # It may have gone before it could answer; then the epoch says so.
             pair.notes.append(f"legato switchover was answered with: {error}")
-        self._pause(SWITCHOVER_WAIT_S, lambda: pair.primary is not None and pair.primary.epoch > before)
-        if self._primary.epoch == before:
-            raise DemoError(f"{self._primary.name} is still the primary {SWITCHOVER_WAIT_S:g} s after a switchover.")
+        self._wait_for_epoch_after(before, "a switchover")
+
+    def _wait_for_epoch_after(self, epoch: int, what: str) -> None:
+        pair = self._own_pair
+        self._pause(SWITCHOVER_WAIT_S, lambda: pair.primary is not None and pair.primary.epoch > epoch)
+        if pair.primary is None or pair.primary.epoch <= epoch:
+            raise DemoError(f"No broker serves in a later epoch {SWITCHOVER_WAIT_S:g} s after {what}.")
 
     def _stop(self, strike: Strike) -> None:
         victim = self._victim
@@ -172,6 +196,20 @@ class Injector:
         self._sleep(strike.lasts_s)
         self._network.heal()
 
+    def _be_late(self, strike: Strike) -> None:
+        """For longer than clients wait for a sign of their broker: they come back on other connections first."""
+        self._network.hold()
+        self._release()
+        try:
+            self._sleep(CHECK_PERIOD_S + strike.lasts_s)
+        finally:
+            self._network.deliver()
+
+    def _half_close(self, strike: Strike) -> None:
+        self._network.half_close(towards_brokers=strike.chance < HALF)
+        self._release()
+        self._sleep(strike.lasts_s)
+
     def _partition(self, strike: Strike) -> None:
         """Where there are no network namespaces, only clients are cut off, and brokers hear each other."""
         pair, victim = self._own_pair, self._victim
@@ -206,17 +244,120 @@ class Injector:
         rig.set_clock(0)
 
     def _fill(self, strike: Strike) -> None:
-        """No file of the primary may become larger than its store is, and messages come until it is full."""
+        self._with_full_disk(lambda: self._sleep(strike.lasts_s))
+
+    def _fill_and_kill(self, strike: Strike) -> None:
+        """Whoever serves afterwards began on a full disk, and so did the backup that is started."""
+
+        def kill() -> None:
+            before = self._primary.epoch
+            self._primary.kill()
+            if self._own_pair.disk is not None:
+                self._wait_for_epoch_after(before, "a kill on a full disk")
+                self._own_pair.settle()
+            self._sleep(strike.lasts_s)
+
+        self._with_full_disk(kill)
+
+    def _fill_and_switch_over(self, strike: Strike) -> None:
+        def switch_over() -> None:
+            self._hand_over()
+            self._sleep(strike.lasts_s)
+
+        self._with_full_disk(switch_over)
+
+    def _with_full_disk(self, meanwhile: Callable[[], None]) -> None:
+        """Messages come until the store is full, and stays so. Without a file system of the drill's own no file of any
+        broker that runs may become larger than the store is."""
         self._release()
-        self._own_pair.settle()
-        primary, store = self._primary, self._own_pair.store
-        _limit_files(primary, (store / "data.mdb").stat().st_size)
+        pair = self._own_pair
+        pair.settle()
+        limited = [broker.pid for broker in pair.brokers]
+        if pair.disk is not None:
+            pair.disk.fill(SPARE_BYTES)
+        else:
+            for pid in limited:
+                _limit_files(pid, (pair.store / "data.mdb").stat().st_size)
         try:
             self._aside(self._ballast.load, "a full disk")
+            if pair.disk is not None and not pair.disk.fill():
+                pair.notes.append("A disk that was to be full to the last block had some room.")
+            meanwhile()
+        finally:
+            if pair.disk is not None:
+                pair.disk.empty()
+            else:
+                for pid in limited:
+                    _limit_files(pid, None)
+        pair.settle()
+        self._aside(self._ballast.unload, "room on the disk again")
+
+    # -- who reads
+
+    def _kill_reader(self, strike: Strike) -> None:
+        """It is found in LMDB's table, where nobody clears it but a broker that looks."""
+        pair, reader = self._own_pair, self._start_reader()
+        try:
+            self._release()
             self._sleep(strike.lasts_s)
         finally:
-            _limit_files(primary, None)
-        self._aside(self._ballast.unload, "room on the disk again")
+            reader.child.kill()
+        self._pause(READER_WAIT_S, lambda: not is_read_by(pair.store, reader.child.pid))
+        if is_read_by(pair.store, reader.child.pid):
+            pair.surprises.append(
+                f"{READER_WAIT_S:g} s after a reader was killed the store keeps what it read: its file grows."
+            )
+
+    def _stop_reader(self, strike: Strike) -> None:
+        pair, reader = self._own_pair, self._start_reader()
+        try:
+            reader.child.send_signal(signal.SIGSTOP)
+            self._release()
+            self._sleep(strike.lasts_s)
+            named: list[bool] = []
+            self._aside(lambda: named.append(self._is_named(reader.child.pid)), "the status of a broker")
+            if not any(named):
+                pair.surprises.append(
+                    f"legato status does not name a stopped reader of the store within {READER_WAIT_S:g} s."
+                )
+        finally:
+            reader.child.kill()
+
+    def _start_reader(self) -> Reader:
+        pair = self._own_pair
+        reader = Reader(pair.store, pair.logs)
+        self._pause(START_WAIT_S, reader.began.is_set)
+        if not reader.began.is_set():
+            reader.child.kill()
+            raise DemoError(f"A reader of the store does not begin: {reader.child.last_words()}")
+        return reader
+
+    def _is_named(self, pid: int) -> bool:
+        deadline = time.monotonic() + READER_WAIT_S
+        while time.monotonic() < deadline:
+            if pid in {reader["pid"] for reader in request(self._url, "read", "broker").get("long_readers", [])}:
+                return True
+            time.sleep(BLINK_S)
+        return False
+
+    # -- the lock
+
+    def _delete_lock(self, strike: Strike) -> None:
+        """Or its file is replaced by a copy. Nobody's process may end of that (`Pair.surprises`)."""
+        pair = self._own_pair
+        if pair.primary is None:
+            self._release()
+            pair.settle()
+        before = self._primary.epoch
+        lock = pair.store / LOCK_NAME
+        if strike.chance < HALF:
+            lock.unlink()
+        else:
+            copy = lock.with_suffix(".copy")
+            shutil.copyfile(lock, copy)
+            copy.replace(lock)
+        self._release()
+        self._wait_for_epoch_after(before, "the lock's file was taken away")
 
     # -- what they share
 
@@ -262,8 +403,9 @@ class Injector:
         return primary
 
 
-def _limit_files(broker: BrokerProcess, size_bytes: int | None) -> None:
-    """Let a broker's files not grow beyond a size; None lifts the limit."""
-    hard = resource.prlimit(broker.pid, resource.RLIMIT_FSIZE)[1]
-    soft = hard if size_bytes is None else size_bytes
-    resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (soft, hard))
+def _limit_files(pid: int, size_bytes: int | None) -> None:
+    """Let a process's files not grow beyond a size; None lifts the limit. It may be dead."""
+    with suppress(ProcessLookupError):
+        hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+        soft = hard if size_bytes is None else size_bytes
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))

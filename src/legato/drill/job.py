@@ -7,12 +7,14 @@ from rich.console import Console
 
 from legato.demo.options import choose_seed, prepare_directory
 from legato.demo.processes import DemoError
+from legato.drill.disk import unmount
 from legato.drill.history import audit_log, dead_letters
 from legato.drill.options import DrillOptions
 from legato.drill.outcome import Outcome, outcome_of, outcome_table, write_json
 from legato.drill.run import Run
 from legato.drill.target import named, own
 from legato.drill.verdict import judge_records
+from legato.store.environment import DATA_NAME
 
 REPORT_NAME = "report.html"
 
@@ -24,13 +26,14 @@ def run_drill(options: DrillOptions, console: Console) -> Outcome:
         ConfigError: an option or the machine is not fit for the drill.
         StoreError: the store cannot be read afterwards.
     """
+    unmount(options.out / "store")
     prepare_directory(options.out, "drill")
     seed = choose_seed() if options.seed is None else options.seed
     spark = options.spark and options.url is None and spark_is_there()
     if options.url is not None:
         target = named(options.url, options.contract)
     else:
-        target = own(options.out, options.config, ledger=spark, contract=options.contract)
+        target = own(options.out, options.config, ledger=spark, contract=options.contract, brokers=options.brokers)
     console.print(f"seed {seed}; all files are in {options.out}", highlight=False)
     run = Run(options, target, seed, console)
     try:
@@ -39,15 +42,17 @@ def run_drill(options: DrillOptions, console: Console) -> Outcome:
         # It could not go on; what the clients have on record is judged all the same.
         result = run.result
         result.complaints.append(str(error))
-    dead = result.dead if target.pair is None else dead_letters(target.pair.store)
+    # Brokers that could not begin have left nothing to be read.
+    stored = target.pair is not None and (target.pair.store / DATA_NAME).exists()
+    dead = dead_letters(target.pair.store) if target.pair is not None and stored else result.dead
     findings = judge_records(run.records, dead)
     audit = history = None
-    if target.pair is not None and spark:
+    if target.pair is not None and stored and spark:
         console.print("Spark reads the ledger ...", style="dim")
         from legato.spark.job import run_audit
 
         audit = run_audit(target.pair.store / "ledger", store_dir=target.pair.store)
-    elif target.pair is not None:
+    elif target.pair is not None and stored:
         history = audit_log(target.pair.store)
     outcome = outcome_of(seed, result, findings, audit, history, options.contract)
     console.print(outcome_table(outcome))

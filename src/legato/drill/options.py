@@ -8,6 +8,8 @@ from legato.drill.faults import Fault
 from legato.errors import ConfigError
 from legato.points import Point
 
+BROKERS_MAX = 5
+
 
 @dataclass(frozen=True)
 class DrillOptions:
@@ -22,6 +24,7 @@ class DrillOptions:
         rate_per_s: messages a second of each producer.
         seed: of the plan; None draws one, which is shown.
         config: settings of the drill's own brokers, beside its own store, ports and ledger.
+        brokers: how many the drill starts: a primary and its backups.
         url: somebody else's brokers instead of our own.
         out: directory for store, ledger, records and logs; emptied first if an earlier drill made it.
         json_file, report_file: where to write the result, None for nowhere and for `report.html` in `out`.
@@ -38,6 +41,7 @@ class DrillOptions:
     rate_per_s: float = 20.0
     seed: int | None = None
     config: Path | None = None
+    brokers: int = 2
     url: str | None = None
     out: Path = field(default_factory=lambda: Path("drill-out"))
     json_file: Path | None = None
@@ -49,6 +53,8 @@ class DrillOptions:
     def __post_init__(self) -> None:
         if self.url is not None and self.config is not None:
             raise ConfigError("--config is for brokers that the drill starts, --url for brokers that run: give one.")
+        if self.url is not None and self.brokers != 2:
+            raise ConfigError("--brokers says how many the drill starts; with --url it starts none.")
         if self.minutes is None and self.count is None:
             raise ConfigError("Say how long: --minutes, or how many faults: --count.")
         if self.contract not in FAILOVER_CONTRACTS:
@@ -57,6 +63,7 @@ class DrillOptions:
             ("--minutes", self.minutes, 0.01, 10_000),
             ("--count", self.count, 0, 100_000),
             ("--every", self.every_s, 0.1, 3600),
+            ("--brokers", self.brokers, 2, BROKERS_MAX),
             ("--rate", self.rate_per_s, 0.1, 100_000),
         ]
         for name, value, low, high in bounds:

@@ -1,14 +1,17 @@
-"""The drill's own pair of brokers over a scratch store: who is primary, and that there is always a backup soon."""
+"""The drill's own brokers over a scratch store, two or more: who is primary, and that there are always backups soon."""
 
 import queue
+import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_lowercase
 
 from legato.demo.brokers import BrokerProcess, Role
-from legato.demo.options import choose_ports
 from legato.demo.processes import Child, DemoError
+from legato.drill.disk import Disk
 from legato.drill.island import Island
 from legato.points import VARIABLE, Rig
 
@@ -27,17 +30,25 @@ class Reign:
 
 
 class Pair:
-    """Two `legato serve` over one store.
+    """A primary and its backups: as many `legato serve` over one store.
 
     Args:
         directory: for store and logs.
         options: of `legato serve`, besides where it listens and its store.
-        environment: variables of both brokers.
+        environment: variables of all brokers.
+        count: how many brokers.
     """
 
-    def __init__(self, directory: Path, options: Sequence[str] = (), environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        options: Sequence[str] = (),
+        environment: dict[str, str] | None = None,
+        count: int = 2,
+    ) -> None:
         self._directory = directory
         self.store = directory / "store"
+        self.logs = directory / "logs"
         self.rig = Rig(directory / "rig")
         self.rig_variable = {VARIABLE: str(directory / "rig")}
         self.environment = {**(environment or {}), **self.rig_variable}
@@ -49,18 +60,20 @@ class Pair:
         self.reigns: list[Reign] = []
         self.island: Island | None = None
         """Where the brokers are, if that is a network of their own."""
+        self.disk: Disk | None = None
+        """Where the store is, if that is a file system of the drill's own."""
         self._lines: queue.SimpleQueue[tuple[Child, bytes | None]] = queue.SimpleQueue()
-        (directory / "logs").mkdir(parents=True, exist_ok=True)
+        self.logs.mkdir(parents=True, exist_ok=True)
         self.brokers = [
             BrokerProcess(
                 name,
                 port,
                 self.store,
-                directory / "logs" / f"{name}.log",
+                self.logs / f"{name}.log",
                 options=options,
                 environment=self.environment,
             )
-            for name, port in zip(("broker-a", "broker-b"), choose_ports(0), strict=True)
+            for name, port in zip(_names(count), _free_ports(count), strict=True)
         ]
 
     @property
@@ -79,19 +92,31 @@ class Pair:
             broker.host = self.island.host(place)
             broker.program = self.island.program(place)
 
+    def move_to_disk(self) -> None:
+        """Before they start: let the store have a file system of its own, if that is permitted here."""
+        self.disk = Disk.create(self.store)
+        if self.disk is None:
+            self.notes.append(
+                "Mounting is not permitted here: a full disk is a limit on the size of each broker's files, and who is "
+                "started meanwhile has none."
+            )
+            return
+        # Nothing but the store's own reserve is left to it.
+        self.environment["LEGATO_STORE_FREE_DISK_RESERVE_BYTES"] = "0"
+
     def announce(self, ports: Sequence[int]) -> None:
         """Brokers that start from now on tell clients that all are at these ports of this machine (CONTRACT E5)."""
         self.environment["LEGATO_HA_ADDRESSES"] = ",".join(f"127.0.0.1:{port}" for port in ports)
 
     def start(self) -> None:
-        """Start the primary, then the backup."""
+        """Start the primary, then the backups."""
         for broker in self.brokers:
             self._start(broker)
             self.wait_until(lambda: self.primary is not None, "a primary")
         self.settle()
 
     def settle(self) -> None:
-        """Start what has died, and wait until one is the primary and the other its backup.
+        """Start what has died, and wait until one is the primary and the others are its backups.
 
         Raises:
             DemoError: that does not come to pass.
@@ -101,9 +126,10 @@ class Pair:
             for broker in self.brokers:
                 if broker.role is Role.DEAD:
                     self._start(broker)
-            return sorted(broker.role for broker in self.brokers) == [Role.BACKUP, Role.PRIMARY]
+            backups = [Role.BACKUP] * (len(self.brokers) - 1)
+            return sorted(broker.role for broker in self.brokers) == [*backups, Role.PRIMARY]
 
-        self.wait_until(settled, "a primary and a backup")
+        self.wait_until(settled, "a primary and its backups")
 
     def wait_until(self, reached: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
         """Read what the brokers say until `reached()`.
@@ -128,7 +154,7 @@ class Pair:
             pass
 
     def stop(self) -> None:
-        """SIGTERM, the backup first: it must not take over from a primary that leaves."""
+        """SIGTERM, the backups first: none must take over from a primary that leaves."""
         for broker in sorted(self.brokers, key=lambda broker: broker.role is Role.PRIMARY):
             if not broker.stop():
                 self.surprises.append(f"{broker.name} did not end cleanly on SIGTERM.")
@@ -140,6 +166,9 @@ class Pair:
             broker.end()
         if self.island is not None:
             self.island.close()
+        if self.disk is not None:
+            self.disk.bring_home()
+            self.disk = None
 
     def _start(self, broker: BrokerProcess) -> None:
         broker.start(lambda child, line: self._lines.put((child, line)), lambda child: self._lines.put((child, None)))
@@ -169,11 +198,18 @@ class Pair:
                 reign.ended_s = time.monotonic()
 
     def _ended(self, broker: BrokerProcess) -> None:
-        """One that was asleep while the other took over ends by itself, as it should: its epoch is over."""
+        """No broker ends by itself: one that another has replaced becomes its backup."""
         if broker.role in (Role.DEAD, Role.STOPPED):
             return
-        successor = self.primary
-        replaced = successor is not None and successor is not broker and successor.epoch > broker.epoch
-        if not (replaced and broker.role is Role.PRIMARY):
-            self.surprises.append(f"{broker.name} ended by itself, code {broker.exit_code}: {broker.last_words()}")
+        self.surprises.append(f"{broker.name} ended by itself, code {broker.exit_code}: {broker.last_words()}")
         broker.role = Role.DEAD
+
+
+def _names(count: int) -> list[str]:
+    return [f"broker-{letter}" for letter in ascii_lowercase[:count]]
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]

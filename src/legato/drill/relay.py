@@ -1,4 +1,6 @@
-"""The network between clients and brokers: TCP relays that can be cut, and frozen."""
+"""The network between clients and brokers: TCP relays that can be cut, frozen, made late, and half closed."""
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
@@ -25,10 +27,13 @@ class Network:
     def __init__(self, targets: Sequence[tuple[str, int]], dial: Dial | None = None) -> None:
         self._dial: Dial = dial or asyncio.open_connection
         self.ports: list[int] = []
+        self.relayed_bytes = 0
+        self.held_bytes = 0
+        """What was held back, since the beginning."""
         self._targets = targets
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
-        self._links: set[asyncio.StreamWriter] = set()
+        self._links: set[_Link] = set()
         self._servers: list[asyncio.Server] = []
         self._open = True
         self._flows = [asyncio.Event() for _ in targets]
@@ -53,6 +58,19 @@ class Network:
     def freeze(self, place: int | None = None) -> None:
         """Let nothing through to one broker, or to all; connections are accepted all the same."""
         self._call(self._set(is_open=True, frozen=range(len(self._targets)) if place is None else (place,)))
+
+    def hold(self) -> None:
+        """Hold back what is under way on the connections that there are; new ones are as ever. So clients that give a
+        connection up come back on another one, and what they had said comes after that, with `deliver`."""
+        self._call(self._hold())
+
+    def deliver(self) -> None:
+        """Let what is held back arrive, although nobody may wait for it any more."""
+        self._call(self._deliver())
+
+    def half_close(self, *, towards_brokers: bool) -> None:
+        """End one direction of each connection in good order; the other goes on. New ones are as ever."""
+        self._call(self._half_close(towards_brokers))
 
     def heal(self) -> None:
         """Everything goes through; what was held back too."""
@@ -84,8 +102,20 @@ class Network:
             else:
                 flows.set()
         if not is_open:
-            for writer in list(self._links):
-                _reset(writer)
+            for link in list(self._links):
+                link.reset()
+
+    async def _hold(self) -> None:
+        for link in self._links:
+            link.held = True
+
+    async def _deliver(self) -> None:
+        for link in list(self._links):
+            link.deliver()
+
+    async def _half_close(self, towards_brokers: bool) -> None:
+        for link in list(self._links):
+            (link.to_broker if towards_brokers else link.to_client).end()
 
     def _accept_for(self, place: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
         async def accept(near_reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
@@ -97,24 +127,85 @@ class Network:
             except OSError:
                 _reset(near)
                 return
-            self._links |= {near, far}
+            link = _Link(near, far)
+            self._links.add(link)
             if not self._open:
-                _reset(near)
+                link.reset()
             try:
                 flows = self._flows[place]
-                await asyncio.gather(self._relay(near_reader, far, flows), self._relay(far_reader, near, flows))
+                await asyncio.gather(
+                    self._relay(near_reader, link, link.to_broker, flows),
+                    self._relay(far_reader, link, link.to_client, flows),
+                )
             finally:
-                self._links -= {near, far}
+                self._links.discard(link)
 
         return accept
 
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flows: asyncio.Event) -> None:
+    async def _relay(self, reader: asyncio.StreamReader, link: _Link, way: _Way, flows: asyncio.Event) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(READ_BYTES):
+                if link.held:
+                    # Read on: whoever gives up and resets the connection must not take back what it had sent.
+                    way.late.append(data)
+                    self.held_bytes += len(data)
+                    continue
                 await flows.wait()
-                writer.write(data)
-                await writer.drain()
-        writer.close()
+                await way.send(data)
+                self.relayed_bytes += len(data)
+        if link.held:
+            await link.delivered.wait()
+        way.writer.close()
+
+
+class _Way:
+    """One direction of a connection."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+        self.late: list[bytes] = []
+        self._ended = False
+
+    async def send(self, data: bytes) -> None:
+        if not self._ended:
+            self.writer.write(data)
+            await self.writer.drain()
+
+    def deliver(self) -> None:
+        for data in self.late:
+            if not self._ended:
+                self.writer.write(data)
+        self.late.clear()
+
+    def end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            # With TLS a direction cannot be ended by itself.
+            with contextlib.suppress(OSError, NotImplementedError):
+                self.writer.write_eof()
+
+
+class _Link:
+    """A connection of a client, and ours to its broker."""
+
+    def __init__(self, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
+        self.to_client = _Way(near)
+        self.to_broker = _Way(far)
+        self.held = False
+        self.delivered = asyncio.Event()
+
+    def deliver(self) -> None:
+        if self.held:
+            self.held = False
+            self.to_broker.deliver()
+            self.to_client.deliver()
+            self.delivered.set()
+
+    def reset(self) -> None:
+        self.held = False
+        self.delivered.set()
+        _reset(self.to_client.writer)
+        _reset(self.to_broker.writer)
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

@@ -8,19 +8,21 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
+import lmdb
 from rich.console import Console
 
 from legato.demo.processes import DemoError
 from legato.drill import management
 from legato.drill.ballast import Ballast
 from legato.drill.crew import JAVA_NAME, Crew, resident_bytes
-from legato.drill.faults import Fault
+from legato.drill.faults import FULL_DISK_FAULTS, Fault
 from legato.drill.flows import PATIENCE_S
 from legato.drill.injection import Injector
 from legato.drill.load import clients_of, java_clients_of
 from legato.drill.options import DrillOptions
-from legato.drill.pair import Reign
+from legato.drill.pair import Pair, Reign
 from legato.drill.plan import Strike, plan
+from legato.drill.reading import file_use
 from legato.drill.relay import Network
 from legato.drill.reports import ClientFailedOver
 from legato.drill.result import Gap, RunResult, Struck
@@ -35,6 +37,11 @@ START_WAIT_S = 60.0
 END_WAIT_S = PATIENCE_S + 120.0
 FREE_BYTES_MIN = 2 << 30
 """A drill ends before it fills a disk that others use too."""
+STORE_FREE_BYTES_MIN = 128 << 20
+IDLE_SHARE = 4
+IDLE_BYTES = 256 << 20
+"""The store's file may reach so many times as far as was ever in use of it, and so much farther: what somebody filled
+up on purpose, and what comes at once while a reader holds what goes."""
 
 
 class Run:
@@ -53,6 +60,8 @@ class Run:
         self._next_line_at = 0.0
         self._next_size_at = 0.0
         self._began_at = 0.0
+        self._live_bytes_max = 0
+        self._has_grown = False
 
     def perform(self) -> RunResult:
         """Do all of it; whatever happens, no process is left behind.
@@ -67,11 +76,14 @@ class Run:
                     stack.callback(pair.end)
                     if Fault.PARTITION in self.options.faults:
                         pair.move_to_island()
+                    if not set(FULL_DISK_FAULTS).isdisjoint(self.options.faults):
+                        pair.move_to_disk()
                 network = stack.enter_context(self._network())
                 if pair is not None:
                     pair.announce(network.ports)
                     pair.start()
-                    self._event(f"{pair.brokers[0].name} and {pair.brokers[1].name} serve from {pair.store}")
+                    names = [broker.name for broker in pair.brokers]
+                    self._event(f"{', '.join(names[:-1])} and {names[-1]} serve from {pair.store}")
                 stack.callback(crew.end)
                 url = self._target.url(network.ports)
                 if pair is None:
@@ -193,7 +205,15 @@ class Run:
         free = shutil.disk_usage(self.options.out).free
         if free < FREE_BYTES_MIN:
             self.result.complaints.append(f"The drill ended early: only {free >> 20:,} MiB are free on its disk.")
-        return free < FREE_BYTES_MIN
+            return True
+        disk = self._target.pair.disk if self._target.pair is not None else None
+        if disk is not None and disk.free_bytes < STORE_FREE_BYTES_MIN:
+            self.result.complaints.append(
+                f"The drill ended early: only {disk.free_bytes >> 20:,} MiB are free on the store's disk, which is in "
+                "memory; without full-disk faults it is not."
+            )
+            return True
+        return False
 
     def _strike(self, injector: Injector, strike: Strike) -> None:
         began_at = time.monotonic()
@@ -253,7 +273,25 @@ class Run:
         result, pair = self.result, self._target.pair
         result.disk_bytes_max = max(result.disk_bytes_max, directory_bytes(self.options.out))
         brokers = sum(resident_bytes(broker.pid) for broker in pair.brokers) if pair is not None else 0
+        if pair is not None:
+            self._see_growth(pair)
         result.memory_bytes_max = max(result.memory_bytes_max, brokers + sum(self._crew.memory_bytes().values()))
+
+    def _see_growth(self, pair: Pair) -> None:
+        """The file must not become larger and larger where messages come and go."""
+        try:
+            use = file_use(pair.store)
+        except lmdb.Error as error:
+            self.result.notes.append(f"The store's file could not be looked at: {error}")
+            return
+        self._live_bytes_max = max(self._live_bytes_max, use.live_bytes)
+        bound = IDLE_SHARE * self._live_bytes_max + IDLE_BYTES
+        if use.reach_bytes > bound and not self._has_grown:
+            self._has_grown = True
+            self.result.complaints.append(
+                f"The store's file has grown to {use.reach_bytes >> 20:,} MiB, although no more than "
+                f"{self._live_bytes_max >> 20:,} MiB of it were ever in use."
+            )
 
     def _event(self, text: str, style: str = "") -> None:
         self._console.print(f"= {text}", style=style, highlight=False, soft_wrap=True)

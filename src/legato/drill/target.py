@@ -86,12 +86,13 @@ def named(url: str, contract: str = "legato") -> Target:
     return Target(hosts, "amqp", login + at, _query(options, contract), None, dial)
 
 
-def own(directory: Path, config: Path | None, *, ledger: bool, contract: str = "legato") -> Target:
-    """A pair over a scratch store in `directory`, with the settings of a file.
+def own(directory: Path, config: Path | None, *, ledger: bool, contract: str = "legato", brokers: int = 2) -> Target:
+    """Brokers over a scratch store in `directory`, with the settings of a file.
 
     Args:
         ledger: whether it writes ledger segments, into `directory`, for Spark.
         contract: the failover contract of the Python clients.
+        brokers: how many.
 
     Raises:
         ConfigError: the settings cannot be used.
@@ -111,7 +112,7 @@ def own(directory: Path, config: Path | None, *, ledger: bool, contract: str = "
     if "reconnect_timeout_s" in ServerSection.__struct_fields__:
         environment["LEGATO_SERVER_RECONNECT_TIMEOUT_S"] = str(RECONNECT_TIMEOUT_S)
     options = ["--ledger" if ledger else "--no-ledger", "--config", str(file)]
-    pair = Pair(directory, options, environment)
+    pair = Pair(directory, options, environment, brokers)
     login = ""
     if not settings.auth.anonymous:
         user, password = next(iter(settings.auth.users.items()))

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from legato.cli.drill import drill
 from legato.drill.faults import FAULTS, POINTS, Fault, parse_faults, parse_points
 from legato.drill.options import DrillOptions
 from legato.drill.plan import plan
@@ -45,6 +46,11 @@ def test_every_fault_and_every_point_is_explained() -> None:
     assert set(POINTS) == set(Point)
 
 
+def test_every_fault_is_named_by_the_help() -> None:
+    listed = str(drill.__doc__).partition("Faults: ")[2].partition("; or")[0]
+    assert [word.strip() for word in listed.split(",")] == list(Fault)
+
+
 def test_faults_are_named_in_a_list() -> None:
     assert parse_faults("kill, cut", owned=True) == [Fault.KILL, Fault.CUT]
     assert parse_faults("all", owned=True) == list(Fault)
@@ -52,7 +58,8 @@ def test_faults_are_named_in_a_list() -> None:
 
 
 def test_with_somebody_elses_brokers_only_clients_and_the_network_can_fail() -> None:
-    assert parse_faults("all", owned=False) == [Fault.KILL_CLIENT, Fault.STOP_CLIENT, Fault.CUT, Fault.FREEZE]
+    of_the_network = [Fault.CUT, Fault.FREEZE, Fault.LATE, Fault.HALF_CLOSE]
+    assert parse_faults("all", owned=False) == [Fault.KILL_CLIENT, Fault.STOP_CLIENT, *of_the_network]
     with pytest.raises(ConfigError, match="kill needs brokers that the drill starts"):
         parse_faults("kill", owned=False)
     with pytest.raises(ConfigError, match="Points need brokers"):
@@ -77,6 +84,10 @@ def test_points_may_be_repeated_and_listed() -> None:
 def test_a_drill_has_an_end() -> None:
     with pytest.raises(ConfigError, match="Say how long"):
         DrillOptions(minutes=None)
+    with pytest.raises(ConfigError, match="--brokers is 1"):
+        DrillOptions(brokers=1)
+    with pytest.raises(ConfigError, match="--brokers says how many"):
+        DrillOptions(brokers=3, url="amqp://somewhere")
     with pytest.raises(ConfigError, match="--every is 0"):
         DrillOptions(every_s=0)
     with pytest.raises(ConfigError, match="--contract is one of"):

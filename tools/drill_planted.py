@@ -1,0 +1,113 @@
+"""Plants old defects in a copy of the sources, one at a time, and sees that `legato drill` finds each of them.
+
+`python tools/drill_planted.py` tries all, `python tools/drill_planted.py NAME ...` some. A drill takes half a minute.
+The exit code is the number of defects that were not found.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+SOURCES = Path(__file__).parent.parent / "src" / "legato"
+
+
+class Change(NamedTuple):
+    """In a file below `SOURCES`: the text that is there once, and what is there instead."""
+
+    file: str
+    right: str
+    wrong: str
+
+
+class Planted(NamedTuple):
+    """A defect, which drill is to find it, and a part of the sentence that it does so with."""
+
+    what: str
+    options: str
+    told: str
+    changes: tuple[Change, ...]
+
+
+PLANTED: dict[str, Planted] = {
+    "members-end-a-broker": Planted(
+        "On a full disk a broker ends that cannot record itself among the store's members.",
+        "--faults full-disk-kill --count 1 --seed 1",
+        "full-disk-kill",
+        (
+            Change("ha/members.py", "                _overwrite(path, record)\n", "                raise error\n"),
+            Change(
+                "ha/members.py",
+                "                if not self._told:\n",
+                "                raise StoreError(str(error)) from error\n                if not self._told:\n",
+            ),
+        ),
+    ),
+    "dead-readers-stay": Planted(
+        "The upkeep does not clear the reads of processes that were killed.",
+        "--faults kill-reader --count 1 --seed 1",
+        "after a reader was killed",
+        (Change("store/lmdb.py", "cleared = int(self._env.reader_check())", "cleared = 0"),),
+    ),
+    "stopped-readers-unnamed": Planted(
+        "The status does not name a living reader that holds pages.",
+        "--faults stop-reader --count 1 --seed 1",
+        "does not name a stopped reader",
+        (Change("server/readers.py", "if monotonic_ms - since_ms >= PATIENCE_MS:", "if False:"),),
+    ),
+    "lost-lock-ends-a-broker": Planted(
+        "A primary whose lock's file was deleted ends its process.",
+        "--faults delete-lock --count 1 --seed 1",
+        "ended by itself",
+        (
+            Change("server/reign.py", "        if isinstance(error, FencedError):\n", "        if False:\n"),
+            Change(
+                "server/runtime.py", "        except FencedError as error:\n", "        except ImportError as error:\n"
+            ),
+        ),
+    ),
+}
+
+
+def plant(name: str, directory: Path) -> Path:
+    """Copy the sources to `directory`, with a defect in them; returns where Python is to look for them.
+
+    Raises:
+        ValueError: the place of the defect is not what it was.
+    """
+    shutil.copytree(SOURCES, directory / "legato", ignore=shutil.ignore_patterns("__pycache__"))
+    for file, right, wrong in PLANTED[name].changes:
+        path = directory / "legato" / file
+        text = path.read_text()
+        if text.count(right) != 1:
+            raise ValueError(f"{file} has {right!r} {text.count(right)} times: the defect {name} must be planted anew")
+        path.write_text(text.replace(right, wrong))
+    return directory
+
+
+def is_found(name: str) -> bool:
+    """Run the drill over sources with that defect, and print what it says."""
+    planted = PLANTED[name]
+    with tempfile.TemporaryDirectory(prefix="planted-") as scratch:
+        sources = plant(name, Path(scratch) / "sources")
+        result = Path(scratch) / "result.json"
+        command = [sys.executable, "-m", "legato.cli", "drill", *planted.options.split(), "--at", "any-instant"]
+        command += ["--every", "1", "--no-spark", "--out", str(Path(scratch) / "out"), "--json", str(result)]
+        environment = os.environ | {"PYTHONPATH": str(sources)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=scratch)
+        complaints = json.loads(result.read_text())["complaints"] if result.exists() else [done.stderr]
+    found = done.returncode == 1 and any(planted.told in complaint for complaint in complaints)
+    print(f"{'found' if found else 'NOT FOUND'}: {name}: legato drill {planted.options}", flush=True)
+    for complaint in complaints:
+        print(f"    {complaint}", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(sum(not is_found(name) for name in sys.argv[1:] or PLANTED))
