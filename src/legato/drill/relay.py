@@ -167,14 +167,13 @@ class _Way:
         self._ended = False
 
     async def send(self, data: bytes) -> None:
-        if not self._ended:
+        if not (self._ended or self.writer.is_closing()):
             self.writer.write(data)
             await self.writer.drain()
 
     def deliver(self) -> None:
-        for data in self.late:
-            if not self._ended:
-                self.writer.write(data)
+        if self.late and not (self._ended or self.writer.is_closing()):
+            self.writer.write(b"".join(self.late))
         self.late.clear()
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""A short drill with real processes: a kill between commit and confirmation, and a network cut."""
+"""A short drill with real processes and three brokers: kills, a cut, late bytes, a full disk, a lock's file deleted."""
 
 import json
 from pathlib import Path
@@ -7,12 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from legato.cli.main import app
-from legato.drill.history import audit_log
+from legato.drill.history import audit_log, dead_letters
 from legato.drill.records import SettledLine, read_records
 from legato.drill.verdict import judge_records
 
 THOUSANDS = {"thousands", "thousands-forwarded", "thousands/end-to-end"}
-ARGUMENTS = ["drill", "--count", "3", "--faults", "kill,cut,kill-client", "--at", "between-commit-and-confirm"]
+FAULTS = "kill,cut,kill-client,late,delete-lock,full-disk-kill"
+ARGUMENTS = ["drill", "--count", "6", "--faults", FAULTS, "--at", "between-commit-and-confirm", "--brokers", "3"]
 ARGUMENTS += ["--every", "0.5", "--rate", "10", "--seed", "1", "--no-spark"]
 
 
@@ -24,22 +25,23 @@ def test_a_drill_accounts_for_every_message_and_notices_when_one_is_missing(tmp_
     result = json.loads((tmp_path / "result.json").read_text())
     assert done.exit_code == 0, result["complaints"]
     assert result["passes"]
-    assert (result["faults"], result["points_reached"]) == (3, 3)
-    assert result["takeovers"] >= 1
+    assert (result["faults"], result["points_reached"]) == (6, 6)
+    assert result["takeovers"] >= 3
     assert [result[name] for name in ("lost", "duplicated", "wrong_flags", "falsely_told")] == [0, 0, 0, 0]
-    assert len(result["configurations"]) == 28
+    assert len(result["configurations"]) == 29
     idle = {name for name, row in result["configurations"].items() if not row["received"]}
     assert idle <= {"large", *THOUSANDS}, "these are rare: so short a drill may have none"
     assert result["exactly_once"]["configurations"] == 9
     assert result["exactly_once"]["sent"] > 0
     assert result["exactly_once"]["duplicated"] == 0
     assert result["clients_killed"] == 1
-    assert "3 faults" in done.output
+    assert "6 faults" in done.output
     assert "<svg" in (out / "report.html").read_text()
     assert audit_log(out / "store").stored >= result["sent"]
 
     forget_one(out / "records" / "forwarded-consumer.records")
-    assert sum(finding.lost for finding in judge_records(out / "records")) == 1
+    findings = judge_records(out / "records", dead_letters(out / "store"))
+    assert sum(finding.lost for finding in findings) == 1
 
 
 def forget_one(file: Path) -> None:
