@@ -144,15 +144,19 @@ class CancellingForwarder:
                 continue
 
     async def _impatiently(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What a call returns; every third one is cancelled after an instant.
+        """What a call returns; every third one is cancelled, as soon as it waits or an instant later.
 
         Raises:
             asyncio.CancelledError: it was cancelled.
         """
+        if not self._one_in(CANCELLED_ONE_IN):
+            return await call()
         task = asyncio.ensure_future(call())
-        if self._one_in(CANCELLED_ONE_IN):
+        if self._one_in(2):
+            await asyncio.sleep(0)
+        else:
             await asyncio.wait([task], timeout=self._chance.uniform(0, CANCELLED_AFTER_MAX_S))
-            task.cancel()
+        task.cancel()
         return await task
 
     def _one_in(self, many: int) -> bool:
