@@ -43,12 +43,13 @@ from legato.core.facts import (
 from legato.spark.audit import audit
 from legato.spark.check import Check, find_offenders
 from legato.spark.checking import run_checks, suspects_of
-from legato.spark.checks import CHECKS
+from legato.spark.checks import CHECKS, SAYS
 from legato.spark.checks_log import MARKS_MISSED, POSITIONS_MISSING, RECORDS_TORN
 from legato.spark.frames import as_rows, frames_of
 from legato.spark.ledger import read_facts
 from legato.spark.result import CheckResult
 from legato.spark.segments import write_segment
+from legato.spark.telling import in_words
 from tests.spark.conftest import MakeFacts
 from tests.spark.history import (
     ARCHIVE,
@@ -480,7 +481,8 @@ def assert_each_is_found(
     spoiled = [spoil(begin()) for _, spoil in faults]
     last_positions = list(accumulate(map(len, spoiled)))
     waiting = [(queue + QUEUES_EACH * number, seq) for number in range(len(faults)) for queue, seq in waiting_each]
-    found = failing(facts_of(one_log(spoiled)), waiting_frame(spark, waiting), without_suspects=True)
+    facts = facts_of(one_log(spoiled))
+    found = failing(facts, waiting_frame(spark, waiting), without_suspects=True)
     assert {name: check.count for name, check in found.items()} == Counter(name for name, _ in faults)
     txns = {
         moved_txn(txn, number).hex().upper(): number for number in range(len(faults)) for txn in (FIRST_TXN, NEWS_TXN)
@@ -491,6 +493,10 @@ def assert_each_is_found(
             return int(example["queue"]) // QUEUES_EACH
         return txns[str(example["txn"])] if "txn" in example else bisect_left(last_positions, int(example["position"]))
 
+    for check in in_words(found.values(), SAYS, facts):
+        assert check.complaint.endswith("."), check.name
+        assert len(check.told) == len(check.examples)
+        assert not any("{" in text or "None" in text for text in (check.complaint, check.remedy, *check.told))
     blamed = {name: sorted(number_of(example) for example in check.examples) for name, check in found.items()}
     assert blamed == {name: [number for number, (own, _) in enumerate(faults) if own == name] for name in found}
 

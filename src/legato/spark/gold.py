@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 
 from legato.spark.ledger import KIND, TAG
-from legato.spark.measures import LAST_SERVED, SHARES, THREE_DIGITS
+from legato.spark.measures import EPOCH_BEGAN, LAST_SERVED, SHARES, THREE_DIGITS
 from legato.spark.those import is_kind
 
 HOUR_US = 3_600_000_000
@@ -138,6 +138,8 @@ def _percentiles(source: str, by: str) -> str:
     """
 
 
+_BEGAN = EPOCH_BEGAN.replace("time_us", "first_us")
+
 VIEWS = (
     Step(
         "audit",
@@ -185,11 +187,11 @@ VIEWS = (
                            lag(last_us) over (order by epoch) as former_last_us,
                            coalesce(sum(change) over (order by epoch rows between unbounded preceding and 1 preceding),
                                     0) as waiting_before
-              from (select epoch, max(broker) as broker, min(first_us) filter (where kind = 'EpochBegan') as began_us,
-                           max(last_us) as last_us, max(cause) filter (where kind = 'EpochEnded') as ended,
-                           coalesce(min(at_us), min(first_us) filter (where kind = 'EpochBegan')) as served_us,
-                           min(first_us) filter (where kind = 'EpochBegan')
-                               - max(if(kind = 'ServingBegan' and cause <> 'start', detection_us, null)) as seen_us,
+              from (select epoch, max(broker) as broker, {_BEGAN} as began_us, max(last_us) as last_us,
+                           max(cause) filter (where kind = 'EpochEnded') as ended,
+                           coalesce(min(at_us), {_BEGAN}) as served_us,
+                           {_BEGAN} - max(if(kind = 'ServingBegan' and cause <> 'start', detection_us, null))
+                               as seen_us,
                            coalesce(sum(case when kind = 'MessageStored' then facts
                                              when kind in ('MessageConsumed', 'MessageDeadLettered', 'MessageMoved')
                                              then -facts end), 0) as change,

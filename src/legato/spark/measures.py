@@ -30,11 +30,12 @@ def takeovers(facts: DataFrame, commits: DataFrame) -> DataFrame:
         commits.select("epoch", "kind", "cause", "time_us").unionByName(named, allowMissingColumns=True),
         "epoch",
         broker="max(broker)",
-        began_us="min(time_us) filter (where kind = 'EpochBegan')",
+        # Where the ledger lacks an epoch's beginning, what it has of it first.
+        began_us=EPOCH_BEGAN,
         last_us="max(time_us)",
         ended="max(cause) filter (where kind = 'EpochEnded')",
-        served_us="coalesce(min(at_us), min(time_us) filter (where kind = 'EpochBegan'))",
-        seen_us=f"min(time_us) filter (where kind = 'EpochBegan') - {LOST_AFTER}",
+        served_us=f"coalesce(min(at_us), {EPOCH_BEGAN})",
+        seen_us=f"{EPOCH_BEGAN} - {LOST_AFTER}",
     )
     upward = Window.orderBy("epoch")
     former = (F.lag(name).over(upward).alias(f"former_{name}") for name in ("epoch", "broker", "ended", "last_us"))
@@ -49,6 +50,9 @@ def takeovers(facts: DataFrame, commits: DataFrame) -> DataFrame:
         )
     )
 
+
+EPOCH_BEGAN = "coalesce(min(time_us) filter (where kind = 'EpochBegan'), min(time_us))"
+"""SQL: when an epoch began."""
 
 LOST_AFTER = "max(if(began_after <> 'start', detection_us, null))"
 """SQL: how long before its epoch a primary had lost the one before it, if it had seen that serve."""
