@@ -59,7 +59,7 @@ def test_in_a_terminal_nothing_is_0_lost_while_the_ledger_is_incomplete(incomple
     assert "every message is accounted for" not in text.lower()
     assert "The ledger is incomplete: what was lost or done twice cannot be told." in text.splitlines()[-1]
     invoices = next(line for line in text.splitlines() if line.strip().startswith("invoices"))
-    assert invoices.split()[-4:-2] == ["?", "?"], "neither lost nor twice is known"
+    assert invoices.split().count("?") == 2, "neither lost nor twice is known"
 
 
 def test_the_page_begins_with_a_red_box_that_links_to_the_rows(incomplete: AuditResult) -> None:

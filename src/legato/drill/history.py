@@ -3,20 +3,48 @@
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import assert_never
 
 from legato.client import Queue
 from legato.client.received import read_message
 from legato.core.facts import (
     AnyFact,
+    AssignmentAcknowledged,
+    AssignmentFenced,
+    ConsumerAttached,
+    DispatchMarked,
+    DuplicateDropped,
+    DuplicateIdDropped,
+    DuplicateIdKept,
+    EpochBegan,
+    EpochEnded,
     Kind,
     LogRecord,
     MessageConsumed,
     MessageDeadLettered,
+    MessageDelivered,
     MessageMoved,
+    MessageOfFlow,
+    MessagePresented,
     MessagePublished,
+    MessageReleased,
+    MessageReturned,
+    MessagesAssigned,
+    MessageSeen,
     MessageStored,
+    MessageTaken,
+    NumberRefused,
+    ProducerForgotten,
+    ProducerRegistered,
+    QueueCreated,
     QueueDeleted,
+    QueueGrouped,
+    QueueMarked,
+    QueuePaused,
+    RunStored,
+    ServingBegan,
     TransactionCommitted,
+    TransactionRolledBack,
 )
 from legato.core.redelivering import ORIGINAL_DESTINATION
 from legato.core.schedule import unwrap
@@ -90,6 +118,26 @@ class History:
                 self._deleted.add(queue)
             case TransactionCommitted(txn=txn):
                 self._commits[txn] += 1
+            case RunStored(queue=queue, seq=seq, count=count):
+                self._stored.update((queue, each) for each in range(seq, seq + count))
+            case MessagesAssigned(queue=queue, seq=seq, count=count, to_queue=to, to_seq=number):
+                self._left.update((queue, each) for each in range(seq, seq + count))
+                self._stored.update((to, each) for each in range(number, number + count))
+            case AssignmentAcknowledged(queue=queue, through=through, count=count):
+                self.finding.consumed += count
+                self._left.update((queue, each) for each in range(through - count + 1, through + 1))
+            case EpochBegan() | ServingBegan() | EpochEnded() | QueueCreated() | QueuePaused() | QueueGrouped():
+                pass  # Positions, epochs and queues are looked at by themselves.
+            case QueueMarked() | DispatchMarked() | ConsumerAttached() | ProducerRegistered() | ProducerForgotten():
+                pass  # What they say is for brokers, and for Spark's audit.
+            case MessageReturned() | MessagePresented() | MessageDelivered() | MessageSeen() | MessageReleased():
+                pass  # The message is where it was.
+            case MessageTaken() | MessageOfFlow() | TransactionRolledBack() | AssignmentFenced():
+                pass  # Said of what other facts tell.
+            case NumberRefused() | DuplicateDropped() | DuplicateIdKept() | DuplicateIdDropped():
+                pass  # Nothing was stored.
+            case _:
+                assert_never(fact)
 
     def _number(self, producer: int, number: int) -> None:
         if number:

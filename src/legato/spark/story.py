@@ -30,6 +30,22 @@ _LIVES = (
     "MessageMoved",
     "MessageOfFlow",
 )
+
+_OF_OTHERS = ("DuplicateIdKept", "DuplicateIdDropped", "TransactionCommitted", "TransactionRolledBack")
+"""Facts found by a message id or a transaction, not by the place of a message."""
+
+TOLD = (*_LIVES, *_OF_OTHERS)
+"""Facts that are told in words."""
+
+NOT_TOLD = (
+    *("EpochBegan", "ServingBegan", "EpochEnded", "QueueCreated", "QueueDeleted", "QueuePaused", "QueueGrouped"),
+    *("ProducerRegistered", "ProducerForgotten", "ConsumerAttached", "DispatchMarked", "QueueMarked"),
+    *("NumberRefused", "DuplicateDropped", "MessageTaken", "AssignmentFenced"),
+    # Told by the rows of their messages (`table.py`).
+    *("MessagesAssigned", "AssignmentAcknowledged", "RunStored"),
+)
+"""Facts that are no part of any message's story."""
+
 _HOPS_MAX = 20
 """A message that is moved in a circle has a long story; its beginning is enough."""
 
@@ -238,8 +254,10 @@ def event(row: Row, names: Names) -> str:
         case "TransactionCommitted" | "TransactionRolledBack":
             ended = "committed" if row["kind"] == "TransactionCommitted" else f"rolled back: {row['cause']}"
             return f"{ended}, {row['consumed']} received and {row['stored']} sent{txn}"
-        case _:
+        case "MessageMoved":
             return f"moved: {row['cause']}{_target(row['to_queue'], row['to_seq'], names)}"
+        case kind:
+            raise AssertionError(f"nothing is told of {kind}")
 
 
 def _arrival(row: Row, names: Names) -> str:
@@ -248,7 +266,8 @@ def _arrival(row: Row, names: Names) -> str:
         return f"stored, a copy from {names.queue(row['topic'])}"
     sender = f" by {names.producer(row['producer'])} as its {row['number']}" if row["producer"] else ""
     what = f"published, {row['stored']} copies" if row["kind"] == "MessagePublished" else "stored"
-    return f"{what}, {row['size']} bytes{sender}{origin}"
+    size = "" if row["size"] is None else f", {row['size']} bytes"
+    return f"{what}{size}{sender}{origin}"
 
 
 def _target(queue: int | None, seq: int | None, names: Names) -> str:

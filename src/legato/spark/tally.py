@@ -13,6 +13,17 @@ LEFT_KINDS = ("MessageConsumed", "MessageDeadLettered", "MessageMoved")
 KINDS = ("MessageStored", *LEFT_KINDS, "MessageReturned", "MessagePresented", "MessageDelivered")
 """What is told of messages."""
 
+NOT_TALLIED = (
+    *("EpochBegan", "ServingBegan", "EpochEnded", "QueueCreated", "QueueDeleted", "QueuePaused", "QueueGrouped"),
+    *("ProducerRegistered", "ProducerForgotten", "ConsumerAttached", "DispatchMarked", "QueueMarked"),
+    *("NumberRefused", "DuplicateDropped", "DuplicateIdKept", "DuplicateIdDropped"),
+    *("TransactionCommitted", "TransactionRolledBack", "MessageTaken", "MessageOfFlow"),
+    *("MessageSeen", "MessageReleased", "AssignmentFenced"),
+    # Each has a row of its own for each of its messages, which is `stored`, `moved` or `consumed` (`table.py`).
+    *("MessagePublished", "MessagesAssigned", "AssignmentAcknowledged", "RunStored"),
+)
+"""Facts that add nothing to what a message comes to."""
+
 STORED, CONSUMED, RETURNED, PRESENTED = (
     TAGS[f"Message{what}"] for what in ("Stored", "Consumed", "Returned", "Presented")
 )
