@@ -74,15 +74,17 @@ class Session:
         source: Terminus | None = None,
         properties: dict[str, Any] | None = None,
         snd_settle_mode: int = 0,
+        rcv_settle_mode: int = 0,
     ) -> Sender:
         """Attach a sender, for a client.
 
         Args:
             snd_settle_mode: 0 unsettled, 1 settled, 2 mixed (AMQP 2.8.2).
+            rcv_settle_mode: what is asked of the receiver: 0 first, 1 second (AMQP 2.8.3).
         """
         pn_link = None if self.closed else lib.pn_sender(self._pn, name.encode("utf-8"))
         link = Sender(self, name, pn_link)
-        link._attach(source or Terminus(), target, properties, snd_settle_mode, 0)
+        link._attach(source or Terminus(), target, properties, snd_settle_mode, rcv_settle_mode)
         return link
 
     def receiver(

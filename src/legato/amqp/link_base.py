@@ -15,6 +15,7 @@ from legato.amqp.terminus import Terminus, read_terminus, write_terminus
 if TYPE_CHECKING:
     from legato.amqp.link import Session
 
+_FIRST = 0
 _pn_delivery_settle = lib.pn_delivery_settle
 _pn_delivery_update = lib.pn_delivery_update
 
@@ -72,6 +73,8 @@ class Link:
     ) -> None:
         """Answer the peer's attach, echoing its termini and settle modes where nothing else is given.
 
+        A receiver always settles first, and says so (AMQP 2.8.3): it does not wait for the sender to settle.
+
         Args:
             max_message_bytes: the most a message may have, for a receiver; default: the connection's setting.
         """
@@ -89,7 +92,8 @@ class Link:
         if properties:
             write_map(lib.pn_link_properties(pn), properties)
         lib.pn_link_set_snd_settle_mode(pn, self.remote_snd_settle_mode)
-        lib.pn_link_set_rcv_settle_mode(pn, self.remote_rcv_settle_mode)
+        is_sender = lib.pn_link_is_sender(pn)
+        lib.pn_link_set_rcv_settle_mode(pn, self.remote_rcv_settle_mode if is_sender else _FIRST)
         self._limit_messages(max_message_bytes)
         lib.pn_link_open(pn)
 

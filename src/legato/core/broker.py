@@ -229,6 +229,7 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
         retry.forgotten = tick.forgotten
         retry.ended = tick.ended
         retry.deleted = tick.deleted
+        retry.created = tick.created
         for message in tick.returned:
             retry.returned.append(message)
         retry.kept = tick.kept

@@ -117,6 +117,16 @@ class State:
         """What there is under a plain name: the queue before the topic."""
         return self.find_queue(address) or self.find_topic(address)
 
+    def unstored(self) -> list[QueueRecord]:
+        """What has been made and is not in the store yet."""
+        ticks = [tick for tick in (self._in_flight, self._tick) if tick is not None]
+        return [record for tick in ticks for record in tick.created if not self.is_deleted(record.queue)]
+
+    def is_deleted(self, number: int) -> bool:
+        """Whether the node of that number was deleted, and is still in the store."""
+        node = self._by_number.get(number)
+        return node is not None and node.deleted
+
     def settings_of(self, address: str) -> AddressSettings:
         """What holds for an address."""
         return self._settings(address)
@@ -201,7 +211,7 @@ class State:
         self._tick.facts.append(
             QueueCreated(number, name, int(kind), topic, selector, no_local, container, temporary, shared)
         )
-        return QueueRecord(
+        record = QueueRecord(
             number,
             name,
             kind=int(kind),
@@ -212,6 +222,8 @@ class State:
             temporary=temporary,
             shared=shared,
         )
+        self._tick.created.append(record)
+        return record
 
     def _adopt(self, record: QueueRecord) -> Node:
         """The object for a record, with what hangs together with it: a topic has its subscriptions."""

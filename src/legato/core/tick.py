@@ -21,7 +21,7 @@ from legato.core.message import Message
 from legato.core.message_states import KEEP, RETURN, enter
 from legato.core.producers import Producer
 from legato.core.queues import Queue
-from legato.core.records import Run
+from legato.core.records import QueueRecord, Run
 from legato.core.repeats import Duplicate, First, Window
 from legato.core.transaction import Transaction
 
@@ -48,6 +48,7 @@ class Tick:
         "bodies",
         "body_bytes",
         "chunks",
+        "created",
         "deleted",
         "discharges",
         "duplicates",
@@ -101,6 +102,8 @@ class Tick:
         """Messages that leave queues with claims."""
         self.passed: list[tuple[Lane, Run]] = []
         """Runs that were assigned and are claimed until they are gone."""
+        self.created: list[QueueRecord] = []
+        """Queues, topics and subscriptions that came to be."""
         self.deleted: list[int] = []
         """Numbers of queues and topics that are gone."""
         self.left: list[Producer] = []

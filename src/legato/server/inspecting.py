@@ -119,8 +119,10 @@ class Inspector:
         words = pattern.split(".") if pattern else None
         rows: list[Any] = []
         more = False
-        for record in self._store.queues():
+        for record in self._records():
             yield
+            if self._broker.is_deleted(record.queue):
+                continue
             if kind is not None and _TYPES[Kind(record.kind)] != kind:
                 continue
             if words is not None and not matches(words, record.name.removeprefix(TOPIC_PREFIX).split(".")):
@@ -133,6 +135,16 @@ class Inspector:
             else:
                 rows.append(self.row(record))
         found(rows, more)
+
+    def _records(self) -> Iterator[QueueRecord]:
+        """What is in the store, and then what has just been made and comes there with the next commits."""
+        last = 0
+        for record in self._store.queues():
+            yield record
+            last = record.queue
+        for record in self._broker.unstored():
+            if record.queue > last:
+                yield record
 
     def row(self, record: QueueRecord) -> QueueStatus | TopicStatus:
         """A node as it is now: in the heap if somebody uses it, else in the store."""

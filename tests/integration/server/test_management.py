@@ -1,11 +1,14 @@
 """The management address on the wire: requests are messages, answers too, and what they change is durable."""
 
 import json
+import select
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from legato.amqp import names
 from legato.amqp.events import Transfer
 from legato.amqp.header import Header
 from legato.amqp.link import Receiver, Sender
@@ -13,10 +16,11 @@ from legato.amqp.message import Properties, ValueBody, decode_message, encode_me
 from legato.amqp.outcomes import ACCEPTED, Rejected, Transactional
 from legato.amqp.terminus import Terminus
 from legato.core.settings import DEFAULT_SETTINGS
+from legato.points import VARIABLE, Point, Rig
 from tests.integration.server.conftest import Connect
 from tests.integration.server.test_topics import publish
 from tests.integration.server.wire import attach, detached, durable, got, leave, message, nothing_more, topic
-from tests.support.amqp_peer import AmqpPeer, Refused, text
+from tests.support.amqp_peer import AmqpPeer, Refused, data_of, text
 from tests.support.server import Server, server
 
 MANAGEMENT = "$management"
@@ -36,6 +40,11 @@ class Manager:
 
     def ask(self, operation: str, name: str = "", type: str = "queue", **arguments: Any) -> tuple[int, Any]:
         """The status code and the result of a request."""
+        self.post(operation, name, type, **arguments)
+        return self.answer()
+
+    def post(self, operation: str, name: str = "", type: str = "queue", **arguments: Any) -> None:
+        """Send a request."""
         self._requests += 1
         number = f"request {self._requests}"
         said = {"operation": operation, "type": type, "name": name} | arguments
@@ -45,8 +54,11 @@ class Manager:
             application_properties=said,
         )
         assert self._peer.send(self._sender, request) == ACCEPTED
+
+    def answer(self) -> tuple[int, Any]:
+        """The status code and the result of the last request."""
         answer = decode_message(self._peer.expect(Transfer, lambda event: event.link is self._receiver).data)
-        assert answer.properties.correlation_id == number
+        assert answer.properties.correlation_id == f"request {self._requests}"
         assert isinstance(answer.body, ValueBody)
         result = json.loads(answer.body.value)
         status = answer.application_properties["statusCode"]
@@ -260,3 +272,30 @@ def test_a_request_is_no_part_of_a_transaction(peer: AmqpPeer) -> None:
         assert isinstance(refused, Transactional)
         assert isinstance(refused.outcome, Rejected)
         assert isinstance(peer.discharge(coordinator, txn_id), Rejected)
+
+
+def test_a_queue_that_an_attach_has_just_made_is_seen_at_once(tmp_path: Path) -> None:
+    """Before it is in the store: its commit is held back here; one that was deleted is not seen any more."""
+    rig = Rig(tmp_path / "rig")
+    with server(tmp_path / "store", environment={VARIABLE: str(tmp_path / "rig")}) as broker:
+        peer, other = AmqpPeer(broker.port), AmqpPeer(broker.port, container="other")
+        manager = Manager(other)
+        peer.sender("first")
+        assert manager.ask("DELETE", "first")[0] == 200
+        sender = peer.sender("busy")
+        rig.arm(Point.BEFORE_COMMIT)
+        sender.send(text(b"x"), b"t", None)
+        peer.flush()
+        while not rig.reached:
+            select.select([], [], [], 0.005)
+        peer.receiver("new", 0)
+        peer.receiver("new topic", 0, name="sub")
+        other.receiver(names.STATUS_ADDRESS, 1)
+        status = json.loads(data_of(other.transfer()))
+        assert {"busy", "new"} <= {queue["name"] for queue in status["queues"]}
+        assert "first" not in {queue["name"] for queue in status["queues"]}
+        manager.post("QUERY")
+        rig.disarm()
+        assert {"busy", "new"} <= {row["name"] for row in manager.answer()[1]["results"]}
+        peer.drop()
+        other.drop()

@@ -12,6 +12,7 @@ from legato.amqp import names
 from legato.amqp.events import Closed, Detached, Disposition
 from legato.amqp.message import decode_message
 from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, Accepted, Rejected, Transactional
+from legato.amqp.terminus import Terminus
 from legato.points import VARIABLE, Rig
 from tests.support.amqp_peer import AmqpPeer, Refused, data_of, text
 from tests.support.server import Server, server
@@ -323,3 +324,13 @@ def test_a_transaction_ends_with_its_coordinator_link(peer: AmqpPeer) -> None:
     coordinator.close()
     peer.flush()
     assert decode_message(peer.transfer().data).header.delivery_count == 1
+
+
+def test_the_broker_says_that_it_settles_first(peer: AmqpPeer) -> None:
+    """AMQP 2.6.12, 2.8.3: it does not wait for senders to settle; receivers may."""
+    sender = peer.session.sender("first", target=Terminus(address="settled", kind="target"), rcv_settle_mode=1)
+    peer._attached(sender)
+    assert sender.remote_rcv_settle_mode == 0
+    receiver = peer.session.receiver("second", source=Terminus(address="settled", kind="source"), rcv_settle_mode=1)
+    peer._attached(receiver)
+    assert receiver.remote_rcv_settle_mode == 1
