@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from legato.amqp.codec import skip_value
+from legato.amqp.codec import malformed, skip_value
 from legato.amqp.entries import check_entries
 from legato.amqp.fields import field_places
 from legato.amqp.sections import Sections, normalise, scan
@@ -54,6 +54,8 @@ class Admission:
         return self._carefully(data)
 
     def _carefully(self, data: bytes) -> tuple[bytes, str, Special | None]:
+        if not data:
+            raise malformed("a message has no section")
         sections = scan(data)
         if sections.application_properties_at >= 0:
             check_entries(data, sections.application_properties_at)

@@ -367,9 +367,13 @@ class Connection:
             raise ProtocolError("Open came a second time", "amqp:not-allowed")
         self._opened = True
         pn = self._pn
+        container_id = c_text(lib.pn_connection_remote_container(pn))
+        if container_id is None:
+            self.open()
+            raise ProtocolError("an open has no container id", "amqp:decode-error")
         events.append(
             Opened(
-                c_text(lib.pn_connection_remote_container(pn)) or "",
+                container_id,
                 c_text(lib.pn_connection_remote_hostname(pn)),
                 read_map(lib.pn_connection_remote_properties(pn)),
                 read_symbols(lib.pn_connection_remote_desired_capabilities(pn)),
@@ -436,7 +440,11 @@ class Connection:
             if links_limit_reached(session):
                 session.close("amqp:resource-limit-exceeded", "too many links")
                 return
-            name = c_text(lib.pn_link_name(pn_link)) or ""
+            name = c_text(lib.pn_link_name(pn_link))
+            if name is None:
+                # It could not be answered: the answer has the same name (AMQP 2.7.3).
+                session.close("amqp:decode-error", "an attach has no name")
+                return
             link = (Sender if lib.pn_link_is_sender(pn_link) else Receiver)(session, name, pn_link)
         if not link.closed:
             link._read_remote()

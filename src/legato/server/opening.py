@@ -17,7 +17,10 @@ log = logging.getLogger("legato.opening")
 
 SOLE_CONNECTION = "sole-connection-for-container"
 _POLICY = "sole-connection-enforcement-policy"
-_CLOSE_EXISTING = 1
+_DETECTION = "sole-connection-detection-policy"
+_REFUSE, _CLOSE_EXISTING = 0, 1
+_STRONG = 0
+"""Who may be the only connection of its container id knows of all others: one process serves."""
 
 
 class Opening:
@@ -35,6 +38,10 @@ class Opening:
         """A peer opened: answer, or refuse it if it wants to be the only one of its container id and is not."""
         container = event.container_id
         others = self._by_container.get(container, set()) - {peer}
+        if SOLE_CONNECTION in event.desired_capabilities:
+            policy = _CLOSE_EXISTING if event.properties.get(_POLICY) == _CLOSE_EXISTING else _REFUSE
+            stated = {_DETECTION: UInt(_STRONG), _POLICY: UInt(policy)}
+            peer.amqp.settings.properties = peer.amqp.settings.properties | stated
         if others and SOLE_CONNECTION in event.desired_capabilities:
             if event.properties.get(_POLICY) != _CLOSE_EXISTING:
                 log.warning("! %s refused: %s is connected already", peer.name, container)

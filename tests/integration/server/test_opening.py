@@ -1,7 +1,10 @@
 """Connections as they open: what is offered, and who may have which client id (AMQP.md A1)."""
 
+import pytest
+
 from legato.amqp.connection import Connection, Settings
 from legato.amqp.events import Closed, Opened
+from legato.amqp.outcomes import ACCEPTED, Rejected
 from legato.amqp.terminus import Terminus
 from tests.integration.server.conftest import Connect
 from tests.integration.server.wire import detached
@@ -85,3 +88,56 @@ def test_a_refused_link_says_why_and_the_session_goes_on(peer: AmqpPeer) -> None
     peer.flush()
     assert detached(peer, link).condition == "amqp:invalid-field"
     assert peer.sender("fine").credit
+
+
+@pytest.mark.parametrize(("asked", "told"), [(None, 0), (0, 0), (1, 1)])
+def test_who_wants_to_be_alone_is_told_how_that_is_kept(broker: Server, asked: int | None, told: int) -> None:
+    """AMQP, Enforcing Connection Uniqueness 2: detection is strong, since one process serves."""
+    sole = SolePeer(broker.port, f"told {asked}", policy=asked)
+    assert sole.opened.properties["sole-connection-detection-policy"] == 0
+    assert sole.opened.properties["sole-connection-enforcement-policy"] == told
+    sole.drop()
+
+
+@pytest.mark.parametrize("kind", ["sender", "receiver"])
+def test_a_link_is_attached_in_one_session_at_a_time(peer: AmqpPeer, kind: str) -> None:
+    """AMQP 2.6.1: the second attach of a name succeeds, and the first link is closed as stolen."""
+    terminus = {"target" if kind == "sender" else "source": Terminus(address="one", kind="")}
+    first = getattr(peer.session, kind)("the link", **terminus)
+    peer._attached(first)
+    peer.session = peer.amqp.begin_session()
+    second = getattr(peer.session, kind)("the link", **terminus)
+    peer._attached(second)
+    assert detached(peer, first).condition == "amqp:link:stolen"
+    assert not second.closed
+
+
+def test_links_of_either_direction_may_have_the_same_name(peer: AmqpPeer) -> None:
+    """AMQP 2.6.1: a link's name is unique among those of its direction."""
+    receiver = peer.receiver("both", 5, name="same")
+    sender = peer.sender("both", name="same")
+    assert peer.send(sender, text(b"x")) == ACCEPTED
+    peer.transfer()
+    assert not receiver.closed
+
+
+def test_coordinators_of_several_sessions_may_have_the_same_name(peer: AmqpPeer) -> None:
+    """python-proton calls all of them alike."""
+    links = []
+    for _ in range(2):
+        link = peer.session.sender("txn-ctrl", target=Terminus(kind="coordinator"))
+        peer._attached(link)
+        links.append(link)
+        peer.session = peer.amqp.begin_session()
+    while any(link.credit == 0 for link in links):
+        peer.events += peer.amqp.receive_data(peer.socket.recv(1 << 16))
+    for link in links:
+        assert peer.discharge(link, peer.declare(link)) == ACCEPTED
+
+
+def test_a_message_without_a_section_is_none(peer: AmqpPeer) -> None:
+    """AMQP 3.2."""
+    sender = peer.sender("empty")
+    outcome = peer.send(sender, b"")
+    assert isinstance(outcome, Rejected)
+    assert outcome.condition == "amqp:decode-error"

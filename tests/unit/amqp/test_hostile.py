@@ -212,3 +212,22 @@ def test_a_stream_may_be_cut_anywhere(pair: Pair) -> None:
 
 def test_a_second_open_ends_the_connection() -> None:
     assert of(survives(OPEN), Closed)[0].condition == "amqp:not-allowed"
+
+
+def test_an_attach_without_a_name_ends_its_session() -> None:
+    """AMQP 2.7.3: the name is mandatory; it was answered with a frame that has none either."""
+    connection = established()
+    nameless = frame(0x12, [None, UInt(7), False, None, None, None, Described(ULong(0x29), ["q"])])
+    assert connection.receive_data(nameless) == []
+    assert b"amqp:decode-error" in connection.data_to_send()
+    assert not connection.closed
+    connection.free()
+
+
+def test_an_open_without_a_container_id_is_refused() -> None:
+    """AMQP 2.7.1."""
+    connection = Connection(server=True, settings=Settings(container_id="server"))
+    events = connection.receive_data(HEADER + frame(0x10, [None]))
+    assert [(event.condition, event.clean) for event in of(events, Closed)] == [("amqp:decode-error", False)]
+    assert b"amqp:decode-error" in connection.data_to_send()
+    connection.free()
