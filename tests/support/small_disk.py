@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -34,6 +35,10 @@ class SmallDisk:
                 pass
         with pytest.raises(OSError, match="No space left"):
             self._write_a_block()
+
+    def leave(self, size_bytes: int) -> None:
+        """Of what somebody else wrote so much goes."""
+        os.truncate(self._others, self._others.stat().st_size - size_bytes)
 
     def empty(self) -> None:
         """What somebody else wrote is gone."""

@@ -10,6 +10,8 @@ import typer
 from legato.cli.options import URL_DEFAULT, JsonOption, StoreOption, UrlOption
 
 ANSWER_WAIT_S = 5.0
+PRIMARY, HANDING_OVER = "primary", "handing over"
+"""As `legato.ha.roles.Role` spells them, which is imported where it is needed only."""
 
 
 def status(
@@ -21,8 +23,10 @@ def status(
 
     Examples: legato status; legato status --store ./store --json
     """
-    answer: dict[str, Any] = {"members": members_of(store)} if store else {}
-    answer |= ask(url)
+    answer = ask(url)
+    if store:
+        answer = {"members": members_of(store)} | answer
+        show_one_primary(answer)
     if as_json:
         typer.echo(json.dumps(answer))
         return
@@ -46,6 +50,16 @@ def ask(url: str) -> dict[str, Any]:
     assert isinstance(message, BytesMessage)
     answer: dict[str, Any] = json.loads(message.body)
     return answer
+
+
+def show_one_primary(answer: dict[str, Any]) -> None:
+    """A switchover between asking the broker and reading of the members leaves two that say so: that of the lower epoch
+    is handing over."""
+    claims = [each for each in (answer, *answer["members"]) if each["role"] == PRIMARY]
+    latest = max((each["epoch"] for each in claims), default=0)
+    for each in claims:
+        if each["epoch"] < latest:
+            each["role"] = HANDING_OVER
 
 
 def members_of(store: Path) -> list[dict[str, Any]]:

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
+from typing import TypeVar
 
 from legato.clock import Clock
-from legato.core.records import Meta
 from legato.errors import ConfigError, FencedError, StoreError, StoreFullError
 from legato.ha.lease import Lease, Standing
 from legato.ha.lock import StoreLock
@@ -26,6 +26,8 @@ from legato.server.rigging import open_store
 from legato.server.service import Service
 from legato.store.lmdb import LmdbStore
 from legato.store.segment_names import exported_through
+
+T = TypeVar("T")
 
 log = logging.getLogger("legato.reign")
 
@@ -83,13 +85,14 @@ class Reign:
         """
         won = time.monotonic()
         config = self._config
-        store = open_store(config.store_directory, config.store)
+        store = await self._when_there_is_room(lambda: open_store(config.store_directory, config.store))
+        if store is None:
+            return self._leave_early()
         try:
-            meta = await self._begin_epoch(store)
+            meta = await self._when_there_is_room(lambda: store.begin_epoch(config.server.listen, self._clock.now_us()))
             if meta is None:
                 store.close()
-                self._lock.release(self._over.result())
-                return self._over.result()
+                return self._leave_early()
             term_ms = round(config.ha.activation_interval_s * 1000) if config.ha.self_fencing else None
             lease = Lease(self._lock.still_mine, term_ms, self._clock.monotonic_ms())
             expected = self._lock.predecessor.connections if self._lock.predecessor else 0
@@ -114,14 +117,14 @@ class Reign:
             store.close()
         return ending
 
-    async def _begin_epoch(self, store: LmdbStore) -> Meta | None:
-        """Begin it as soon as the disk has room for that; None if we were told to stop before."""
+    async def _when_there_is_room(self, begin: Callable[[], T]) -> T | None:
+        """What `begin` returns, as soon as the disk has room for it; None if we were told to stop before."""
         told = False
         while True:
             if not self._lock.still_mine():
                 raise FencedError("The lock of the store is no longer ours: its file was replaced.")
             try:
-                return store.begin_epoch(self._config.server.listen, self._clock.now_us())
+                return begin()
             except StoreFullError as error:
                 if not told:
                     log.error("! nobody is served until there is room: %s", error)
@@ -129,6 +132,11 @@ class Reign:
             await asyncio.wait([self._over], timeout=FULL_PAUSE_S)
             if self._over.done():
                 return None
+
+    def _leave_early(self) -> Ending:
+        ending = self._over.result()
+        self._lock.release(ending)
+        return ending
 
     async def _listen(self, service: Service, tls: ssl.SSLContext | None) -> asyncio.Server:
         host, port = self._config.host_and_port

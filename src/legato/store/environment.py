@@ -4,7 +4,7 @@ import errno
 import os
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,9 @@ READERS_MAX = 512
 LOCK_TABLE_NAME = "lock.mdb"
 LOCK_TABLE_BYTES = 9 * 4096
 """64 bytes for each reader, and a little, in whole pages."""
+
+NEW_STORE_BYTES = 256 << 10
+"""More than an empty store takes up."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 _CORRUPT = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.IncompatibleError)
@@ -87,6 +90,8 @@ def open_environment(path: Path, *, map_bytes: int, sync: bool, read_only: bool)
     with lmdb_errors(f"the store in {path}"):
         if not read_only:
             path.mkdir(parents=True, exist_ok=True)
+            if not (path / DATA_NAME).exists() or not (path / DATA_NAME).stat().st_size:
+                _see_room_for_a_new_store(path)
             _allocate_lock_table(path)
         elif not (path / DATA_NAME).exists():
             raise StoreError(f"there is no store in {path}")
@@ -115,16 +120,47 @@ def _allocate_lock_table(path: Path) -> None:
     full when a hole is first written to, the system ends the process with SIGBUS.
 
     Only while this process has not opened the environment: to close the file gives up LMDB's locks on it.
+
+    Raises:
+        OSError: there is no room, and not even as much of it as LMDB writes to at once.
     """
     table = path / LOCK_TABLE_NAME
-    with suppress(OSError):
-        if table.exists() and table.stat().st_blocks * 512 >= LOCK_TABLE_BYTES:
-            return
-        file = os.open(table, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            os.posix_fallocate(file, 0, LOCK_TABLE_BYTES)
-        finally:
-            os.close(file)
+    allocated_bytes = table.stat().st_blocks * 512 if table.exists() else 0
+    if allocated_bytes >= LOCK_TABLE_BYTES:
+        return
+    try:
+        allocate(table, 0, LOCK_TABLE_BYTES)
+    except OSError:
+        # One that is older has what is written to as a rule: its first page.
+        if not allocated_bytes:
+            table.unlink(missing_ok=True)
+            raise
+
+
+def _see_room_for_a_new_store(path: Path) -> None:
+    """LMDB would leave half of a file behind, which nobody can open any more.
+
+    Raises:
+        OSError: there is none.
+    """
+    probe = path / "probe"
+    try:
+        allocate(probe, 0, NEW_STORE_BYTES)
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def allocate(path: Path, begin: int, size: int) -> None:
+    """See that a file, made if need be, has its place on the disk from `begin` on.
+
+    Raises:
+        OSError: there is no room.
+    """
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.posix_fallocate(file, begin, size)
+    finally:
+        os.close(file)
 
 
 def _refuse_truncated(environment: Any, path: Path) -> None:
@@ -185,6 +221,8 @@ def lmdb_errors(doing: str) -> Iterator[None]:
             raise StoreFullError(f"{doing}: no room on the disk: {error}") from error
         raise StoreError(f"{doing}: {error}") from error
     except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise StoreFullError(f"{doing}: no room on the disk") from error
         raise StoreError(f"{doing}: {error}") from error
 
 

@@ -12,6 +12,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from legato.store.environment import allocate
+
 RESERVE_NAME = "reserve"
 RESERVE_BYTES = 2 << 20
 """An epoch's begin writes about ten pages, the largest commit that only consumes some hundred."""
@@ -37,7 +39,7 @@ class Reserve:
                 self.spent = True
                 if not self._has_room_for_it():
                     return False
-                _allocate(self._path, 0)
+                allocate(self._path, 0, RESERVE_BYTES)
         except OSError:
             self._drop()
             return False
@@ -58,7 +60,7 @@ class Reserve:
 
     def _lengthen(self) -> OSError | None:
         try:
-            _allocate(self._data, self._data.stat().st_size)
+            allocate(self._data, self._data.stat().st_size, RESERVE_BYTES)
         except OSError as error:
             return error
         return None
@@ -77,11 +79,3 @@ class Reserve:
     def _drop(self) -> None:
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
-
-
-def _allocate(path: Path, begin: int) -> None:
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        os.posix_fallocate(file, begin, RESERVE_BYTES)
-    finally:
-        os.close(file)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,23 @@ def test_an_epoch_that_finds_no_room_at_all_begins_when_there_is_some(
         disk.empty()
         backup.wait_for_role("active epoch=2")
     assert numbers_received(url_of(backup), stored) == list(range(stored))
+
+
+@pytest.mark.parametrize("left_bytes", [0, 8192, 20_000, 40_000, 60_000, 120_000])
+def test_a_new_store_on_a_full_disk_begins_when_there_is_room(disk: SmallDisk, left_bytes: int) -> None:
+    """What LMDB does without room is to leave half a file that nobody can open, or to be ended by SIGBUS."""
+    disk.fill()
+    disk.leave(left_bytes)
+    broker = Server(disk.path / "new", environment=WITHOUT_RESERVE)
+    broker.log = disk.path.parent / "new.log"
+    broker.log.touch()
+    with ThreadPoolExecutor(1) as executor:
+        starting = executor.submit(broker.start)
+        broker.wait_for_log("nobody is served until there is room")
+        disk.empty()
+        starting.result()
+    assert broker.role == "active epoch=1"
+    broker.kill()
 
 
 def test_standard_output_on_a_full_disk_ends_no_broker(disk: SmallDisk) -> None:

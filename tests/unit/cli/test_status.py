@@ -1,0 +1,23 @@
+"""What `legato status --store` shows while a switchover goes on."""
+
+import pytest
+
+from legato.cli.status import HANDING_OVER, PRIMARY, show_one_primary
+from legato.ha.roles import Role
+
+
+@pytest.mark.parametrize(("answered", "recorded"), [(4, 5), (5, 4)])
+def test_a_broker_that_answers_and_one_that_is_recorded_are_not_both_the_primary(answered: int, recorded: int) -> None:
+    """USERS S1: asked before the switchover, read after it; or the other way round."""
+    members = [{"role": "primary", "epoch": recorded}, {"role": "backup", "epoch": 3}]
+    answer = {"role": "primary", "epoch": answered, "members": members}
+    show_one_primary(answer)
+    assert {each["epoch"]: each["role"] for each in (answer, *members)} == {
+        5: "primary",
+        4: "handing over",
+        3: "backup",
+    }
+
+
+def test_the_roles_are_spelled_as_brokers_spell_them() -> None:
+    assert (PRIMARY, HANDING_OVER) == (Role.PRIMARY, Role.HANDING_OVER)
