@@ -41,6 +41,14 @@ KINDS = {
     "browse": 1,
 }
 """What applications do, and how often there is one of them; see `applications` and `conversations`."""
+LATER_KINDS = {
+    "interrupt_transactions": 3,
+    "interrupt_receiving": 3,
+    "interrupt_sending": 1,
+}
+"""Those that came later, see `interrupting`: further ones, in a share of the runs."""
+LATER = 0.45
+"""The share of runs in which some of these take part."""
 CONTRACT_NAMES = tuple(CONTRACTS)
 CLIENTS_PER_STEP = 1 / 120
 CLIENTS_BOUNDS = (3, 11)
@@ -122,8 +130,32 @@ class Plan(msgspec.Struct, frozen=True):
         return [*dict.fromkeys(names), SHARED]
 
 
-def draw(seed: int, steps: int | None = None) -> Plan:
-    """The plan of a seed; `steps` overrides its length, and nothing else."""
+def draw(seed: int, steps: int | None = None, *, former: bool = False) -> Plan:
+    """The plan of a seed.
+
+    Args:
+        steps: overrides its length, and nothing else.
+        former: as the first simulator drew it: what came later takes no part. Seeds that found something then still
+            stand for it.
+    """
+    plan = _draw_former(seed, steps)
+    return plan if former else _add_later(plan, Random(f"later {seed}"))
+
+
+def _add_later(plan: Plan, random: Random) -> Plan:
+    """The plan, and what the first simulator did not know."""
+    kinds: list[str] = []
+    if random.random() < LATER:
+        kinds = random.choices(list(LATER_KINDS), weights=list(LATER_KINDS.values()), k=random.randint(1, 3))
+    return msgspec.structs.replace(
+        plan,
+        kinds=(*plan.kinds, *kinds),
+        # What is promised to who interrupts is said of this contract only.
+        contracts=(*plan.contracts, *(CONTRACT_NAMES[0] for _ in kinds)),
+    )
+
+
+def _draw_former(seed: int, steps: int | None) -> Plan:
     random = Random(f"plan {seed}")
     drawn = _length(random)
     random = Random(f"rest {seed}")

@@ -18,9 +18,9 @@ from legato.server.config import Config
 from simulator.actor import wants
 from simulator.brokers import Host
 from simulator.clients import Connection, ConnectionFactory, Task, sleep
-from simulator.conversations import Conversation
 from simulator.disk import Disk
 from simulator.history import History
+from simulator.interrupting import Interrupting
 from simulator.kernel import START_US, Kernel, Process
 from simulator.network import Network
 from simulator.patches import installed
@@ -68,9 +68,9 @@ class Client:
 class Simulation:
     """A run as it goes on; `Application`s see it as their `Run`."""
 
-    def __init__(self, seed: int, steps: int | None = None) -> None:
+    def __init__(self, seed: int, steps: int | None = None, *, former: bool = False) -> None:
         self.seed = seed
-        self.plan = draw(seed, steps)
+        self.plan = draw(seed, steps, former=former)
         self.kernel = Kernel(seed)
         self.random = self.kernel.random
         self.history = History(lambda: self.kernel.now_us, wants, self.plan)
@@ -120,7 +120,7 @@ class Simulation:
 
     def _application(self, client: Client) -> Steps[None]:
         connection = yield from self._connect(client)
-        application = Conversation(self, connection)
+        application = Interrupting(self, connection)
         work: Callable[[], Steps[None]] = getattr(application, client.kind)
         yield from work()
         yield from connection._close()
@@ -266,7 +266,7 @@ class Simulation:
     def _drain(self, client: Client, names: list[str], done: Callable[[], bool]) -> None:
         def steps() -> Steps[None]:
             connection = yield from self._connect(client)
-            yield from Conversation(self, connection).drain(names, done)
+            yield from Interrupting(self, connection).drain(names, done)
             yield from connection._close()
 
         client.process = Process(f"drain-{client.number}")
@@ -292,6 +292,6 @@ class Simulation:
                 peer.amqp.free()
 
 
-def simulate(seed: int, steps: int | None = None) -> Outcome:
-    """The run of a seed, as long as the seed says if `steps` do not."""
-    return Simulation(seed, steps).run()
+def simulate(seed: int, steps: int | None = None, *, former: bool = False) -> Outcome:
+    """The run of a seed, as long as the seed says if `steps` do not; `former`: see `plan.draw`."""
+    return Simulation(seed, steps, former=former).run()

@@ -1,0 +1,212 @@
+"""Applications whose calls are interrupted where they wait, as by `asyncio.timeout()` or a signal, and that go on."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from legato.client.consumer_steps import ConsumerSteps
+from legato.client.session_state import AcknowledgeMode, Transaction
+from legato.client.steps import Steps, Wait
+from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
+from simulator.clients import Session
+from simulator.conversations import Conversation
+
+INTERRUPTED = 0.35
+"""How likely a call is interrupted, if it waits for long enough."""
+AFTER_S = (0.0, 0.0, 0.0002, 0.002, 0.05, 1.5)
+"""How long a call may wait before it is interrupted."""
+ALTHOUGH_READY = 0.3
+"""How likely a call is interrupted where it need not wait any more."""
+
+
+class Interruption(BaseException):
+    """What a cancellation or a signal raises in the code that waits."""
+
+
+class Work:
+    """What one transaction sent and received, and whether `commit()` was called to end it."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.received: list[tuple[str, int]] = []
+        self.committing = False
+
+
+class Interrupting(Conversation):
+    """An application that interrupts its own calls; and all that a `Conversation` does.
+
+    Attributes:
+        was_interrupted: the last call was, so that nothing is known of it.
+    """
+
+    was_interrupted = False
+
+    def _perhaps(self, steps: Generator[Any, Any, Any]) -> Steps[Any]:
+        """Take the steps of a call; perhaps interrupt it at one of its waits. Returns what the call returned."""
+        self.was_interrupted = False
+        if self.random.random() > INTERRUPTED:
+            return (yield from steps)
+        passed_over, after_s = self.random.choice([0, 0, 0, 1, 2]), self.random.choice(AFTER_S)
+        try:
+            step = next(steps)
+            while True:
+                if not isinstance(step, Wait) or passed_over < 0:
+                    step = steps.send((yield step))
+                elif passed_over:
+                    passed_over -= 1
+                    step = steps.send((yield step))
+                else:
+                    passed_over = -1
+                    timeout_s = after_s if step.timeout_s is None else min(after_s, step.timeout_s)
+                    ready = yield Wait(step.gate, step.ready, timeout_s)
+                    over = timeout_s == step.timeout_s
+                    if (not ready and not over) or self.random.random() < ALTHOUGH_READY:
+                        self.was_interrupted = True
+                        self.history.counts["calls interrupted"] += 1
+                        self.history.note("interrupted:", self.container, steps.__name__)
+                        step = steps.throw(Interruption())
+                    else:
+                        step = steps.send(ready)
+        except StopIteration as end:
+            self.was_interrupted = False
+            return end.value
+        except Interruption:
+            return None
+
+    # -- in transactions -----------------------------------------------------------------------------------------
+
+    def interrupt_transactions(self) -> Steps[None]:
+        """Receive and send in transactions, whose ends are interrupted."""
+        session = self.connection.create_session(transacted=True)
+        name, consumer = yield from self._consumer(session)
+        producer = yield from session._create_producer(self._somewhere(session, may_wait=False))
+        sender = self._sender()
+        assert producer.destination is not None
+        self._works: dict[Transaction, Work] = {}
+        while not self.run.ending:
+            for _ in range(self.random.randint(0, 3)):
+                message = yield from self._perhaps(consumer._receive(0.1))
+                self._hear(session, bound=message is not None)
+                if message is not None:
+                    self._work_of(session).received.append((name, self._presented(session, name, message)))
+            for _ in range(self.random.randint(0, 2)):
+                new, options = self._new_message(producer.destination, sender)
+                yield from producer._send(new, **options)
+                self._work_of(session).sent.append(new)
+            yield from self._end_transaction(session, commit=self.random.random() < 0.7)
+        yield from session._rollback()
+        self._hear(session, bound=True)
+        yield from session._close()
+
+    def _work_of(self, session: Session) -> Work:
+        """What the session's transaction did; a call has just returned, so it is that of the next call too."""
+        assert session._transaction is not None
+        return self._works.setdefault(session._transaction, Work())
+
+    def _end_transaction(self, session: Session, *, commit: bool) -> Steps[None]:
+        self._work_of(session).committing = commit
+        try:
+            yield from self._perhaps(session._commit() if commit else session._rollback())
+        except TransactionRolledBackError:
+            commit = False
+        if commit and not self.was_interrupted:
+            for transaction, work in self._works.items():
+                self._expect(
+                    transaction.outcome is True or not work.committing,
+                    "P2: commit() returned, and what was to be committed since the last one that did was not",
+                )
+        self._hear(session, bound=not self.was_interrupted)
+
+    def _hear(self, session: Session, *, bound: bool) -> None:
+        """What became of transactions is as the client knows it.
+
+        Args:
+            bound: a call has returned, which had to wait for the end of what was interrupted.
+        """
+        for transaction, work in list(self._works.items()):
+            if transaction.outcome is not None:
+                del self._works[transaction]
+                self.history.counts["interrupted and heard of"] += 1
+                tell = self.history.was_committed if transaction.outcome else self.history.was_rolled_back
+                tell(work.sent, work.received, self.container)
+            elif transaction is not session._transaction:
+                self._expect(not bound, "P2: a call returned, and what became of the transaction before is not known")
+
+    # -- otherwise -----------------------------------------------------------------------------------------------
+
+    def interrupt_receiving(self) -> Steps[None]:
+        """Receive in any mode but a transaction; every call is interrupted now and then."""
+        mode = self.random.choice([mode for mode in AcknowledgeMode if mode is not AcknowledgeMode.SESSION_TRANSACTED])
+        session = self.connection.create_session(acknowledge_mode=mode)
+        name, consumer = yield from self._consumer(session)
+        held: list[tuple[int, Any]] = []
+        while not self.run.ending:
+            message = yield from self._perhaps(consumer._receive(0.2))
+            if message is not None:
+                number = self._presented(session, name, message)
+                held = [pair for pair in held if pair[0] != number]
+                held.append((number, message))
+            if mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
+                held.clear()
+            elif held and self.random.random() < 0.5:
+                yield from self._settle_perhaps(session, name, held)
+            if self.random.random() < 0.02:
+                consumer, held = (yield from self._anew(session, consumer, name)), []
+        yield from session._close()
+
+    def _settle_perhaps(self, session: Session, name: str, held: list[tuple[int, Any]]) -> Steps[None]:
+        if self.random.random() < 0.3:
+            held.clear()
+            yield from self._perhaps(session._recover())
+            return
+        numbers, messages = [number for number, _ in held], [message for _, message in held]
+        if session.acknowledge_mode is AcknowledgeMode.INDIVIDUAL:
+            at = self.random.randrange(len(held))
+            del held[at]
+            numbers, messages = [numbers[at]], [messages[at]]
+        else:
+            held.clear()
+        try:
+            yield from self._perhaps(messages[0].acknowledge())
+        except IllegalStateError:
+            self.history.went_elsewhere(name, numbers, self.container)
+            held.clear()
+            yield from session._recover()
+        else:
+            if not self.was_interrupted:
+                self.history.was_acknowledged(name, numbers, self.container)
+
+    def _anew(self, session: Session, consumer: ConsumerSteps, name: str) -> Steps[ConsumerSteps]:
+        """Another consumer of the same queue: to close one may be interrupted, and then it is closed again."""
+        yield from self._perhaps(consumer._close())
+        yield from consumer._close()
+        if session.acknowledge_mode in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
+            yield from session._recover()
+        while True:
+            made = yield from self._perhaps(session._create_consumer(session.create_queue(name)))
+            if made is not None:
+                return made  # type: ignore[no-any-return]
+
+    def interrupt_sending(self) -> Steps[None]:
+        """Send; a send that is interrupted is stored once, or not at all."""
+        session = self.connection.create_session()
+        producer = yield from session._create_producer(self._somewhere(session))
+        sender = self._sender()
+        assert producer.destination is not None
+        while not self.run.ending:
+            message, options = self._new_message(producer.destination, sender)
+            try:
+                yield from self._perhaps(producer._send(message, **options))
+            except JMSError as error:
+                self._completed(message, error)
+            else:
+                if not self.was_interrupted:
+                    self.history.was_confirmed(message)
+            if self.random.random() < 0.05:
+                yield from self._perhaps(producer._close())
+                yield from producer._close()
+                producer = yield from session._create_producer(self._somewhere(session))
+                sender = self._sender()
+                assert producer.destination is not None
+        yield from session._close()
