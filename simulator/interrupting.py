@@ -105,7 +105,9 @@ class Interrupting(Conversation):
         return self._works.setdefault(session._transaction, Work())
 
     def _end_transaction(self, session: Session, *, commit: bool) -> Steps[None]:
-        self._work_of(session).committing = commit
+        if getattr(session, "_undertaking", None) is None:
+            # Else the transaction is ending already, and this ends the one that follows.
+            self._work_of(session).committing = commit
         try:
             yield from self._perhaps(session._commit() if commit else session._rollback())
         except TransactionRolledBackError:
