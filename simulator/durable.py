@@ -173,7 +173,13 @@ class Durable(Record):
         if fact.cause == "claimed":
             self.seen_by[fact.queue, fact.seq] = fact.consumer
         since_us, _ = self.away.get(fact.consumer, (None, ""))
-        if fact.cause != "disconnect" or since_us is None or seen_by != fact.consumer or self.plan.clocks_jump:
+        if (
+            fact.cause != "disconnect"
+            or since_us is None
+            or seen_by != fact.consumer
+            or self.plan.clocks_jump
+            or self.plan.clocks_leap
+        ):
             return
         if self.now_us() - since_us < self.plan.reconnect_timeout_s * 1_000_000:
             raise self.broken(f"B21: {fact} after {(self.now_us() - since_us) / 1_000_000} s")

@@ -33,6 +33,8 @@ class Pipe:
         self.reader: Reader | None = None
         self.silent = False
         """Nothing arrives here any more, and nobody is told."""
+        self._held: list[tuple[Callable[..., None], tuple[bytes, ...]]] | None = None
+        """What arrives while the network holds it back."""
         self._network = network
         self._closed = False
         self._next_us = 0
@@ -66,6 +68,23 @@ class Pipe:
             self._network.kernel.after_for(end.process, self._network.latency_us(), end._break)
             end.silent = True
 
+    def hold(self, duration_us: int) -> None:
+        """What is on its way here comes late, all of it and in its order."""
+        if self._held is None:
+            self._held = []
+            self._network.kernel.after_for(self.process, duration_us, self._let_go)
+
+    def _let_go(self) -> None:
+        held, self._held = self._held or [], None
+        for arrive, arguments in held:
+            arrive(*arguments)
+
+    def _is_held(self, arrive: Callable[..., None], *arguments: bytes) -> bool:
+        if self._held is None:
+            return False
+        self._held.append((arrive, arguments))
+        return True
+
     def _send(self, arrive: Callable[..., None], *arguments: bytes) -> None:
         kernel = self._network.kernel
         at_us = max(kernel.now_us + self._network.latency_us(), self._next_us)
@@ -73,17 +92,17 @@ class Pipe:
         kernel.after_for(self.other.process, at_us - kernel.now_us, arrive, *arguments)
 
     def _arrive(self, data: bytes) -> None:
-        if not self.broken and not self.silent:
+        if not self.broken and not self.silent and not self._is_held(self._arrive, data):
             self.inbox += data
             self._tell()
 
     def _end(self) -> None:
-        if not self.broken and not self.silent:
+        if not self.broken and not self.silent and not self._is_held(self._end):
             self.ended = True
             self._tell()
 
     def _break(self) -> None:
-        if not self.broken:
+        if not self.broken and not self._is_held(self._break):
             self.inbox.clear()
             self.broken = True
             self._tell()

@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
-from legato import ids
+from legato import ids, limits
 from legato.amqp.link_base import Link
 from legato.client import channel, connection_steps, consumer_steps, producer_steps, transport
 from legato.core.broker import Broker
@@ -27,6 +27,10 @@ from simulator.kernel import Kernel
 from simulator.loop import VirtualClock, VirtualLoop
 from simulator.network import Network
 from simulator.transports import SimulatedMailbox, SimulatedTransport
+
+PRUNE_EVERY_TICKS = 17
+PRODUCER_RETENTION_S = 120
+"""Longer than any client is away, and short enough for a long run to see producers forgotten."""
 
 
 @contextmanager
@@ -84,6 +88,7 @@ def installed(kernel: Kernel, network: Network, history: History) -> Iterator[No
         (upkeep, "time", clock),
         # Most runs are over before the usual time: producers would be refused for the rest of them.
         (ticking, "UPKEEP_EVERY_TICKS", 1),
+        *(_retention() if history.plan.prunes else []),
         (executor.Executor, "_deliver", watched),
         (Broker, "detach", watched_detach),
         (Broker, "release_container", watched_close),
@@ -101,6 +106,15 @@ def installed(kernel: Kernel, network: Network, history: History) -> Iterator[No
         finally:
             asyncio._set_running_loop(running)
             logging.root.manager.disable = disabled
+
+
+def _retention() -> list[tuple[Any, str, Any]]:
+    """Brokers forget what is past its time, often and as much as they may."""
+    return [
+        (ticking, "PRUNE_EVERY_TICKS", PRUNE_EVERY_TICKS),
+        (limits, "PRODUCERS_KEPT", 0),
+        (limits, "PRODUCER_RETENTION_S", PRODUCER_RETENTION_S),
+    ]
 
 
 def _events() -> dict[str, Any]:

@@ -103,6 +103,12 @@ class Plan(msgspec.Struct, frozen=True):
     reconnect_timeout_s: float
     clocks_jump: bool
     disk_fills: bool
+    bytes_late: bool = False
+    """Whether the network brings things late, or closes one direction."""
+    prunes: bool = False
+    """Whether brokers forget what is past its retention every other second."""
+    clocks_leap: bool = False
+    """Whether clocks are set by days."""
 
     def address(self, name: str) -> QueuePlan | None:
         """The plan of a queue or a subscription; None of dead letters and what else there is."""
@@ -147,11 +153,15 @@ def _add_later(plan: Plan, random: Random) -> Plan:
     kinds: list[str] = []
     if random.random() < LATER:
         kinds = random.choices(list(LATER_KINDS), weights=list(LATER_KINDS.values()), k=random.randint(1, 3))
+    bytes_late, prunes = random.random() < 0.25, random.random() < 0.35
     return msgspec.structs.replace(
         plan,
         kinds=(*plan.kinds, *kinds),
         # What is promised to who interrupts is said of this contract only.
         contracts=(*plan.contracts, *(CONTRACT_NAMES[0] for _ in kinds)),
+        bytes_late=bytes_late,
+        prunes=prunes,
+        clocks_leap=prunes and random.random() < 0.5,
     )
 
 

@@ -17,10 +17,11 @@ from legato.core.groups import Groups
 from legato.core.lanes import Lane
 from legato.core.producers import Producer
 from legato.core.schedule import Schedule
+from legato.core.steady import SteadyClock
 from legato.core.tick import Tick
 from legato.server import executor
 from legato.store.memory import MemoryStore
-from simulator import mistakes, mistakes_at_addresses, mistakes_of_clients
+from simulator import mistakes, mistakes_at_addresses, mistakes_of_clients, mistakes_of_retention
 
 
 class Fault:
@@ -88,4 +89,6 @@ FAULTS = [
     Fault(Broker, "_sort_out", mistakes_at_addresses.sort_nothing_out),
     Fault(Broker, "_pass_over", mistakes_at_addresses.duplicates_untold),
     Fault(Broker, "_drop_resent", mistakes_at_addresses.resent_untold),
+    Fault(MemoryStore, "prune", mistakes_of_retention.prune_the_attached),
+    Fault(SteadyClock, "tick", mistakes_of_retention.clock_that_jumps),
 ]

@@ -19,6 +19,11 @@ FULL_US = (10_000, 2_000_000)
 JUMP_US = (-90_000_000, 90_000_000)
 """Less than a run takes to heal, for what was put off by a wrong clock comes by the true one."""
 
+LEAPS_US = tuple(sign * hours * 3_600_000_000 for sign in (1, -1) for hours in (25, 8 * 24))
+"""More than outcomes and producers are remembered for, and than flows remember messages."""
+AFTER_LEAP_US = (100_000, 4_000_000)
+HELD_US = (50_000, 12_000_000)
+
 
 class Victim(Protocol):
     """A client's process as trouble sees it."""
@@ -49,6 +54,8 @@ class Trouble:
     def __init__(self, world: World) -> None:
         self._world = world
         self._random = world.kernel.random
+        self._furthest_us = 0
+        """How far ahead a clock has ever been."""
         kinds: list[tuple[int, Callable[[], None]]] = [
             (33, self._cut),
             (6, self._silence),
@@ -60,6 +67,9 @@ class Trouble:
             (8, self._sleep_through),
             (8 if world.plan.clocks_jump else 0, self._jump),
             (25 if world.plan.disk_fills else 0, self._fill),
+            (12 if world.plan.bytes_late else 0, self._hold),
+            (4 if world.plan.bytes_late else 0, self._close_half),
+            (15 if world.plan.clocks_leap else 0, self._leap),
         ]
         self._kinds = [kind for _, kind in kinds]
         self._weights = [weight for weight, _ in kinds]
@@ -73,7 +83,8 @@ class Trouble:
         world = self._world
         world.network.calm = world.disk.calm = True
         for host in world.hosts:
-            host.clock.wrong_by_us = 0
+            # What was put off by a clock that was days ahead comes by none but that.
+            host.clock.wrong_by_us = self._furthest_us
 
     def _happened(self, what: str, *whom: object) -> None:
         self._world.history.note("trouble:", what, *whom)
@@ -149,3 +160,28 @@ class Trouble:
         self._happened("disks filled")
         kernel = self._world.kernel
         self._world.disk.full_until_us = kernel.now_us + kernel.between_us(*FULL_US)
+
+    def _hold(self) -> None:
+        """The network brings late what it has; its client may have come back elsewhere by then."""
+        if pipe := self._pipe():
+            ends = self._random.choice([(pipe,), (pipe.other,), (pipe, pipe.other)])
+            self._happened("connections held back", pipe.process)
+            for end in ends:
+                end.hold(self._world.kernel.between_us(*HELD_US))
+
+    def _close_half(self) -> None:
+        """One side hears that the other will send no more, and may send on itself."""
+        if pipe := self._pipe():
+            self._happened("connections half closed", pipe.process)
+            self._random.choice([pipe, pipe.other]).close()
+
+    def _leap(self) -> None:
+        """The primary's clock is set by more than things are remembered for; soon after the primary dies."""
+        kernel = self._world.kernel
+        for host in self._world.hosts:
+            if host.serving:
+                host.clock.wrong_by_us = self._random.choice(LEAPS_US)
+                self._furthest_us = max(self._furthest_us, host.clock.wrong_by_us)
+                self._happened("clocks leapt", host.name, host.clock.wrong_by_us)
+        if self._random.random() < 0.7:
+            kernel.after_for(None, kernel.between_us(*AFTER_LEAP_US), self._kill_primary)
