@@ -39,6 +39,15 @@ class Run(Protocol):
     ending: bool
     """It is to come to its end."""
 
+    batches: dict[str, list[Any]]
+    """What sinks publish, by the sink's id: of each batch its bodies and its records."""
+
+    def read_range(self, name: str, after: int, through: int) -> list[tuple[int, int]]:
+        """What an assignment holds, as a process beside the broker reads it: sequences and numbers of messages."""
+
+    def change_limits(self) -> None:
+        """Queues are to have other bounds, once the configuration is read again."""
+
     def next_number(self) -> int:
         """A number for a message, unlike all others."""
 

@@ -11,7 +11,7 @@ from legato.client.steps import Steps
 from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
 from simulator.actor import Actor
 from simulator.clients import Session, sleep
-from simulator.plan import DURABLE, SHARED, TOPIC
+from simulator.plan import DURABLE, SHARED, TOPIC, VISITS
 
 WENT_ELSEWHERE = "WENT_ELSEWHERE"
 
@@ -248,6 +248,8 @@ class Application(Actor):
             elif name == SHARED:
                 topic = session.create_topic(TOPIC)
                 consumer = yield from session._create_shared_durable_consumer(topic, "reds", "color = 'red'")
+            elif name == VISITS:
+                consumer = yield from session._create_shared_durable_consumer(session.create_topic(TOPIC), "visits")
             else:
                 consumer = yield from session._create_consumer(session.create_queue(name))
             consumers.append((name, consumer))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from legato.core.facts import (
     AnyFact,
+    AssignmentAcknowledged,
     ConsumerAttached,
     DuplicateDropped,
     DuplicateIdDropped,
@@ -18,13 +19,16 @@ from legato.core.facts import (
     MessagePresented,
     MessagePublished,
     MessageReturned,
+    MessagesAssigned,
     MessageStored,
     QueueCreated,
     QueueDeleted,
+    RunStored,
     TransactionCommitted,
 )
 from legato.core.records import Batch
 from legato.core.schedule import SCHEDULE_NAME
+from legato.store.blocks import Block
 from simulator.record import MARK, Copy, Record
 
 
@@ -48,11 +52,13 @@ class Durable(Record):
         if batch.epoch != self.epoch:
             raise self.broken(f"P7: epoch {batch.epoch} committed in epoch {self.epoch}")
         self._check_transactions(batch.facts)
-        bodies = iter(batch.bodies)
+        bodies, runs = iter(batch.bodies), iter(batch.runs)
         self._kept, self._kept_before = set(), self._kept
         for fact in batch.facts:
             self.note("durable:", fact)
             self._apply(fact, bodies)
+            if isinstance(fact, RunStored):
+                self._run_stored(fact, next(runs))
         self._check_moves(batch.facts)
 
     def _check_transactions(self, facts: list[AnyFact]) -> None:
@@ -81,7 +87,8 @@ class Durable(Record):
                 continue
             if queue and (queue, seq) not in self.places:
                 raise self.broken(f"{fact} is not where it was moved to")
-            if not queue and not self._may_vanish(fact.queue, cause):
+            purged = cause == "purged" and self.asked_for["purge", self.names[fact.queue]]
+            if not queue and not purged and not self._may_vanish(fact.queue, cause):
                 raise self.broken(f"{fact} is nowhere")
 
     def _may_vanish(self, queue: int, cause: str) -> bool:
@@ -106,6 +113,9 @@ class Durable(Record):
                     self.topics[fact.queue] = fact.topic
             case QueueDeleted():
                 self.topics.pop(fact.queue, None)
+                if fact.name not in self.temporary and not self.asked_for["unsubscribe", fact.name]:
+                    raise self.broken(f"{fact.name} is deleted, and nobody asked for that")
+                self.done["unsubscribe", fact.name] += 1
                 for place in [place for place in self.places if place[0] == fact.queue]:
                     self._leave(*place, "deleted", 0)
             case ConsumerAttached():
@@ -131,7 +141,18 @@ class Durable(Record):
             case MessageDeadLettered():
                 self._leave(fact.queue, fact.seq, f"dead: {fact.cause}", fact.consumer)
             case MessageMoved():
+                if fact.cause == "moved":
+                    self.moved_to.add((fact.to_queue, fact.to_seq))
+                self.done[fact.cause, self.names[fact.queue]] += 1
                 self._leave(fact.queue, fact.seq, fact.cause, 0)
+            case MessagesAssigned():
+                self._assigned(fact)
+            case AssignmentAcknowledged():
+                gone = [seq for queue, seq in self.places if queue == fact.queue and seq <= fact.through]
+                if len(gone) != fact.count:
+                    raise self.broken(f"P5: {fact} is of {len(gone)} messages")
+                for seq in gone:
+                    self._leave(fact.queue, seq, "consumed", 0)
 
     def _published(self, fact: MessagePublished, bodies: Iterator[bytes]) -> None:
         if not fact.subscriptions:
@@ -154,6 +175,8 @@ class Durable(Record):
         self.originals[name] += 1
         if self.originals[name] > 1:
             raise self.broken(f"P1: {name} is stored {self.originals[name]} times")
+        if name.startswith("sink-"):
+            self.rows[number_of(name.encode())] += 1
         if name in self.void:
             raise self.broken(f"P2: {name} is stored although its sender was told that it is not")
 
@@ -191,19 +214,56 @@ class Durable(Record):
         number = number_of(body)
         self.counts["stored"] += 1
         for queue in queues:
-            if (queue, fact.seq) in self.places:
-                raise self.broken(f"place {fact.seq} of queue {queue} is given twice")
-            self.places[queue, fact.seq] = number
-            name = self.names[queue]
-            if name == SCHEDULE_NAME:
-                continue
-            copy = self.copies.get((name, number))
-            if copy is None:
-                self.copies[name, number] = Copy()
-            elif copy.ended == "delayed":
-                copy.ended = ""
-            else:
-                raise self.broken(f"P1: message {number} is in {name} twice")
+            self._place(queue, fact.seq, number, moved=fact.origin is not None)
+
+    def _place(self, queue: int, seq: int, number: int, *, moved: bool = False) -> None:
+        """A message waits in a place; `moved`: it was in another one before."""
+        if (queue, seq) in self.places:
+            raise self.broken(f"place {seq} of queue {queue} is given twice")
+        self.places[queue, seq] = number
+        name = self.names[queue]
+        if name == SCHEDULE_NAME:
+            return
+        copy = self.copies.get((name, number))
+        if copy is None:
+            self.copies[name, number] = Copy()
+        elif copy.ended == "delayed":
+            copy.ended = ""
+        elif moved and copy.ended and (copy.ended == "moved" or (queue, seq) in self.moved_to):
+            # It comes back as a new message.
+            self.copies[name, number] = Copy()
+        else:
+            raise self.broken(f"P1: message {number} is in {name} twice")
+        if (queue, seq) in self.moved_to:
+            self.moved.add(number)
+
+    def _run_stored(self, fact: RunStored, blocks: Sequence[bytes | memoryview]) -> None:
+        seq = fact.seq
+        for value in blocks:
+            for entry in Block(fact.queue, seq, memoryview(value)).entries():
+                number = number_of(bytes(entry.body))
+                self._row_stored(number)
+                self._place(fact.queue, seq, number)
+                seq += 1
+
+    def _row_stored(self, number: int) -> None:
+        self.rows[number] += 1
+        self.counts["rows stored"] += 1
+        if self.rows[number] > 1:
+            raise self.broken(f"P1: row {number} of a batch is stored {self.rows[number]} times")
+
+    def _assigned(self, fact: MessagesAssigned) -> None:
+        name = self.names[fact.to_queue]
+        for place in range(fact.count):
+            seq, number = fact.to_seq + place, self.places.get((fact.queue, fact.seq + place))
+            if number is None:
+                raise self.broken(f"P5: {fact} takes what is not there")
+            if (holder := self.seen_by.get((fact.queue, fact.seq + place))) is not None:
+                raise self.broken(f"P5: message {number} is assigned although consumer {holder}'s application has it")
+            self._leave(fact.queue, fact.seq + place, "assigned", 0)
+            self._place(fact.to_queue, seq, number, moved=True)
+            if self.ranges.setdefault((name, seq), number) != number:
+                raise self.broken(f"number {seq} of {name} is another message than before")
 
     def _leave(self, queue: int, seq: int, how: str, consumer: int) -> None:
         self.seen_by.pop((queue, seq), None)

@@ -39,6 +39,13 @@ class History(Durable):
         if consumer.port.settled:
             return
         self._check_claims(effect)
+        queue = effect.messages[0].queue
+        if queue.name in self.paused and epoch == self.epoch:
+            fresh = [
+                message for message in effect.messages if not (message.presented or message.count or message.flagged)
+            ]
+            if fresh:
+                raise self.broken(f"{queue.name} is paused, and {fresh} went to consumer {consumer.id}")
         for message in effect.messages:
             assert message.body is not None
             self.note("dispatched:", number_of(message.body), message, "to", consumer.container)
@@ -145,7 +152,7 @@ class History(Durable):
     def _check_order(self, name: str, number: int, container: str, sender: str | None) -> None:
         """What one producer sends to one consumer comes in order (Jakarta Messaging 6.2.10)."""
         address = self.plan.address(name)
-        if sender is None or address is None or address.ranked:
+        if sender is None or address is None or address.ranked or number in self.moved:
             return
         if name != DURABLE and not (address.settings.get("exclusive") and not address.selected):
             return
@@ -223,6 +230,70 @@ class History(Durable):
         for message in sent:
             self.void.discard(message.message_id)
 
+    # -- administrators and pipelines ----------------------------------------------------------------------------
+
+    def may_be_purged(self, name: str) -> int:
+        """Somebody asks to have a queue purged; returns how many messages that took from it so far."""
+        self.asked_for["purge", name] += 1
+        return self.done["purged", name]
+
+    def was_purged(self, name: str, before: int, count: int) -> None:
+        """An administrator was told how many messages its purge took."""
+        if self.done["purged", name] - before < count:
+            raise self.broken(f"a purge of {name} told of {count} messages, and less are durably gone")
+
+    def will_pause(self, name: str) -> None:
+        """Somebody asks to have a queue paused."""
+        self.ever_paused.add(name)
+
+    def was_paused(self, name: str) -> None:
+        """An administrator was told that a queue is paused."""
+        if not self.resumes[name]:
+            self.paused.add(name)
+
+    def will_resume(self, name: str) -> None:
+        """Somebody asks to have a queue resumed."""
+        self.resumes[name] += 1
+        self.paused.discard(name)
+
+    def was_resumed(self, name: str) -> None:
+        """An administrator was told that it is."""
+        self.resumes[name] -= 1
+
+    def will_unsubscribe(self, name: str) -> int:
+        """Somebody ends a durable subscription; returns how often that happened so far."""
+        self.asked_for["unsubscribe", name] += 1
+        return self.done["unsubscribe", name]
+
+    def was_unsubscribed(self, name: str, before: int) -> None:
+        """`unsubscribe()` returned."""
+        self.counts["subscriptions ended"] += 1
+        if self.done["unsubscribe", name] == before and any(self.names[queue] == name for queue in self.topics):
+            raise self.broken(f"unsubscribe() returned, and {name} is there")
+
+    def was_read(self, name: str, read: list[tuple[int, int]], after: int, through: int) -> None:
+        """A pipeline read the numbers of an assignment above `after`, up to `through`."""
+        self.counts["rows read"] += len(read)
+        if [seq for seq, _ in read] != [*range(after + 1, through + 1)]:
+            raise self.broken(f"a pipeline read {read} of {name} above {after}, up to {through}")
+        for seq, number in read:
+            if self.ranges.get((name, seq)) != number:
+                raise self.broken(f"number {seq} of {name} is another message than before")
+            self.copies[name, number].presented_us.append(self.now_us())
+
+    def was_done_with(self, name: str, through: int) -> None:
+        """A pipeline was told that its acknowledgement counts."""
+        left = [seq for queue, seq in self.places if self.names[queue] == name and seq <= through]
+        if left:
+            raise self.broken(f"P5: {left} of {name} were acknowledged and are there")
+
+    def batch_was_published(self, marks: list[str]) -> None:
+        """A sink was told that its batch is published: each row is stored, once."""
+        self.counts["batches published"] += 1
+        missing = [mark for mark in marks if self.rows[number_of(mark.encode())] != 1]
+        if missing:
+            raise self.broken(f"P1: a batch is said to be published, and rows {missing} are not stored once")
+
     # -- the end -------------------------------------------------------------------------------------------------
 
     def check_end(self) -> None:
@@ -249,8 +320,10 @@ class History(Durable):
     def _losses(self, name: str) -> set[str]:
         """Ways to leave an address that none of its messages may go."""
         losses = {"", "delayed", "dropped", "purged", "deleted"}
-        if name in self.temporary:
+        if name in self.temporary or self.asked_for["unsubscribe", name]:
             losses.remove("deleted")
+        if self.asked_for["purge", name]:
+            losses.remove("purged")
         address = self.plan.address(name)
         if address is not None and address.when_full == "drop-oldest":
             losses.remove("dropped")

@@ -64,7 +64,7 @@ class Interrupting(Conversation):
                     if (not ready and not over) or self.random.random() < ALTHOUGH_READY:
                         self.was_interrupted = True
                         self.history.counts["calls interrupted"] += 1
-                        self.history.note("interrupted:", self.container, steps.__name__)
+                        self.history.note("interrupted:", self.container, getattr(steps, "__name__", steps))
                         step = steps.throw(Interruption())
                     else:
                         step = steps.send(ready)

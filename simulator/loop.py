@@ -8,6 +8,8 @@ from typing import Any
 
 from simulator.kernel import Event, Kernel
 
+READING_US = (50, 20_000)
+
 
 class Done:
     """The future of something that was done at once."""
@@ -78,6 +80,30 @@ class VirtualLoop:
             # Whoever yields a future waits until it is told that somebody waits for it.
             future._asyncio_future_blocking = False
             future.add_done_callback(lambda _: self.drive(coroutine, done))
+
+
+class ReadingLoop(VirtualLoop):
+    """The same for what reads files: that takes some time."""
+
+    def run_in_executor(self, executor: None, call: Callable[..., object], *arguments: Any) -> Any:
+        """See `asyncio.AbstractEventLoop`."""
+        future = self.create_future()
+        self._kernel.after(self._kernel.between_us(*READING_US), _answer, future, call, *arguments)
+        return future
+
+    def create_task(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Future[Any]:
+        """See `asyncio.AbstractEventLoop`."""
+        self.drive(coroutine, lambda: None)
+        return self.create_future()
+
+    @staticmethod
+    async def gather(*futures: asyncio.Future[Any]) -> list[Any]:
+        """See `asyncio.gather`."""
+        return [await future for future in futures]
+
+
+def _answer(future: asyncio.Future[Any], call: Callable[..., object], *arguments: Any) -> None:
+    future.set_result(call(*arguments))
 
 
 class VirtualClock:

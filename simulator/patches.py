@@ -19,12 +19,12 @@ from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
 from legato.core.queues import Queue
-from legato.server import commits, executor, farewell, peer, service, ticking, upkeep
+from legato.server import commits, executor, farewell, peer, service, stages, ticking, upkeep
 from simulator.clients import SimulatedGate, Task
 from simulator.disk import Writer
 from simulator.history import History
 from simulator.kernel import Kernel
-from simulator.loop import VirtualClock, VirtualLoop
+from simulator.loop import ReadingLoop, VirtualClock, VirtualLoop
 from simulator.network import Network
 from simulator.transports import SimulatedMailbox, SimulatedTransport
 
@@ -34,8 +34,13 @@ PRODUCER_RETENTION_S = 120
 
 
 @contextmanager
-def installed(kernel: Kernel, network: Network, history: History) -> Iterator[None]:
-    """The production modules see the run's world."""
+def installed(kernel: Kernel, network: Network, history: History, read_stage: Callable[[str], Any]) -> Iterator[None]:
+    """The production modules see the run's world.
+
+    Args:
+        read_stage: what a sink has staged, by the name of the stage.
+    """
+    reading = ReadingLoop(kernel)
     clock = VirtualClock(kernel)
     loop = VirtualLoop(kernel)
     Task.kernel = SimulatedTransport.kernel = Writer.kernel = kernel
@@ -84,6 +89,10 @@ def installed(kernel: Kernel, network: Network, history: History) -> Iterator[No
         (service, "asyncio", SimpleNamespace(**_events())),
         (farewell, "asyncio", SimpleNamespace(**_events(), wait_for=loop.wait_for)),
         (peer, "asyncio", SimpleNamespace(**_events())),
+        (stages, "asyncio", SimpleNamespace(get_running_loop=lambda: reading, gather=reading.gather)),
+        (stages, "path_of", lambda store, name, batch, stage: stage),
+        (stages, "read_stage", read_stage),
+        (stages, "remove_stages", lambda *_: None),
         (upkeep, "asyncio", SimpleNamespace(**_events())),
         (upkeep, "time", clock),
         # Most runs are over before the usual time: producers would be refused for the rest of them.

@@ -13,6 +13,7 @@ from legato.core.settings import DEFAULT_SETTINGS
 TOPIC = "prices"
 DURABLE = "subscription://trader/all"
 SHARED = "subscription:///reds"
+VISITS = "subscription:///visits"
 CROWD = "volatile:///crowd"
 COLORS = ["red", "blue", "green"]
 LENGTHS = (
@@ -45,8 +46,12 @@ LATER_KINDS = {
     "interrupt_transactions": 3,
     "interrupt_receiving": 3,
     "interrupt_sending": 1,
+    "administer": 2,
+    "visit": 2,
+    "drain_by_ranges": 2,
+    "publish_batches": 2,
 }
-"""Those that came later, see `interrupting`: further ones, in a share of the runs."""
+"""Those that came later, see `interrupting`, `administering`, `pipelines`: further ones, in a share of the runs."""
 LATER = 0.45
 """The share of runs in which some of these take part."""
 CONTRACT_NAMES = tuple(CONTRACTS)
@@ -112,7 +117,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     def address(self, name: str) -> QueuePlan | None:
         """The plan of a queue or a subscription; None of dead letters and what else there is."""
-        if name in (DURABLE, SHARED):
+        if name in (DURABLE, SHARED, VISITS):
             return self.topic
         return next((queue for queue in self.queues if queue.name == name), None)
 
@@ -121,6 +126,13 @@ class Plan(msgspec.Struct, frozen=True):
         """What brokers are configured with."""
         planned = [{"match": queue.name, **queue.settings} for queue in (*self.queues, self.topic)]
         return [{"match": "#", "maximum_deliveries": 0}, *planned]
+
+    def limited(self, limits: dict[str, int]) -> list[dict[str, Any]]:
+        """`tables`, with other bounds on the numbers of messages, by queue."""
+        return [
+            {**table, "max_messages": limits[table["match"]]} if table["match"] in limits else table
+            for table in self.tables
+        ]
 
     @property
     def drained(self) -> list[str]:
@@ -132,8 +144,9 @@ class Plan(msgspec.Struct, frozen=True):
             if queue.settings.get("expiry_queue"):
                 names.append(queue.settings["expiry_queue"])
         if self.topic.maximum_deliveries and self.topic.dead_letters:
-            names += [self.topic.dead_letters.format(address=f"{TOPIC}.{name}") for name in ("all", "reds")]
-        return [*dict.fromkeys(names), SHARED]
+            names += [self.topic.dead_letters.format(address=f"{TOPIC}.{name}") for name in ("all", "reds", "visits")]
+        visits = [VISITS] if "visit" in self.kinds else []
+        return [*dict.fromkeys(names), SHARED, *visits]
 
 
 def draw(seed: int, steps: int | None = None, *, former: bool = False) -> Plan:
@@ -152,7 +165,9 @@ def _add_later(plan: Plan, random: Random) -> Plan:
     """The plan, and what the first simulator did not know."""
     kinds: list[str] = []
     if random.random() < LATER:
-        kinds = random.choices(list(LATER_KINDS), weights=list(LATER_KINDS.values()), k=random.randint(1, 3))
+        kinds = random.choices(list(LATER_KINDS), weights=list(LATER_KINDS.values()), k=random.randint(1, 4))
+        while kinds.count("administer") > 1:
+            kinds.remove("administer")
     bytes_late, prunes = random.random() < 0.25, random.random() < 0.35
     return msgspec.structs.replace(
         plan,

@@ -83,6 +83,24 @@ class Record:
         self.resent_late: set[str] = set()
         """Ids of messages that were sent again when their address did not know them by their duplicate ids any more:
         their senders may not hear whether they were duplicates, only that a message of that id is stored."""
+        self.asked_for = Counter[tuple[str, str]]()
+        """What somebody asked for that takes messages from where they are: the operation and the name."""
+        self.done = Counter[tuple[str, str]]()
+        """How often it happened, by message or by subscription."""
+        self.ever_paused: set[str] = set()
+        """Queues that somebody wanted paused."""
+        self.paused: set[str] = set()
+        """Queues that are, as was told, and that nobody can have resumed."""
+        self.resumes: Counter[str] = Counter()
+        """Requests to resume a queue that may still come to be done."""
+        self.moved_to: set[tuple[int, int]] = set()
+        """Places to which administrators, or the end of a pipeline, move messages."""
+        self.moved: set[int] = set()
+        """Numbers of messages that were moved so: no order is promised of them."""
+        self.rows: Counter[int] = Counter()
+        """How often a row of a sink was stored."""
+        self.ranges: dict[tuple[str, int], int] = {}
+        """By assignment and sequence: the number that a pipeline read there."""
         self._kept: set[tuple[str, bytes]] = set()
         self._kept_before: set[tuple[str, bytes]] = set()
         """Those of the present batch, and of the one before it, which may not have been durable when this one was made:

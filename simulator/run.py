@@ -19,11 +19,12 @@ from simulator.actor import wants
 from simulator.brokers import Host
 from simulator.clients import Connection, ConnectionFactory, Task, sleep
 from simulator.disk import Disk
+from simulator.durable import number_of
 from simulator.history import History
-from simulator.interrupting import Interrupting
 from simulator.kernel import START_US, Kernel, Process
 from simulator.network import Network
 from simulator.patches import installed
+from simulator.pipelines import Pipelining
 from simulator.plan import DURABLE, draw
 from simulator.record import ViolationError
 from simulator.trouble import Trouble
@@ -80,6 +81,8 @@ class Simulation:
         self.clients: list[Client] = []
         self.recent_ids: dict[str, deque[str]] = {}
         self.ending = False
+        self.batches: dict[str, list[Any]] = {}
+        self._limits: dict[str, int] = {}
         self._number = 0
         self._looked_at = 0
         """At which position of the log heap and store were compared last."""
@@ -89,6 +92,23 @@ class Simulation:
         """See `applications.Run`."""
         self._number += 1
         return self._number
+
+    def read_range(self, name: str, after: int, through: int) -> list[tuple[int, int]]:
+        """See `actor.Run`."""
+        record = self.disk.queue(name)
+        assert record is not None
+        found = self.disk.messages(record.queue, after, through - after, 1 << 30)
+        return [(message.seq, number_of(message.body)) for message in found if message.seq <= through]
+
+    def change_limits(self) -> None:
+        """See `actor.Run`."""
+        for queue in self.plan.queues:
+            if "max_messages" in queue.settings:
+                self._limits[queue.name] = self.random.choice([1, 3, 10])
+
+    def _read_stage(self, stage: str) -> Any:
+        sink, _, number = stage.rpartition("/")
+        return self.batches[sink][int(number)][1]
 
     # -- clients -------------------------------------------------------------------------------------------------
 
@@ -120,7 +140,7 @@ class Simulation:
 
     def _application(self, client: Client) -> Steps[None]:
         connection = yield from self._connect(client)
-        application = Interrupting(self, connection)
+        application = Pipelining(self, connection)
         work: Callable[[], Steps[None]] = getattr(application, client.kind)
         yield from work()
         yield from connection._close()
@@ -166,7 +186,7 @@ class Simulation:
         """Run it; what is violated is in the outcome."""
         violation = ""
         self.history.note("seed", self.seed, self.plan)
-        with installed(self.kernel, self.network, self.history):
+        with installed(self.kernel, self.network, self.history, self._read_stage):
             try:
                 self._live()
                 self._heal()
@@ -216,7 +236,7 @@ class Simulation:
                     raise self.history.broken("; ".join(map(str, found)))
 
     def _configure(self) -> Config:
-        config = Config(address=self.plan.tables)
+        config = Config(address=self.plan.limited(self._limits))
         config.server.idle_timeout_ms = IDLE_TIMEOUT_MS
         config.server.reconnect_timeout_s = self.plan.reconnect_timeout_s
         return config
@@ -266,7 +286,9 @@ class Simulation:
     def _drain(self, client: Client, names: list[str], done: Callable[[], bool]) -> None:
         def steps() -> Steps[None]:
             connection = yield from self._connect(client)
-            yield from Interrupting(self, connection).drain(names, done)
+            application = Pipelining(self, connection)
+            yield from application.put_right()
+            yield from application.drain(names, done)
             yield from connection._close()
 
         client.process = Process(f"drain-{client.number}")

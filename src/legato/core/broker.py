@@ -122,6 +122,8 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
             lane = queue.lane(seq)
             lane.mark = max(lane.mark, seq)
             touched.add(queue)
+        # Before what was stored by itself: a window that reaches up to that would pass over a run that is before it.
+        touched |= self._stages_committed(tick)
         for message in tick.stored:
             queue = message.queue
             if queue not in touched:
@@ -136,7 +138,6 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
                 touched.add(message.queue)
             if publication.token is not None:
                 confirms.append(publication.token)
-        touched |= self._stages_committed(tick)
         for message in tick.gone:
             message.queue.unclaim(message.seq)
         for lane, run in tick.passed:

@@ -56,6 +56,16 @@ def test_a_batch_without_rows_is_confirmed_although_nothing_else_is_to_be_commit
     assert not any(isinstance(fact, DuplicateDropped) for fact in s.facts), "nothing of it is stored: no duplicate"
 
 
+def test_a_message_of_the_same_commit_does_not_hide_the_batch_before_it(s: Scenario) -> None:
+    """Somebody received: the window reached up to the message, and the batch waited for the next takeover."""
+    consumer = s.consumer("q", 10)
+    queue = s.broker.queue("q")
+    s.broker.publish_stage(SINK, 1, [run_of(queue, b"1", b"2")], [], "t")
+    s.broker.publish(queue, b"3", "3", b"3")
+    s.run()
+    assert s.received(consumer) == [b"1", b"2", b"3"]
+
+
 def test_who_waits_already_gets_it_when_it_is_durable(s: Scenario) -> None:
     consumer = s.consumer("q", 10)
     publish(s, 1, b"1", b"2")
