@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from random import Random
 from typing import Any, Protocol
 
@@ -41,6 +41,8 @@ class Run(Protocol):
 
     batches: dict[str, list[Any]]
     """What sinks publish, by the sink's id: of each batch its bodies and its records."""
+    published: Counter[str]
+    """How many of them each was told are published."""
 
     def read_range(self, name: str, after: int, through: int) -> list[tuple[int, int]]:
         """What an assignment holds, as a process beside the broker reads it: sequences and numbers of messages."""

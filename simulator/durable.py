@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from legato.core.facts import (
     AnyFact,
     AssignmentAcknowledged,
+    AssignmentFenced,
     ConsumerAttached,
     DuplicateDropped,
     DuplicateIdDropped,
@@ -145,6 +146,8 @@ class Durable(Record):
                     self.moved_to.add((fact.to_queue, fact.to_seq))
                 self.done[fact.cause, self.names[fact.queue]] += 1
                 self._leave(fact.queue, fact.seq, fact.cause, 0)
+            case AssignmentFenced():
+                self.fences[self.names[fact.queue]] = fact.fence
             case MessagesAssigned():
                 self._assigned(fact)
             case AssignmentAcknowledged():

@@ -14,8 +14,7 @@ from simulator.administering import OK, Administering
 from simulator.clients import sleep
 
 ROWS_MAX = 5
-SINKS = 2
-"""So many ids of sinks there are; each is one sink's, whoever drives it."""
+"""Of a batch."""
 
 
 class Pipelining(Administering):
@@ -42,7 +41,7 @@ class Pipelining(Administering):
                 yield from sleep(0.1)
                 continue
             through = self.random.randint(read + 1, answer[1]["last"])
-            self.history.was_read(name, self.run.read_range(name, read, through), read, through)
+            self.history.was_read(name, fence, self.run.read_range(name, read, through), read, through)
             if self.random.random() < 0.2:
                 continue  # the driver plans the same range again
             answer = yield from self._ask("acknowledge", type="assignment", name=name, fence=fence, through=through)
@@ -82,20 +81,18 @@ class Pipelining(Administering):
     def publish_batches(self) -> Steps[None]:
         """Publish batches; repeat one whose answer was lost, or one of long ago, as a driver that is started anew."""
         yield from self._begin_asking()
-        sink = f"sink-{self.random.randrange(SINKS)}"
-        batches = self.run.batches.setdefault(sink, [])
+        sink = f"sink-{self.connection._transport.process}"  # type: ignore[attr-defined]
+        published, batches = self.run.published, self.run.batches.setdefault(sink, [])
         while not self.run.ending:
-            if not batches or self.random.random() < 0.7:
-                batches.append(self._batch(sink, len(batches)))
-            number = len(batches) - 1
-            while True:
-                answer = yield from self._ask(
-                    "publish", type="stage", name=sink, batch=number, stages=f"{sink}/{number}"
-                )
-                if answer is not None:
-                    break
-            if answer[0] == OK:
-                self.history.batch_was_published(self.run.batches[sink][number][0])
+            number = published[sink]
+            if number and self.random.random() < 0.2:
+                number -= 1
+            elif number == len(batches):
+                batches.append(self._batch(sink, number))
+            answer = yield from self._ask("publish", type="stage", name=sink, batch=number, stages=f"{sink}/{number}")
+            if answer is not None and answer[0] == OK:
+                self.history.batch_was_published(batches[number][0])
+                published[sink] = max(published[sink], number + 1)
             yield from sleep(self.random.random() * 0.3)
 
     def _batch(self, sink: str, number: int) -> tuple[list[str], list[Record]]:

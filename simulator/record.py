@@ -101,6 +101,8 @@ class Record:
         """How often a row of a sink was stored."""
         self.ranges: dict[tuple[str, int], int] = {}
         """By assignment and sequence: the number that a pipeline read there."""
+        self.fences: dict[str, int] = {}
+        """Of assignments, by name: which run of the pipeline has it."""
         self._kept: set[tuple[str, bytes]] = set()
         self._kept_before: set[tuple[str, bytes]] = set()
         """Those of the present batch, and of the one before it, which may not have been durable when this one was made:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -82,6 +82,7 @@ class Simulation:
         self.recent_ids: dict[str, deque[str]] = {}
         self.ending = False
         self.batches: dict[str, list[Any]] = {}
+        self.published: Counter[str] = Counter()
         self._limits: dict[str, int] = {}
         self._number = 0
         self._looked_at = 0

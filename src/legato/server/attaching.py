@@ -130,7 +130,11 @@ class Links:
                 self._expire(peer, link)
 
     def gone(self, peer: Peer, link: Link, ending: Ending) -> None:
-        """A link ended; what hung on it is taken from the broker."""
+        """A link ended; what hung on it is taken from the broker.
+
+        Raises:
+            Refused: it was to end a subscription, which somebody has begun to use since.
+        """
         if self._registry.suspended.pop(link, None) is not None:
             self._service.lingering.come_back(_waiting_name(peer, link))
         peer.links.discard(link)
@@ -156,7 +160,7 @@ class Links:
             case HeartbeatPort():
                 self._service.heartbeats.gone(port)
             case SubscriptionLookup() if ending is Ending.CLOSED:
-                self._subscribing.end(port.subscription)
+                self._subscribing.end_found(port.subscription)
         if node is not None:
             self.temporaries.link_gone(node, link, ending)
 

@@ -100,6 +100,17 @@ class Subscribing:
         if seconds > 0 and not subscription.consumers:
             lingering.leave(subscription.name, seconds, consumer.container, lambda: self.end(subscription))
 
+    def end_found(self, subscription: Queue) -> bool:
+        """End a subscription whose name was looked up for that; whether it did.
+
+        Raises:
+            Refused: somebody receives from it by now.
+        """
+        if subscription.consumers:
+            name = subscription.name.rpartition("/")[2]
+            raise Refused(RESOURCE_LOCKED, f"The durable subscription {name!r} is in use.")
+        return self.end(subscription)
+
     def end(self, subscription: Queue) -> bool:
         """End a subscription that nobody receives from; whether it did."""
         if subscription.consumers or subscription.deleted:

@@ -51,6 +51,7 @@ from legato.server.opening import Opening
 from legato.server.operations import Operations
 from legato.server.pipelines import Pipelines
 from legato.server.ports import HeartbeatPort, ManagementReplies, Outlet, StatusPort
+from legato.server.refused import Refused
 from legato.server.stages import Stages
 
 if TYPE_CHECKING:
@@ -238,7 +239,11 @@ class Translator:
         if not closed and self.links.suspend(peer, link):
             self._service.when_durable(peer, link.suspend)
             return
-        self.links.gone(peer, link, Ending.CLOSED if closed else Ending.DETACHED)
+        try:
+            self.links.gone(peer, link, Ending.CLOSED if closed else Ending.DETACHED)
+        except Refused as refusal:
+            link.close(refusal.condition, str(refusal))
+            return
         self._service.when_durable(peer, link.close if closed else link.detach)
 
     def _closed(self, peer: Peer, event: Closed) -> None:

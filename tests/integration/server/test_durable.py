@@ -94,6 +94,17 @@ def test_a_subscription_in_use_cannot_be_unsubscribed(connect: Connect) -> None:
         attach(connect("client"), NOWHERE, name="used")
 
 
+def test_who_ends_a_subscription_that_somebody_uses_meanwhile_hears_that_it_stays(connect: Connect) -> None:
+    """Between the look for it and the close of that link a consumer came: the close was answered as if it had ended."""
+    peer, other = connect("client"), connect("client")
+    leave(peer, attach(peer, durable("d9"), name="wanted"))
+    asking = attach(peer, NOWHERE, name="wanted")
+    attach(other, durable("d9"), name="wanted")
+    asking.close()
+    peer.flush()
+    assert detached(peer, asking).condition == "amqp:resource-locked"
+
+
 @pytest.mark.parametrize(
     "other", [durable("d8", filters=selecting("a = 2")), durable("d8 other"), durable("d8", filters=without_local())]
 )
