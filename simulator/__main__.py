@@ -29,16 +29,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, metavar="M", help="events before the healing; default: the seed says it")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="processes to run seeds in")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the summary there, as it grows")
+    parser.add_argument("--former", action="store_true", help="with SEED: its plan as the first simulator drew it")
     parser.add_argument("--trace", action="store_true", help="with SEED: print everything that happens")
     options = parser.parse_args(arguments)
     if options.seed is not None:
-        return _one(options.seed, options.steps, trace=options.trace)
+        return _one(options.seed, options.steps, former=options.former, trace=options.trace)
     seeds = range(options.first, options.first + options.seeds)
     return Report(seeds, options.steps, options.json).run(options.jobs)
 
 
-def _one(seed: int, steps: int | None, *, trace: bool) -> int:
-    simulation = Simulation(seed, steps)
+def _one(seed: int, steps: int | None, *, former: bool, trace: bool) -> int:
+    simulation = Simulation(seed, steps, former=former)
     if trace:
         simulation.history.trace = lambda what: print(
             f"{(simulation.kernel.now_us - START_US) / 1_000_000:10.6f} {simulation.kernel.process or '-'}: {what}"

@@ -17,6 +17,9 @@ from simulator.clients import Connection, Session
 from simulator.history import History
 from simulator.plan import COLORS, SHARED, TOPIC, Plan
 
+LARGE_CHARACTERS = (100, 9_000)
+"""Of a message that may be large, beside its number."""
+
 
 def color_of(number: int) -> str:
     """The property by which messages are selected."""
@@ -73,6 +76,11 @@ class Actor:
         message = TextMessage(f"<{number}>")
         message.properties["color"] = color_of(number)
         message.properties["sender"] = sender
+        if self.run.plan.large and self.random.random() < 0.15:
+            # Its body is not where its facts are: what is left of it there says its number too.
+            message.properties["mark"] = f"<{number}>"
+            message.text = f"<{number}>" + "." * self.random.randint(*LARGE_CHARACTERS)
+            message.properties["length"] = len(message.text)
         plan = self.run.plan.address(destination.name) or self.run.plan.topic
         if plan.grouped and self.random.random() < 0.7:
             group = message.properties["JMSXGroupID"] = f"g{number % 3}"
@@ -100,7 +108,10 @@ class Actor:
             duplicate_id = self.random.choice(recent)
         recent.append(duplicate_id)
         message.properties["id"] = duplicate_id
-        message.text = f"{message.text}#{duplicate_id}#"
+        number, end, rest = str(message.text).partition(">")
+        message.text = f"{number}{end}#{duplicate_id}#{rest}"
+        if "length" in message.properties:
+            message.properties["length"] = len(message.text)
         return duplicate_id
 
     def _somewhere(self, session: Session, *, may_wait: bool = True) -> Destination:
@@ -132,6 +143,8 @@ class Actor:
         self._again = message.properties.get("id") or self._again
 
     def _presented(self, session: Session, name: str, message: Any) -> int:
+        length = message.properties.get("length")
+        self._expect(length in (None, len(message.text)), f"{message.message_id} of {length} characters is not whole")
         in_order = session.acknowledge_mode in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK)
         return self.history.was_presented(name, message, self.container, in_order=in_order)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from legato.amqp.stubs import read_stub
 from legato.core.facts import (
     AnyFact,
     AssignmentAcknowledged,
@@ -216,6 +217,7 @@ class Durable(Record):
             self._check_id(body)
         number = number_of(body)
         self.counts["stored"] += 1
+        self.counts["large ones stored"] += read_stub(body) is not None
         for queue in queues:
             self._place(queue, fact.seq, number, moved=fact.origin is not None)
 

@@ -19,7 +19,7 @@ from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
 from legato.core.queues import Queue
-from legato.server import commits, executor, farewell, peer, service, stages, ticking, upkeep
+from legato.server import commits, executor, farewell, peer, service, stages, ticking, upkeep, welcome
 from simulator.clients import SimulatedGate, Task
 from simulator.disk import Writer
 from simulator.history import History
@@ -29,6 +29,10 @@ from simulator.network import Network
 from simulator.transports import SimulatedMailbox, SimulatedTransport
 
 PRUNE_EVERY_TICKS = 17
+LARGE_MESSAGE_BYTES = 1_500
+CHUNK_BYTES = 700
+FRAME_BYTES = 1_024
+"""The three of a run with large messages."""
 PRODUCER_RETENTION_S = 120
 """Longer than any client is away, and short enough for a long run to see producers forgotten."""
 
@@ -98,6 +102,7 @@ def installed(kernel: Kernel, network: Network, history: History, read_stage: Ca
         # Most runs are over before the usual time: producers would be refused for the rest of them.
         (ticking, "UPKEEP_EVERY_TICKS", 1),
         *(_retention() if history.plan.prunes else []),
+        *(_sizes() if history.plan.large else []),
         (executor.Executor, "_deliver", watched),
         (Broker, "detach", watched_detach),
         (Broker, "release_container", watched_close),
@@ -123,6 +128,17 @@ def _retention() -> list[tuple[Any, str, Any]]:
         (ticking, "PRUNE_EVERY_TICKS", PRUNE_EVERY_TICKS),
         (limits, "PRODUCERS_KEPT", 0),
         (limits, "PRODUCER_RETENTION_S", PRODUCER_RETENTION_S),
+    ]
+
+
+def _sizes() -> list[tuple[Any, str, Any]]:
+    """Messages are large much sooner."""
+    settings: Any = vars(welcome)["Settings"]
+    return [
+        (limits, "LARGE_MESSAGE_BYTES", LARGE_MESSAGE_BYTES),
+        (limits, "CHUNK_BYTES", CHUNK_BYTES),
+        # A message is streamed if it does not come in one frame.
+        (welcome, "Settings", lambda **said: settings(**{**said, "max_frame_bytes": FRAME_BYTES})),
     ]
 
 

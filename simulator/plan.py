@@ -52,6 +52,8 @@ LATER_KINDS = {
     "publish_batches": 2,
 }
 """Those that came later, see `interrupting`, `administering`, `pipelines`: further ones, in a share of the runs."""
+COMPANIONS = ("produce", "ask", "browse")
+"""What the second session of a connection is used for: nothing that receives from where the first one may."""
 LATER = 0.45
 """The share of runs in which some of these take part."""
 CONTRACT_NAMES = tuple(CONTRACTS)
@@ -114,6 +116,10 @@ class Plan(msgspec.Struct, frozen=True):
     """Whether brokers forget what is past its retention every other second."""
     clocks_leap: bool = False
     """Whether clocks are set by days."""
+    accompanied: bool = False
+    """Whether some connections have a second session, which somebody else uses."""
+    large: bool = False
+    """Whether some messages are large, by a bound that is much lower than usual."""
 
     def address(self, name: str) -> QueuePlan | None:
         """The plan of a queue or a subscription; None of dead letters and what else there is."""
@@ -143,10 +149,11 @@ class Plan(msgspec.Struct, frozen=True):
                 names.append(queue.dead_letters.format(address=queue.name))
             if queue.settings.get("expiry_queue"):
                 names.append(queue.settings["expiry_queue"])
+        visited = "visit" in self.kinds
         if self.topic.maximum_deliveries and self.topic.dead_letters:
-            names += [self.topic.dead_letters.format(address=f"{TOPIC}.{name}") for name in ("all", "reds", "visits")]
-        visits = [VISITS] if "visit" in self.kinds else []
-        return [*dict.fromkeys(names), SHARED, *visits]
+            subscriptions = ["all", "reds", *(["visits"] if visited else [])]
+            names += [self.topic.dead_letters.format(address=f"{TOPIC}.{name}") for name in subscriptions]
+        return [*dict.fromkeys(names), SHARED, *([VISITS] if visited else [])]
 
 
 def draw(seed: int, steps: int | None = None, *, former: bool = False) -> Plan:
@@ -177,6 +184,8 @@ def _add_later(plan: Plan, random: Random) -> Plan:
         bytes_late=bytes_late,
         prunes=prunes,
         clocks_leap=prunes and random.random() < 0.5,
+        accompanied=random.random() < 0.25,
+        large=random.random() < 0.2,
     )
 
 

@@ -25,7 +25,7 @@ from simulator.kernel import START_US, Kernel, Process
 from simulator.network import Network
 from simulator.patches import installed
 from simulator.pipelines import Pipelining
-from simulator.plan import DURABLE, draw
+from simulator.plan import COMPANIONS, DURABLE, draw
 from simulator.record import ViolationError
 from simulator.trouble import Trouble
 
@@ -64,6 +64,27 @@ class Client:
         self.process = Process("")
         self.connection: Connection | None = None
         self.running = False
+
+
+class Companion:
+    """The run as an application sees it that ends with another one."""
+
+    def __init__(self, run: Simulation) -> None:
+        self.running = False
+        self._run = run
+        self._left = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._run, name)
+
+    def leave(self) -> None:
+        """Come to an end."""
+        self._left = True
+
+    @property
+    def ending(self) -> bool:
+        """See `actor.Run`."""
+        return self._left or self._run.ending
 
 
 class Simulation:
@@ -141,10 +162,31 @@ class Simulation:
 
     def _application(self, client: Client) -> Steps[None]:
         connection = yield from self._connect(client)
+        companion = self._accompany(client, connection)
         application = Pipelining(self, connection)
         work: Callable[[], Steps[None]] = getattr(application, client.kind)
         yield from work()
+        companion.leave()
+        while companion.running:
+            yield from sleep(0.01)
         yield from connection._close()
+
+    def _accompany(self, client: Client, connection: Connection) -> Companion:
+        """Somebody else uses the same connection, with a session of its own."""
+        companion = Companion(self)
+        if self.plan.accompanied and self.random.random() < 0.5:
+            companion.running = True
+
+            def ended(error: BaseException | None) -> None:
+                companion.running = False
+                if self._gave_up(client, error):
+                    self.kill(client, quietly=False)
+                elif error is not None:
+                    self._failure = self._failure or error
+
+            application: Any = Pipelining(companion, connection)  # type: ignore[arg-type]
+            Task(getattr(application, self.random.choice(COMPANIONS))(), ended)
+        return companion
 
     def _connect(self, client: Client) -> Steps[Connection]:
         options: dict[str, Any] = {"client_id": "trader"} if client.has_id else {}

@@ -4,20 +4,32 @@ from pathlib import Path
 
 import pytest
 import simulator
+from simulator.plan import LATER_KINDS, draw
 from simulator.run import simulate
 
 SEEDS_FILE = Path(simulator.__file__).with_name("seeds.txt")
 
 
-def kept_seeds() -> list[tuple[int, int | None]]:
-    """Seed and steps of each line of the file; None for as many as the seed draws."""
+def kept_seeds() -> list[tuple[int, int | None, bool]]:
+    """Seed, steps and whether its plan is a former one, of each line of the file; None for the steps the seed draws."""
     lines = [line.partition("#")[0].split() for line in SEEDS_FILE.read_text().splitlines()]
-    return [(int(line[0]), None if line[1] == "-" else int(line[1])) for line in lines if line]
+    return [(int(line[0]), None if line[1] == "-" else int(line[1]), line[2] == "1") for line in lines if line]
 
 
-@pytest.mark.parametrize(("seed", "steps"), kept_seeds())
-def test_a_seed_that_once_found_something_finds_nothing_now(seed: int, steps: int | None) -> None:
-    assert simulate(seed, steps).violation == ""
+@pytest.mark.parametrize(("seed", "steps", "former"), kept_seeds())
+def test_a_seed_that_once_found_something_finds_nothing_now(seed: int, steps: int | None, former: bool) -> None:
+    assert simulate(seed, steps, former=former).violation == ""
+
+
+def test_what_came_later_changes_no_run_of_a_former_plan() -> None:
+    """Those seeds stand for what they found."""
+    for seed in range(1, 400):
+        plan, former = draw(seed), draw(seed, former=True)
+        assert plan.kinds[: len(former.kinds)] == former.kinds
+        assert (plan.queues, plan.topic, plan.steps) == (former.queues, former.topic, former.steps)
+        assert not set(former.kinds) & LATER_KINDS.keys()
+        later = [former.prunes, former.bytes_late, former.clocks_leap, former.accompanied, former.large]
+        assert not any(later)
 
 
 @pytest.mark.parametrize("seed", range(1, 13))
