@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from legato.client import ConnectionFactory, TextMessage
+from tests.support import broker
 from tests.support.broker import BrokerProcess, free_port
 
 SENDS = 10
@@ -23,16 +24,18 @@ def sync_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     log.touch()
     monkeypatch.setenv("LD_PRELOAD", str(library))
     monkeypatch.setenv("SYNC_LOG", str(log))
+    # Not from the nursery, which has been loaded before.
+    monkeypatch.setattr(broker, "start", subprocess.Popen)
     return log
 
 
 def test_each_send_that_returned_had_been_synced_to_disk(tmp_path: Path, sync_log: Path) -> None:
     """CONTRACT B8; promise 6."""
     store = tmp_path / "store"
-    broker = BrokerProcess(store, free_port(), tmp_path / "broker.log")
+    running = BrokerProcess(store, free_port(), tmp_path / "broker.log")
     try:
-        broker.wait_for("active")
-        factory = ConnectionFactory(f"amqp://127.0.0.1:{broker.port}")
+        running.wait_for("active")
+        factory = ConnectionFactory(f"amqp://127.0.0.1:{running.port}")
         with factory.create_connection() as connection, connection.create_session() as session:
             producer = session.create_producer(session.create_queue("synced"))
             for number in range(SENDS):
@@ -40,16 +43,16 @@ def test_each_send_that_returned_had_been_synced_to_disk(tmp_path: Path, sync_lo
                 producer.send(TextMessage(str(number)))
                 assert syncs_of(sync_log, store) > before, f"send {number} returned, and nothing was synced"
     finally:
-        broker.close()
+        running.close()
 
 
 def test_each_commit_that_returned_had_been_synced_to_disk(tmp_path: Path, sync_log: Path) -> None:
     """CONTRACT B8, B9; promise 2."""
     store = tmp_path / "store"
-    broker = BrokerProcess(store, free_port(), tmp_path / "broker.log")
+    running = BrokerProcess(store, free_port(), tmp_path / "broker.log")
     try:
-        broker.wait_for("active")
-        factory = ConnectionFactory(f"amqp://127.0.0.1:{broker.port}")
+        running.wait_for("active")
+        factory = ConnectionFactory(f"amqp://127.0.0.1:{running.port}")
         with factory.create_connection() as connection, connection.create_session(transacted=True) as session:
             producer = session.create_producer(session.create_queue("synced"))
             for number in range(SENDS):
@@ -58,7 +61,7 @@ def test_each_commit_that_returned_had_been_synced_to_disk(tmp_path: Path, sync_
                 session.commit()
                 assert syncs_of(sync_log, store) > before, f"commit {number} returned, and nothing was synced"
     finally:
-        broker.close()
+        running.close()
 
 
 def syncs_of(log: Path, store: Path) -> int:
