@@ -2,6 +2,9 @@
 
 MAX_FRAME_BYTES = 1 << 18
 """What we advertise as the largest AMQP frame."""
+FRAME_BYTES_LEAST = 512
+"""AMQP 2.7.1: every peer takes frames of this size."""
+FRAME_BYTES_MOST = 4 << 20
 
 SESSION_WINDOW_BYTES = 4 << 20
 """Bytes of unread transfers a session may hold; Proton has no window of its own (AMQP.md C4)."""

@@ -6,6 +6,7 @@ drill has removed that.
 """
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from enum import StrEnum
@@ -14,6 +15,8 @@ from pathlib import Path
 VARIABLE = "LEGATO_DRILL"
 WAIT_MAX_S = 30.0
 """A process whose drill has died goes on after so long."""
+STUCK_MAX_S = 60.0
+"""A loop that nobody ends turns again after so long, if it comes to look at the time."""
 POLL_S = 0.001
 
 
@@ -45,6 +48,13 @@ class FlowPoint(StrEnum):
     BETWEEN_MESSAGING_COMMIT_AND_CLEANING = "between-messaging-commit-and-cleaning"
 
 
+class Stuck(StrEnum):
+    """How a loop does not turn."""
+
+    WAITING = "waiting"
+    BUSY = "busy"
+
+
 class Rig:
     """What a drill wants of the processes that it drills: files in one directory."""
 
@@ -52,6 +62,7 @@ class Rig:
         directory.mkdir(parents=True, exist_ok=True)
         self._armed = directory / "armed"
         self._reached = directory / "reached"
+        self._stuck = directory / "stuck"
         self._numbers = {"delay_ms": directory / "delay_ms", "clock_s": directory / "clock_s"}
 
     @classmethod
@@ -86,6 +97,12 @@ class Rig:
         except FileNotFoundError:
             return None
 
+    def stick(self, how: "Stuck") -> None:
+        """The loop of the next primary that looks does not turn any more."""
+        partial = self._stuck.with_suffix(".partial")
+        partial.write_text(how)
+        partial.rename(self._stuck)
+
     def set_delay(self, milliseconds: float) -> None:
         """How long every commit takes in addition."""
         self._write("delay_ms", milliseconds)
@@ -111,6 +128,23 @@ class Rig:
         deadline = time.monotonic() + WAIT_MAX_S
         while self._reached.exists() and time.monotonic() < deadline:
             time.sleep(POLL_S)
+
+    def may_stick(self) -> None:
+        """This is the loop of a primary: if the drill wants so, it does not turn any more."""
+        mine = self._stuck.with_suffix(f".{os.getpid()}")
+        try:
+            self._stuck.rename(mine)
+        except FileNotFoundError:
+            return
+        how = Stuck(mine.read_text())
+        mine.unlink()
+        deadline = time.monotonic() + STUCK_MAX_S
+        while time.monotonic() < deadline:
+            if how is Stuck.BUSY:
+                # The interpreter does not let go in here: no other thread of Python's runs meanwhile.
+                re.match("(a+)+$", "a" * 48 + "b")
+            else:
+                time.sleep(POLL_S)
 
     @property
     def delay_s(self) -> float:

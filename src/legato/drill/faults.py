@@ -18,6 +18,7 @@ class Fault(StrEnum):
     KILL_BOTH = "kill-both"
     SWITCHOVER = "switchover"
     STOP = "stop"
+    LOOP_STUCK = "loop-stuck"
     KILL_CLIENT = "kill-client"
     STOP_CLIENT = "stop-client"
     CUT = "cut"
@@ -47,6 +48,7 @@ FAULTS: dict[Fault, FaultText] = {
     Fault.KILL_BOTH: FaultText("SIGKILL to the primary and all backups together; all are started again.", True),
     Fault.SWITCHOVER: FaultText("The backup takes over as planned, and the primary becomes the backup.", True),
     Fault.STOP: FaultText("SIGSTOP to the primary for a while, then SIGCONT: a long pause of the machine.", True),
+    Fault.LOOP_STUCK: FaultText("The primary lives and does nothing any more, until its watchdog ends it.", True),
     Fault.KILL_CLIENT: FaultText("SIGKILL to a process of clients; it is started again.", False),
     Fault.STOP_CLIENT: FaultText("SIGSTOP to a process of clients for a while, then SIGCONT.", False),
     Fault.CUT: FaultText("All connections between clients and brokers break, and none is possible for a while.", False),

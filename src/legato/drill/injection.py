@@ -22,11 +22,12 @@ from legato.drill.relay import Network
 from legato.drill.target import CHECK_PERIOD_S
 from legato.errors import JMSError
 from legato.ha.lock import LOCK_NAME
-from legato.points import Point
+from legato.points import Point, Stuck
 
 POINT_WAIT_S = 3.0
 """A point that nobody comes to within so long is passed over: the fault strikes anyway."""
 SWITCHOVER_WAIT_S = 30.0
+STUCK_WAIT_S = 30.0
 START_WAIT_S = 60.0
 ASIDE_WAIT_S = 60.0
 BLINK_S = 0.1
@@ -71,6 +72,7 @@ class Injector:
             Fault.KILL_BOTH: self._kill_both,
             Fault.SWITCHOVER: self._switch_over,
             Fault.STOP: self._stop,
+            Fault.LOOP_STUCK: self._stick,
             Fault.KILL_CLIENT: self._kill_client,
             Fault.STOP_CLIENT: self._stop_client,
             Fault.CUT: self._cut,
@@ -158,6 +160,23 @@ class Injector:
             self._sleep(strike.lasts_s)
         finally:
             victim.send_signal(signal.SIGCONT)
+
+    def _stick(self, strike: Strike) -> None:
+        """The loop of the primary waits, or is busy, for ever: its watchdog has to see it."""
+        self._release()
+        pair = self._own_pair
+        pair.settle()
+        victim = self._primary
+        before = victim.epoch
+        pair.ends.add(victim.name)
+        pair.rig.stick(Stuck.BUSY if strike.chance < 0.5 else Stuck.WAITING)
+        try:
+            self._pause(STUCK_WAIT_S, lambda: pair.primary is not None and pair.primary.epoch > before)
+            primary = pair.primary
+            if primary is None or primary.epoch == before:
+                raise DemoError(f"{victim.name}'s loop was stuck for {STUCK_WAIT_S:g} s, and nobody took over.")
+        finally:
+            pair.ends.discard(victim.name)
 
     # -- clients
 

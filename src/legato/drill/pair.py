@@ -17,6 +17,8 @@ from legato.points import VARIABLE, Rig
 
 WAIT_S = 60.0
 POLL_S = 0.02
+WATCHDOG_S = 5.0
+"""More than a drill holds a loop at a point, and less than it waits for a watchdog."""
 
 
 @dataclass
@@ -52,7 +54,10 @@ class Pair:
         self.rig = Rig(directory / "rig")
         self.rig_variable = {VARIABLE: str(directory / "rig")}
         self.environment = {**(environment or {}), **self.rig_variable}
+        self.environment.setdefault("LEGATO_HA_WATCHDOG_S", str(WATCHDOG_S))
         self.takeovers = 0
+        self.ends: set[str] = set()
+        """Brokers that are to end by themselves."""
         self.surprises: list[str] = []
         """Ends of brokers that nobody asked for, a sentence each."""
         self.notes: list[str] = []
@@ -201,7 +206,8 @@ class Pair:
         """No broker ends by itself: one that another has replaced becomes its backup."""
         if broker.role in (Role.DEAD, Role.STOPPED):
             return
-        self.surprises.append(f"{broker.name} ended by itself, code {broker.exit_code}: {broker.last_words()}")
+        if broker.name not in self.ends:
+            self.surprises.append(f"{broker.name} ended by itself, code {broker.exit_code}: {broker.last_words()}")
         broker.role = Role.DEAD
 
 

@@ -33,6 +33,10 @@ class ServerSection(msgspec.Struct, forbid_unknown_fields=True):
     """The broker's AMQP name; made from the host's name and the process if empty."""
     idle_timeout_ms: Positive = limits.IDLE_TIMEOUT_MS
     max_message_bytes: Positive = limits.MAX_MESSAGE_BYTES_DEFAULT
+    max_frame_bytes: Annotated[int, msgspec.Meta(ge=limits.FRAME_BYTES_LEAST, le=limits.FRAME_BYTES_MOST)] = (
+        limits.MAX_FRAME_BYTES
+    )
+    """The largest AMQP frame that peers are allowed to send."""
     handshake_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = limits.HANDSHAKE_TIMEOUT_S
     returns_per_s: Positive = 500
     """Maximum reconnections per second after a crash: clients are asked to spread their return (CONTRACT B23)."""
@@ -90,6 +94,8 @@ class HighAvailabilitySection(msgspec.Struct, forbid_unknown_fields=True):
     """A backup that has heard nothing for so long since the last heartbeat does not rely on the primary any more."""
     self_fencing: bool = False
     """Whether a primary that could not look after its lock for the activation interval steps down when it can again."""
+    watchdog_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """A primary whose loop has not turned for so long ends itself; the activation interval if None; 0: never."""
     failover_on_server_shutdown: bool = True
     """Whether a backup takes over from a primary that was told to stop."""
     addresses: list[str] = []

@@ -24,6 +24,7 @@ from legato.server.ledger import LedgerProcess
 from legato.server.peer import Peer
 from legato.server.rigging import open_store
 from legato.server.service import Service
+from legato.server.watchdog import Watchdog
 from legato.store.lmdb import LmdbStore
 from legato.store.segment_names import exported_through
 
@@ -55,12 +56,20 @@ class Reign:
         service: what it runs, once the epoch has begun.
     """
 
-    def __init__(self, config: Config, lock: StoreLock, clock: Clock, read_config: Callable[[], Config]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        lock: StoreLock,
+        clock: Clock,
+        read_config: Callable[[], Config],
+        watchdog: Watchdog | None = None,
+    ) -> None:
         self.service: Service | None = None
         self._config = config
         self._lock = lock
         self._clock = clock
         self._read_config = read_config
+        self._watchdog = watchdog or Watchdog(0)
         self._failure: StoreError | None = None
         self._over: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
 
@@ -103,11 +112,13 @@ class Reign:
             service.takeover = takeover
             service.broker.begin_serving(self._clock.now_us(), takeover.cause, round(takeover.detection_ms * 1000))
             began(meta.epoch)
+            self._watchdog.start()
             log.info("= epoch %s began after %.1f ms", meta.epoch, takeover.takeover_ms)
             ledger = self._start_ledger(service)
             try:
                 ending = await self._over
             finally:
+                self._watchdog.stop()
                 listener.close()
             leaves()
             await self._end(service, store, ledger, ending)

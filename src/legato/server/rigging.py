@@ -97,6 +97,13 @@ def pass_claim() -> None:
         rig.reach(Point.DURING_CLAIM)
 
 
+def pass_turn() -> None:
+    """The loop of a primary turns: the drill may want that it does not any more."""
+    rig = _rig()
+    if rig is not None:
+        rig.may_stick()
+
+
 @functools.cache
 def _rig() -> Rig | None:
     return Rig.of_environment()

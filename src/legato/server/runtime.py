@@ -19,6 +19,7 @@ from legato.server.failover import STARTED, Takeover
 from legato.server.reign import Ending, Reign
 from legato.server.rigging import make_clock
 from legato.server.standby import outlive_holder, stand_by, until_held_by_another, until_taken
+from legato.server.watchdog import Watchdog
 
 log = logging.getLogger("legato.runtime")
 
@@ -132,7 +133,7 @@ class Runtime:
         await outlive_holder(self._lock, self._config.store_directory, self._stop)
         if self._stop.is_set():
             return
-        reign = self._reign = Reign(self._config, self._lock, self._clock, self._read_config)
+        reign = self._reign = Reign(self._config, self._lock, self._clock, self._read_config, self._watchdog())
         try:
             ending = await reign.run(takeover, tls, self._began, lambda: self._turn(Event.LEAVES))
         except FencedError as error:
@@ -154,6 +155,10 @@ class Runtime:
                     await until_held_by_another(self._lock, self._stop)
                 else:
                     await until_taken(self._lock, self._stop, self._config.ha.activation_interval_s)
+
+    def _watchdog(self) -> Watchdog:
+        ha = self._config.ha
+        return Watchdog(ha.activation_interval_s if ha.watchdog_s is None else ha.watchdog_s)
 
     def _began(self, epoch: int) -> None:
         self._epoch = epoch

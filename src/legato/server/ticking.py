@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from legato.core.broker import Broker
 from legato.server.attaching import Links
 from legato.server.executor import Executor
+from legato.server.rigging import pass_turn
 
 if TYPE_CHECKING:
     from legato.server.service import Service
@@ -52,6 +53,7 @@ class Ticking:
             return
         self._next = self._loop.call_later(TICK_S, self._tick)
         self._ticks += 1
+        pass_turn()
         now_us = service.clock.now_us()
         broker.tick(now_us)
         service.rates.tick(now_us)

@@ -47,6 +47,7 @@ class Welcome:
         """What the broker's end of a connection says and bounds."""
         return Settings(
             container_id=self.container_id,
+            max_frame_bytes=self._config.server.max_frame_bytes,
             idle_timeout_ms=self._config.server.idle_timeout_ms,
             max_message_bytes=self._config.server.max_message_bytes,
             properties=self._properties,

@@ -1,0 +1,115 @@
+"""A primary whose loop does not turn is ended by its watchdog, and the backup serves (SECURITY finding 12)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from legato.client import ConnectionFactory, TextMessage
+from legato.points import VARIABLE, Rig, Stuck
+from legato.server.watchdog import Watchdog
+from tests.integration.ha.test_heartbeats import QUICK
+from tests.integration.ha.test_stopped import received_by
+from tests.integration.ha.test_switchover import url_of
+from tests.support.server import server
+
+LIMIT_S = 2.0
+
+
+def watched(rig: Path) -> dict[str, str]:
+    return QUICK | {"LEGATO_HA_WATCHDOG_S": str(LIMIT_S), VARIABLE: str(rig)}
+
+
+@pytest.mark.parametrize("how", Stuck)
+def test_a_stuck_primary_ends_and_the_backup_serves_and_nothing_is_lost(tmp_path: Path, how: Stuck) -> None:
+    """CONTRACT B2: a loop that waits for ever, and one that is busy in C and lets no other thread run."""
+    rig = Rig(tmp_path / "rig")
+    environment = watched(tmp_path / "rig")
+    with (
+        server(tmp_path / "store", environment=environment) as primary,
+        server(tmp_path / "store", environment=environment) as backup,
+    ):
+        backup.wait_for_log("heartbeats of epoch 1")
+        with ConnectionFactory(url_of(primary, backup)).create_connection() as connection:
+            session = connection.create_session()
+            producer = session.create_producer(session.create_queue("q"))
+            producer.send(TextMessage("before"))
+            rig.stick(how)
+            backup.wait_for_role("active epoch=2")
+            producer.send(TextMessage("after"))
+        assert primary.wait() != 0
+        assert "may_stick" in primary.log.read_text(), "the log says where the loop was"
+        assert received_by(url_of(primary, backup), 2) == ["before", "after"]
+
+
+def test_a_primary_that_was_stopped_for_longer_goes_on(tmp_path: Path) -> None:
+    """A pause of the machine is no stuck loop: it has its chance to turn."""
+    with server(tmp_path / "store", environment=watched(tmp_path / "rig")) as primary:
+        primary.signal(signal.SIGSTOP)
+        time.sleep(2 * LIMIT_S)
+        primary.signal(signal.SIGCONT)
+        assert received_after(primary.port) == ["meanwhile"]
+        time.sleep(LIMIT_S)
+        assert primary._process is not None
+        assert primary._process.poll() is None
+
+
+def received_after(port: int) -> list[str | None]:
+    url = f"amqp://127.0.0.1:{port}"
+    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+        session.create_producer(session.create_queue("q")).send(TextMessage("meanwhile"))
+    return received_by(url, 1)
+
+
+def test_a_slow_disk_is_no_stuck_loop(tmp_path: Path) -> None:
+    """The writer waits for longer than the limit; the loop turns meanwhile."""
+    rig = Rig(tmp_path / "rig")
+    with server(tmp_path / "store", environment=watched(tmp_path / "rig")) as primary:
+        rig.set_delay(2000 * LIMIT_S)
+        assert received_after(primary.port) == ["meanwhile"]
+        rig.set_delay(0)
+
+
+def test_a_loop_that_turns_now_and_then_is_left_alone() -> None:
+    ended = threading.Event()
+
+    async def turn() -> None:
+        watchdog = Watchdog(0.2, ended.set)
+        watchdog.start()
+        for _ in range(6):
+            ended.wait(0.1)
+            await asyncio.sleep(0.02)
+        watchdog.stop()
+        ended.wait(0.5)
+
+    threading.Thread(target=lambda: asyncio.run(turn())).start()
+    assert not ended.wait(1.5)
+
+
+def test_a_loop_that_does_not_turn_is_given_up(capfd: pytest.CaptureFixture[str]) -> None:
+    ended = threading.Event()
+
+    async def turn() -> None:
+        Watchdog(0.1, ended.set).start()
+        ended.wait(20)
+
+    thread = threading.Thread(target=lambda: asyncio.run(turn()))
+    thread.start()
+    assert ended.wait(20)
+    thread.join()
+
+
+def test_a_watchdog_of_nought_does_not_watch() -> None:
+    async def turn() -> None:
+        watchdog = Watchdog(0)
+        watchdog.start()
+        watchdog.stop()
+
+    before = threading.active_count()
+    asyncio.run(turn())
+    assert threading.active_count() == before
