@@ -61,6 +61,16 @@ PLANTED: dict[str, Planted] = {
         "does not name a stopped reader",
         (Change("server/readers.py", "if monotonic_ms - since_ms >= PATIENCE_MS:", "if False:"),),
     ),
+    "stuck-loop-keeps-the-lock": Planted(
+        "A primary whose loop does not turn lives on, and keeps the lock.",
+        "--faults loop-stuck --count 1 --seed 1",
+        "nobody took over",
+        (
+            Change(
+                "server/watchdog.py", "        if not self._limit_s or self._timer is not None:\n", "        if True:\n"
+            ),
+        ),
+    ),
     "lost-lock-ends-a-broker": Planted(
         "A primary whose lock's file was deleted ends its process.",
         "--faults delete-lock --count 1 --seed 1",

@@ -67,9 +67,9 @@ def drill(
     acknowledgement mode, transactions and durable subscriptions put on record what they are told. The exit code is 0
     only if nothing was lost, done twice or falsely told.
 
-    Faults: kill, kill-both, switchover, stop, kill-client, stop-client, cut, freeze, late, half-close, partition,
-    full-disk, full-disk-kill, full-disk-switchover, slow-disk, clock-jump, kill-reader, stop-reader, delete-lock; or
-    all, which is the default.
+    Faults: kill, kill-both, switchover, stop, loop-stuck, kill-client, stop-client, cut, freeze, late, half-close,
+    partition, full-disk, full-disk-kill, full-disk-switchover, slow-disk, clock-jump, kill-reader, stop-reader,
+    delete-lock; or all, which is the default.
 
     Examples: legato drill; legato drill --minutes 10 --config legato.toml; legato drill --faults kill,cut --seed 7;
     legato drill --faults kill --at between-commit-and-confirm --count 20
