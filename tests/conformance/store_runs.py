@@ -151,10 +151,10 @@ class StoreRunTests:
         after = store.queue_by_number(TARGET)
         assert after is not None
         assert after.topic == before.topic
-        store.commit(batch_of(epoch, AssignmentFenced(TARGET, 4, [], SOURCE)))
+        store.commit(batch_of(epoch, AssignmentFenced(TARGET, 4, [], before.topic + 7)))
         after = store.queue_by_number(TARGET)
         assert after is not None
-        assert (after.fence, after.floors, after.topic) == (4, [], SOURCE)
+        assert (after.fence, after.floors, after.topic) == (4, [], before.topic + 7)
 
     def test_a_run_that_is_not_there_is_refused_as_a_whole(self, store: Store, epoch: int) -> None:
         self.fill(store, epoch, 1, 2, 4)

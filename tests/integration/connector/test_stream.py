@@ -198,6 +198,35 @@ def test_a_deleted_queue_of_a_pattern_is_the_end_of_that_address_only(
     assert stream(broker, queuePattern="dp.*").initialOffset() == ends
 
 
+def test_what_was_taken_from_a_queue_before_it_was_deleted_is_still_done(broker: Server) -> None:
+    fill(broker, "1", "2", "3", address="dp.b")
+    reader = stream(broker, queuePattern="dp.*")
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ReadMaxRows(1))
+    while last_number(broker, "spark", "dp.b") < 2:
+        pass  # The next batch is assigned ahead.
+    delete(broker, "dp.b")
+    second = reader.latestOffset(first, ReadMaxRows(1))
+    assert rows(reader, first, second) == ["2"]
+    assert reader.latestOffset(second, ReadMaxRows(1)) == second
+    with pytest.raises(JMSError, match=r"1 messages of dp\.b between 1 and 2 are gone"):
+        rows(reader, first, second)
+
+
+def test_available_now_ends_with_what_was_taken_from_a_deleted_queue(broker: Server) -> None:
+    fill(broker, "1", "2", "3", address="dp.b")
+    reader = stream(broker, queuePattern="dp.*")
+    first = reader.latestOffset(reader.initialOffset(), ReadMaxRows(1))
+    while last_number(broker, "spark", "dp.b") < 2:
+        pass  # The next batch is assigned ahead.
+    delete(broker, "dp.b")
+    again = stream(broker, queuePattern="dp.*")
+    again.prepareForTriggerAvailableNow()
+    second = again.latestOffset(first, ALL)
+    assert rows(again, first, second) == ["2"]
+    assert again.latestOffset(second, ALL) == second
+
+
 def test_a_queue_that_is_named_and_deleted_ends_the_stream_unless_losses_are_let_pass(broker: Server) -> None:
     fill(broker, "1", "2")
     reader = stream(broker)

@@ -281,8 +281,9 @@ def test_who_had_one_before_a_takeover_is_told_that_it_went_elsewhere(s: Scenari
 
 def test_an_assignment_goes_on_with_the_queue_that_was_created_anew(s: Scenario) -> None:
     """It refused everything until it was deleted, so that a stream over a pattern ended for good."""
+    s.publish("q", b"before", b"before")
+    assignment = opened(s, latest=True)
     s.publish("q", b"1", b"2", b"3")
-    assignment = opened(s, latest=False)
     assert assigned(s, assignment, 2) == [b"1", b"2"]
     s.broker.delete(s.broker.queue("q"))
     s.run()

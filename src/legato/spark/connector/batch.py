@@ -19,7 +19,7 @@ from legato.spark.connector.offsets import Range, together
 from legato.spark.connector.options import SourceOptions
 from legato.spark.connector.places import matching
 from legato.spark.connector.reading import bulk_client, read_frames
-from legato.spark.connector.requests import Requests, shared_requests
+from legato.spark.connector.requests import Missing, Requests, shared_requests
 from legato.spark.connector.rows import Frames, Wanted
 from legato.spark.connector.spelling import EARLIEST, EARLIEST_NUMBER, ERROR, LATEST_NUMBER
 from legato.spark.connector.stream import RangePartition
@@ -45,7 +45,13 @@ class BatchReader(DataSourceReader):
         names = self._names(requests)
         count = self._options.min_partitions or _PARTITIONS
         for address, name in names.items():
-            planned = self._planned(requests, address, name, max(-(-count // len(names)), 1))
+            try:
+                planned = self._planned(requests, address, name, max(-(-count // len(names)), 1))
+            except Missing:
+                if self._options.pattern and not self._options.is_topic:
+                    # It was deleted since.
+                    continue
+                raise
             if self._options.starting_times_strategy == ERROR:
                 self._require_newer(requests, address, [each for each, _ in planned])
             pieces += planned

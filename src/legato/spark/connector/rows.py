@@ -130,13 +130,15 @@ class Frames:
             JMSError: it says that this is an error.
         """
         handling = self._options.oversized_bodies
-        for seq, size in zip(seqs.to_pylist(), omitted.to_pylist(), strict=True):
-            if size is None:
-                continue
+        found = omitted.is_valid()
+        many = pc.sum(found).as_py()
+        if many:
+            seq, size = seqs.filter(found)[0], omitted.filter(found)[0]
             told = f"Message {seq} of {self._destination} has a body of {size} bytes, more than {self.body_bytes_max}"
             if handling == "fail":
                 raise JMSError(f"{told}. Set the option oversizedBodies to null or skip to read on without it.")
-            log.warning("! %s: its %s", told, "row is left out" if handling == "skip" else "body is null")
+            others = f" ({many - 1} others near it too)" if many > 1 else ""
+            log.warning("! %s%s: its %s", told, others, "row is left out" if handling == "skip" else "body is null")
         return rows.filter(omitted.is_null()) if handling == "skip" else rows
 
     def _decoded(self, frame: pa.RecordBatch) -> dict[str, pa.Array]:
