@@ -90,7 +90,17 @@ class Channel(ChannelEnds):
         """There is something in `presented` or `accepted`."""
         if not receiver.scheduled:
             receiver.scheduled = True
-            self.transport.post(receiver.flush)
+            self.transport.post(receiver.look)
+
+    def look_again(self) -> None:
+        """A call of the application's was interrupted, and may not have said what it wants. In the I/O thread."""
+        if self.closed:
+            return
+        for receiver in list(self.receivers):
+            receiver.look()
+        self.pump_senders()
+        self.grant()
+        self.touch()
 
     def hear_abort(self) -> JMSError | None:
         """The application hears of what was aborted, if it has not: messages may come again."""

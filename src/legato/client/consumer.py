@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 from legato.client.consumer_steps import ConsumerSteps, MessageListener
+from legato.client.handing import handing
 from legato.client.message import Message
-from legato.client.steps import blocking, drive
+from legato.client.steps import blocking, drive, mend
 
 __all__ = ["MessageConsumer", "MessageListener"]
 
@@ -18,22 +20,28 @@ class MessageConsumer(ConsumerSteps):
         # `_receive` without its steps: a message that is here pays for nothing else.
         session = self._session
         turn = session._turn
-        if not turn.acquire(False):
-            raise session._misused()
+        message: Message | None
         try:
-            if self._listener is None and session._undertaking is None and (message := self._take()) is not None:
-                return message
-            return drive(self._receiving(timeout_s))
-        finally:
-            turn.release()
+            if not turn.acquire(False):
+                raise session._misused()
+            try:
+                if self._listener is not None or session._undertaking is not None or (message := self._take()) is None:
+                    message = drive(self._receiving(timeout_s))
+            finally:
+                turn.release()
+            # One step: no signal handler runs between its halves.
+            self._end.handing = None; return message  # fmt: skip  # noqa: E702
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
 
     receive.__doc__ = ConsumerSteps._receive.__doc__
-    receive_no_wait = blocking(ConsumerSteps._receive_no_wait)
+    receive_no_wait = handing(ConsumerSteps._getting_now, ConsumerSteps._receive_no_wait)
     close = blocking(ConsumerSteps._close)
 
     def __iter__(self) -> Iterator[Message]:
-        while (message := self.receive()) is not None:
-            yield message
+        # No line of Python's lies between `receive()` and who iterates, where a message could be lost.
+        return cast(Iterator[Message], iter(self.receive, None))
 
     def __enter__(self) -> MessageConsumer:
         return self

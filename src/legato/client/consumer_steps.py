@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TypeVar
 
@@ -17,9 +16,6 @@ __all__ = ["ConsumerSteps", "MessageListener"]
 
 _T = TypeVar("_T")
 
-LAZY_MAX = 200
-"""DUPS_OK: acknowledgements that may wait for the next lump (CONTRACT C5)."""
-
 
 class ConsumerSteps(ConsumerWork):
     """Receives messages; iteration receives for ever, until it is closed (Jakarta Messaging 6.2.6, 8).
@@ -31,10 +27,18 @@ class ConsumerSteps(ConsumerWork):
     # -- one by one --------------------------------------------------------------------------------------
 
     def _take(self) -> Message | None:
-        """The next message if one is here and may be had, with what the acknowledgement mode wants done about it."""
+        """The next message if one is here and may be had, with what the acknowledgement mode wants done about it.
+
+        It is the call's until `handing` of the consumer's end is None: whoever calls sees to that with its last step,
+        so that a call that is interrupted has not had it.
+        """
+        end = self._end
+        inbox = self._inbox
+        if end.handing is not None:
+            self._take_back()
         while self._transport.started and not self._closed:
             try:
-                delivery = self._inbox.popleft()
+                delivery = inbox[0]
             except IndexError:
                 return None
             try:
@@ -46,25 +50,29 @@ class ConsumerSteps(ConsumerWork):
             except ProtocolError as error:
                 self._refuse(delivery, error)
                 continue
-            end = self._end
-            if self._automatic:
+            if message._source.again and not delivery.announced:  # type: ignore[union-attr]
+                return None
+            end.handing = delivery
+            if not self._drop(delivery):
+                end.handing = None
+                continue
+            if self._automatic or self._lazy:
                 end.accepted.append(delivery)
-            elif self._lazy:
-                end.accepted.append(delivery)
-                if len(end.accepted) < LAZY_MAX and self._inbox:
-                    return message
+                if not end.scheduled:
+                    end.channel.wake_receiver(end)
             else:
                 self._presented(delivery, message)
-                return message
-            if not end.scheduled:
-                end.channel.wake_receiver(end)
             return message
         return None
 
     def _receive(self, timeout_s: float | None = None) -> Steps[Message | None]:
         """The next message; waits for one at most `timeout_s` seconds, for ever if None.
 
-        If it is interrupted (in asyncio: cancelled) no message is lost: the next call returns it.
+        If it is interrupted (in asyncio: cancelled; otherwise by a signal handler that raises, as that of Ctrl-C) the
+        next call returns the message that this one would have returned, and until then nobody has had it: it is not
+        acknowledged, in no transaction, and comes again if the consumer closes. What `receive()` has returned the
+        application has; where it may be interrupted before it has done its work, CLIENT mode or a transaction keeps
+        the message for it, AUTO and DUPS_OK have acknowledged it.
 
         Returns:
             None if none came in time, or if the consumer is closed, by whoever (CONTRACT A22).
@@ -76,6 +84,12 @@ class ConsumerSteps(ConsumerWork):
             JMSError: the connection is gone for good; or, with the failover contract `hornetq`, it was lost during the
                 call (code `UNBLOCKED`, CONTRACT E11).
         """
+        message = yield from self._getting(timeout_s)
+        self._end.handing = None
+        return message
+
+    def _getting(self, timeout_s: float | None = None) -> Steps[Message | None]:
+        """`receive()` without its last step."""
         turn = self._session._turn
         if not turn.acquire(False):
             raise self._session._misused()
@@ -101,6 +115,9 @@ class ConsumerSteps(ConsumerWork):
             if message is not None or self._closed:
                 self._session._untold = None
                 return message
+            if self._is_suspect() and self._transport.started:
+                yield from self._announce()
+                continue
             if timeout_s is not None:
                 now = time.monotonic()
                 deadline = deadline or now + timeout_s
@@ -113,17 +130,32 @@ class ConsumerSteps(ConsumerWork):
         answered: list[bool] = []
         self._transport.post(self._end.withdraw, lambda: answered.append(True))
         yield from self._session._wait(lambda: answered or self._closed, "receive")
-        return self._take()
+        return (yield from self._taking())
+
+    def _taking(self) -> Steps[Message | None]:
+        """What is here."""
+        while (message := self._take()) is None and self._transport.started and self._is_suspect():
+            yield from self._announce()
+        return message
 
     def _receive_no_wait(self) -> Steps[Message | None]:
-        """The next message if the broker has one now; asks it, if none is here (Jakarta Messaging 8.5)."""
+        """The next message if the broker has one now; asks it, if none is here (Jakarta Messaging 8.5).
+
+        If it is interrupted, what `receive()` says of that holds.
+        """
+        message = yield from self._getting_now()
+        self._end.handing = None
+        return message
+
+    def _getting_now(self) -> Steps[Message | None]:
+        """`receive_no_wait()` without its last step."""
         turn = self._session._turn
         if not turn.acquire(False):
             raise self._session._misused()
         try:
             self._check_no_listener()
             yield from self._arrival()
-            return self._take()
+            return (yield from self._taking())
         finally:
             turn.release()
 
@@ -146,6 +178,14 @@ class ConsumerSteps(ConsumerWork):
         Raises:
             MessageFormatError: it has none of that type. In AUTO and DUPS_OK it stays the next message.
         """
+        body = yield from self._getting_body(kind, timeout_s, no_wait=no_wait)
+        self._end.handing = None
+        return body
+
+    def _getting_body(
+        self, kind: type[_T], timeout_s: float | None = None, *, no_wait: bool = False
+    ) -> Steps[_T | None]:
+        """`receive_body()` without its last step."""
         stays = kind if self._automatic or self._lazy else None
         turn = self._session._turn
         if not turn.acquire(False):
@@ -155,11 +195,16 @@ class ConsumerSteps(ConsumerWork):
                 yield from self._arrival()
                 timeout_s = 0
             message = yield from self._receiving(timeout_s, stays)
+            try:
+                return None if message is None else _body_of(message, kind)
+            except MessageFormatError:
+                self._end.handing = None  # the application is told of it: it has it
+                raise
         finally:
             turn.release()
-        return None if message is None else _body_of(message, kind)
 
     def _check_next(self, kind: type) -> None:
+        self._take_back()
         while self._transport.started and not self._closed:
             try:
                 delivery = self._inbox[0]
@@ -169,8 +214,6 @@ class ConsumerSteps(ConsumerWork):
             if message is not None:
                 _body_of(message, kind)
                 return
-            with contextlib.suppress(IndexError):  # a failover may have emptied it meanwhile
-                self._inbox.popleft()
 
     def _check_no_listener(self) -> None:
         if self._listener is not None:

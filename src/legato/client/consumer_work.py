@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +10,10 @@ from legato.amqp.outcomes import Rejected
 from legato.client.deliveries import Delivery, DeliveryState
 from legato.client.destinations import Destination
 from legato.client.message import Message
-from legato.client.received import read_message
+from legato.client.received import Received, read_message
 from legato.client.receiver_end import ReceiverEnd
 from legato.client.session_state import AcknowledgeMode
+from legato.client.steps import Steps
 from legato.errors import IllegalStateError, ProtocolError
 
 if TYPE_CHECKING:
@@ -53,6 +55,9 @@ class ConsumerWork:
         """Whether what its own connection sends to the topic is left out."""
         return self._end.source.no_local
 
+    def _interrupted(self, interruption: BaseException) -> None:
+        self._session._interrupted(interruption)
+
     # -- messages ----------------------------------------------------------------------------------------
 
     def _read(self, delivery: Delivery) -> Message | None:
@@ -63,19 +68,78 @@ class ConsumerWork:
             self._refuse(delivery, error)
             return None
 
+    def _drop(self, delivery: Delivery) -> bool:
+        """Take a message out of the inbox; returns whether it was the first: a failover may have emptied it."""
+        inbox = self._inbox
+        try:
+            first = inbox.popleft()
+        except IndexError:
+            return False
+        if first is not delivery:
+            inbox.appendleft(first)
+            return False
+        return True
+
     def _refuse(self, delivery: Delivery, error: ProtocolError) -> None:
+        """It is no message: the broker hears so."""
+        self._drop(delivery)
         self._transport.post(self._end.settle, delivery, Rejected(error.condition, str(error)), DeliveryState.RETURNED)
 
     def _presented(self, delivery: Delivery, message: Message) -> None:
         end = self._end
         if self._by_application:
             if delivery.again and delivery.link == end.incoming.link:
-                self._session._presented_again(delivery, message)
+                self._session._presented_again(delivery)
             self._session._unacknowledged[delivery] = None
+        if delivery.times:
+            message._mark_redelivered(delivery.times)
         message._delivery = delivery
         end.presented.append(delivery)
         if not end.scheduled:
             end.channel.wake_receiver(end)
+
+    def _take_back(self) -> None:
+        """A call was interrupted before it returned its message: that is the next one again, and nobody had it."""
+        end = self._end
+        delivery = end.handing
+        if delivery is None:
+            return
+        for said in (end.accepted, end.presented):
+            with contextlib.suppress(ValueError):
+                said.remove(delivery)
+        self._session._unacknowledged.pop(delivery, None)
+        inbox = self._inbox
+        is_first = bool(inbox) and inbox[0] is delivery
+        # A loss of the connection may have decided about it.
+        if not is_first and delivery.state not in (DeliveryState.RETURNED, DeliveryState.ELSEWHERE):
+            inbox.appendleft(delivery)
+        end.handing = None
+
+    def _is_suspect(self) -> bool:
+        """Whether the next message was delivered before: the broker is told that it is presented before it is.
+
+        What kills every process that gets it is counted thereby, however soon it does, and is a dead letter at last.
+        """
+        try:
+            delivery = self._inbox[0]
+        except IndexError:
+            return False
+        return not delivery.announced and self._again(delivery)
+
+    def _again(self, delivery: Delivery) -> bool:
+        try:
+            return Received(delivery.data, self.destination).again
+        except ProtocolError:
+            return False
+
+    def _announce(self) -> Steps[None]:
+        """Have the broker told that the next message is presented."""
+        try:
+            delivery = self._inbox[0]
+        except IndexError:
+            return
+        self._transport.post(self._end.announce, delivery)
+        yield from self._session._wait(lambda: delivery.announced or self._closed, "receive")
 
     # -- with a listener ---------------------------------------------------------------------------------
 
@@ -98,14 +162,19 @@ class ConsumerWork:
             self._transport.post(self._end.want)
 
     def _take_for_listener(self) -> tuple[Delivery, Message] | None:
-        """The next message for the listener, presented; None if there is none now."""
+        """The next message for the listener, presented; None if there is none now, or if it is to be announced."""
+        self._take_back()
         while self._listener is not None and self._transport.started and not self._closed:
             try:
-                delivery = self._inbox.popleft()
+                delivery = self._inbox[0]
             except IndexError:
                 return None
             message = self._read(delivery)
-            if message is not None:
+            if message is None:
+                continue
+            if message._source.again and not delivery.announced:  # type: ignore[union-attr]
+                return None
+            if self._drop(delivery):
                 self._presented(delivery, message)
                 return delivery, message
         return None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 from legato.client.browser import QueueBrowser
 from legato.client.context_steps import ContextSteps
+from legato.client.handing import handing, making
 from legato.client.jms_consumer_steps import JMSConsumerSteps
 from legato.client.jms_producer_steps import JMSProducerSteps
 from legato.client.message import Message
@@ -21,15 +23,14 @@ class JMSProducer(JMSProducerSteps):
 class JMSConsumer(JMSConsumerSteps):
     __doc__ = JMSConsumerSteps.__doc__
 
-    receive = blocking(JMSConsumerSteps._receive)
-    receive_no_wait = blocking(JMSConsumerSteps._receive_no_wait)
-    receive_body = blocking(JMSConsumerSteps._receive_body)
-    receive_body_no_wait = blocking(JMSConsumerSteps._receive_body_no_wait)
+    receive = handing(JMSConsumerSteps._getting, JMSConsumerSteps._receive)
+    receive_no_wait = handing(JMSConsumerSteps._getting_now, JMSConsumerSteps._receive_no_wait)
+    receive_body = handing(JMSConsumerSteps._getting_body, JMSConsumerSteps._receive_body)
+    receive_body_no_wait = handing(JMSConsumerSteps._getting_body_now, JMSConsumerSteps._receive_body_no_wait)
     close = blocking(JMSConsumerSteps._close)
 
     def __iter__(self) -> Iterator[Message]:
-        while (message := self.receive()) is not None:
-            yield message
+        return cast(Iterator[Message], iter(self.receive, None))
 
     def __enter__(self) -> JMSConsumer:
         return self
@@ -44,10 +45,10 @@ class JMSContext(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]):
     _producer_type = JMSProducer
     _consumer_type = JMSConsumer
 
-    create_consumer = blocking(ContextSteps._create_consumer)
-    create_durable_consumer = blocking(ContextSteps._create_durable_consumer)
-    create_shared_consumer = blocking(ContextSteps._create_shared_consumer)
-    create_shared_durable_consumer = blocking(ContextSteps._create_shared_durable_consumer)
+    create_consumer = making(ContextSteps._create_consumer)
+    create_durable_consumer = making(ContextSteps._create_durable_consumer)
+    create_shared_consumer = making(ContextSteps._create_shared_consumer)
+    create_shared_durable_consumer = making(ContextSteps._create_shared_durable_consumer)
     create_temporary_queue = blocking(ContextSteps._create_temporary_queue)
     create_temporary_topic = blocking(ContextSteps._create_temporary_topic)
     unsubscribe = blocking(ContextSteps._unsubscribe)

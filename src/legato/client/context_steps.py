@@ -7,6 +7,7 @@ from typing import Any, BinaryIO, Generic, Self, TypeVar
 
 from legato.client.browser_steps import BrowserSteps
 from legato.client.connection_steps import ConnectionSteps, ExceptionListener
+from legato.client.consumer_steps import ConsumerSteps
 from legato.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from legato.client.jms_consumer_steps import JMSConsumerSteps
 from legato.client.jms_producer_steps import JMSProducerSteps
@@ -117,6 +118,19 @@ class ContextSteps(Generic[_Producer, _Consumer, _Browser]):
         self._family.remove(self)
         if not self._family:
             yield from self._connection._close()
+
+    @property
+    def _making(self) -> ConsumerSteps | None:
+        return None if self._made is None else self._made._making
+
+    @_making.setter
+    def _making(self, consumer: None) -> None:
+        if self._made is not None:
+            self._made._making = consumer
+
+    def _interrupted(self, interruption: BaseException) -> None:
+        if self._made is not None:
+            self._made._interrupted(interruption)
 
     # -- its session -------------------------------------------------------------------------------------
 

@@ -32,7 +32,20 @@ class DeliveryState(Enum):
 class Delivery:
     """One message that a broker handed to a consumer; `handle` names it on the link numbered `link`."""
 
-    __slots__ = ("again", "batch", "consumer", "data", "handle", "link", "state", "stated", "tag", "times", "verdict")
+    __slots__ = (
+        "again",
+        "announced",
+        "batch",
+        "consumer",
+        "data",
+        "handle",
+        "link",
+        "state",
+        "stated",
+        "tag",
+        "times",
+        "verdict",
+    )
 
     def __init__(self, consumer: Any, link: int, handle: int, tag: bytes, data: bytes) -> None:
         self.consumer = consumer
@@ -46,6 +59,8 @@ class Delivery:
         self.batch: AckBatch | None = None
         self.again = False
         """Whether the application had it before a failover, and is to get it again."""
+        self.announced = False
+        """Whether the broker was told that it is presented before it is."""
         self.verdict: Outcome | None = None
         """What the application wants done with it at the commit, if not accepted."""
         self.times = 0

@@ -112,6 +112,11 @@ class Dispatching:
                 if not (yield from self._heard()):
                     return False
                 taken = consumer._take_for_listener()
+                if taken is None and consumer._is_suspect():
+                    # If its session or connection is gone, others tell of it.
+                    with contextlib.suppress(JMSError):
+                        yield from consumer._announce()
+                    taken = consumer._take_for_listener()
                 if taken is None:
                     return False
                 delivery, message = taken

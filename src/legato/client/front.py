@@ -11,10 +11,12 @@ from legato.client.message import Message
 class Front:
     """What a message has before its properties, and what that means: producers repeat it, so it is decoded once."""
 
-    __slots__ = ("annotations", "flagged", "header", "kind", "raw")
+    __slots__ = ("again", "annotations", "flagged", "header", "kind", "raw")
 
-    def __init__(self, raw: bytes, kind: type[Message]) -> None:
+    def __init__(self, raw: bytes, kind: type[Message], again: bool = False) -> None:
         self.raw = raw
+        self.again = again
+        """Whether it says anything of earlier deliveries."""
         self.kind = kind
         self.header: Header | None = None
         """None until somebody asks for a header; the next two come with it."""

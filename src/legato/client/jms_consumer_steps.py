@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from legato.client.consumer_steps import ConsumerSteps, MessageListener
 from legato.client.message import Message
+from legato.client.receiver_end import ReceiverEnd
 from legato.client.steps import Steps
 
 _T = TypeVar("_T")
@@ -16,6 +17,9 @@ class JMSConsumerSteps:
 
     def __init__(self, consumer: Any) -> None:
         self._consumer: ConsumerSteps = consumer
+
+    def _interrupted(self, interruption: BaseException) -> None:
+        self._consumer._interrupted(interruption)
 
     @property
     def message_selector(self) -> str | None:
@@ -30,6 +34,22 @@ class JMSConsumerSteps:
     @message_listener.setter
     def message_listener(self, listener: MessageListener | None) -> None:
         self._consumer.message_listener = listener
+
+    @property
+    def _end(self) -> ReceiverEnd:
+        return self._consumer._end
+
+    def _getting(self, timeout_s: float | None = None) -> Steps[Message | None]:
+        return (yield from self._consumer._getting(timeout_s))
+
+    def _getting_now(self) -> Steps[Message | None]:
+        return (yield from self._consumer._getting_now())
+
+    def _getting_body(self, kind: type[_T], timeout_s: float | None = None) -> Steps[_T | None]:
+        return (yield from self._consumer._getting_body(kind, timeout_s))
+
+    def _getting_body_now(self, kind: type[_T]) -> Steps[_T | None]:
+        return (yield from self._consumer._getting_body(kind, no_wait=True))
 
     def _receive(self, timeout_s: float | None = None) -> Steps[Message | None]:
         """The next message; waits for one at most `timeout_s` seconds, for ever if None."""

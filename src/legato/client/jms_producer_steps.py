@@ -43,6 +43,9 @@ class JMSProducerSteps:
         self.properties = Properties()
         self._context = context
 
+    def _interrupted(self, interruption: BaseException) -> None:
+        self._context._interrupted(interruption)
+
     def _send(
         self, destination: Destination, body: Any = None, *, duplicate_id: str | bytes | None = None
     ) -> Steps[Self]:

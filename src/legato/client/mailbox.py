@@ -26,6 +26,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._commands: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._later: list[Callable[[], None]] = []
         self._asleep = False
         self._dozing = False
         self._hurried = False
@@ -69,10 +70,17 @@ class Mailbox:
             self._wake_out.send(b"\0")
         self._rung_for = nap
 
+    def later(self, function: Callable[[], None]) -> None:
+        """Have `function` called in the lump after this one. Only the I/O thread calls this."""
+        self._later.append(function)
+
     def run(self) -> bool:
         """Do what was posted; returns whether anything was."""
         self._hurried = False
         commands = self._commands
+        if self._later:
+            commands.extend((function, ()) for function in self._later)
+            self._later.clear()
         if not commands:
             return False
         while commands:
@@ -88,7 +96,7 @@ class Mailbox:
             doze: commands came just now, more may be on their way.
         """
         self._naps += 1
-        if doze:
+        if doze or self._later:
             self._dozing = True
             timeout_s = 0.0 if self._hurried else DOZE_S
         else:

@@ -221,13 +221,14 @@ class Message(TypedProperties):
 
     def _read_headers(self) -> None:
         source = self._source
-        self._headers_unread = False
         if source is None:
+            self._headers_unread = False
             return
         values = source.headers()
         self._properties = Properties(values.pop("properties"), read_only=True)
         for name, value in values.items():
             self.__dict__["_" + name] = value
+        self._headers_unread = False
 
     def _read_body(self) -> Any:
         if self._body_unread:

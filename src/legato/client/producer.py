@@ -6,7 +6,7 @@ from legato.client.completion import CompletionCallable, CompletionListener
 from legato.client.destinations import Destination
 from legato.client.message import DeliveryMode, Message
 from legato.client.producer_steps import ProducerSteps
-from legato.client.steps import blocking, drive
+from legato.client.steps import blocking, drive, mend
 
 
 class MessageProducer(ProducerSteps):
@@ -27,33 +27,37 @@ class MessageProducer(ProducerSteps):
         # `_send` without its steps: most sends wait for nothing, and pay for nothing else.
         session = self._session
         turn = session._turn
-        if not turn.acquire(False):
-            raise session._misused()
         try:
-            route = self._route
-            if (
-                route is None
-                or destination is not None
-                or session._undertaking is not None
-                or len(route.end.outgoing.waiting) >= self._window
-            ):
-                route = drive(self._ready_route(destination))
-            send = self._submit(
-                route,
-                message,
-                delivery_mode,
-                priority,
-                time_to_live_ms,
-                delivery_delay_ms,
-                completion_listener,
-                duplicate_id,
-            )
-            if send.awaited:
-                drive(self._confirmed(send))
-        finally:
-            turn.release()
-        if route.end.duplicates:
-            drive(self._tell_duplicates())
+            if not turn.acquire(False):
+                raise session._misused()
+            try:
+                route = self._route
+                if (
+                    route is None
+                    or destination is not None
+                    or session._undertaking is not None
+                    or len(route.end.outgoing.waiting) >= self._window
+                ):
+                    route = drive(self._ready_route(destination))
+                send = self._submit(
+                    route,
+                    message,
+                    delivery_mode,
+                    priority,
+                    time_to_live_ms,
+                    delivery_delay_ms,
+                    completion_listener,
+                    duplicate_id,
+                )
+                if send.awaited:
+                    drive(self._confirmed(send))
+            finally:
+                turn.release()
+            if route.end.duplicates:
+                drive(self._tell_duplicates())
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
 
     send.__doc__ = ProducerSteps._send.__doc__
     flush = blocking(ProducerSteps._flush)

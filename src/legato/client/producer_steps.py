@@ -288,6 +288,9 @@ class ProducerSteps:
                 except Exception:
                     log.exception("a duplicate listener raised")
 
+    def _interrupted(self, interruption: BaseException) -> None:
+        self._session._interrupted(interruption)
+
     # -- the end -----------------------------------------------------------------------------------------
 
     def _close(self) -> Steps[None]:

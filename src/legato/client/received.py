@@ -10,6 +10,7 @@ from legato.amqp.header import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
+    HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     VALUE,
@@ -54,6 +55,8 @@ _SHORT_PROPERTIES = b"\x00\x53\x73\xc0"
 _NULL_BODY = b"\x00\x53\x77\x40"
 _UNDECODABLE = (ProtocolError, ValueError, TypeError, AttributeError, IndexError, OverflowError)
 _PREFIX_MAX_BYTES = 1024
+_UNCOUNTED_HEADER_MAX_BYTES = 7
+"""Of a header up to its priority; a delivery count comes after that."""
 _CONTENT_TYPE_FIELD = 6
 _LEGACY = {DESTINATION_KIND: "x-opt-to-type", REPLY_TO_KIND: "x-opt-reply-type"}
 """Annotations of older clients: `queue` or `topic`, perhaps with `temporary`."""
@@ -83,7 +86,7 @@ def message_id_of(data: bytes) -> str | None:
 class Received:
     """A message's bytes; where their sections lie is found out as far as it is asked for."""
 
-    __slots__ = ("_body_at", "_body_section", "_data", "_front", "_places", "_queue", "kind")
+    __slots__ = ("_body_at", "_body_section", "_data", "_front", "_places", "_queue", "again", "kind")
 
     _last: ClassVar[Front] = Front(b"\xff", Message)
     """Of the last message that was scanned."""
@@ -96,6 +99,8 @@ class Received:
         """If it is known, and no section lies between properties and body."""
         self.kind: type[Message]
         """The class of message it is."""
+        self.again: bool
+        """Whether it says anything of earlier deliveries."""
         front = Received._last
         try:
             if data.startswith(front.raw):
@@ -107,6 +112,7 @@ class Received:
                         self._body_section = data[at + 2]
                         self._front = front
                         self.kind = front.kind
+                        self.again = front.again
                         return
             self._scan()
         except IndexError:
@@ -131,11 +137,18 @@ class Received:
             if code < PROPERTIES:
                 prefix_end = end
             at = end
+        self.again = DELIVERY_ANNOTATIONS in places or self._is_counted(places)
         annotated = self._annotated_kind(places)
         self.kind = annotated or self._guess()
         if annotated is not None and prefix_end <= _PREFIX_MAX_BYTES and data[:prefix_end] != Received._last.raw:
-            Received._last = Front(data[:prefix_end], annotated)
+            Received._last = Front(data[:prefix_end], annotated, self.again)
         return places
+
+    def _is_counted(self, places: dict[int, tuple[int, int]]) -> bool:
+        place = places.get(HEADER)
+        if place is None or place[1] - place[0] <= _UNCOUNTED_HEADER_MAX_BYTES:
+            return False
+        return scan_header(self._data)[0].delivery_count > 0
 
     def _annotated_kind(self, places: dict[int, tuple[int, int]]) -> type[Message] | None:
         place = places.get(MESSAGE_ANNOTATIONS)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from legato.amqp.link import Receiver
     from legato.client.channel import Channel
 
+LAZY_MAX = 200
+"""DUPS_OK: acknowledgements that may wait for the next lump (CONTRACT C5)."""
 HELD_MAX = 16_000
 """Claims that fit the one frame of an attach; what an application holds beyond that comes again, flagged."""
 
@@ -46,6 +48,9 @@ class ReceiverEnd(Stating):
         """Handed to the application."""
         self.accepted: deque[Delivery] = deque()
         """Done with by the application."""
+        self.handing: Delivery | None = None
+        """What a call of the application's is about to return; until it has, nothing is said about it, and it can be
+        taken back."""
         self.scheduled = False
         """Whether the I/O thread has been told to look at `presented` and `accepted`."""
         self.ready = False
@@ -258,24 +263,66 @@ class ReceiverEnd(Stating):
         self._credit -= 1
         self.grant()
 
+    def announce(self, delivery: Delivery) -> None:
+        """Say that the application is about to have a message, so that this is known even if that kills it.
+
+        What it is done with is acknowledged before: that must not be taken for what killed it.
+        """
+        self.flush()
+        self.present(delivery)
+        self.channel.transport.flush()
+        delivery.announced = True
+        self.channel.touch()
+
+    def look(self) -> None:
+        """State what the application's thread has put into `presented` and `accepted`; in DUPS_OK, what has to be."""
+        accepted = self.accepted
+        if self.channel.mode is AcknowledgeMode.DUPS_OK and len(accepted) < LAZY_MAX and self.incoming.inbox:
+            self.scheduled = False
+            # All others of these the application has done with; this one may be what kills it.
+            newest = accepted[-1] if accepted else None
+            if newest is not None and not newest.announced and newest is not self.handing:
+                self.present(newest)
+            self.widen()
+        else:
+            self.flush()
+
     def flush(self) -> None:
         """State what the application's thread has put into `presented` and `accepted` since the last time."""
         self.scheduled = False
-        channel = self.channel
-        presented = self.presented
-        while presented:
-            delivery = presented.popleft()
+        self._flush_presented()
+        self._flush_accepted()
+        if self.handing is not None and (self.presented or self.accepted):
+            # A call is about to return it.
+            self.scheduled = True
+            self.channel.transport.later(self.flush)
+        self.widen()
+
+    def _flush_presented(self) -> None:
+        coordinator = self.channel.coordinator
+        while (delivery := self._handed(self.presented)) is not None:
             if delivery.state is not DeliveryState.HERE:
                 continue
-            if channel.coordinator is not None:
-                channel.coordinator.take(self, delivery)
-            else:
+            if coordinator is not None:
+                coordinator.take(self, delivery)
+            elif not delivery.announced:
                 self.present(delivery)
-        accepted = self.accepted
-        if channel.mode is AcknowledgeMode.DUPS_OK:
-            while accepted:
-                self.settle(accepted.popleft(), ACCEPTED, DeliveryState.ACKNOWLEDGED)
-        else:
-            while accepted:
-                self.accept(accepted.popleft())
-        self.widen()
+
+    def _flush_accepted(self) -> None:
+        lazy = self.channel.mode is AcknowledgeMode.DUPS_OK
+        while (delivery := self._handed(self.accepted)) is not None:
+            if lazy:
+                self.settle(delivery, ACCEPTED, DeliveryState.ACKNOWLEDGED)
+            else:
+                self.accept(delivery)
+
+    def _handed(self, deliveries: deque[Delivery]) -> Delivery | None:
+        """Take out the first of those that the application has; None if there is none."""
+        try:
+            delivery = deliveries[0]
+        except IndexError:
+            return None
+        if delivery is self.handing:
+            return None
+        deliveries.popleft()
+        return delivery

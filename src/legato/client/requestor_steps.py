@@ -32,6 +32,9 @@ class RequestorSteps:
         self._replies: Temporary | None = None
         self._given_up: set[object] = set()
 
+    def _interrupted(self, interruption: BaseException) -> None:
+        self._session._interrupted(interruption)
+
     def _request(self, message: Message, timeout_s: float | None = None) -> Steps[Message | None]:
         """Send a request and wait for its reply; the connection must be started.
 

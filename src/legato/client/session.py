@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from legato.client.browser import QueueBrowser
 from legato.client.consumer import MessageConsumer
+from legato.client.handing import making
 from legato.client.producer import MessageProducer
 from legato.client.session_steps import SessionSteps
 from legato.client.steps import blocking
@@ -17,11 +18,11 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
     _browser_type = QueueBrowser
 
     create_producer = blocking(SessionSteps._create_producer)
-    create_consumer = blocking(SessionSteps._create_consumer)
-    create_durable_consumer = blocking(SessionSteps._create_durable_consumer)
-    create_durable_subscriber = blocking(SessionSteps._create_durable_subscriber)
-    create_shared_consumer = blocking(SessionSteps._create_shared_consumer)
-    create_shared_durable_consumer = blocking(SessionSteps._create_shared_durable_consumer)
+    create_consumer = making(SessionSteps._create_consumer)
+    create_durable_consumer = making(SessionSteps._create_durable_consumer)
+    create_durable_subscriber = making(SessionSteps._create_durable_subscriber)
+    create_shared_consumer = making(SessionSteps._create_shared_consumer)
+    create_shared_durable_consumer = making(SessionSteps._create_shared_durable_consumer)
     unsubscribe = blocking(SessionSteps._unsubscribe)
     create_temporary_queue = blocking(SessionSteps._create_temporary_queue)
     create_temporary_topic = blocking(SessionSteps._create_temporary_topic)

@@ -174,7 +174,7 @@ class SessionAcknowledging(SessionTransactions):
             channel.resolving = False
         self._forget(batch.deliveries)
 
-    def _presented_again(self, delivery: Delivery, message: Message) -> None:
+    def _presented_again(self, delivery: Delivery) -> None:
         """The application gets a message that it had before a failover: from here on it starts over (CONTRACT A15).
 
         What it had and has not got again, be it because another receiver got it, is not what its next `acknowledge()`
@@ -182,7 +182,6 @@ class SessionAcknowledging(SessionTransactions):
         """
         delivery.again = False
         delivery.times += 1
-        message._mark_redelivered(delivery.times)
         if self._started_over != self._channel.interruptions:
             self._started_over = self._channel.interruptions
             if self._channel.listening:

@@ -228,9 +228,11 @@ class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
     def _new_consumer(
         self, link_name: str, source: Source, prefetch: int | None, subscription: str | None
     ) -> Steps[_Consumer]:
+        """The consumer is the call's until `_making` is None; who is interrupted before leaves none behind."""
         channel = self._channel
         end = ReceiverEnd(channel, link_name, source, self._prefetch if prefetch is None else max(prefetch, 0))
         consumer = self._consumer_type(self, end, subscription)
+        self._making = consumer
         channel.transport.post(channel.add_receiver, end)
         try:
             yield from self._wait(lambda: end.ready or end.closed, "create a consumer")
@@ -239,6 +241,7 @@ class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
         except BaseException:
             channel.transport.post(end.close)
             consumer._release_subscription()
+            self._making = None
             raise
         self._consumers.append(consumer)
         return consumer

@@ -35,6 +35,8 @@ class SessionWork:
         self._transaction = Transaction() if acknowledge_mode is AcknowledgeMode.SESSION_TRANSACTED else None
         self._undertaking: Undertaking | None = None
         """What a call has begun. It was interrupted if another call finds it here."""
+        self._making: ConsumerSteps | None = None
+        """A consumer that a call is about to return."""
         self._told: Told | None = None
         """The last error that another call must not forget if it was not heard."""
         self._untold: Transaction | None = None
@@ -110,6 +112,41 @@ class SessionWork:
             self._undertaking = None
             return True
         return False
+
+    def _interrupted(self, interruption: BaseException) -> None:
+        """A call was interrupted at any line: what it had taken goes back, what it had begun goes on.
+
+        May be called again. Whoever else uses the session has not been interrupted.
+        """
+        if not self._turn.acquire(False):
+            return
+        if self._told is not None:
+            self._told.heard_instead(interruption)
+        channel = self._channel
+        post = channel.transport.post
+        for consumer in list(self._consumers):
+            consumer._take_back()
+            if consumer._closed:
+                post(consumer._end.release)
+        if self._undertaking is not None:
+            self._undertaking.ask()
+        making = self._making
+        if making is not None:
+            post(making._end.close)
+            making._release_subscription()
+            self._forget_consumer(making)
+            self._making = None
+        if self._closed:
+            post(channel.close)
+        self._blocked = False
+        channel.resolving = False
+        post(channel.look_again)
+        channel.transport.wake()
+        self._turn.release()
+
+    def _forget_consumer(self, consumer: Any) -> None:
+        """It is closed."""
+        raise NotImplementedError
 
     def _listeners_changed(self) -> None:
         if self._dispatcher is None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from legato.client.gate import Gate
+from legato.errors import JMSError
 
 _T = TypeVar("_T")
 _S = TypeVar("_S")
@@ -49,24 +50,49 @@ NOTHING: tuple[()] = ()
 def drive(steps: Steps[_T]) -> _T:
     """Take the steps in this thread, and return what they return."""
     try:
-        step = next(steps)
-        while True:
-            try:
-                answer = step.gate.wait(step.ready, step.timeout_s) if isinstance(step, Wait) else None
-            except BaseException as interruption:
-                step = steps.throw(interruption)
-            else:
-                step = steps.send(answer)
-    except StopIteration as end:
-        value: _T = end.value
-        return value
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    answer = step.gate.wait(step.ready, step.timeout_s) if isinstance(step, Wait) else None
+                except BaseException as interruption:
+                    step = steps.throw(interruption)
+                else:
+                    step = steps.send(answer)
+        except StopIteration as end:
+            value: _T = end.value
+            return value
+    except BaseException:
+        # Perhaps the interruption hit these very lines: the steps hear that they are over.
+        steps.close()
+        raise
+
+
+def mend(whose: Any, interruption: BaseException) -> None:
+    """A call was interrupted, at any line, by a signal handler that raises: have whose it is clean up after it.
+
+    What a call itself raises it has cleaned up after.
+    """
+    interrupted = getattr(whose, "_interrupted", None)
+    if interrupted is None or isinstance(interruption, JMSError):
+        return
+    try:
+        interrupted(interruption)
+    except BaseException:
+        # Another one; what is cleaned up may be cleaned up again.
+        interrupted(interruption)
+        raise
 
 
 def blocking(steps: Callable[Concatenate[_S, _P], Steps[_T]]) -> Callable[Concatenate[_S, _P], _T]:
     """The method that blocks, made from the method whose steps it takes."""
 
     def call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return drive(steps(self, *args, **kwargs))
+        try:
+            return drive(steps(self, *args, **kwargs))
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
 
     return public(steps, call)
 

@@ -105,6 +105,10 @@ class Transport:
         self.post(self._begin_stop)
         self.hurry()
 
+    def wake(self) -> None:
+        """Look for commands: a call of the application's was interrupted, and may not have said that there are any."""
+        self._mailbox.wake()
+
     def set_started(self, started: bool) -> None:
         """Let messages come, or not (Jakarta Messaging 6.1.4)."""
         self.started = started
@@ -120,6 +124,15 @@ class Transport:
         self.post(self.outages.add_base, channel)
 
     # -- called by ends ----------------------------------------------------------------------------------
+
+    def later(self, function: Callable[[], None]) -> None:
+        """Have `function` called in the lump after this one."""
+        self._mailbox.later(function)
+
+    def flush(self) -> None:
+        """Write now what the engine has to say, as far as the socket takes it."""
+        if self.wire is not None:
+            self.wire.flush()
 
     def report(self, error: JMSError) -> None:
         """Tell the exception listener."""

@@ -40,9 +40,12 @@ class MessageConsumer(ConsumerSteps):
                 self._in_a_row = 0
                 await asyncio.sleep(0)
             if self._listener is None and session._undertaking is None and (message := self._take()) is not None:
+                self._end.handing = None  # a task is interrupted only where it waits
                 return message
             self._in_a_row = 0
-            return await drive(self._receiving(timeout_s))
+            message = await drive(self._receiving(timeout_s))
+            self._end.handing = None
+            return message
         finally:
             turn.release()
 
