@@ -254,6 +254,8 @@ class Channel(ChannelEnds):
 
     def complete(self, send: Send) -> None:
         """Call a send's completion listener, in the thread for that."""
+        assert send.completion is not None
+        send.completion.is_due()
         self.transport.completed.append(send)
 
     # -- what the application asks for -------------------------------------------------------------------

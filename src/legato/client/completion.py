@@ -39,7 +39,7 @@ class Completions:
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
         self.taken = 0
-        """Counted by the application's thread."""
+        """Sends that are done; counted by the I/O thread. Of what is under way, producers know."""
         self.paid = 0
         """Counted by who calls listeners."""
         self.running = False
@@ -47,7 +47,7 @@ class Completions:
 
     @property
     def all_called(self) -> bool:
-        """Whether every listener has returned."""
+        """Whether every listener of what is done has returned."""
         return self.paid == self.taken
 
 
@@ -60,6 +60,10 @@ class Completion:
         self.listener = listener
         self._completions = completions
         self._call = listener if callable(listener) else self._call_method
+
+    def is_due(self) -> None:
+        """A send is done, and its listener will be called. In the I/O thread."""
+        self._completions.taken += 1
 
     def _call_method(self, message: Message, error: JMSError | None) -> object:
         listener = self.listener

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import ssl
-import threading
 from collections.abc import Callable
 from platform import platform
 from typing import Any, Generic, TypeVar
@@ -147,12 +147,11 @@ class ConnectionSteps(Generic[_Session]):
         """Whether anything was done with it that fixes the client id."""
         self._subscriptions = Subscriptions()
         self._temporaries: dict[str, TemporaryNode] = {}
-        self._base: Channel | None = None
-        """Has the links of temporary destinations, which outlive the sessions that made them."""
+        self._bases: dict[str, Channel] = {}
+        """At most one, which has the links of temporary destinations, which outlive the sessions that made them."""
         self._temporaries_made = itertools.count(1)
         self._sessions: list[_Session] = []
-        self._sessions_made = 0
-        self._lock = threading.Lock()
+        self._sessions_made = itertools.count(1)
         self._closed = False
         login = Login(uri.user, uri.password, tls, uri.options.connect_timeout_s)
         notifier = self._world.notifier(f"legato listeners {self._name}")
@@ -171,8 +170,8 @@ class ConnectionSteps(Generic[_Session]):
 
     def _connect(self) -> Steps[None]:
         transport = self._transport
-        transport.start_thread()
         try:
+            transport.start_thread()
             yield Wait(transport.gate, lambda: transport.connecting.connected_once or transport.error)
         except BaseException:
             transport.give_up()
@@ -262,25 +261,18 @@ class ConnectionSteps(Generic[_Session]):
         self._check_open()
         self._used = True
         mode = AcknowledgeMode.SESSION_TRANSACTED if transacted else checked_mode(acknowledge_mode)
-        with self._lock:
-            self._sessions_made += 1
-            session = self._session_type(self, f"{self._name}:s{self._sessions_made}", mode)
-            self._sessions.append(session)
+        session = self._session_type(self, f"{self._name}:s{next(self._sessions_made)}", mode)
+        self._sessions.append(session)
         return session
 
     def _new_temporary(self, kind: type[_Temporary]) -> Steps[_Temporary]:
-        with self._lock:
-            if self._base is None:
-                self._base = Channel(
-                    self._transport,
-                    f"{self._name}:t",
-                    AcknowledgeMode.AUTO,
-                    None,
-                    self._options.contract,
-                )
-                self._transport.add_base(self._base)
-            base = self._base
-            number = next(self._temporaries_made)
+        base = self._bases.get("base")
+        if base is None:
+            made = Channel(self._transport, f"{self._name}:t", AcknowledgeMode.AUTO, None, self._options.contract)
+            # Of two threads that come at once the first one's is everybody's.
+            base = self._bases.setdefault("base", made)
+        self._transport.add_base(base)
+        number = next(self._temporaries_made)
         destination = kind("")
         creator = f"{destination.capability.replace('temporary', 'temp')}-creator:{self._name}:{number}"
         end = TemporaryEnd(base, creator, destination)
@@ -344,10 +336,8 @@ class ConnectionSteps(Generic[_Session]):
             IllegalStateError: one of the connection's own message or completion listeners asks.
         """
         self._check_not_in_listener("close")
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
+        # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
+        self._closed = True
         try:
             if self._transport.wire is not None:
                 for session in list(self._sessions):
@@ -357,6 +347,12 @@ class ConnectionSteps(Generic[_Session]):
             # Nobody waits for it any more, but it ends.
             self._transport.give_up()
             raise
+
+    def _interrupted(self, interruption: BaseException) -> None:
+        """A call was interrupted at any line."""
+        if self._closed:
+            self._transport.give_up()
+        self._transport.wake()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -369,9 +365,8 @@ class ConnectionSteps(Generic[_Session]):
             session._channel.gate.open()
 
     def _forget_session(self, session: Any) -> None:
-        with self._lock:
-            if session in self._sessions:
-                self._sessions.remove(session)
+        with contextlib.suppress(ValueError):
+            self._sessions.remove(session)
 
     # -- its listeners -----------------------------------------------------------------------------------
 

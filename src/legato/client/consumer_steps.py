@@ -251,21 +251,22 @@ class ConsumerSteps(ConsumerWork):
         A `receive()` that waits elsewhere returns None. A listener may close its own consumer; its message is
         acknowledged as ever when it returns.
         """
-        if self._closed:
-            return
+        # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
         self._closed = True
         self._listener = None
         self._session._channel.gate.open()
         dispatcher = self._session._dispatcher
         current = None if dispatcher is None or not dispatcher.is_current else dispatcher.current
         if dispatcher is not None and current is not None and current.consumer is self._end:
-            dispatcher.closing.append(self)
+            if self not in dispatcher.closing:
+                dispatcher.closing.append(self)
         else:
             yield from self._end_closing()
 
     def _end_closing(self) -> Steps[None]:
         end = self._end
-        self._transport.post(end.release)
+        if not end.closed and not end.released:
+            self._transport.post(end.release)
         yield from self._session._wait_closed(lambda: end.closed or end.released)
         self._session._forget_consumer(self)
 

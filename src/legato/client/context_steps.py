@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, BinaryIO, Generic, Self, TypeVar
 
@@ -109,13 +110,13 @@ class ContextSteps(Generic[_Producer, _Consumer, _Browser]):
         Raises:
             IllegalStateError: one of the context's own listeners asks.
         """
-        if self._closed:
-            return
         self._connection._check_not_in_listener("close")
+        # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
         self._closed = True
         if self._made is not None:
             yield from self._made._close()
-        self._family.remove(self)
+        with contextlib.suppress(ValueError):
+            self._family.remove(self)
         if not self._family:
             yield from self._connection._close()
 

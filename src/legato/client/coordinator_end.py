@@ -199,6 +199,8 @@ class CoordinatorEnd:
 
     def _end_doomed(self, transaction: Transaction) -> None:
         failed, transaction.received = transaction.received, []
+        # Those since it was doomed too: who waits for their listeners is not to wait for the next connection.
+        self._finish_sends(transaction, transaction.failure)
         self.channel.give_back(failed)
         self.channel.grant()
         if self.attached and not self._doubts:

@@ -79,7 +79,8 @@ class Mailbox:
         self._hurried = False
         commands = self._commands
         if self._later:
-            commands.extend((function, ()) for function in self._later)
+            # They were asked for before.
+            commands.extendleft((function, ()) for function in reversed(self._later))
             self._later.clear()
         if not commands:
             return False

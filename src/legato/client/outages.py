@@ -67,6 +67,8 @@ class Outages:
 
     def add_base(self, channel: Channel) -> None:
         """What temporary destinations hang on."""
+        if self._base is channel:
+            return
         self._base = channel
         if self._wire is not None:
             channel.begin()
@@ -80,6 +82,11 @@ class Outages:
         """Let messages come."""
         for channel in self._channels:
             channel.grant()
+
+    def flush_all(self) -> None:
+        """State what the application is done with."""
+        for channel in self._channels:
+            channel.flush_receivers()
 
     # -- an outage ---------------------------------------------------------------------------------------
 

@@ -62,6 +62,8 @@ class ProducerSteps:
         self._route: Route | None = None
         """Where everything goes, for a producer of one destination."""
         self._routes: dict[Destination, Route] = {}
+        self._opened = 0
+        """Counts the links."""
         self._closed = False
         self._completion: Completion | None = None
 
@@ -89,21 +91,23 @@ class ProducerSteps:
         return route
 
     def _open_route(self, destination: Destination) -> Steps[Route]:
-        number = len(self._routes) + 1
+        # Whoever is interrupted leaves a link behind that closes: the next one has another name.
+        number = self._opened + 1
+        self._opened = number
         name = self._name if number == 1 else f"{self._name}.{number}"
         channel = self._session._channel
         end = SenderEnd(channel, name, destination)
         envelope = Envelope(destination, self._session._connection._user_id)
-        route = self._routes[destination] = Route(end, envelope, f"ID:{name}:")
-        channel.transport.post(channel.add_sender, end)
+        route = Route(end, envelope, f"ID:{name}:")
         try:
+            channel.transport.post(channel.add_sender, end)
             yield from self._session._wait(lambda: end.ready or end.closed, "create a producer")
             if end.error is not None:
                 raise end.error
         except BaseException:
-            del self._routes[destination]
             channel.transport.post(end.close)
             raise
+        self._routes[destination] = route
         if self.destination is not None:
             self._route = route
         return route
@@ -229,19 +233,21 @@ class ProducerSteps:
         transaction = session._transaction
         if transaction is not None:
             send.transaction = transaction
-            transaction.sends.append((end, send))
         if completion_listener is not None:
             completion = self._completion
             if completion is None or completion.listener is not completion_listener:
                 completion = self._completion = Completion(completion_listener, session._completions)
-            session._completions.taken += 1
             send.completion = completion
         elif transaction is None:
             if mode == DeliveryMode.PERSISTENT:
                 send.awaited = True
             else:
                 send.watched = False
-        outgoing.waiting.append(send)
+        if transaction is None:
+            outgoing.waiting.append(send)
+        else:
+            # One step: a transaction must not have what is not sent.
+            transaction.sends.append((end, send)); outgoing.waiting.append(send)  # fmt: skip  # noqa: E702
         if not end.scheduled:
             session._channel.wake_sender(end)
         return send
@@ -268,12 +274,12 @@ class ProducerSteps:
         yield from self._tell_duplicates()
 
     def _flushed(self) -> bool:
-        if not self._session._completions.all_called:
-            return False
-        if self._session._transaction is not None:
-            return True
+        # First what is under way: when it is done its listener is still to be called.
+        return not self._under_way() and self._session._completions.all_called
+
+    def _under_way(self) -> bool:
         ends = [route.end for route in self._routes.values()]
-        return not any(end.outgoing.waiting or end.outgoing.unconfirmed for end in ends)
+        return any(end.outgoing.waiting or end.outgoing.unconfirmed for end in ends)
 
     def _tell_duplicates(self) -> Steps[None]:
         """Call the listener for messages that turned out to be duplicates."""
@@ -295,15 +301,15 @@ class ProducerSteps:
 
     def _close(self) -> Steps[None]:
         """Wait for what is not confirmed yet, then close (Jakarta Messaging 7.3.5). May be called again."""
-        if self._closed:
-            return
         self._session._check_not_completing("close a producer of")
+        # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
         self._closed = True
         channel = self._session._channel
         ends = [route.end for route in self._routes.values()]
         for end in ends:
-            channel.transport.post(end.close)
-        yield from self._session._wait_closed(lambda: all(end.closed for end in ends))
+            if not end.closed:
+                channel.transport.post(end.close)
+        yield from self._session._wait_closed(lambda: all(end.closed for end in ends) and not self._under_way())
         if self._session._transaction is None:
             yield from self._session._wait_for_completions()
         self._session._forget_producer(self)

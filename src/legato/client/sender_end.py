@@ -114,7 +114,8 @@ class SenderEnd:
         # One by one: the application's thread may be adding to them.
         for sends in (self.outgoing.unconfirmed, self.outgoing.waiting):
             while sends:
-                self._fail_send(sends.popleft(), error)
+                self._fail_send(sends[0], error)
+                sends.popleft()
         self.channel.touch()
         if told:
             self.channel.report(error)
@@ -140,8 +141,8 @@ class SenderEnd:
             txn_id: bytes | None = None
             if transaction is not None:
                 if transaction.doomed or transaction.outcome is not None or is_stored_already(send):
-                    waiting.popleft()
                     self.finish(send, transaction.failure)
+                    waiting.popleft()
                     continue
                 txn_id = transaction.id
                 if txn_id is None:
@@ -231,7 +232,8 @@ class SenderEnd:
             self.channel.transport.post(self.pump)
         waiting = self.outgoing.waiting
         while waiting and waiting[0].transaction is transaction:
-            self.finish(waiting.popleft(), error)
+            self.finish(waiting[0], error)
+            waiting.popleft()
 
     # -- outcomes ----------------------------------------------------------------------------------------
 
@@ -260,8 +262,10 @@ class SenderEnd:
     def _decide(self, send: Send, error: JMSError | None) -> None:
         if error is not None:
             _fail_transaction(send, error)
-        for done in self.outgoing.decided(send, error):
-            self.finish(done, done.error)
+        done = self.outgoing.decided(send, error)
+        for each in done:
+            self.finish(each, each.error)
+        self.outgoing.forget(done)
 
     def finish(self, send: Send, error: JMSError | None) -> None:
         """The last word on a send; later ones do not count."""
@@ -278,7 +282,8 @@ class SenderEnd:
     def _refuse_waiting(self) -> None:
         error = self.error or JMSError(f"The producer for {self.destination} is closed; the message was not sent.")
         while self.outgoing.waiting:
-            self._fail_send(self.outgoing.waiting.popleft(), error)
+            self._fail_send(self.outgoing.waiting[0], error)
+            self.outgoing.waiting.popleft()
 
     def _fail_send(self, send: Send, error: JMSError) -> None:
         _fail_transaction(send, error)

@@ -257,12 +257,12 @@ class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
     def _forget_consumer(self, consumer: ConsumerSteps) -> None:
         if consumer in self._consumers:
             self._consumers.remove(consumer)
-            self._note_listeners()
+        self._note_listeners()
         end = consumer._end
         if end.closed:
             self._unacknowledged = {d: None for d in self._unacknowledged if d.consumer is not end}
             consumer._release_subscription()
-        else:
+        elif consumer not in self._closing:
             self._closing.append(consumer)
 
     def _sweep(self) -> Steps[None]:

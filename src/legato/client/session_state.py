@@ -122,15 +122,22 @@ class Outgoing:
     def decided(self, send: Send, error: JMSError | None) -> list[Send]:
         """The broker decided about a send; returns those that are done thereby, in the order in which they were sent.
 
-        Jakarta Messaging 7.3.8 wants that order; the engine reports a range of dispositions in any.
+        Jakarta Messaging 7.3.8 wants that order; the engine reports a range of dispositions in any. They stay among
+        the unconfirmed until `forget`, so that whoever looks sees each of them under way, or counted as done.
         """
         send.decided = True
         send.error = error
-        unconfirmed = self.unconfirmed
         done = []
-        while unconfirmed and unconfirmed[0].decided:
-            done.append(unconfirmed.popleft())
+        for each in self.unconfirmed:
+            if not each.decided:
+                break
+            done.append(each)
         return done
+
+    def forget(self, done: list[Send]) -> None:
+        """Those are finished that `decided` has returned."""
+        for _ in done:
+            self.unconfirmed.popleft()
 
     def blocked(self) -> list[Send]:
         """Take out what somebody waits for and no transaction holds: it is not to be sent again (CONTRACT E11)."""

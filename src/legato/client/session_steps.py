@@ -45,8 +45,9 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
             IllegalStateError: one of the session's own listeners asks, which would wait for itself (8.8, 7.3.6).
         """
         self._check_not_in_listener("close")
-        if self._closed:
+        if self._channel.closed and not self._consumers and not self._producers:
             return
+        # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
         self._closed = True
         dispatcher = self._dispatcher
         if dispatcher is not None:

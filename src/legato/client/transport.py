@@ -327,8 +327,9 @@ class Transport:
     # -- the end -----------------------------------------------------------------------------------------
 
     def _begin_stop(self) -> None:
-        if self.wire is None:
+        if self.wire is None or self._stop_deadline:
             return
+        self.outages.flush_all()
         self.wire.engine.close()
         self._stop_deadline = time.monotonic() + CLOSE_WAIT_S
 

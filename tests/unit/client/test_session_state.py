@@ -47,6 +47,7 @@ class TestOutgoing:
         refused = JMSError("refused")
         assert outgoing.decided(three, None) == []
         assert outgoing.decided(one, refused) == [one]
+        outgoing.forget([one])
         assert outgoing.decided(two, None) == [two, three]
         assert [found.error for found in sends] == [refused, None, None]
 
