@@ -20,6 +20,7 @@ from legato.amqp.events import (
     SessionBegan,
     SessionEnded,
 )
+from legato.amqp.frames import Broken, Echo, Errant, Frames
 from legato.amqp.link import Link, Receiver, Sender, Session, links_limit_reached
 from legato.amqp.pndata import c_text, read_map, read_symbols, write_map, write_symbols
 from legato.amqp.runs import Runs
@@ -30,6 +31,8 @@ SESSION_WINDOW_FRAMES = 8192
 """Transfers a peer may send per session without hearing from us. The engine counts its window in frames of the largest
 size, and empties it on every call of `receive_data`: a window in bytes would be a window of a few small messages."""
 SESSIONS_MAX = 4095
+ECHOES_MAX = 64
+"""Of flows that are asked for between two writes, no more are answered: each tells the state of then."""
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 
 PUSHED_BYTES_MAX = 64 << 10
@@ -94,6 +97,10 @@ class Connection:
         self._greeted = False
         self._greeting = b""
         self._outbox: list[bytes] = []
+        self._frames = Frames(settings.max_frame_bytes) if server else None
+        self._echoes: list[Echo] = []
+        self._by_channel: dict[int, Session] = {}
+        """Sessions by the channel that the peer uses for them."""
         self._sessions: dict[Any, Session] = {}
         self._links: dict[Any, Link] = {}
         self._deliveries: Known = {}
@@ -156,6 +163,30 @@ class Connection:
             data = self._check_greeting()
             if self.closed:
                 return [Closed("amqp:connection:framing-error", "the peer does not speak AMQP 1.0", False)]
+            self._push(data[: len(AMQP_HEADER)])
+            data = data[len(AMQP_HEADER) :]
+        frames = self._frames
+        if frames is None:
+            self._push(data)
+            return self._take_events()
+        events: list[Event] = []
+        for piece in frames.cut(data):
+            if isinstance(piece, bytes):
+                self._push(piece)
+                continue
+            was_opened = self._opened
+            earlier = self._take_events()
+            if self.closed or was_opened or not isinstance(piece, Broken):
+                events += earlier
+            else:
+                # An open that is none: it is answered, and nobody hears of it.
+                self.open()
+            if not self.closed:
+                self._found(piece, events)
+        events += self._take_events()
+        return events
+
+    def _push(self, data: bytes) -> None:
         transport = self._transport
         size = len(data)
         if size:
@@ -166,7 +197,39 @@ class Connection:
                 if taken <= 0:
                     break
                 offset += taken
-        return self._take_events()
+
+    def _found(self, found: Echo | Errant | Broken, events: list[Event]) -> None:
+        """Do what the engine would not."""
+        if isinstance(found, Broken):
+            self._break(found.condition, found.description, events)
+            self._drop_events()
+        elif isinstance(found, Errant):
+            session = self._by_channel.get(found.channel)
+            if session is None:
+                self._break(found.condition, found.description, events)
+                self._drop_events()
+            else:
+                session.close(found.condition, found.description)
+        elif len(self._echoes) < ECHOES_MAX:
+            self._echoes.append(found)
+
+    def _answer_echoes(self) -> None:
+        """Have flows written that were asked for: of sessions, and of links that the peer sends over.
+
+        The engine writes no flow of a link that we send over, unless its credit is drained: the session's says that all
+        we had to send is on its way.
+        """
+        echoes, self._echoes = self._echoes, []
+        for echo in dict.fromkeys(echoes):
+            session = self._by_channel.get(echo.channel)
+            if session is None or session.closed:
+                continue
+            # The engine's only way to be made to write a flow.
+            lib.pn_session_set_incoming_capacity(session._pn, self.session_capacity_bytes)
+            for link in session.links if echo.is_sender else ():
+                if link.name == echo.name and isinstance(link, Receiver) and not (link.closed or link.suspended):
+                    lib.pn_link_flow(link._pn, 0)
+            self._produce()
 
     def _check_greeting(self) -> bytes:
         """What may be fed to the engine, which would also speak SASL and TLS if the peer began with that."""
@@ -194,6 +257,8 @@ class Connection:
         if self._freed:
             return b""
         self._produce()
+        if self._echoes:
+            self._answer_echoes()
         parts, self._outbox = self._outbox, []
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -281,6 +346,8 @@ class Connection:
         self._freed = self.closed = self.closing = True
         self.close_unanswered = False
         self._sessions.clear()
+        self._by_channel.clear()
+        self._echoes.clear()
         self._links.clear()
         self._handlers.clear()
         lib.pn_transport_unbind(self._transport)
@@ -415,6 +482,8 @@ class Connection:
         pn_session = lib.pn_event_session(event)
         if pn_session not in self._sessions:
             session = self._sessions[pn_session] = Session(self, pn_session)
+            if self._frames is not None and self._frames.begun:
+                self._by_channel[self._frames.begun.popleft()] = session
             events.append(SessionBegan(session))
 
     def _on_session_close(self, event: Any, events: list[Event]) -> None:
