@@ -240,7 +240,16 @@ FURTHER_FAULTS: list[tuple[str, Spoil]] = [
         "second holder",
         lambda r: [
             *r,
-            record(2, 402, attached(8, "w", "one"), attached(9, "w", "other")),
+            record(2, 402, attached(8, "w", "one")),
+            record(2, 403, given(8), MessageSeen(ORDERS, 6, 8)),
+            record(2, 404, attached(9, "w", "other"), given(9, flagged=True)),
+        ],
+    ),
+    (
+        "second holder",
+        lambda r: [
+            *r,
+            record(2, 402, attached(8, "w"), attached(9, "w")),
             record(2, 403, given(8), MessageSeen(ORDERS, 6, 8), given(9, flagged=True)),
         ],
     ),
@@ -281,11 +290,12 @@ def held_in_turn(records: list[LogRecord]) -> list[LogRecord]:
     """Holdings end with a release, a failure, an epoch; and go on with the next link of an application cut off."""
     return [
         *records,
-        record(2, 402, attached(8, "w", "one"), attached(9, "w", "one"), attached(10, "w")),
+        record(2, 402, attached(8, "w", "one")),
         record(2, 403, given(2), MessageReleased(ORDERS, 6, 2, False), given(1), MessageSeen(ORDERS, 6, 1)),
         record(3, 500, EpochBegan("a")),
-        record(3, 501, given(8, 2, flagged=True), MessagePresented(ORDERS, 6, 8), given(9, 2, flagged=True)),
-        record(3, 502, MessageSeen(ORDERS, 6, 9), given(10, 2, flagged=True)),
+        record(3, 501, given(8, 2, flagged=True), MessagePresented(ORDERS, 6, 8)),
+        record(3, 502, attached(9, "w", "one"), given(9, 2, flagged=True), MessageSeen(ORDERS, 6, 9)),
+        record(3, 502, attached(10, "w"), given(10, 2, flagged=True)),
         record(3, 503, MessageReturned(ORDERS, 6, 2, False, 10, "disconnect"), given(2, 3, flagged=True)),
     ]
 

@@ -59,7 +59,7 @@ def second_holder(delivered: DataFrame, facts: DataFrame) -> DataFrame:
     """Messages that were delivered to a consumer while another one had them.
 
     A holding ends when its message leaves or comes back, and with its epoch. An application that was cut off takes what
-    it had to its next consumer: that has the same container and, where it is known, the same link.
+    it had to its next consumer: that attached since, with the same container and, where it is known, the same link.
     """
     several = aggregate(delivered, "queue, seq", first="min(consumer)", last="max(consumer)").where("first <> last")
     kinds = ("MessageDelivered", "MessageSeen", "MessagePresented", "MessageReleased", "MessageReturned", *_GONE)
@@ -81,15 +81,17 @@ def second_holder(delivered: DataFrame, facts: DataFrame) -> DataFrame:
         F.max(F.expr("if(is_seen, place, null)")).over(until).alias("seen_place"),
         F.max(F.expr("if(is_end, place, null)")).over(until).alias("end_place"),
     ).where("is_given and given.consumer <> consumer and given.place > coalesce(end_place, -1)")
-    attached = facts.where(is_kind("ConsumerAttached")).select("consumer", F.col("name").alias("container"), "link")
+    attached = facts.where(is_kind("ConsumerAttached")).selectExpr(
+        "consumer", "name as container", "link", f"{PLACE} as attached_place"
+    )
     had = attached.selectExpr("consumer as holder", "container as holder_container", "link as holder_link")
     told = (
         known.withColumn("holder", F.expr("given.consumer"))
-        .join(attached.distinct(), "consumer", "left")
-        .join(had.distinct(), "holder", "left")
+        .join(attached, "consumer", "left")
+        .join(had, "holder", "left")
     )
     came_back = """coalesce(container = holder_container, false) and coalesce(link = holder_link, true)
-        and flagged and seen_place > given.place"""
+        and attached_place > given.place and flagged and seen_place > given.place"""
     return told.where(f"not ({came_back})").select("queue", "seq", "consumer", "holder", "position")
 
 

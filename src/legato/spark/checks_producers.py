@@ -106,7 +106,7 @@ def stored_again_anew(anew: DataFrame, facts: DataFrame) -> DataFrame:
     messages = again.where(f"{NUMBERED} and message_id <> ''").selectExpr(
         "producer_name", "message_id as what", "producer", "number", "queue", "seq", "message_id", "time_us"
     )
-    batches = again.where(f"{_RUNS} and startswith(producer_name, '{SINK_PREFIX}')").selectExpr(
+    batches = again.where(str(_RUNS)).selectExpr(
         "producer_name",
         "concat('batch ', number) as what",
         "producer",

@@ -215,6 +215,17 @@ VIEWS = (
         """,
     ),
     Step(
+        "names",
+        "What the numbers of queues in silver stand for: the name and kind of each queue, topic and subscription.",
+        """
+        select queue, max(name) as destination,
+               element_at(array('queue', 'topic', 'subscription', 'schedule', 'assignment'), max(queue_kind) + 1)
+                   as kind,
+               bool_or(temporary) as temporary
+        from {names} group by queue order by queue
+        """,
+    ),
+    Step(
         "duplicates",
         "How many messages came again and were not stored again, by hour: found by number or by duplicate id.",
         """
