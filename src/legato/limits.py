@@ -59,6 +59,10 @@ OUTCOME_RETENTION_S = 24 * 3600
 PRODUCER_RETENTION_S = 24 * 3600
 PRODUCERS_KEPT = 100_000
 """So many numbered producers are remembered, however long ago they were used: only what is beyond is forgotten."""
+SINKS_MAX = 10_000
+"""Sinks are remembered until somebody has them forgotten; with so many no further one can begin."""
+BATCHES_KEPT = 100
+"""Of a sink's batches so many are known by their rows, should they come again."""
 REFUSED_NUMBERS_KEPT = 16_384
 """Of the refused numbers of a producer those are remembered that are no further behind its last one."""
 PRODUCERS_REVIEWED = 1_000

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from legato.core.facts import ProducerRegistered, QueueCreated, RunStored
-from legato.core.records import Batch, ExpiryPlace
+from legato import limits
+from legato.core.facts import BatchPublished, ProducerRegistered, QueueCreated, RunStored
+from legato.core.records import Batch, ExpiryPlace, PublishedBatch
 from legato.errors import StoreError
 from legato.store.base import Store
 from legato.store.placing import new_blocks
@@ -74,3 +75,21 @@ class StoreStagedTests:
     def test_blocks_without_a_fact_are_refused(self, store: Store, epoch: int) -> None:
         with pytest.raises(StoreError):
             store.commit(staged(epoch, blocks=[blocks_of(3)]))
+
+    def test_the_last_batches_of_a_sink_are_on_record(
+        self, store: Store, epoch: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "BATCHES_KEPT", 2)
+        for number in (1, 2, 3):
+            store.commit(batch_of(epoch, BatchPublished(1, number, 7, b"rows%d" % number, b"stages")))
+        producer = store.producer("sink://s")
+        assert producer is not None
+        assert producer.last_number == 3
+        assert producer.batches == [PublishedBatch(n, 7, b"rows%d" % n, b"stages") for n in (2, 3)]
+
+    def test_names_of_producers_are_found_by_what_they_begin_with(self, store: Store, epoch: int) -> None:
+        for number, name in enumerate(("sink://b", "sink:/x", "sink://a", "sinks", "write://c"), 2):
+            store.commit(batch_of(epoch, ProducerRegistered(number, name)))
+        assert store.producer_names("sink://", 9) == ["sink://a", "sink://b", "sink://s"]
+        assert store.producer_names("sink://", 2) == ["sink://a", "sink://b"]
+        assert store.producer_names("none", 9) == []

@@ -7,10 +7,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructType
 from typer.testing import CliRunner
 
 from legato.cli.main import app
+from legato.spark.connector.options import sink_options
+from legato.spark.connector.sink import StreamSink
 from tests.support.server import Server, server
 
 
@@ -104,3 +108,20 @@ def test_the_examples_in_the_help_are_real_commands() -> None:
     assert len(examples) > 10
     for words in examples:
         assert CliRunner().invoke(app, [*[word for word in words if word[0].isalpha()][:2], "--help"]).exit_code == 0
+
+
+def test_sinks_that_are_remembered_are_listed_and_forgotten(broker: Server) -> None:
+    writer = StreamSink(
+        sink_options({"url": f"amqp://127.0.0.1:{broker.port}", "queue": "sunk", "transactionalId": "bills"}),
+        StructType().add("body", StringType()),
+    )
+    rows = pa.RecordBatch.from_pydict({"body": ["1", "2"]})
+    writer.commit([writer._stage(iter([rows]), "bills", 0)], 0)
+    assert legato(broker, "sink", "list").stdout == "bills  last batch 0, 2 rows\n"
+    assert json.loads(legato(broker, "sink", "list", "--json").stdout) == [
+        {"name": "bills", "last_batch": 0, "rows": 2}
+    ]
+    assert legato(broker, "sink", "forget", "bills").stdout == "forgot the sink bills\n"
+    assert legato(broker, "sink", "list").stdout == ""
+    gone = legato(broker, "sink", "forget", "bills")
+    assert (gone.returncode, "There is no sink 'bills'" in gone.stderr) == (1, True)

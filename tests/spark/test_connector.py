@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -191,6 +192,30 @@ def test_a_batch_whose_commit_spark_forgot_is_not_published_twice(
         commit.unlink()
     pass_on(spark, url, "forgotten", "once", tmp_path)
     assert sorted(drain(url, "once", 3)) == ["1", "2", "3"]
+
+
+def test_queries_from_copies_of_one_checkpoint_lose_no_rows_that_were_said_to_be_published(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
+    """The second one fails at its first batch under a number of the first one."""
+    original, copy, rows = tmp_path / "original", tmp_path / "copy", tmp_path / "rows"
+
+    def run(checkpoint: Path) -> None:
+        lines = spark.readStream.text(str(rows)).selectExpr("value as body")
+        query = lines.writeStream.format("legato").option("url", url).option("queue", "copied")
+        query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+
+    rows.mkdir()
+    (rows / "1.txt").write_text("a\nb\n")
+    run(original)
+    shutil.copytree(original, copy)
+    (rows / "2.txt").write_text("c\nd\n")
+    run(original)
+    (rows / "3.txt").write_text("e\nf\n")
+    with pytest.raises(StreamingQueryException, match=r"Batch 1 of the sink \S+ is published, with other rows"):
+        run(copy)
+    run(original)
+    assert sorted(drain(url, "copied", 6)) == ["a", "b", "c", "d", "e", "f"]
 
 
 def test_a_table_becomes_messages(spark: SparkSession, url: str) -> None:

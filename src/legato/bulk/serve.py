@@ -18,10 +18,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from legato.bulk.digest import RowDigest
 from legato.bulk.frames import BARE_SCHEMA, OMITTED, SCHEMA, frames
 from legato.bulk.planning import Part, plan
 from legato.bulk.requests import PLAN, PlannedPart, PlanRequest, PutRequest
-from legato.bulk.stages import Record, StageTicket, path_of, write_stage
+from legato.bulk.stages import DigestRecord, Record, StageTicket, path_of, write_stage
 from legato.bulk.staging import StageOptions, records_of
 from legato.bulk.tickets import T, Ticket, TicketRefused, seal, unseal
 from legato.errors import StoreError
@@ -102,11 +103,13 @@ class BulkServer(flight.FlightServerBase):  # type: ignore[misc]
 
 
 def _records(reader: flight.MetadataRecordBatchReader, options: StageOptions, ticket: StageTicket) -> Iterator[Record]:
-    row = 0
+    row, digest = 0, RowDigest()
     for chunk in reader:
         if chunk.data is not None:
             yield from records_of(chunk.data, options, ticket, row, time.time_ns() // 1000)
             row += chunk.data.num_rows
+            digest.add(chunk.data)
+    yield DigestRecord(digest.rows, digest.digest())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

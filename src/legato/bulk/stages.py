@@ -1,7 +1,7 @@
 """Stage files: what a task has staged, durable in a file of its own until its batch is published or given up.
 
-A file is a sequence of records, each four bytes of size and msgpack; behind a run are its blocks, and at the end a
-size of 0. It is there as a whole or not at all.
+A file is a sequence of records, each four bytes of size and msgpack; behind a run are its blocks, the last one is the
+digest of the rows, and at the end is a size of 0. It is there as a whole or not at all.
 
 Files of batches that are published are kept for the next ones and written over, as databases do with their logs: the
 system need not find memory and room on the disk for them again, which costs several times what writing does. What is
@@ -80,13 +80,21 @@ class MessageRecord(msgspec.Struct, array_like=True, tag="message"):
     body: bytes
 
 
-Record = Run | MessageRecord
+class DigestRecord(msgspec.Struct, array_like=True, tag="digest"):
+    """What the rows of a stage are known by, in whatever order: their number, and 16 bytes (`bulk.digest`)."""
+
+    count: int
+    digest: bytes
+
+
+Record = Run | MessageRecord | DigestRecord
 
 _END = _SIZE.pack(0)
 _PIECES_AT_ONCE = 1000
 """In one call of the system, which takes 1,024."""
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(RunRecord | MessageRecord)
+_decoder = msgspec.msgpack.Decoder(RunRecord | MessageRecord | DigestRecord)
+_WORDS = struct.Struct(">QQ")
 
 
 NAME_BYTES_MAX = 200
@@ -134,7 +142,7 @@ def write_stage(path: Path, records: Iterator[Record]) -> int:
                 said, pieces = (record.record, record.pieces) if isinstance(record, Run) else (record, ())
                 spelled = _encoder.encode(said)
                 _write_all(file, [_SIZE.pack(len(spelled)), spelled, *pieces])
-                count += said.count if isinstance(said, RunRecord) else 1
+                count += said.count if isinstance(said, RunRecord) else isinstance(said, MessageRecord)
             _write_all(file, [_END])
             os.fsync(file.fileno())
         temporary.rename(path)
@@ -206,6 +214,12 @@ def _records(data: memoryview) -> Iterator[Record]:
     while size := _SIZE.unpack(next_bytes(_SIZE.size))[0]:
         said = _decoder.decode(next_bytes(size))
         yield Run(said, [next_bytes(each) for each in said.block_bytes]) if isinstance(said, RunRecord) else said
+
+
+def digest_of(records: Sequence[DigestRecord]) -> bytes:
+    """The digest of the rows of several stages; it is a sum, so it does not matter which row is in which."""
+    parts = [_WORDS.unpack(record.digest) for record in records]
+    return _WORDS.pack(*[sum(part[lane] for part in parts) % (1 << 64) for lane in range(2)])
 
 
 def _view(path: Path) -> memoryview:

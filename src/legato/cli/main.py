@@ -19,6 +19,7 @@ from legato.cli import (
     reload,
     send,
     serve,
+    sink,
     status,
     subscription,
     switchover,
@@ -56,6 +57,7 @@ app.add_typer(flows.app)
 app.add_typer(queue.app)
 app.add_typer(topic.app)
 app.add_typer(subscription.app)
+app.add_typer(sink.app)
 
 
 def print_version(wanted: bool) -> None:

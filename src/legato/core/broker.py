@@ -30,6 +30,7 @@ from legato.core.facts import (
     AnyFact,
     AssignmentAcknowledged,
     AssignmentFenced,
+    BatchPublished,
     ConsumerAttached,
     DispatchMarked,
     DuplicateDropped,
@@ -316,7 +317,12 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
                             flagged = message.flagged or message.count > 0
                             retry.facts.append(MessageReleased(fact.queue, fact.seq, fact.consumer, flagged))
                 case (
-                    QueueMarked() | MessageReturned(cause="carried") | DuplicateIdKept() | RunStored() | MessageOfFlow()
+                    QueueMarked()
+                    | MessageReturned(cause="carried")
+                    | DuplicateIdKept()
+                    | RunStored()
+                    | BatchPublished()
+                    | MessageOfFlow()
                 ):
                     pass  # Marks are made anew; what would have carried a count, had an id or a flow, is not stored.
                 case DuplicateDropped() | DuplicateIdDropped():

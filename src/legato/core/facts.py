@@ -403,6 +403,20 @@ class RunStored(Fact, tag=43):
     number: int
 
 
+class BatchPublished(Fact, tag=46):
+    """All of a sink's batch was published: what was stored of it is in the same commit.
+
+    `number` is the producer's. `digest` tells its `count` rows from others, in no order, and is empty if it is not
+    known; `stages` tells the stages in which they were. By these a batch that comes again is known, or is not.
+    """
+
+    producer: int
+    number: int
+    count: int = 0
+    digest: bytes = b""
+    stages: bytes = b""
+
+
 class QueueMarked(Fact, tag=30):
     """High-water marks of a queue, so that an audit sees a lost tail: what a gap check cannot see."""
 
@@ -446,6 +460,7 @@ AnyFact = (
     | AssignmentAcknowledged
     | AssignmentFenced
     | RunStored
+    | BatchPublished
     | QueueMarked
 )
 

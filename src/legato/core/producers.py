@@ -3,6 +3,12 @@
 from legato.core.records import ProducerRecord
 from legato.core.refused_numbers import RefusedNumbers
 
+SINK_PREFIX = "sink://"
+"""Before the names of producers that are sinks of streams: they are remembered until somebody has them forgotten."""
+
+ONCE_PREFIX = "write://"
+"""Before the names of those that write one batch, under a name that never comes again."""
+
 
 class Producer:
     """What is known of a producer that numbers its messages.
@@ -24,6 +30,10 @@ class Producer:
     def is_duplicate(self, number: int) -> bool:
         """Whether the message of that number is already stored."""
         return self.refused.forgotten < number <= self.last and number not in self.refused
+
+    def may_be_stored(self, number: int) -> bool:
+        """Whether the message of that number is stored, or nobody knows any more that it was refused."""
+        return number <= self.last and number not in self.refused
 
     def is_overtaken(self, number: int) -> bool:
         """Whether the message of that number was refused, or may have been, and one that was sent after it was not.

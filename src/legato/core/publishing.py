@@ -10,7 +10,7 @@ from legato.core.effects import Refuse
 from legato.core.facts import MessageStored, NumberRefused, ProducerForgotten, ProducerRegistered
 from legato.core.message import Message
 from legato.core.moving import Outgoing
-from legato.core.producers import Producer
+from legato.core.producers import SINK_PREFIX, Producer
 from legato.core.records import ProducerRecord
 from legato.core.refusals import FULL, NOT_FOUND
 from legato.core.state import Node
@@ -61,9 +61,9 @@ class Publishing(Duplicates):
     def forget_producers(self) -> None:
         """Forget some producers that nobody has used for `limits.PRODUCER_RETENTION_S`, if there are too many.
 
-        Never one that is attached, or whose numbers are not durable yet: it sends on, and a send that it repeats
-        after a failover must be known (promise 1). The decision is made here, where both are known, and
-        stored like any other fact (docs/decisions/0058-steady-clock.md).
+        Never a sink, nor one that is attached, or whose numbers are not durable yet: it sends on, and a send that it
+        repeats after a failover must be known (promise 1). The decision is made here, where both are known, and stored
+        like any other fact (docs/decisions/0058-steady-clock.md).
         """
         excess = self._archive.producers_count() - len(self._forgetting) - limits.PRODUCERS_KEPT
         if excess <= 0:
@@ -72,7 +72,8 @@ class Publishing(Duplicates):
         records = self._archive.producers(self._forget_after, limits.PRODUCERS_REVIEWED)
         self._forget_after = records[-1].producer if len(records) == limits.PRODUCERS_REVIEWED else 0
         for record in records:
-            if record.seen_us >= end_us or record.name in self._forgetting:
+            kept = record.seen_us >= end_us or record.name.startswith(SINK_PREFIX)
+            if kept or record.name in self._forgetting:
                 continue
             if record.name in self._producers:
                 self._tick.facts.append(ProducerRegistered(record.producer, record.name))

@@ -74,6 +74,15 @@ class QueueRecord(msgspec.Struct):
     acknowledged: int = 0
 
 
+class PublishedBatch(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A batch of a sink: see `BatchPublished`."""
+
+    number: int
+    count: int
+    digest: bytes
+    stages: bytes
+
+
 class ProducerRecord(msgspec.Struct):
     """The last number handled of a numbered producer, and those that were refused (`core.refused_numbers`)."""
 
@@ -89,6 +98,8 @@ class ProducerRecord(msgspec.Struct):
     refused_bits: bytes = b""
     refused_forgotten: int = 0
     """The highest number that was refused and is not kept any more."""
+    batches: list[PublishedBatch] = []
+    """Of a sink, the last ones, at most `limits.BATCHES_KEPT`."""
 
 
 NO_ATTEMPT = ("carried", "claimed")
@@ -165,6 +176,10 @@ class Archive(Protocol):
 
     def producers_count(self) -> int:
         """How many numbered producers there are, without reading them."""
+
+    def producer_names(self, prefix: str, limit: int) -> Sequence[str]:
+        """The names of numbered producers that begin with `prefix`, in order, at most `limit`; but none of hundreds of
+        bytes."""
 
     def outcome(self, txn: bytes) -> bool:
         """True if the transaction is known to have committed."""

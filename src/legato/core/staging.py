@@ -10,17 +10,23 @@ from typing import Any
 
 import msgspec
 
+from legato import limits
 from legato.core.effects import StagePublished, StageRefused
-from legato.core.facts import DuplicateDropped, NumberRefused, QueueGrouped, RunStored
+from legato.core.facts import BatchPublished, DuplicateDropped, NumberRefused, QueueGrouped, RunStored
 from legato.core.lanes import Lane
 from legato.core.moving import Outgoing
-from legato.core.producers import Producer
+from legato.core.producers import SINK_PREFIX, Producer
+from legato.core.published_batches import BatchIdentity, objection
 from legato.core.publishing import Publishing
 from legato.core.queues import Queue
-from legato.core.refusals import FULL, STILL_COMMITTING, Refusal
+from legato.core.records import ProducerRecord
+from legato.core.refusals import FULL, STILL_COMMITTING, NotFound, Refusal
 from legato.core.state import Node
 from legato.core.tick import Tick
 from legato.core.traits import Traits
+
+UNKNOWN_BATCH = BatchIdentity()
+"""Of former versions' clients."""
 
 
 class StagedRun(msgspec.Struct, frozen=True):
@@ -61,20 +67,29 @@ class Staging(Publishing):
     """Publishing batches."""
 
     def publish_stage(
-        self, name: str, number: int, runs: Sequence[StagedRun], messages: Sequence[StagedMessage], token: Any
+        self,
+        name: str,
+        number: int,
+        runs: Sequence[StagedRun],
+        messages: Sequence[StagedMessage],
+        token: Any,
+        identity: BatchIdentity = UNKNOWN_BATCH,
     ) -> None:
         """Publish a batch, unless it was published before; `StagePublished` or `StageRefused` will carry `token`.
 
         Args:
             name: who stages; its batches have rising numbers, from 1.
+            identity: what the batch is known by.
 
         Raises:
-            Refusal: a destination is gone or full, or the batch is being committed for another request.
+            Refusal: a destination is gone or full, the batch is being committed for another request, another batch was
+                published under its number, or there are too many sinks.
         """
+        self._check_sink(name)
         producer = self.producer(name)
         self.detach_producer(producer, forget=False)
-        if producer.is_duplicate(number):
-            self._repeat_stage(producer, number, token)
+        if producer.may_be_stored(number):
+            self._repeat_stage(producer, number, token, identity)
             return
         if not runs and not messages:
             # Nothing of it is on record: should it come again, the ledger is not to say that it was stored.
@@ -90,20 +105,54 @@ class Staging(Publishing):
             outgoing.producer, outgoing.number = producer.id, number
             self._publish_closely(message.node, outgoing)
         stage.count += len(messages)
+        published = BatchPublished(producer.id, number, stage.count, identity.digest, identity.stages)
+        self._tick.facts.append(published)
         self._tick.stages.append(stage)
 
     def is_published(self, name: str, number: int) -> bool:
         """Whether a batch was published, or is being."""
         producer = self._producers.get(name)
         if producer is not None:
-            return producer.is_duplicate(number)
+            return producer.may_be_stored(number)
         record = self._archive.producer(name)
-        return record is not None and Producer(record).is_duplicate(number)
+        return record is not None and Producer(record).may_be_stored(number)
 
-    def _repeat_stage(self, producer: Producer, number: int, token: Any) -> None:
+    def sinks(self, offset: int, count: int) -> list[ProducerRecord]:
+        """Those that are remembered, some of them, by name."""
+        names = self._archive.producer_names(SINK_PREFIX, limits.SINKS_MAX)[offset : offset + count]
+        records = [self._archive.producer(name) for name in names]
+        return [record for record in records if record is not None and record.name not in self._forgetting]
+
+    def forget_sink(self, name: str) -> None:
+        """Forget a sink: should its query ever repeat a batch, it is published once more.
+
+        Raises:
+            NotFound: there is none of that name.
+            Refusal: a batch of it is being committed.
+        """
+        if name in self._producers:
+            raise Refusal(STILL_COMMITTING)
+        record = None if name in self._forgetting else self._archive.producer(name)
+        if record is None:
+            raise NotFound(f"There is no sink {name.removeprefix(SINK_PREFIX)!r}.")
+        self._forget_producer(record.producer, name)
+
+    def _check_sink(self, name: str) -> None:
+        if not name.startswith(SINK_PREFIX) or name in self._producers or self._archive.producer(name) is not None:
+            return
+        if len(self._archive.producer_names(SINK_PREFIX, limits.SINKS_MAX)) >= limits.SINKS_MAX:
+            raise Refusal(
+                f"The broker remembers {limits.SINKS_MAX} sinks, and no more: have those forgotten whose queries never "
+                "run again (legato sink list, legato sink forget NAME)."
+            )
+
+    def _repeat_stage(self, producer: Producer, number: int, token: Any, identity: BatchIdentity) -> None:
         pending = [stage for tick in (self._in_flight, self._tick) if tick is not None for stage in tick.stages]
         if any(stage.producer.name == producer.name and stage.number == number for stage in pending):
             raise Refusal(STILL_COMMITTING)
+        record = self._archive.producer(producer.name)
+        if record is not None and (why := objection(record, number, identity)):
+            raise Refusal(why)
         self._tick.facts.append(DuplicateDropped(producer.id, number))
         self._tick.stages.append(Stage(token, producer, 0))
 

@@ -11,6 +11,7 @@ from legato.core.facts import (
     AnyFact,
     AssignmentAcknowledged,
     AssignmentFenced,
+    BatchPublished,
     ConsumerAttached,
     DispatchMarked,
     DuplicateDropped,
@@ -132,7 +133,7 @@ class History:
                 pass  # What they say is for brokers, and for Spark's audit.
             case MessageReturned() | MessagePresented() | MessageDelivered() | MessageSeen() | MessageReleased():
                 pass  # The message is where it was.
-            case MessageTaken() | MessageOfFlow() | TransactionRolledBack() | AssignmentFenced():
+            case MessageTaken() | MessageOfFlow() | TransactionRolledBack() | AssignmentFenced() | BatchPublished():
                 pass  # Said of what other facts tell.
             case NumberRefused() | DuplicateDropped() | DuplicateIdKept() | DuplicateIdDropped():
                 pass  # Nothing was stored.

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from legato.bulk.stages import (
+    DigestRecord,
     MessageRecord,
     Record,
     Run,
+    digest_of,
     discard_stages,
     path_of,
     read_stage,
     remove_stages,
 )
+from legato.core.producers import ONCE_PREFIX, SINK_PREFIX
+from legato.core.published_batches import BatchIdentity
 from legato.core.queues import Queue
 from legato.core.refusals import Refusal
 from legato.core.staging import StagedMessage, StagedRun
 from legato.core.traits import Traits
 from legato.errors import StoreError
-from legato.server.arguments import Pending, Rejection, number, text
+from legato.server.arguments import Pending, Rejection, flag, number, text
 from legato.server.refused import Refused
 
 if TYPE_CHECKING:
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("legato.stages")
 
-_PRODUCER = "sink://"
+_PAGE_ROWS_MAX = 1000
 _READERS = 8
 
 
@@ -71,6 +78,8 @@ class Stages:
             "ticket": self._ticket,
             "publish": self._publish,
             "discard": self._discard,
+            "forget": self._forget,
+            "query": self._query,
         }
 
     def perform(self, operation: str, arguments: dict[str, Any]) -> Any:
@@ -90,10 +99,10 @@ class Stages:
         name, batch = self._batch(arguments)
         stages = _names(arguments)
         pending = Publishing(name, batch, self._published)
-        if self._broker.is_published(_PRODUCER + name, batch + 1):
-            self._broker.publish_stage(_PRODUCER + name, batch + 1, [], [], pending)
-            return pending
-        self._begin(self._read_and_publish(pending, stages))
+        verified = not flag(arguments, "unverified")
+        identity = BatchIdentity(stages=_digest_of_names(stages), verified=verified)
+        producer = (ONCE_PREFIX if flag(arguments, "once") else SINK_PREFIX) + name
+        self._begin(self._read_and_publish(pending, producer, stages, identity))
         return pending
 
     def _batch(self, arguments: dict[str, Any]) -> tuple[str, int]:
@@ -113,16 +122,43 @@ class Stages:
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
-    async def _read_and_publish(self, pending: Publishing, stages: list[str]) -> None:
-        name, number = _PRODUCER + pending.transactional_id, pending.batch + 1
+    def _forget(self, arguments: dict[str, Any]) -> Any:
+        """Forget a sink: which of its batches are published."""
+        name = text(arguments, "name")
+        self._broker.forget_sink(SINK_PREFIX + name)
+        return {"name": name}
+
+    def _query(self, arguments: dict[str, Any]) -> Any:
+        """The sinks that are remembered, each with its last batch and how many rows that had."""
+        offset, count = number(arguments, "offset", 0), number(arguments, "count", _PAGE_ROWS_MAX)
+        count = min(count, _PAGE_ROWS_MAX)
+        sinks = self._broker.sinks(offset, count + 1)
+        rows = [
+            {
+                "name": sink.name.removeprefix(SINK_PREFIX),
+                "last_batch": sink.last_number - 1,
+                "rows": sink.batches[-1].count if sink.batches else None,
+            }
+            for sink in sinks[:count]
+        ]
+        return {"results": rows, "more": len(sinks) > count}
+
+    async def _read_and_publish(
+        self, pending: Publishing, name: str, stages: list[str], identity: BatchIdentity
+    ) -> None:
+        number = pending.batch + 1
         try:
-            runs, messages = self._staged(await self._read(pending, stages))
-            self._broker.publish_stage(name, number, runs, messages, pending)
+            records = await self._read(pending, stages)
+            identity = _identified(identity, len(stages), records)
+            # Destinations are not looked up, nor made, for a batch that is published.
+            published = self._broker.is_published(name, number)
+            runs, messages = ([], []) if published else self._staged(records)
+            self._broker.publish_stage(name, number, runs, messages, pending, identity)
         except (StoreError, Refused, Refusal, Rejection) as error:
-            self._fail(pending, name, number, error)
+            self._fail(pending, name, number, identity, error)
         except Exception as error:
             log.exception("! a batch of %.100r was not published", name)
-            self._fail(pending, name, number, error)
+            self._fail(pending, name, number, identity, error)
         self._advance()
 
     async def _read(self, pending: Publishing, stages: list[str]) -> list[Record]:
@@ -138,12 +174,12 @@ class Stages:
         found = await asyncio.gather(*[loop.run_in_executor(None, read, some) for some in parts])
         return [record for records in found for record in records]
 
-    def _fail(self, pending: Publishing, name: str, number: int, error: Exception) -> None:
+    def _fail(self, pending: Publishing, name: str, number: int, identity: BatchIdentity, error: Exception) -> None:
         """Answer why a batch was not published; if it was asked for twice at once, it was."""
         try:
             if self._broker.is_published(name, number):
                 # Its files are written over already.
-                self._broker.publish_stage(name, number, [], [], pending)
+                self._broker.publish_stage(name, number, [], [], pending, identity)
                 return
         except Refusal as refusal:
             error = refusal
@@ -159,7 +195,7 @@ class Stages:
                 if not isinstance(queue, Queue):
                     raise Rejection(f"{said.destination!r} is no queue.")
                 runs.append(StagedRun(queue, said.priority, said.count, said.size, blocks, said.grouped))
-            else:
+            elif isinstance(record, MessageRecord):
                 messages.append(self._message(record))
         return runs, messages
 
@@ -197,3 +233,14 @@ def _names(arguments: dict[str, Any]) -> list[str]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise Rejection("stages is a list of names.")
     return names
+
+
+def _digest_of_names(stages: list[str]) -> bytes:
+    return hashlib.sha256(",".join(sorted(stages)).encode(errors="replace")).digest()[:8]
+
+
+def _identified(identity: BatchIdentity, stages: int, records: list[Record]) -> BatchIdentity:
+    """With the digest of its rows, if all of its stages say theirs: those of former versions do not."""
+    said = [record for record in records if isinstance(record, DigestRecord)]
+    digest = digest_of(said) if len(said) == stages else b""
+    return msgspec.structs.replace(identity, count=sum(record.count for record in said), digest=digest)

@@ -4,16 +4,19 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from legato.core.lanes import LANE_SHIFT
+from legato.core.producers import ONCE_PREFIX, SINK_PREFIX
 from legato.spark.check import Check, Says
 from legato.spark.ledger import PLACE, aggregate
 from legato.spark.those import NUMBERED, REGISTERED, Those
 
-SINK_PREFIX = "sink://"
-"""The names of producers whose numbers are batches: all messages of one commit have the same."""
-
 _RUNS = Those(("RunStored",), other_than_zero=("producer",))
 _HANDLED = f"({NUMBERED} or {_RUNS} or {Those(('DuplicateIdDropped',), known=('producer',))})"
 """SQL: what becomes of a number: a message or batch is stored, or dropped because another one has its duplicate id."""
+
+
+def _is_sink(name: str) -> str:
+    """SQL: the producer's numbers are batches: all messages of one commit have the same."""
+    return f"(startswith({name}, '{SINK_PREFIX}') or startswith({name}, '{ONCE_PREFIX}'))"
 
 
 def number_stored_twice(doubtful: DataFrame, facts: DataFrame) -> DataFrame:
@@ -41,9 +44,7 @@ def number_stored_twice(doubtful: DataFrame, facts: DataFrame) -> DataFrame:
         again="max(seq)",
     ).where("times > 1")
     # A batch has one number, and is stored in one commit; one with runs is for the check of batches.
-    sinks = facts.where(f"{REGISTERED} and startswith(name, '{SINK_PREFIX}')").select(
-        "producer", F.lit(True).alias("sink")
-    )
+    sinks = facts.where(f"{REGISTERED} and {_is_sink('name')}").select("producer", F.lit(True).alias("sink"))
     batches = facts.where(str(_RUNS)).select("producer", "number", F.lit(True).alias("run")).distinct()
     told = twice.join(F.broadcast(sinks.distinct()), "producer", "left").join(batches, ["producer", "number"], "left")
     return told.where("sink is null or commits > 1 and run is null").select(
@@ -152,7 +153,7 @@ def duplicate_never_stored(dropped: DataFrame, facts: DataFrame) -> DataFrame:
         .selectExpr("producer", "number as handled", f"{PLACE} as handled_place")
         .join(F.broadcast(ids.join(asked, "who", "left_semi")), "producer")
     )
-    is_sink = f"startswith(who, '{SINK_PREFIX}')"
+    is_sink = _is_sink("who")
     first = aggregate(handled.withColumnRenamed("handled", "number"), "who, number", first="min(handled_place)")
     furthest = aggregate(handled, "who", furthest="max(handled)")
     told = wanted.join(first, ["who", "number"], "left").join(furthest, "who", "left")

@@ -42,7 +42,7 @@ NOT_TOLD = (
     *("ProducerRegistered", "ProducerForgotten", "ConsumerAttached", "DispatchMarked", "QueueMarked"),
     *("NumberRefused", "DuplicateDropped", "MessageTaken", "AssignmentFenced"),
     # Told by the rows of their messages (`table.py`).
-    *("MessagesAssigned", "AssignmentAcknowledged", "RunStored"),
+    *("MessagesAssigned", "AssignmentAcknowledged", "RunStored", "BatchPublished"),
 )
 """Facts that are no part of any message's story."""
 

@@ -258,6 +258,7 @@ _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     ),
     f.AssignmentAcknowledged: _renamed(queue="queue", seq="through", consumed="count"),
     f.RunStored: _renamed(queue="queue", seq="seq", size="size", stored="count", producer="producer", number="number"),
+    f.BatchPublished: _renamed(producer="producer", number="number", stored="count"),
     f.AssignmentFenced: _renamed(queue="queue", number="fence"),
     f.MessageTaken: _renamed(queue="queue", seq="seq", container="container", name="link"),
     f.QueueMarked: _marked,

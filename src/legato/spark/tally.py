@@ -18,7 +18,7 @@ NOT_TALLIED = (
     *("ProducerRegistered", "ProducerForgotten", "ConsumerAttached", "DispatchMarked", "QueueMarked"),
     *("NumberRefused", "DuplicateDropped", "DuplicateIdKept", "DuplicateIdDropped"),
     *("TransactionCommitted", "TransactionRolledBack", "MessageTaken", "MessageOfFlow"),
-    *("MessageSeen", "MessageReleased", "AssignmentFenced"),
+    *("MessageSeen", "MessageReleased", "AssignmentFenced", "BatchPublished"),
     # Each has a row of its own for each of its messages, which is `stored`, `moved` or `consumed` (`table.py`).
     *("MessagePublished", "MessagesAssigned", "AssignmentAcknowledged", "RunStored"),
 )

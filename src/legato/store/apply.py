@@ -1,8 +1,11 @@
 """A batch's changes put into LMDB, inside the one write transaction of its commit."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from legato.core.records import Meta, ProducerRecord
+from legato.core.facts import BatchPublished
+from legato.core.published_batches import note_batch
+from legato.core.records import Meta, ProducerRecord, PublishedBatch
 from legato.core.refused_numbers import note_refused
 from legato.store import values
 from legato.store.apply_queues import apply_queues
@@ -28,7 +31,8 @@ def apply_changes(txn: Any, databases: Databases, meta: Meta, changes: Changes) 
     apply_queues(txn, databases, meta, changes)
     _register_producers(txn, databases, meta, changes.registered, steady_us)
     for producer, numbers in changes.numbers.items():
-        _note_numbers(txn, databases, producer, numbers, steady_us)
+        batches = [fact for fact in changes.batches if fact.producer == producer] if changes.batches else ()
+        _note_numbers(txn, databases, producer, numbers, batches, steady_us)
     for producer in changes.forgotten:
         value = txn.get(number_key(producer), db=databases.producers)
         if value is not None:
@@ -50,7 +54,14 @@ def _register_producers(txn: Any, databases: Databases, meta: Meta, registered: 
         meta.next_producer = max(meta.next_producer, producer + 1)
 
 
-def _note_numbers(txn: Any, databases: Databases, producer: int, numbers: dict[int, bool], steady_us: int) -> None:
+def _note_numbers(
+    txn: Any,
+    databases: Databases,
+    producer: int,
+    numbers: dict[int, bool],
+    batches: Sequence[BatchPublished],
+    steady_us: int,
+) -> None:
     """Remember what became of a producer's numbers. One that closed for good meanwhile has no record any more."""
     value = txn.get(number_key(producer), db=databases.producers)
     if value is None:
@@ -58,6 +69,8 @@ def _note_numbers(txn: Any, databases: Databases, producer: int, numbers: dict[i
     record = values.decode_producer(value)
     record.last_number = max(record.last_number, max(numbers))
     note_refused(record, numbers)
+    for fact in batches:
+        note_batch(record, PublishedBatch(fact.number, fact.count, fact.digest, fact.stages))
     record.seen_us = steady_us
     txn.put(number_key(producer), values.encode(record), db=databases.producers)
 

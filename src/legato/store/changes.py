@@ -7,6 +7,7 @@ from legato.core.facts import (
     AnyFact,
     AssignmentAcknowledged,
     AssignmentFenced,
+    BatchPublished,
     ConsumerAttached,
     DispatchMarked,
     DuplicateDropped,
@@ -124,6 +125,7 @@ class Changes:
         self.forgotten: set[int] = set()
         self.numbers: dict[int, dict[int, bool]] = {}
         """Of each producer, the numbers that the batch decides; True for the refused ones."""
+        self.batches: list[BatchPublished] = []
         self.committed: list[bytes] = []
         self.next_consumer = 0
         self.assignments: list[MessagesAssigned | AssignmentAcknowledged | AssignmentFenced] = []
@@ -268,6 +270,9 @@ def _gather_rare(changes: Changes, fact: AnyFact) -> None:
             changes.numbers.setdefault(producer, {})[number] = False
         case NumberRefused(producer, number):
             changes.numbers.setdefault(producer, {})[number] = True
+        case BatchPublished(producer, number):
+            changes.numbers.setdefault(producer, {})[number] = False
+            changes.batches.append(fact)
         case TransactionCommitted(txn):
             changes.committed.append(txn)
         case QueuePaused(number, paused):

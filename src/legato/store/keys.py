@@ -59,6 +59,11 @@ def name_key(name: str) -> bytes:
     return b"#" + hashlib.sha256(raw).digest()
 
 
+def read_name(key: bytes) -> str:
+    """The name in a key that `name_key` made of one that is not too long."""
+    return key[1:].decode()
+
+
 def time_key(time_us: int, txn: bytes) -> bytes:
     """The key of the outcomes of one commit, oldest first; `txn` keeps commits of the same instant apart."""
     return _POSITION.pack(time_us) + txn

@@ -46,6 +46,7 @@ from legato.store.keys import (
     number_key,
     pair_key,
     position_key,
+    read_name,
     read_number,
     read_pair,
     read_position,
@@ -156,6 +157,17 @@ class LmdbStore:
         """See `Store.producers_count`."""
         with self._reading() as txn:
             return int(txn.stat(self._databases.producers)["entries"])
+
+    def producer_names(self, prefix: str, limit: int) -> Sequence[str]:
+        """See `Store.producer_names`."""
+        begin = name_key(prefix)
+        found: list[str] = []
+        with self._reading() as txn, txn.cursor(db=self._databases.producer_names) as cursor:
+            there = cursor.set_range(begin)
+            while there and len(found) < limit and (key := bytes(cursor.key())).startswith(begin):
+                found.append(read_name(key))
+                there = cursor.next()
+        return found
 
     def outcome(self, txn: bytes) -> bool:
         """See `Store.outcome`."""

@@ -80,6 +80,12 @@ class MemoryStore:
         with self._lock:
             return len(self._state.producers)
 
+    def producer_names(self, prefix: str, limit: int) -> Sequence[str]:
+        """See `Store.producer_names`."""
+        with self._lock:
+            names = {record.name for record in self._state.producers.values()}
+            return sorted(name for name in names if name.startswith(prefix))[:limit]
+
     def outcome(self, txn: bytes) -> bool:
         """See `Store.outcome`."""
         with self._lock:

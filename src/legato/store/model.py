@@ -11,6 +11,7 @@ from legato.core.facts import (
     AnyFact,
     AssignmentAcknowledged,
     AssignmentFenced,
+    BatchPublished,
     ConsumerAttached,
     DispatchMarked,
     DuplicateDropped,
@@ -44,6 +45,7 @@ from legato.core.facts import (
     TransactionCommitted,
     TransactionRolledBack,
 )
+from legato.core.published_batches import note_batch
 from legato.core.records import (
     NO_ATTEMPT,
     Attempt,
@@ -51,6 +53,7 @@ from legato.core.records import (
     KeptId,
     Meta,
     ProducerRecord,
+    PublishedBatch,
     QueueRecord,
     StoredMessage,
     TakenMessage,
@@ -248,6 +251,10 @@ class Model:
                 self.ids.setdefault(queue, Ids()).keep(fact)
             case DuplicateIdDropped(producer=producer, number=number):
                 self._number(producer, number, refused=False)
+            case BatchPublished(producer, number):
+                self._number(producer, number, refused=False)
+                if record := self.producers.get(producer):
+                    note_batch(record, PublishedBatch(number, fact.count, fact.digest, fact.stages))
             case TransactionCommitted(txn):
                 self.outcomes[txn] = meta.steady_us
             case RunStored() | MessagesAssigned() | AssignmentAcknowledged() | AssignmentFenced():

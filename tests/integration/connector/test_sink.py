@@ -105,6 +105,23 @@ def test_a_repeated_commit_and_an_abort_behind_it_change_nothing(broker: Server,
     assert texts(broker, "repeated") == ["1", "2"]
 
 
+def test_a_batch_with_other_rows_under_its_number_fails_the_query_and_can_be_told_not_to(
+    broker: Server, task: TaskContext
+) -> None:
+    """Two queries from copies of one checkpoint: "published" is said of rows only that are in the queue."""
+    first, second = sink(broker, "copies"), sink(broker, "copies")
+    first.commit([write(first, "1", "2")], 0)
+    staged = write(second, "3", "4")
+    with pytest.raises(
+        JMSError, match=r"Batch 0 of the sink copies is published, with other rows.*verifyRepeatedBatches"
+    ):
+        second.commit([staged], 0)
+    second.abort([staged], 0)
+    careless = sink(broker, "copies", verifyRepeatedBatches="false")
+    careless.commit([write(careless, "5", "6")], 0)
+    assert texts(broker, "copies") == ["1", "2"]
+
+
 def test_of_a_task_that_ran_twice_one_counts(broker: Server, task: TaskContext) -> None:
     """Retries and speculation: the loser's rows are never seen, and its stage goes with the batch."""
     writer = sink(broker, "twice")

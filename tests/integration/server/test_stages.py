@@ -11,6 +11,7 @@ import pyarrow.flight as flight
 import pytest
 
 from legato.bulk.requests import PutRequest
+from legato.bulk.stages import DigestRecord, read_stage, write_stage
 from legato.bulk.staging import StageOptions
 from legato.client import ConnectionFactory
 from tests.integration.server.test_management import Manager
@@ -107,3 +108,67 @@ def test_stages_and_what_was_published_outlive_a_kill(tmp_path: Path) -> None:
         manager = Manager(AmqpPeer(running.port))
         assert ask(manager, "publish", "sink", batch=0, stages="a")["published"] == 0
         assert [message.body for message in received(running, "staged", 1)] == ["1"]
+
+
+def test_a_batch_that_is_staged_again_with_its_rows_is_confirmed(broker: Server, manager: Manager) -> None:
+    """As Spark does when a driver died before it wrote down that the batch is published: in other tasks."""
+    stage(manager, "again", 0, "a", {"body": ["1", "2", "3"]}, destination="again")
+    assert ask(manager, "publish", "again", batch=0, stages="a")["published"] == 3
+    stage(manager, "again", 0, "b", {"body": ["3"]}, destination="again")
+    stage(manager, "again", 0, "c", {"body": ["2", "1"]}, destination="again")
+    assert ask(manager, "publish", "again", batch=0, stages="b,c")["published"] == 0
+    assert [message.body for message in received(broker, "again", 3)] == ["1", "2", "3"]
+
+
+def test_two_queries_from_copies_of_one_checkpoint_are_told_apart(broker: Server, manager: Manager) -> None:
+    """Both publish under one name; of the second one nothing is told that is not so."""
+    sent, told = [], []
+    for batch in range(3):
+        for query in ("one", "two"):
+            rows = [f"{query}-{batch}-{row}" for row in range(2)]
+            stage(manager, "copies", batch, query, {"body": rows}, destination="copies")
+            status, result = manager.ask("publish", "copies", "stage", batch=batch, stages=query)
+            told.append(status)
+            if status == 200:
+                sent += rows
+            else:
+                assert "other rows" in result or "rows of these are gone" in result
+                ask(manager, "discard", "copies", batch=batch, stages=query)
+    assert told == [200, 503] * 3
+    assert [message.body for message in received(broker, "copies", len(sent))] == sent
+
+
+def test_a_query_whose_rows_always_differ_may_say_so(broker: Server, manager: Manager) -> None:
+    stage(manager, "random", 0, "a", {"body": ["1"]}, destination="random")
+    assert ask(manager, "publish", "random", batch=0, stages="a")["published"] == 1
+    stage(manager, "random", 0, "b", {"body": ["2"]}, destination="random")
+    assert ask(manager, "publish", "random", batch=0, stages="b", unverified=True)["published"] == 0
+    assert [message.body for message in received(broker, "random", 1)] == ["1"]
+
+
+def test_sinks_are_listed_and_forgotten(broker: Server, manager: Manager) -> None:
+    for batch in range(2):
+        stage(manager, "listed", batch, "a", {"body": ["1", "2"]}, destination="listed")
+        assert ask(manager, "publish", "listed", batch=batch, stages="a")["published"] == 2
+    stage(manager, "once", 0, "a", {"body": ["1"]}, destination="listed")
+    assert ask(manager, "publish", "once", batch=0, stages="a", once=True)["published"] == 1
+    found = ask(manager, "query", "")["results"]
+    assert {"name": "listed", "last_batch": 1, "rows": 2} in found
+    assert "once" not in [sink["name"] for sink in found]
+    ask(manager, "forget", "listed")
+    assert "listed" not in [sink["name"] for sink in ask(manager, "query", "")["results"]]
+    assert manager.ask("forget", "listed", "stage")[0] == 404
+    stage(manager, "listed", 1, "b", {"body": ["3"]}, destination="listed")
+    assert ask(manager, "publish", "listed", batch=1, stages="b")["published"] == 1
+
+
+def test_what_a_former_version_staged_is_published(broker: Server, manager: Manager) -> None:
+    """Its stages do not say what their rows are known by."""
+    for name in ("a", "b"):
+        stage(manager, "former", 0, name, {"body": ["1"]}, destination="former")
+        [path] = [*(broker.store / "stages" / "former").glob(f"*-{name}.stage")]
+        records = [record for record in read_stage(path) if not isinstance(record, DigestRecord)]
+        assert len(records) == 1
+        write_stage(path, iter(records))
+        published = ask(manager, "publish", "former", batch=0, stages=name)["published"]
+        assert published == (1 if name == "a" else 0)

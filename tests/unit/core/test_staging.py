@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
-from legato.core.facts import DuplicateDropped
+from legato import limits
+from legato.core.facts import BatchPublished, DuplicateDropped
+from legato.core.producers import ONCE_PREFIX, SINK_PREFIX
+from legato.core.published_batches import BatchIdentity
 from legato.core.queues import Queue
-from legato.core.refusals import Refusal
+from legato.core.refusals import NotFound, Refusal
 from legato.core.settings import AddressSettings
-from legato.core.staging import StagedMessage, StagedRun
+from legato.core.staging import UNKNOWN_BATCH, StagedMessage, StagedRun
+from legato.core.steady import STEP_MAX_US
 from legato.core.traits import Traits
 from legato.store.placing import new_blocks
 from tests.support.scenario import Scenario
@@ -172,3 +176,141 @@ def test_batches_are_flagged_after_a_crash_like_anything_that_may_have_been_seen
     after = s.crash()
     consumer = after.consumer("q", 5)
     assert [message.flagged for message in after.in_hand(consumer)][:2] == [True, True]
+
+
+# -- batches that come again ---------------------------------------------------------------------------------------
+
+
+def known_by(*bodies: bytes, stages: bytes, verified: bool = True, digest: bool = True) -> BatchIdentity:
+    rows = b"rows:" + b"|".join(sorted(bodies)) if digest else b""
+    return BatchIdentity(len(bodies) if digest else 0, rows, stages, verified)
+
+
+def again(s: Scenario, number: int, identity: BatchIdentity, *bodies: bytes) -> int:
+    """How many messages became visible by it."""
+    runs = [run_of(s.broker.queue("q"), *bodies)] if bodies else []
+    s.broker.publish_stage(SINK, number, runs, [], "t", identity)
+    s.run()
+    return s.staged.pop("t")
+
+
+def published_then_crashed(s: Scenario) -> Scenario:
+    assert again(s, 1, known_by(b"1", b"2", stages=b"a"), b"1", b"2") == 2
+    return s.crash()
+
+
+def test_a_batch_that_comes_again_with_its_rows_is_confirmed(s: Scenario) -> None:
+    """Its driver died between the broker's commit and Spark's: other stages, another order."""
+    after = published_then_crashed(s)
+    assert again(after, 1, known_by(b"2", b"1", stages=b"b"), b"2", b"1") == 0
+    assert again(after, 1, known_by(stages=b"a", digest=False)) == 0, "the same request once more: its stages are gone"
+    assert again(after, 1, known_by(stages=b"none")) == 0, "its source has no rows for it any more"
+    assert received(after) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("bodies", [(b"3", b"4"), (b"1",), (b"1", b"2", b"3")])
+def test_another_batch_under_the_number_of_one_that_is_published_is_refused(s: Scenario, bodies: tuple[bytes]) -> None:
+    """Two queries from copies of one checkpoint: its rows would be nowhere."""
+    after = published_then_crashed(s)
+    with pytest.raises(
+        Refusal, match=r"Batch 0 of the sink s is published, with other rows: with 2 then, .* checkpoint"
+    ):
+        again(after, 1, known_by(*bodies, stages=b"b"), *bodies)
+    after.run()
+    assert received(after) == [b"1", b"2"]
+    assert again(after, 2, known_by(*bodies, b"5", stages=b"b"), *bodies, b"5") == len(bodies) + 1
+
+
+def test_a_batch_whose_rows_are_gone_is_not_confirmed_for_another(s: Scenario) -> None:
+    after = published_then_crashed(s)
+    with pytest.raises(Refusal, match="the rows of these are gone: start the query again"):
+        again(after, 1, known_by(stages=b"b", digest=False))
+
+
+def test_whose_rows_always_differ_says_so(s: Scenario) -> None:
+    after = published_then_crashed(s)
+    assert again(after, 1, known_by(b"3", stages=b"b", verified=False), b"3") == 0
+
+
+def test_what_former_versions_published_or_staged_is_confirmed_as_it_was(s: Scenario) -> None:
+    publish(s, 1, b"1")
+    after = s.crash()
+    assert again(after, 1, known_by(b"3", stages=b"b"), b"3") == 0
+    record = after.store.producer(SINK)
+    assert record is not None
+    after.store._state.producers[record.producer].batches = []
+    assert again(after, 1, known_by(b"3", stages=b"b"), b"3") == 0
+
+
+def test_of_the_last_batches_any_may_come_again_and_older_ones_are_refused(
+    s: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint that was restored from an older copy."""
+    monkeypatch.setattr(limits, "BATCHES_KEPT", 3)
+    for number in range(1, 6):
+        assert again(s, number, known_by(b"%d" % number, stages=b"a"), b"%d" % number) == 1
+    after = s.crash()
+    for number in (3, 4, 5):
+        assert again(after, number, known_by(b"%d" % number, stages=b"b"), b"%d" % number) == 0
+        with pytest.raises(Refusal, match="other rows"):
+            again(after, number, known_by(b"other", stages=b"b"), b"other")
+    with pytest.raises(Refusal, match="Batch 1 of the sink s is published, as are those up to 4: too many to know"):
+        again(after, 2, known_by(b"2", stages=b"b"), b"2")
+
+
+def test_a_batch_that_found_no_room_is_not_on_record(s: Scenario) -> None:
+    s.full = True
+    s.broker.publish_stage(SINK, 1, [run_of(s.broker.queue("q"), b"1")], [], "t", known_by(b"1", stages=b"a"))
+    s.run()
+    assert not [fact for fact in s.facts if isinstance(fact, BatchPublished)]
+    assert again(s, 1, known_by(b"2", stages=b"b"), b"2") == 1
+    assert [fact.digest for fact in s.facts if isinstance(fact, BatchPublished)] == [b"rows:2"]
+
+
+# -- how long sinks are remembered ---------------------------------------------------------------------------------
+
+
+def served(s: Scenario, days: float) -> None:
+    """So long the broker serves, with the upkeep of it."""
+    for _ in range(round(days * 86_400_000_000 / STEP_MAX_US) + 1):
+        s.now_us += STEP_MAX_US
+        s.broker.tick(s.now_us)
+    s.broker.forget_producers()
+    s.run()
+
+
+def test_a_sink_is_remembered_however_long_its_query_is_off(s: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over a weekend, over a year: the repeated batch is the one that was published."""
+    monkeypatch.setattr(limits, "PRODUCERS_KEPT", 0)
+    assert again(s, 1, known_by(b"1", stages=b"a"), b"1") == 1
+    s.broker.publish_stage(ONCE_PREFIX + "w", 1, [run_of(s.broker.queue("q"), b"w")], [], "w", UNKNOWN_BATCH)
+    s.run()
+    for days in (3.0, 20.0):
+        served(s, days)
+        assert again(s, 1, known_by(b"1", stages=b"b"), b"1") == 0
+    assert s.store.producer(ONCE_PREFIX + "w") is None, "what was written once counts as any producer"
+    assert [sink.name for sink in s.broker.sinks(0, 9)] == [SINK]
+
+
+def test_a_sink_that_is_forgotten_publishes_its_batch_once_more(s: Scenario) -> None:
+    assert again(s, 1, known_by(b"1", stages=b"a"), b"1") == 1
+    s.broker.forget_sink(SINK)
+    assert s.broker.sinks(0, 9) == []
+    with pytest.raises(NotFound):
+        s.broker.forget_sink(SINK)
+    s.run()
+    assert again(s, 1, known_by(b"2", stages=b"b"), b"2") == 1
+    assert again(s.crash(), 1, known_by(b"2", stages=b"c"), b"2") == 0
+
+
+def test_there_are_so_many_sinks_and_a_further_one_is_refused(s: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SINKS_MAX", 2)
+    for name in ("a", "b"):
+        s.broker.publish_stage(SINK_PREFIX + name, 1, [run_of(s.broker.queue("q"), b"1")], [], name)
+        s.run()
+    with pytest.raises(Refusal, match="legato sink forget"):
+        s.broker.publish_stage(SINK_PREFIX + "c", 1, [], [], "c")
+    s.broker.forget_sink(SINK_PREFIX + "a")
+    s.run()
+    s.broker.publish_stage(SINK_PREFIX + "c", 1, [run_of(s.broker.queue("q"), b"1")], [], "c")
+    s.broker.publish_stage(SINK_PREFIX + "b", 2, [run_of(s.broker.queue("q"), b"1")], [], "b")

@@ -151,6 +151,8 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     delivery_mode: str = ""
     """`PERSISTENT` (as by default) or `NON_PERSISTENT`, for rows that do not say."""
     ignore_unknown_columns: bool = False
+    verify_repeated_batches: bool = True
+    """Whether a batch that comes again has to have the rows with which it was published."""
 
     @property
     def destination(self) -> str:

@@ -7,7 +7,7 @@ whether it was published. `abort` may come after a `commit` that raised: a publi
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -40,6 +40,9 @@ class Staged(WriterCommitMessage):
 class _Sink:
     """What streams and batches share."""
 
+    _publishing: Mapping[str, bool] = {}
+    """What else is said when a batch is published."""
+
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(schema, options)
         self._options = options
@@ -63,7 +66,8 @@ class _Sink:
         staged = sorted((each for each in messages if each is not None), key=lambda each: each.partition)
         if staged:
             stages = ",".join(each.stage for each in staged if each.stage)
-            self._ask("publish", staged[0].transactional_id, batch=batch, stages=stages)
+            said = {} if self._options.verify_repeated_batches else {"unverified": True}
+            self._ask("publish", staged[0].transactional_id, batch=batch, stages=stages, **said, **self._publishing)
 
     def _discard(self, messages: Sequence[Staged | None], batch: int) -> None:
         staged = [each for each in messages if each is not None and each.stage]
@@ -71,7 +75,7 @@ class _Sink:
             stages = ",".join(each.stage for each in staged)
             self._ask("discard", staged[0].transactional_id, batch=batch, stages=stages)
 
-    def _ask(self, operation: str, name: str, **arguments: str | int) -> Any:
+    def _ask(self, operation: str, name: str, **arguments: str | int | bool) -> Any:
         return shared_requests(self._options.url).ask(operation, "stage", name, **arguments)
 
 
@@ -94,6 +98,8 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
 
 class BatchSink(_Sink, DataSourceArrowWriter):
     """See `DataSourceArrowWriter`: each write is a batch of its own, published once."""
+
+    _publishing = {"once": True}  # noqa: RUF012 - read only
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         super().__init__(options, schema)

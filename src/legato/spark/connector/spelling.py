@@ -142,7 +142,7 @@ _SPELLING = {
         *("includeBody", "readMode", "pollIntervalMs", "tailProbeCacheMs", "pollTimeoutMs", "fetchOffset.numRetries"),
         *("fetchOffset.retryIntervalMs", "subscriptionPrefix", "startingOffsetsByTimestamp"),
         *("startingOffsetsByTimestampStrategy", "endingOffsetsByTimestamp"),
-        *("transactionalId", "deliveryMode", "ignoreUnknownColumns"),
+        *("transactionalId", "deliveryMode", "ignoreUnknownColumns", "verifyRepeatedBatches"),
     )
 }
 """Names as they are documented; Spark hands them over in lower case."""
@@ -153,6 +153,7 @@ SINK_READERS: dict[str, tuple[str, Reader, str]] = {
     "transactionalid": ("transactional_id", str, "a name"),
     "deliverymode": ("delivery_mode", str, " or ".join(DELIVERY_MODES)),
     "ignoreunknowncolumns": ("ignore_unknown_columns", _boolean, "true or false"),
+    "verifyrepeatedbatches": ("verify_repeated_batches", _boolean, "true or false"),
 }
 
 

@@ -1,0 +1,43 @@
+"""`legato sink`: the sinks of Spark's streams whose published batches the broker remembers."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from legato.cli.administration import NameArgument, tell
+from legato.cli.management import request, rows
+from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
+
+app = typer.Typer(
+    name="sink",
+    help="List and forget sinks of Spark's streams: which of their batches are published.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command("list")
+def sinks(as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
+    """List sinks by their transactionalId, by default the id of the stream's checkpoint, each with its last batch.
+
+    Example: legato sink list --json
+    """
+    found = list(rows(url, "stage"))
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    for sink in found:
+        size = "" if sink["rows"] is None else f", {sink['rows']:,} rows"
+        typer.echo(f"{sink['name']}  last batch {sink['last_batch']}{size}")
+
+
+@app.command("forget")
+def forget(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+    """Forget a sink whose query never runs again: should it repeat a batch, that would be published once more.
+
+    Example: legato sink forget 1c0f9a52-5d0e-4b9e-9d0b-1f1f9d2b7a34
+    """
+    request(url, "forget", "stage", name)
+    tell(f"forgot the sink {name}")
