@@ -26,6 +26,7 @@ from urllib.parse import quote
 import msgspec
 
 from legato.errors import StoreCorruptError, StoreError
+from legato.store.directories import make_directory, sync_directory
 
 DIRECTORY = "stages"
 """Inside a store's directory, which primary and backup share."""
@@ -133,7 +134,7 @@ def path_of(store: Path, transactional_id: str, batch: int, stage: str) -> Path:
 
 def write_stage(path: Path, records: Iterator[Record]) -> int:
     """Write a stage; it is durable when this returns. Returns how many messages it has."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     temporary = path.with_suffix(".tmp")
     count = 0
     try:
@@ -149,7 +150,7 @@ def write_stage(path: Path, records: Iterator[Record]) -> int:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
     return count
 
 
@@ -256,11 +257,3 @@ def sweep(store: Path, older_than_s: float) -> int:
             shutil.rmtree(directory, ignore_errors=True)
             swept += 1
     return swept
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

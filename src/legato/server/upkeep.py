@@ -19,6 +19,8 @@ log = logging.getLogger("legato.upkeep")
 _FULL_SHARE = 0.95
 _PRUNE_STEPS = 100
 _PRUNE_PAUSE_S = 0.005
+_TRIM_STEPS = 100
+"""With `limits.LOG_TRIM_RECORDS` each that is more than any broker commits until the upkeep comes again."""
 
 
 class Upkeep:
@@ -75,10 +77,7 @@ class Upkeep:
                 self.sweep()
             if prune or self._pruning:
                 self._pruning = self._prune()
-            first, last = self._store.log_range()
-            through = self._through(first, last)
-            if through >= first:
-                self._store.trim_log(through, limits.LOG_TRIM_RECORDS)
+            self._trim()
         except (StoreError, OSError) as error:
             log.warning("! upkeep of the store: %s", error)
 
@@ -89,6 +88,18 @@ class Upkeep:
                 return False
             time.sleep(_PRUNE_PAUSE_S)
         return True
+
+    def _trim(self) -> None:
+        """Forget of the log what is not needed: more than is committed until the next time, or its bound would be none.
+
+        In steps, between which the broker commits.
+        """
+        through = self._through(*self._store.log_range())
+        for _ in range(_TRIM_STEPS):
+            first, _ = self._store.log_range()
+            if through < first or self._store.trim_log(through, limits.LOG_TRIM_RECORDS) < limits.LOG_TRIM_RECORDS:
+                return
+            time.sleep(_PRUNE_PAUSE_S)
 
     def _through(self, first: int, last: int) -> int:
         """Up to which position the log is not needed: what the ledger has, or what exceeds the log's bound."""

@@ -16,6 +16,7 @@ from legato.core.records import Meta
 from legato.errors import StoreCorruptError, StoreError, StoreFormatError, StoreFullError
 from legato.store import values
 from legato.store.base import FORMAT_VERSION
+from legato.store.directories import make_directory, sync_directory
 
 FORMAT_KEY = b"format"
 STATE_KEY = b"state"
@@ -89,7 +90,7 @@ def open_environment(path: Path, *, map_bytes: int, sync: bool, read_only: bool)
     """
     with lmdb_errors(f"the store in {path}"):
         if not read_only:
-            path.mkdir(parents=True, exist_ok=True)
+            make_directory(path)
             if not (path / DATA_NAME).exists() or not (path / DATA_NAME).stat().st_size:
                 _see_room_for_a_new_store(path)
             _allocate_lock_table(path)
@@ -109,7 +110,12 @@ def open_environment(path: Path, *, map_bytes: int, sync: bool, read_only: bool)
         try:
             environment.reader_check()
             _refuse_truncated(environment, path)
-            return environment, _open_databases(environment, path, read_only)
+            databases = _open_databases(environment, path, read_only)
+            if sync and not read_only:
+                # LMDB sees to what is in the file, not to its name; whoever made it may have died before this.
+                sync_directory(path)
+                sync_directory(path.parent)
+            return environment, databases
         except BaseException:
             environment.close()
             raise

@@ -1,0 +1,24 @@
+"""Directories that outlive a power cut: what is in a file that nobody finds any more is lost with its name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def sync_directory(directory: Path) -> None:
+    """Have the names in a directory on the disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory, and those above it, if they are missing; their names are on the disk when this returns."""
+    if directory.is_dir():
+        return
+    make_directory(directory.parent)
+    directory.mkdir(exist_ok=True)
+    sync_directory(directory.parent)
