@@ -5,7 +5,7 @@ import json
 from legato.core.consumers import Consumer
 from legato.core.facts import MessageDeadLettered, MessageReturned
 from legato.core.settings import AddressSettings
-from legato.core.transaction import Disposal
+from legato.core.transaction import Disposal, Transaction
 from tests.support.bodies import TextBodies
 from tests.support.scenario import Scenario
 
@@ -326,3 +326,57 @@ def test_a_transaction_whose_dead_letter_finds_no_room_is_rolled_back_whole() ->
     assert s.broker.queue("q").depth == 2
     s.received(consumer)
     assert sorted(credit(s, consumer, 2)) == [b"buried", b"consumed"]
+
+
+def _transaction(s: Scenario) -> tuple[bytes, Transaction]:
+    txn = s.broker.declare("me")
+    transaction = s.broker.transaction(txn, "me")
+    assert transaction is not None
+    return txn, transaction
+
+
+def test_a_transaction_cannot_commit_what_its_receiver_gave_back() -> None:
+    """AMQP 4.3: an acknowledgement that does not hold rolls it back, never the half of it."""
+    s = Scenario()
+    s.publish("q", b"1")
+    consumer = s.consumer("q", 1)
+    (message,) = s.in_hand(consumer)
+    txn, transaction = _transaction(s)
+    s.broker.release(consumer, message)
+    assert not s.broker.acknowledge_in(transaction, consumer, message)
+    s.broker.publish_in(transaction, s.broker.queue("reply"), b"done", "done")
+    s.broker.discharge(txn, "me", fail=False, token="commit")
+    s.run()
+    assert s.discharge_refused == {"commit": "amqp:transaction:rollback"}
+    assert s.broker.queue("reply").depth == 0
+
+
+def test_a_message_is_one_transactions() -> None:
+    """AMQP 4.4.2: its outcome cannot be that of a second one."""
+    s = Scenario()
+    s.publish("q", b"1")
+    consumer = s.consumer("q", 1)
+    (message,) = s.in_hand(consumer)
+    (first, one), (second, two) = _transaction(s), _transaction(s)
+    assert s.broker.acknowledge_in(one, consumer, message)
+    assert not s.broker.acknowledge_in(two, consumer, message)
+    s.broker.discharge(second, "me", fail=False, token="second")
+    s.broker.discharge(first, "me", fail=False, token="first")
+    s.run()
+    assert list(s.discharge_refused) == ["second"]
+    assert s.discharged == ["first"]
+    assert s.broker.queue("q").depth == 0
+
+
+def test_what_was_in_a_deleted_queue_hinders_no_commit() -> None:
+    """It went with the queue: there is nothing that could come again."""
+    s = Scenario()
+    s.publish("q", b"1")
+    consumer = s.consumer("q", 1)
+    (message,) = s.in_hand(consumer)
+    txn, transaction = _transaction(s)
+    s.broker.delete(s.broker.queue("q"))
+    s.broker.acknowledge_in(transaction, consumer, message)
+    s.broker.discharge(txn, "me", fail=False, token="commit")
+    s.run()
+    assert s.discharged == ["commit"]
