@@ -335,6 +335,8 @@ class ConnectionSteps(Generic[_Session]):
         Raises:
             IllegalStateError: one of the connection's own message or completion listeners asks.
         """
+        if self._transport.disowned:
+            return
         self._check_not_in_listener("close")
         # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
         self._closed = True

@@ -251,6 +251,8 @@ class ConsumerSteps(ConsumerWork):
         A `receive()` that waits elsewhere returns None. A listener may close its own consumer; its message is
         acknowledged as ever when it returns.
         """
+        if self._transport.disowned:
+            return
         # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
         self._closed = True
         self._listener = None

@@ -110,6 +110,8 @@ class ContextSteps(Generic[_Producer, _Consumer, _Browser]):
         Raises:
             IllegalStateError: one of the context's own listeners asks.
         """
+        if self._connection._transport.disowned:
+            return
         self._connection._check_not_in_listener("close")
         # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
         self._closed = True

@@ -160,6 +160,14 @@ class Outages:
             returned_deliveries=outage.returned,
         )
 
+    def disown(self, error: JMSError) -> None:
+        """The connection is another process's."""
+        for channel in [*self._channels, *([] if self._base is None else [self._base])]:
+            channel.error = error
+            channel.closed = True
+            for receiver in channel.receivers:
+                receiver.incoming.inbox.clear()
+
     def abandon(self, error: JMSError) -> None:
         """The connection is gone for good."""
         self._wire = None

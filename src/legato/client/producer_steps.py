@@ -301,6 +301,8 @@ class ProducerSteps:
 
     def _close(self) -> Steps[None]:
         """Wait for what is not confirmed yet, then close (Jakarta Messaging 7.3.5). May be called again."""
+        if self._session._channel.transport.disowned:
+            return
         self._session._check_not_completing("close a producer of")
         # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
         self._closed = True

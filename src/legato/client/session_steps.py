@@ -44,6 +44,8 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
         Raises:
             IllegalStateError: one of the session's own listeners asks, which would wait for itself (8.8, 7.3.6).
         """
+        if self._channel.transport.disowned:
+            return
         self._check_not_in_listener("close")
         if self._channel.closed and not self._consumers and not self._producers:
             return

@@ -196,7 +196,9 @@ class SessionWork:
         if self._channel.error is not None:
             raise self._channel.error
 
-    def _misused(self) -> IllegalStateError:
+    def _misused(self) -> JMSError:
+        if self._channel.transport.disowned and self._channel.error is not None:
+            return self._channel.error
         if self._closed:
             return IllegalStateError("The session is closed.")
         return IllegalStateError(

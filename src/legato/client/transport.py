@@ -22,6 +22,7 @@ from legato.client.completion import complete_all
 from legato.client.conditions import UNBLOCKED, error_of
 from legato.client.connecting import Connecting
 from legato.client.failover import FailoverEvent
+from legato.client.forking import remember
 from legato.client.gate import Gate
 from legato.client.losses import Loss, loss_of, return_window_s_of
 from legato.client.mailbox import Mailbox
@@ -79,6 +80,9 @@ class Transport:
         self.post = self._mailbox.post
         self.hurry = self._mailbox.hurry
         self._watched = 0
+        self.disowned = False
+        """Whether this process is a child of the one whose connection it is."""
+        remember(self)
         self._thread = threading.Thread(target=self._run, name=f"legato {settings.container_id}", daemon=True)
 
     # -- called by the application's threads -------------------------------------------------------------
@@ -325,6 +329,19 @@ class Transport:
         self.on_failover(self.outages.end(self.wire, time.monotonic(), self.connecting.take_attempts()))
 
     # -- the end -----------------------------------------------------------------------------------------
+
+    def disown(self, error: JMSError) -> None:
+        """This process was made by `fork()`: the connection is its parent's, and no thread serves it here.
+
+        Gives back this process's file descriptors, which changes nothing for the parent.
+        """
+        self.disowned = self.finished = self.ended = True
+        self.error = error
+        self.outages.disown(error)
+        self._mailbox.close()
+        wire, self.wire = self.wire, None
+        if wire is not None:
+            wire.drop()
 
     def _begin_stop(self) -> None:
         if self.wire is None or self._stop_deadline:

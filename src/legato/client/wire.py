@@ -118,10 +118,14 @@ class Wire:
 
     def close(self) -> None:
         """Drop the socket and free the engine."""
+        self.drop()
+        self.engine.free()
+
+    def drop(self) -> None:
+        """Give this process's file descriptor of the socket back; says nothing to the broker."""
         self.ended = True
         with contextlib.suppress(OSError):
             self._socket.close()
-        self.engine.free()
 
 
 def establish(host: Host, login: Login, settings: Settings) -> Wire:
