@@ -13,6 +13,7 @@ from legato.core.facts import (
     AnyFact,
     AssignmentAcknowledged,
     AssignmentFenced,
+    BatchPublished,
     ConsumerAttached,
     DuplicateDropped,
     DuplicateIdDropped,
@@ -155,7 +156,7 @@ def streamed(*further: AnyFact) -> Spoil:
             record(2, 500, QueueCreated(ASSIGNMENT, "assignment://p/orders", Kind.ASSIGNMENT, ORDERS)),
             record(2, 501, AssignmentFenced(ASSIGNMENT, 1, []), ProducerRegistered(SINK, "sink://totals")),
             record(2, 502, RunStored(ORDERS, 7, 3, 60, SINK, 1)),
-            record(2, 503, *seconds, *(took_order(seq) for seq in (10, 11))),
+            record(2, 503, *seconds, *(took_order(seq) for seq in (10, 11)), BatchPublished(SINK, 2, 2, b"rows")),
             record(2, 504, MessagesAssigned(ORDERS, 7, 2, 40, ASSIGNMENT, 1), took_order(9)),
             record(2, 505, AssignmentAcknowledged(ASSIGNMENT, 1, 1), AssignmentAcknowledged(ASSIGNMENT, 2, 1)),
             # An empty batch is stored as nothing, and may come again.
@@ -165,6 +166,9 @@ def streamed(*further: AnyFact) -> Spoil:
         ]
 
     return spoil
+
+
+OTHERS = BatchPublished(6, 2, 0, b"others")
 
 
 def took_order(seq: int) -> MessageConsumed:
@@ -265,6 +269,11 @@ FURTHER_FAULTS: list[tuple[str, Spoil]] = [
     ("dead too early", died(3, failed(1), failed(2))),
     ("dead too early", died(3, failed(3))),
     ("batch stored twice", streamed(RunStored(ORDERS, 12, 1, 20, SINK, 1), took_order(12))),
+    ("batch stored twice", streamed(BatchPublished(SINK, 2, 2))),
+    (
+        "stored again after registering anew",
+        streamed(ProducerRegistered(6, "sink://totals"), BatchPublished(6, 2, 2, b"rows")),
+    ),
     ("number stored twice", streamed(MessageStored(ORDERS, 12, 10, "ID:s10", SINK, 2), took_order(12))),
     ("acknowledged, not assigned", streamed(AssignmentAcknowledged(ASSIGNMENT, 3, 1))),
 ]
@@ -321,6 +330,8 @@ def dropped_twice(records: list[LogRecord]) -> list[LogRecord]:
 
 RIGHT: list[Spoil] = [
     streamed(),
+    # Who had a sink forgotten begins again with its first batch, of other rows.
+    streamed(ProducerForgotten(SINK, "sink://totals"), ProducerRegistered(6, "sink://totals"), OTHERS),
     in_lanes,
     held_in_turn,
     known_by_name,
@@ -499,8 +510,8 @@ def assert_each_is_found(
     }
 
     def number_of(example: dict[str, int | str]) -> int:
-        if "queue" in example:
-            return int(example["queue"]) // QUEUES_EACH
+        if number := example.get("queue") or example.get("producer"):
+            return int(number) // QUEUES_EACH
         return txns[str(example["txn"])] if "txn" in example else bisect_left(last_positions, int(example["position"]))
 
     for check in in_words(found.values(), SAYS, facts):

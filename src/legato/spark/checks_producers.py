@@ -10,7 +10,8 @@ from legato.spark.ledger import PLACE, aggregate
 from legato.spark.those import NUMBERED, REGISTERED, Those
 
 _RUNS = Those(("RunStored",), other_than_zero=("producer",))
-_HANDLED = f"({NUMBERED} or {_RUNS} or {Those(('DuplicateIdDropped',), known=('producer',))})"
+_BATCHES = Those(("RunStored", "BatchPublished"), other_than_zero=("producer",))
+_HANDLED = f"({NUMBERED} or {_BATCHES} or {Those(('DuplicateIdDropped',), known=('producer',))})"
 """SQL: what becomes of a number: a message or batch is stored, or dropped because another one has its duplicate id."""
 
 
@@ -43,25 +44,27 @@ def number_stored_twice(doubtful: DataFrame, facts: DataFrame) -> DataFrame:
         seq="min(seq)",
         again="max(seq)",
     ).where("times > 1")
-    # A batch has one number, and is stored in one commit; one with runs is for the check of batches.
+    # A batch has one number, and is stored in one commit; one that was published again is for the check of batches.
     sinks = facts.where(f"{REGISTERED} and {_is_sink('name')}").select("producer", F.lit(True).alias("sink"))
-    batches = facts.where(str(_RUNS)).select("producer", "number", F.lit(True).alias("run")).distinct()
+    published = aggregate(facts.where(str(_BATCHES)), "producer, number", again_in="count(distinct position)")
+    batches = published.where("again_in > 1")
     told = twice.join(F.broadcast(sinks.distinct()), "producer", "left").join(batches, ["producer", "number"], "left")
-    return told.where("sink is null or commits > 1 and run is null").select(
+    return told.where("sink is null or commits > 1 and again_in is null").select(
         "producer", "number", "times", "queue", "seq", "again"
     )
 
 
-def batch_stored_twice(runs: DataFrame) -> DataFrame:
+def batch_stored_twice(batches: DataFrame) -> DataFrame:
     """Batches of sinks that were stored in more than one commit."""
     found = aggregate(
-        runs,
+        batches,
         "producer, number",
         commits="count(distinct position)",
-        queue="min_by(queue, position)",
+        queue="min_by(queue, position) filter (where queue is not null)",
         first_position="min(position)",
         last_position="max(position)",
-        messages="sum(stored)",
+        # Of former versions there are runs only, and of batches without runs what was published.
+        messages=f"greatest(sum(stored) filter (where {_RUNS}), sum(stored) filter (where not {_RUNS}))",
     )
     return found.where("commits > 1")
 
@@ -102,32 +105,35 @@ def sent_out_of_order(disordered: DataFrame, facts: DataFrame) -> DataFrame:
 
 
 def stored_again_anew(anew: DataFrame, facts: DataFrame) -> DataFrame:
-    """Messages and batches stored a second time because their producer was forgotten, and registered anew."""
+    """Messages and batches stored a second time because their producer was forgotten, and registered anew.
+
+    Of a sink that was forgotten by command the next query begins with the same numbers: its rows are others.
+    """
     again = facts.join(F.broadcast(anew.withColumnRenamed("name", "producer_name")), "producer")
     messages = again.where(f"{NUMBERED} and message_id <> ''").selectExpr(
-        "producer_name", "message_id as what", "producer", "number", "queue", "seq", "message_id", "time_us"
+        "producer_name", "message_id as what", "'' as digest", "producer", "number", "queue", "seq", "time_us"
     )
-    batches = again.where(str(_RUNS)).selectExpr(
-        "producer_name",
-        "concat('batch ', number) as what",
-        "producer",
-        "number",
-        "queue",
-        "seq",
-        "'' as message_id",
-        "time_us",
+    batches = aggregate(
+        again.where(str(_BATCHES)),
+        "producer_name, producer, number",
+        what="concat('batch ', max(number))",
+        digest="coalesce(max(hex(duplicate_id)), '')",
+        queue="min_by(queue, seq)",
+        seq="min(seq)",
+        time_us="min(time_us)",
     )
     found = aggregate(
         messages.unionByName(batches),
-        "producer_name, what",
+        "producer_name, what, digest",
         producers="count(distinct producer)",
+        producer="max_by(producer, time_us)",
         number="max_by(number, time_us)",
         queue="max_by(queue, time_us)",
         seq="max_by(seq, time_us)",
         stored_us="min(time_us)",
         again_us="max(time_us)",
     ).where("producers > 1")
-    return found.select("queue", "seq", "producer_name", "what", "number", "stored_us", "again_us")
+    return found.select("queue", "seq", "producer", "producer_name", "what", "number", "stored_us", "again_us")
 
 
 def duplicate_never_stored(dropped: DataFrame, facts: DataFrame) -> DataFrame:
@@ -198,12 +204,13 @@ BATCH_STORED_TWICE = Check(
     "batch stored twice",
     Says(
         "No batch of a sink was published twice.",
-        "1 batch of {producer} was published {commits} times: its number {number}, to {queue}.",
+        "1 batch of {producer} was published {commits} times: its number {number}, in commits "
+        "{first_position} to {last_position}.",
         "{count} batches of sinks were published more than once.",
         "{producer}, number {number}: {messages} messages in all, from commit {first_position} to {last_position}",
     ),
     "facts",
-    _RUNS,
+    _BATCHES,
     batch_stored_twice,
 )
 

@@ -70,7 +70,8 @@ microseconds since 1970. `attempt` is the delivery that was consumed, or the cou
 is the name that a queue, producer, consumer's container, link or broker was given, or the message id of the message
 that was stored in place of a duplicate. `number` is that of a producer's message, or of a flow's call. `stored` and
 `consumed` are the counters of a `QueueMarked`, the numbers of messages sent and received by a transaction, the copies
-of a publication, the calls of a `MessageOfFlow`, and the window of a `DuplicateIdKept`. `link` is that of a consumer
+of a publication, the messages of a `BatchPublished` (whose digest is its `duplicate_id`), the calls of a
+`MessageOfFlow`, and the window of a `DuplicateIdKept`. `link` is that of a consumer
 that attached, `deliveries_max` the setting that a dead letter died of, `expired_us` the broker's clock when a message
 that left as expired was found to be over, `at_us` when a primary began to serve.
 
@@ -258,7 +259,10 @@ _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     ),
     f.AssignmentAcknowledged: _renamed(queue="queue", seq="through", consumed="count"),
     f.RunStored: _renamed(queue="queue", seq="seq", size="size", stored="count", producer="producer", number="number"),
-    f.BatchPublished: _renamed(producer="producer", number="number", stored="count"),
+    f.BatchPublished: lambda rows: {
+        **_renamed(producer="producer", number="number", stored="count")(rows),
+        "duplicate_id": [fact.digest or None for fact in rows],
+    },
     f.AssignmentFenced: _renamed(queue="queue", number="fence"),
     f.MessageTaken: _renamed(queue="queue", seq="seq", container="container", name="link"),
     f.QueueMarked: _marked,

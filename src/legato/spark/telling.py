@@ -90,6 +90,8 @@ _COUNTS = ("stored", "consumed", "stored_found", "consumed_found", "messages", "
 
 
 def _address(number: int | None, names: Names) -> str:
+    if number is None:
+        return "an unknown queue"
     name = names.queue(number)
     if not names.knows("queue", number):
         return name

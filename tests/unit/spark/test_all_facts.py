@@ -14,10 +14,17 @@ from legato.spark.tally import KINDS, LEFT_KINDS, NOT_TALLIED, WEIGHTS
 
 ALL: tuple[type[Fact], ...] = get_args(AnyFact)
 NAMES = {fact.__name__ for fact in ALL}
-ANY_OF: dict[str, Any] = {"txn": b"12345678", "subscriptions": [4, 5], "origin": None, "id": b"d", "floors": [1]}
+ANY_OF: dict[str, Any] = {
+    "txn": b"12345678",
+    "subscriptions": [4, 5],
+    "origin": None,
+    "id": b"d",
+    "digest": b"d",
+    "floors": [1],
+}
 TEXTS = "broker reason name container selector link cause message_id first_message_id trace_id flow_id stage call group"
 
-ELSEWHERE = ("subscriptions", "origin", "floors", "source", "digest", "stages")
+ELSEWHERE = ("subscriptions", "origin", "floors", "source", "stages")
 """Fields in rows of their own or in two columns; and those that a pipeline or a sink keeps for itself."""
 
 
