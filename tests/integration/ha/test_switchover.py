@@ -15,8 +15,10 @@ from legato.amqp.outcomes import ACCEPTED
 from legato.cli.management import request
 from legato.cli.status import ask, members_of
 from legato.client import AcknowledgeMode, ConnectionFactory, TextMessage
+from legato.core.facts import AnyFact, EpochEnded, ServingBegan
 from legato.errors import JMSError
 from legato.ha.roles import Role
+from legato.store.lmdb import LmdbStore
 from tests.integration.ha.conftest import WaitForRole
 from tests.integration.ha.test_heartbeats import QUICK
 from tests.support.amqp_peer import AmqpPeer, data_of, text
@@ -53,6 +55,32 @@ def test_roles_swap_at_a_switchover_and_swap_again(tmp_path: Path, wait_for_role
         second.wait_for_log("heartbeats of epoch 3")
         first.kill()
         second.wait_for_role("active epoch=4")
+
+
+def test_each_primary_says_when_it_began_to_serve_and_why(tmp_path: Path) -> None:
+    """An audit measures outages by it: an idle switchover is no outage until the next message."""
+    with server(tmp_path / "store") as first, server(tmp_path / "store") as second:
+        assert legato("switchover", "--url", url_of(first)).returncode == 0
+        first.wait_for_log("heartbeats of epoch 2")
+        second.kill()
+        first.wait_for_role("active epoch=3")
+        peer = AmqpPeer(first.port)
+        assert peer.send(peer.sender("q"), text(b"durable, and all before it")) == ACCEPTED
+        facts = records_of(tmp_path / "store")
+    served = [(epoch, fact) for epoch, fact in facts if isinstance(fact, ServingBegan)]
+    assert [(epoch, fact.cause) for epoch, fact in served] == [(1, "start"), (2, "switchover"), (3, "crash")]
+    began_us = [fact.at_us for _, fact in served]
+    assert began_us == sorted(began_us)
+    assert [fact.reason for _, fact in facts if isinstance(fact, EpochEnded)] == ["switchover"]
+
+
+def records_of(store_dir: Path) -> list[tuple[int, AnyFact]]:
+    """The epochs and facts of a store's log."""
+    store = LmdbStore(store_dir, read_only=True)
+    try:
+        return [(record.epoch, fact) for _, record in store.log(0, 1000) for fact in record.facts]
+    finally:
+        store.close()
 
 
 def test_a_peer_is_told_that_another_broker_serves(tmp_path: Path) -> None:
