@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import lmdb
 
 from legato.demo.processes import Child
-from legato.store.environment import Databases, used_bytes
+from legato.limits import STORE_MAP_BYTES_DEFAULT
+from legato.store.environment import Databases, lmdb_errors, used_bytes
 
 READING = b"reading"
 
@@ -30,11 +31,19 @@ class FileUse(NamedTuple):
 @contextmanager
 def _looking(store: Path) -> Iterator[Any]:
     """LMDB's environment as it is: `LmdbStore` would tidy up what dead readers left when it opens."""
-    environment = lmdb.open(str(store), readonly=True, create=False, max_dbs=len(Databases.__struct_fields__))
-    try:
-        yield environment
-    finally:
-        environment.close()
+    with lmdb_errors(f"looking at the store in {store}"):
+        environment = lmdb.open(
+            str(store),
+            readonly=True,
+            create=False,
+            max_dbs=len(Databases.__struct_fields__),
+            # Beyond what it grows to while we look.
+            map_size=STORE_MAP_BYTES_DEFAULT,
+        )
+        try:
+            yield environment
+        finally:
+            environment.close()
 
 
 def is_read_by(store: Path, pid: int) -> bool:

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
-import lmdb
 from rich.console import Console
 
 from legato.demo.processes import DemoError
@@ -27,7 +26,7 @@ from legato.drill.relay import Network
 from legato.drill.reports import ClientFailedOver
 from legato.drill.result import Gap, RunResult, Struck
 from legato.drill.target import Target
-from legato.errors import LegatoError
+from legato.errors import LegatoError, StoreError
 
 LINE_INTERVAL_S = 2.0
 SIZE_INTERVAL_S = 10.0
@@ -281,7 +280,7 @@ class Run:
         """The file must not become larger and larger where messages come and go."""
         try:
             use = file_use(pair.store)
-        except lmdb.Error as error:
+        except StoreError as error:
             self.result.notes.append(f"The store's file could not be looked at: {error}")
             return
         self._live_bytes_max = max(self._live_bytes_max, use.live_bytes)
