@@ -171,7 +171,11 @@ class Injector:
         pair.ends.add(victim.name)
         pair.rig.stick(Stuck.BUSY if strike.chance < 0.5 else Stuck.WAITING)
         try:
-            self._pause(STUCK_WAIT_S, lambda: pair.primary is not None and pair.primary.epoch > before)
+            # Its successor may be heard of before its own end is.
+            self._pause(
+                STUCK_WAIT_S,
+                lambda: victim.role is Role.DEAD and pair.primary is not None and pair.primary.epoch > before,
+            )
             primary = pair.primary
             if primary is None or primary.epoch == before:
                 raise DemoError(f"{victim.name}'s loop was stuck for {STUCK_WAIT_S:g} s, and nobody took over.")
