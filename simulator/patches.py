@@ -127,6 +127,7 @@ def _retention() -> list[tuple[Any, str, Any]]:
     return [
         (ticking, "PRUNE_EVERY_TICKS", PRUNE_EVERY_TICKS),
         (limits, "PRODUCERS_KEPT", 0),
+        (limits, "OUTCOMES_KEPT", 0),
         (limits, "PRODUCER_RETENTION_S", PRODUCER_RETENTION_S),
     ]
 

@@ -54,6 +54,8 @@ large ones must not pile up in memory."""
 
 TRANSACTION_BYTES_MAX = 256 << 20
 """What a transaction may send: it is kept in memory until it commits."""
+OUTCOMES_KEPT = 1_000_000
+"""So many outcomes of transactions are kept, however old: only what is beyond is forgotten."""
 OUTCOME_RETENTION_S = 24 * 3600
 """By the steady clock (`core.steady`), as the next one."""
 PRODUCER_RETENTION_S = 24 * 3600

@@ -32,6 +32,8 @@ from legato.ids import make_txn_id
 from legato.store.base import Batch, Meta, ProducerRecord, QueueRecord, Store, StoredMessage
 
 NOW_US = 1_700_000_000_000_000
+FORGOTTEN_US = NOW_US - limits.OUTCOME_RETENTION_S * 1_000_000
+"""What happened before a store had its steady clock may be forgotten."""
 SECOND_US = 1_000_000
 NO_LIMIT = 1 << 30
 
@@ -96,7 +98,7 @@ class StoreTests:
     def test_every_epoch_is_one_more_than_the_last_and_begins_the_log_of_its_own(self, store: Store) -> None:
         assert store.begin_epoch("broker-1", NOW_US).epoch == 1
         assert store.begin_epoch("broker-2", NOW_US + 5) == store.meta()
-        assert store.meta() == Meta(epoch=2, log_position=2, steady_us=NOW_US)
+        assert store.meta() == Meta(2, log_position=2, steady_us=NOW_US, outcomes_forgotten_us=FORGOTTEN_US)
         (_, first), (_, second) = store.log(0, 10)
         assert (first.epoch, first.time_us, first.facts) == (1, NOW_US, [EpochBegan("broker-1")])
         assert (second.epoch, second.time_us, second.facts) == (2, NOW_US + 5, [EpochBegan("broker-2")])
@@ -363,7 +365,10 @@ class StoreTests:
         assert store.log_range() == (11, 11)
         assert waiting(store) == list(range(1, 9))
 
-    def test_outcomes_are_forgotten_after_their_retention_by_the_steady_clock(self, store: Store, epoch: int) -> None:
+    def test_outcomes_are_forgotten_after_their_retention_by_the_steady_clock(
+        self, store: Store, epoch: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "OUTCOMES_KEPT", 0)
         old, new = make_txn_id(epoch, 1), make_txn_id(epoch, 2)
         later_us = NOW_US + 10 * SECOND_US
         store.commit(batch_of(epoch, TransactionCommitted(old, 1, 1)))
@@ -375,6 +380,25 @@ class StoreTests:
         assert store.prune(NOW_US) == 1
         assert store.prune(NOW_US) == 0
         assert (store.outcome(old), store.outcome(new)) == (False, True)
+        assert store.outcomes_forgotten_us() == store.meta().outcomes_forgotten_us == NOW_US
+
+    def test_the_last_outcomes_are_kept_however_old(
+        self, store: Store, epoch: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "OUTCOMES_KEPT", 2)
+        retention_us = limits.OUTCOME_RETENTION_S * SECOND_US
+        before_us = store.outcomes_forgotten_us()
+        assert before_us == NOW_US - retention_us
+        txns = [make_txn_id(epoch, number) for number in range(1, 4)]
+        for number, txn in enumerate(txns):
+            assert store.prune(NOW_US) == 0
+            assert store.outcomes_forgotten_us() == before_us
+            store.commit(batch_of(epoch, TransactionCommitted(txn, 1, 1), steady_us=NOW_US + number))
+        store.commit(batch_of(epoch, steady_us=NOW_US + 9 * retention_us))
+        assert store.prune(NOW_US) == 1
+        assert store.prune(NOW_US) == 0
+        assert [store.outcome(txn) for txn in txns] == [False, True, True]
+        assert store.outcomes_forgotten_us() == NOW_US
 
     @pytest.mark.parametrize("jump_us", [25 * 3600 * SECOND_US, 8 * 86_400 * SECOND_US, -25 * 3600 * SECOND_US])
     def test_no_wall_clock_makes_a_store_forget(self, store: Store, epoch: int, jump_us: int) -> None:

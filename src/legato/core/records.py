@@ -5,6 +5,7 @@ from typing import Protocol
 
 import msgspec
 
+from legato import limits
 from legato.core.facts import AnyFact
 from legato.core.traits import FlowCall
 
@@ -40,6 +41,16 @@ class Meta(msgspec.Struct):
     """Position of the last log record; 0 when there is none."""
     steady_us: int = 0
     """The steady clock (`core.steady`) as of the last commit; 0 until an epoch begins."""
+    outcomes_forgotten_us: int = 0
+    """Of a transaction that was committed up to then, by the steady clock, the outcome may be forgotten."""
+
+    def begin(self, now_us: int) -> None:
+        """The next epoch begins; a store that is new, or of a former version, gets its steady clock."""
+        self.epoch += 1
+        if not self.steady_us:
+            self.steady_us = now_us
+            # A former version forgot by the wall clock.
+            self.outcomes_forgotten_us = now_us - limits.OUTCOME_RETENTION_S * 1_000_000
 
 
 class QueueRecord(msgspec.Struct):
@@ -183,6 +194,9 @@ class Archive(Protocol):
 
     def outcome(self, txn: bytes) -> bool:
         """True if the transaction is known to have committed."""
+
+    def outcomes_forgotten_us(self) -> int:
+        """`Meta.outcomes_forgotten_us` as of the last commit."""
 
     def messages(self, queue: int, after: int, limit: int, limit_bytes: int) -> Sequence[StoredMessage]:
         """Waiting messages of `queue` with seq > `after` in the same lane, in order: at most `limit`, and no more once

@@ -24,7 +24,6 @@ from legato.core.transaction import Disposal, Transaction
 from legato.core.uploading import Uploading
 from legato.ids import make_txn_id, txn_counter, txn_epoch
 
-_US_PER_S = 1_000_000
 UNKNOWN_TXN = "amqp:transaction:unknown-id"
 ROLLED_BACK = "amqp:transaction:rollback"
 DROPPED = "An acknowledgement in it is of a message that its receiver does not have any more."
@@ -164,7 +163,7 @@ class Transactions(Settling, Publishing, Uploading):
             self._effects.append(DischargeRefused(token, ROLLED_BACK, "already committed"))
         elif txn_epoch(txn_id) is None:
             self._effects.append(DischargeRefused(token, UNKNOWN_TXN, "no broker of this store made this id"))
-        elif txn_counter(txn_id) < self.steady.now_us - limits.OUTCOME_RETENTION_S * _US_PER_S:
+        elif txn_counter(txn_id) <= self._archive.outcomes_forgotten_us():
             self._effects.append(DischargeRefused(token, UNKNOWN_TXN, "it is too old for its outcome to be known"))
         elif fail:
             self._effects.append(Discharged(token))

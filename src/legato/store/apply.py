@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from legato import limits
 from legato.core.facts import BatchPublished
 from legato.core.published_batches import note_batch
 from legato.core.records import Meta, ProducerRecord, PublishedBatch
@@ -92,14 +93,17 @@ def _keep_outcomes(txn: Any, databases: Databases, committed: list[bytes], stead
         txn.put(time_key(steady_us, share[0]), values.encode(share), db=databases.outcome_times)
 
 
-def forget_outcomes(txn: Any, databases: Databases, end_us: int, limit: int) -> int:
-    """Forget outcomes from before `end_us` of the steady clock, oldest first; returns how many.
+def forget_outcomes(txn: Any, databases: Databases, meta: Meta, limit: int) -> int:
+    """Forget outcomes beyond those that are kept, if they are past their time, oldest first; returns how many.
 
-    Ends when `limit` or a few more are gone.
+    Ends when `limit` or a few more are gone. `meta` is brought up to date but not written.
     """
+    end_us = meta.steady_us - limits.OUTCOME_RETENTION_S * 1_000_000
+    excess = txn.stat(databases.outcomes)["entries"] - limits.OUTCOMES_KEPT
     forgotten = 0
     with txn.cursor(db=databases.outcome_times) as cursor:
-        while forgotten < limit and cursor.first() and read_time(cursor.key()) < end_us:
+        while forgotten < min(excess, limit) and cursor.first() and (time_us := read_time(cursor.key())) < end_us:
+            meta.outcomes_forgotten_us = max(meta.outcomes_forgotten_us, time_us)
             for identity in values.decode_txns(cursor.value()):
                 txn.delete(identity, db=databases.outcomes)
                 forgotten += 1

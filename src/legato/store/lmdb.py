@@ -114,8 +114,7 @@ class LmdbStore:
     def _begin_epoch(self, broker: str, now_us: int) -> Meta:
         with self._writing() as txn:
             meta = self._meta(txn)
-            meta.epoch += 1
-            meta.steady_us = meta.steady_us or now_us
+            meta.begin(now_us)
             self._append(txn, meta, now_us, [EpochBegan(broker)])
         return meta
 
@@ -173,6 +172,10 @@ class LmdbStore:
         """See `Store.outcome`."""
         with self._reading() as reading:
             return len(txn) > 0 and reading.get(txn, db=self._databases.outcomes) is not None
+
+    def outcomes_forgotten_us(self) -> int:
+        """See `Store.outcomes_forgotten_us`."""
+        return self.meta().outcomes_forgotten_us
 
     def queue_by_number(self, queue: int) -> QueueRecord | None:
         """See `Store.queue_by_number`."""
@@ -372,9 +375,9 @@ class LmdbStore:
         with self._writing() as txn:
             meta = self._meta(txn)
             self._refuse_fenced(meta)
-            outcomes = forget_outcomes(
-                txn, self._databases, meta.steady_us - limits.OUTCOME_RETENTION_S * 1_000_000, PRUNE_LIMIT
-            )
+            outcomes = forget_outcomes(txn, self._databases, meta, PRUNE_LIMIT)
+            if outcomes:
+                txn.put(STATE_KEY, values.encode(meta), db=self._databases.meta)
             removed = remove_deleted(txn, self._databases, now_us, PRUNE_MESSAGES)
             removed += remove_loose(txn, self._databases, meta.epoch, PRUNE_CHUNKS)
         return outcomes + removed

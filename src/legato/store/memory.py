@@ -27,8 +27,7 @@ class MemoryStore:
     def begin_epoch(self, broker: str, now_us: int) -> Meta:
         """See `Store.begin_epoch`."""
         with self._lock:
-            self._state.meta.epoch += 1
-            self._state.meta.steady_us = self._state.meta.steady_us or now_us
+            self._state.meta.begin(now_us)
             self._state.uploading.clear()
             self._append(now_us, [EpochBegan(broker)])
             return copy.copy(self._state.meta)
@@ -90,6 +89,10 @@ class MemoryStore:
         """See `Store.outcome`."""
         with self._lock:
             return txn in self._state.outcomes
+
+    def outcomes_forgotten_us(self) -> int:
+        """See `Store.outcomes_forgotten_us`."""
+        return self.meta().outcomes_forgotten_us
 
     def messages(self, queue: int, after: int, limit: int, limit_bytes: int) -> Sequence[StoredMessage]:
         """See `Store.messages`."""
@@ -197,11 +200,7 @@ class MemoryStore:
     def prune(self, now_us: int) -> int:
         """See `Store.prune`."""
         with self._lock:
-            end_us = self._state.meta.steady_us - limits.OUTCOME_RETENTION_S * 1_000_000
-            outcomes = [txn for txn, steady_us in self._state.outcomes.items() if steady_us < end_us]
-            for txn in outcomes:
-                del self._state.outcomes[txn]
-            return len(outcomes) + self._state.remove_loose()
+            return self._state.forget_outcomes() + self._state.remove_loose()
 
     def check_readers(self) -> ReadingsFound:
         """See `Store.check_readers`: nobody else can read the heap."""

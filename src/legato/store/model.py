@@ -157,6 +157,17 @@ class Model:
         if self.uploading:
             self.uploading -= self._referred() | {*batch.ended}
 
+    def forget_outcomes(self) -> int:
+        """Forget those beyond what is kept, if they are past their time; returns how many."""
+        end_us = self.meta.steady_us - limits.OUTCOME_RETENTION_S * 1_000_000
+        excess = max(len(self.outcomes) - limits.OUTCOMES_KEPT, 0)
+        oldest = sorted((time_us, txn) for txn, time_us in self.outcomes.items())[:excess]
+        gone = [(time_us, txn) for time_us, txn in oldest if time_us < end_us]
+        for time_us, txn in gone:
+            self.meta.outcomes_forgotten_us = max(self.meta.outcomes_forgotten_us, time_us)
+            del self.outcomes[txn]
+        return len(gone)
+
     def remove_loose(self) -> int:
         """Remove the parts of large messages that nobody needs; returns how many."""
         needed = self._referred() | self.uploading if self.chunks else set()

@@ -21,6 +21,7 @@ JUMPS_S = [25 * HOUR_S, 8 * 24 * HOUR_S, -25 * HOUR_S, -8 * 24 * HOUR_S]
 def s(monkeypatch: pytest.MonkeyPatch) -> Scenario:
     """A broker that keeps no producer beyond the retention."""
     monkeypatch.setattr(limits, "PRODUCERS_KEPT", 0)
+    monkeypatch.setattr(limits, "OUTCOMES_KEPT", 0)
     scenario = Scenario()
     scenario.now_us = scenario.broker.now_us = WALL_US
     scenario.wait(0.2)
@@ -199,6 +200,21 @@ def test_an_outcome_is_forgotten_after_its_retention_and_that_is_said(s: Scenari
     s.broker.discharge(committed, "me", fail=False, token="late")
     s.run()
     assert s.discharge_refused == {"late": "amqp:transaction:unknown-id"}
+
+
+def test_a_session_that_waited_for_days_for_its_first_message_learns_its_outcome(
+    s: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its transaction was declared when the one before ended: it is old, and what became of it is known."""
+    monkeypatch.setattr(limits, "OUTCOMES_KEPT", 1)
+    declared = s.broker.declare("me")
+    serve(s, 2 * limits.OUTCOME_RETENTION_S)
+    s.publish("q", b"the first message")
+    upkeep(s)
+    after = s.crash()
+    after.broker.discharge(declared, "me again", fail=False, token="rolled back")
+    after.run()
+    assert after.discharge_refused == {"rolled back": "amqp:transaction:rollback"}
 
 
 def test_ids_of_transactions_rise_when_the_clock_goes_back(s: Scenario) -> None:

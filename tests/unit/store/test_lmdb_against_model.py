@@ -2,13 +2,16 @@
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
+from legato import limits
 from legato.core.facts import (
     AnyFact,
     Kind,
@@ -303,6 +306,9 @@ class LmdbAgainstModel(RuleBasedStateMachine):
             assert store.producer(f"producer-{producer}") == model.producer(f"producer-{producer}")
         for number in TXNS:
             assert store.outcome(make_txn_id(1, number)) == model.outcome(make_txn_id(1, number))
+        assert store.meta() == model.meta()
+        assert list(store.producers(0, NO_LIMIT)) == list(model.producers(0, NO_LIMIT))
+        assert store.producers_count() == model.producers_count()
         assert store.log_range() == model.log_range()
         last = model.meta().log_position
         assert list(store.log(last - 3, 9)) == list(model.log(last - 3, 9))
@@ -378,6 +384,15 @@ STEPS = [
     LmdbAgainstModel.read_some_messages,
     LmdbAgainstModel.read_what_expired,
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forgetful() -> Iterator[None]:
+    """Outcomes are forgotten as soon as they are past their time."""
+    kept, limits.OUTCOMES_KEPT = limits.OUTCOMES_KEPT, 0
+    yield
+    limits.OUTCOMES_KEPT = kept
+
 
 TestLmdbAgainstModel = LmdbAgainstModel.TestCase
 TestLmdbAgainstModel.settings = settings(
