@@ -82,6 +82,18 @@ PLANTED: dict[str, Planted] = {
             ),
         ),
     ),
+    "inbox-not-consulted": Planted(
+        "A stage of a flow works on a message that its inbox has already.",
+        "--faults kill-client --count 3 --seed 1 --at between-database-commit-and-messaging-commit",
+        "flows/database (rows:",
+        (
+            Change(
+                "flows/inbox.py",
+                "        return {row[0] for row in connection.exec_driver_sql(sql, arguments)}\n",
+                "        connection.exec_driver_sql(sql, arguments)\n        return set(message_ids)\n",
+            ),
+        ),
+    ),
 }
 
 
@@ -107,7 +119,8 @@ def is_found(name: str) -> bool:
     with tempfile.TemporaryDirectory(prefix="planted-") as scratch:
         sources = plant(name, Path(scratch) / "sources")
         result = Path(scratch) / "result.json"
-        command = [sys.executable, "-m", "legato.cli", "drill", *planted.options.split(), "--at", "any-instant"]
+        command = [sys.executable, "-m", "legato.cli", "drill", *planted.options.split()]
+        command += [] if "--at" in command else ["--at", "any-instant"]
         command += ["--every", "1", "--no-spark", "--out", str(Path(scratch) / "out"), "--json", str(result)]
         environment = os.environ | {"PYTHONPATH": str(sources)}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=scratch)

@@ -48,6 +48,9 @@ class FlowPoint(StrEnum):
     BETWEEN_MESSAGING_COMMIT_AND_CLEANING = "between-messaging-commit-and-cleaning"
 
 
+AnyPoint = Point | FlowPoint
+
+
 class Stuck(StrEnum):
     """How a loop does not turn."""
 

@@ -112,6 +112,6 @@ def _show_list() -> None:
         typer.echo(f"  {fault:<21}{' ' if text.owned else '*'} {text.does}")
     typer.echo("Points (--at):")
     for point, where in POINTS.items():
-        typer.echo(f"  {point:<33} {where}")
-    typer.echo(f"  {SOME_POINT:<33} Any of these, at random.")
-    typer.echo(f"  {ANY_INSTANT:<33} No point: whatever happens at the time. Without --at, every other fault.")
+        typer.echo(f"  {point:<45} {where}")
+    typer.echo(f"  {SOME_POINT:<45} Any of these, at random.")
+    typer.echo(f"  {ANY_INSTANT:<45} No point: whatever happens at the time. Without --at, every other fault.")

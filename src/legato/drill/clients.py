@@ -21,7 +21,7 @@ from legato.drill.administrators import Administrator
 from legato.drill.cancelling import CancellingForwarder
 from legato.drill.consumers import Getter
 from legato.drill.flows import Counts, Flows
-from legato.drill.load import ADMINISTERS, FORWARDS, Client, Work
+from legato.drill.load import ADMINISTERS, END_TO_END, FORWARDS, Client, Work
 from legato.drill.producers import Letters, Sender
 from legato.drill.records import Consuming, Producing, RecordWriter
 from legato.drill.reports import ClientFailedOver, Ready
@@ -29,8 +29,6 @@ from legato.errors import LegatoError
 from legato.points import Rig
 
 REPORT_INTERVAL_S = 0.2
-END_TO_END = "end-to-end"
-"""What the records call the way of a message through a forwarder to who collects its results."""
 
 
 class Orders(msgspec.Struct):
@@ -91,6 +89,12 @@ class Process:
         if client.work in ADMINISTERS:
             administrator = Administrator(client, self._orders.url)
             return lambda: administrator.run(self._stop)
+        if client.work is Work.STAGES:
+            from legato.drill.stages import Service
+
+            service = Service(client, self._orders.url, self._records.parent, self._flows)
+            self._connections.append((client.name, service.connection))
+            return lambda: service.run(self._stop)
         connection = ConnectionFactory(self._url_of(client)).create_connection()
         self._stack.enter_context(connection)
         self._connections.append((client.name, connection))

@@ -1,12 +1,12 @@
 """The faults that a drill knows, and when they may strike."""
 
 import resource
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from legato.errors import ConfigError
-from legato.points import Point
+from legato.points import AnyPoint, FlowPoint, Point
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
 
@@ -70,7 +70,7 @@ FULL_DISK_FAULTS = (Fault.FULL_DISK, Fault.FULL_DISK_KILL, Fault.FULL_DISK_SWITC
 
 ALL = "all"
 
-POINTS: dict[Point, str] = {
+POINTS: dict[AnyPoint, str] = {
     Point.BEFORE_COMMIT: "A client has sent, acknowledged or committed, and that is not durable yet.",
     Point.BETWEEN_COMMIT_AND_CONFIRM: "Sends are durable, and their senders have not heard so.",
     Point.BETWEEN_ACKNOWLEDGE_AND_COMMIT: "The broker has acknowledgements that are not durable yet.",
@@ -85,6 +85,10 @@ POINTS: dict[Point, str] = {
     Point.BETWEEN_RECEIVE_AND_ACKNOWLEDGE: "A client has received messages that it has not acknowledged.",
     Point.BETWEEN_DECLARE_AND_DISCHARGE: "A client has received in a transaction, and goes on with it.",
     Point.BETWEEN_SEND_AND_COMMIT: "A client has received and sent in a transaction that it has not committed.",
+    FlowPoint.BEFORE_DATABASE_COMMIT: "A stage of a flow has done its work, and nothing of that is durable yet.",
+    FlowPoint.BETWEEN_DATABASE_COMMIT_AND_MESSAGING_COMMIT: "A stage's rows are durable, and nothing is sent.",
+    FlowPoint.BETWEEN_SEND_AND_MESSAGING_COMMIT: "A stage has sent, and its message is not acknowledged yet.",
+    FlowPoint.BETWEEN_MESSAGING_COMMIT_AND_CLEANING: "A stage has committed, and its outbox has what it sent still.",
 }
 
 
@@ -116,7 +120,7 @@ ANY_INSTANT = "any-instant"
 SOME_POINT = "some-point"
 
 
-def parse_points(texts: Sequence[str], *, owned: bool, ledger: bool = True) -> list[Point | None]:
+def parse_points(texts: Sequence[str], *, owned: bool, ledger: bool = True) -> list[AnyPoint | None]:
     """The points of `--at`, each of which may be a list with commas; None stands for an instant at random.
 
     Nothing means half of the faults at random instants, the others at some point.
@@ -128,23 +132,33 @@ def parse_points(texts: Sequence[str], *, owned: bool, ledger: bool = True) -> l
         ConfigError: a point is unknown, or the brokers are not the drill's own.
     """
     names = [name.strip() for text in texts for name in text.split(",")]
-    every = [point for point in Point if ledger or point is not Point.DURING_LEDGER_EXPORT]
+    every: list[AnyPoint] = [point for point in POINTS if ledger or point is not Point.DURING_LEDGER_EXPORT]
     if not names:
         return [*every, *[None] * len(every)] if owned else [None]
-    points: list[Point | None] = []
+    points: list[AnyPoint | None] = []
     for name in names:
         if name == SOME_POINT:
             points += every
         else:
-            points.append(None if name == ANY_INSTANT else _named(Point, name, "point"))
+            points.append(None if name == ANY_INSTANT else _point_named(name))
     if not owned and any(point is not None for point in points):
         raise ConfigError("Points need brokers that the drill starts itself: give --config, or neither it nor --url.")
     return points
+
+
+def _point_named(name: str) -> AnyPoint:
+    for point in POINTS:
+        if point == name:
+            return point
+    raise _unknown("point", name, POINTS)
 
 
 def _named(kind: type[_Kind], name: str, what: str) -> _Kind:
     try:
         return kind(name)
     except ValueError:
-        known = ", ".join(kind)
-        raise ConfigError(f"There is no {what} {name!r}; there are {known}. See legato drill --list.") from None
+        raise _unknown(what, name, kind) from None
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> ConfigError:
+    return ConfigError(f"There is no {what} {name!r}; there are {', '.join(known)}. See legato drill --list.")

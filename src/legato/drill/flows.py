@@ -91,6 +91,11 @@ class Flows:
             return False
         return all(flow in self._picky and is_poisoned(message) for message in missing)
 
+    def stored(self, flow: str) -> set[Identity]:
+        """What was stored in a flow so far, as its producers were told."""
+        with self._lock:
+            return self._books.missing("", flow)
+
 
 class _Books:
     """What the records of all clients say, read on from where the last reading ended."""

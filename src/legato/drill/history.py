@@ -1,6 +1,7 @@
 """The broker's own log of facts, audited in plain Python: for machines without Spark, and for short drills."""
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import assert_never
@@ -211,11 +212,11 @@ def dead_letters(store_dir: Path) -> frozenset[tuple[str, Identity]]:
             while page := store.messages(queue.queue, after, PAGE, PAGE_BYTES):
                 after = page[-1].seq
                 messages = [read_message(stored.body, Queue(queue.name), lambda message: None) for stored in page]
-                found.update(
-                    (str(message.properties[ORIGINAL_DESTINATION]), identity_of(message))
-                    for message in messages
-                    if ORIGINAL_DESTINATION in message.properties
-                )
+                for message in messages:
+                    # A flow that failed behind its first stage is a dead letter without an identity, and forgives none.
+                    with suppress(ValueError):
+                        if ORIGINAL_DESTINATION in message.properties:
+                            found.add((str(message.properties[ORIGINAL_DESTINATION]), identity_of(message)))
         found |= _doomed(store)
     finally:
         store.close()

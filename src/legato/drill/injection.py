@@ -22,7 +22,7 @@ from legato.drill.relay import Network
 from legato.drill.target import CHECK_PERIOD_S
 from legato.errors import JMSError
 from legato.ha.lock import LOCK_NAME
-from legato.points import Point, Stuck
+from legato.points import AnyPoint, Point, Stuck
 
 POINT_WAIT_S = 3.0
 """A point that nobody comes to within so long is passed over: the fault strikes anyway."""
@@ -103,7 +103,7 @@ class Injector:
         if self._pair is not None:
             self._pair.settle()
 
-    def _go_to(self, point: Point) -> None:
+    def _go_to(self, point: AnyPoint) -> None:
         """Wait until somebody is held at `point`; where that takes a failover there must be one."""
         rig = self._own_pair.rig
         rig.arm(point)

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from legato.demo.options import choose_seed, prepare_directory
 from legato.demo.processes import DemoError
+from legato.drill.database import judge_database
 from legato.drill.disk import unmount
 from legato.drill.history import audit_log, dead_letters
 from legato.drill.options import DrillOptions
@@ -46,6 +47,7 @@ def run_drill(options: DrillOptions, console: Console) -> Outcome:
     stored = target.pair is not None and (target.pair.store / DATA_NAME).exists()
     dead = dead_letters(target.pair.store) if target.pair is not None and stored else result.dead
     findings = judge_records(run.records, dead)
+    findings += [judge_database(run.records, flow) for flow in run.staged]
     audit = history = None
     if target.pair is not None and stored and spark:
         console.print("Spark reads the ledger ...", style="dim")

@@ -30,6 +30,8 @@ class Work(StrEnum):
     """An administrator: has dead letters delivered again."""
     PICKY = "picky"
     """Receives one message in each transaction, and rolls some back: once, or until the broker gives up."""
+    STAGES = "stages"
+    """A service of flows: three stages, each of which writes a row into its database."""
 
 
 class Trait(StrEnum):
@@ -45,6 +47,8 @@ class Trait(StrEnum):
     """Sent, received and sent on in transactions of more than a thousand."""
     COLOURED = "coloured"
     """With a property that selectors choose by."""
+    STAGED = "staged"
+    """JSON, which begins flows; what these send at their ends has the identity of what began them."""
 
 
 class Client(msgspec.Struct, frozen=True):
@@ -59,7 +63,7 @@ class Client(msgspec.Struct, frozen=True):
         shared: whether others share that.
         to: the queue that a forwarder sends to.
         of: for who collects what forwarders sent, the flow that they had it from.
-        sent_to: where its messages were sent to before an administrator moved them to its flow, if one did.
+        sent_to: where its messages were sent to before an administrator, or a flow, moved them on to its own.
         trait: what its messages are like.
         selector: which messages a consumer wants.
         asyncio: whether it is a client for asyncio.
@@ -87,23 +91,30 @@ class Client(msgspec.Struct, frozen=True):
     @property
     def receives_from(self) -> str:
         """What a consumer receives from: its queue, or its topic's subscription."""
+        if self.trait is Trait.STAGED:
+            return f"{self.sent_to}/{END_TO_END}"
         return f"{self.flow}/{self.subscription}" if self.topic else self.flow
 
 
 FORWARDS = (Work.FORWARD, Work.CANCEL)
 ADMINISTERS = (Work.MOVE, Work.PURGE, Work.REISSUE)
 
+END_TO_END = "end-to-end"
+"""What the records call the way of a message through a forwarder to who collects its results."""
 PICKY_FLOW = "picky"
+STAGED_FLOW = "flows"
 COLOURS = ("red", "blue")
 
 
-def clients_of(prefix: str) -> list[Client]:
+def clients_of(prefix: str, *, flows: bool = True) -> list[Client]:
     """One client of each kind, and two where they compete, in two processes then.
 
     Args:
         prefix: what the names of all queues, topics and subscriptions begin with.
+        flows: whether services of flows can have a database here.
     """
-    return [*_modes(prefix), *_topics(prefix), *_traits(prefix), *_asyncio(prefix), *_administered(prefix)]
+    clients = [*_modes(prefix), *_topics(prefix), *_traits(prefix), *_asyncio(prefix), *_administered(prefix)]
+    return [*clients, *_staged(prefix)] if flows else clients
 
 
 def _modes(prefix: str) -> list[Client]:
@@ -204,6 +215,15 @@ def _administered(prefix: str) -> list[Client]:
         Client("purged-producer", Work.SEND_ASYNC, purged, "producers-1"),
         Client("purger", Work.PURGE, purged, "administrators"),
         Client("reissuer", Work.REISSUE, picky, "administrators"),
+    ]
+
+
+def _staged(prefix: str) -> list[Client]:
+    source, target = f"{prefix}{STAGED_FLOW}", f"{prefix}{STAGED_FLOW}-ended"
+    return [
+        Client("flows-producer", Work.SEND, source, "producers-2", trait=Trait.STAGED),
+        Client("flows-service", Work.STAGES, source, "flows-1", to=target),
+        Client("flows-consumer", Work.CLIENT, target, "consumers-2", sent_to=source, trait=Trait.STAGED),
     ]
 
 

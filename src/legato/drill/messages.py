@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from legato.client import Message, TextMessage
 from legato.drill.load import COLOURS, Trait
 from legato.drill.records import Identity
@@ -35,6 +37,8 @@ def make_message(identity: Identity, trait: Trait = Trait.PLAIN) -> tuple[TextMe
             message.set_property("JMSXGroupID", f"group-{identity.number % GROUPS}")
         case Trait.COLOURED:
             message.set_property("colour", COLOURS[identity.number % len(COLOURS)])
+        case Trait.STAGED:
+            message = TextMessage(msgspec.json.encode(text_of(identity)).decode())
     return message, how
 
 
@@ -46,7 +50,16 @@ def text_of(identity: Identity, padding_bytes: int = PADDING_BYTES, source: Iden
 
 def identity_of(message: Message) -> Identity:
     """Which message this is."""
-    producer, number, _ = str(message.body).split(" ", 2)
+    return identity_in(str(message.body).strip('"'))
+
+
+def identity_in(text: str) -> Identity:
+    """Which message a text is the body of.
+
+    Raises:
+        ValueError: it is none of a drill's.
+    """
+    producer, number, _ = text.split(" ", 2)
     return Identity(producer, int(number))
 
 

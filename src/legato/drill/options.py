@@ -6,7 +6,7 @@ from pathlib import Path
 from legato.client.uri import FAILOVER_CONTRACTS
 from legato.drill.faults import Fault
 from legato.errors import ConfigError
-from legato.points import Point
+from legato.points import AnyPoint
 
 BROKERS_MAX = 5
 
@@ -34,7 +34,7 @@ class DrillOptions:
     """
 
     faults: tuple[Fault, ...] = tuple(Fault)
-    points: tuple[Point | None, ...] = ()
+    points: tuple[AnyPoint | None, ...] = ()
     minutes: float | None = 1.0
     count: int | None = None
     every_s: float = 4.0

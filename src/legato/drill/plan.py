@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from legato.drill.faults import Fault
-from legato.points import Point
+from legato.points import AnyPoint
 
 CLOCK_JUMP_MAX_S = 90.0
 """More than any interval of the broker's that a wrong clock could upset."""
@@ -28,7 +28,7 @@ class Strike:
 
     calm_s: float
     fault: Fault
-    point: Point | None
+    point: AnyPoint | None
     lasts_s: float
     amount: float = 0.0
     chance: float = 0.0
@@ -38,7 +38,9 @@ class Strike:
         return f"{self.fault}{amount.get(self.fault, '')}{f' {self.point}' if self.point else ''}"
 
 
-def plan(faults: Sequence[Fault], points: Sequence[Point | None], every_s: float, random: Random) -> Iterator[Strike]:
+def plan(
+    faults: Sequence[Fault], points: Sequence[AnyPoint | None], every_s: float, random: Random
+) -> Iterator[Strike]:
     """Faults without end; each of `faults` once in every round, in another order each time.
 
     Args:
@@ -59,6 +61,6 @@ def plan(faults: Sequence[Fault], points: Sequence[Point | None], every_s: float
             yield Strike(calm_s, fault, next(places), lasts_s, amount, random.random())
 
 
-def _rounds(points: Sequence[Point | None], random: Random) -> Iterator[Point | None]:
+def _rounds(points: Sequence[AnyPoint | None], random: Random) -> Iterator[AnyPoint | None]:
     while True:
         yield from random.sample(list(points), len(points))

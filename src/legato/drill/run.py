@@ -1,5 +1,6 @@
 """One drill from start to end: brokers, network, clients, faults, and the end of all of them in order."""
 
+import importlib.util
 import os
 import shutil
 import time
@@ -17,7 +18,7 @@ from legato.drill.crew import JAVA_NAME, Crew, resident_bytes
 from legato.drill.faults import FULL_DISK_FAULTS, Fault
 from legato.drill.flows import PATIENCE_S
 from legato.drill.injection import Injector
-from legato.drill.load import clients_of, java_clients_of
+from legato.drill.load import Work, clients_of, java_clients_of
 from legato.drill.options import DrillOptions
 from legato.drill.pair import Pair, Reign
 from legato.drill.plan import Strike, plan
@@ -50,6 +51,8 @@ class Run:
         self.options = options
         self.result = RunResult()
         self.records = options.out / "records"
+        self.staged: list[str] = []
+        """Queues whose messages begin flows that write into a database."""
         self._target = target
         self._plan = plan(options.faults, options.points, options.every_s, Random(seed))
         # Brokers that run already may hold what is left of another drill.
@@ -132,7 +135,13 @@ class Run:
 
     def _start_clients(self, url: str, java_url: str) -> None:
         """Consumers first: a subscription must exist before anything is published to it."""
-        clients = clients_of(self._prefix)
+        can_have_flows = importlib.util.find_spec("sqlalchemy") is not None
+        if not can_have_flows:
+            self.result.notes.append(
+                "There were no flows: their database needs SQLAlchemy (pip install 'legato[flows]')."
+            )
+        clients = clients_of(self._prefix, flows=can_have_flows)
+        self.staged = [client.flow for client in clients if client.work is Work.STAGES]
         works: list[str] = []
         if self.options.java is not None:
             more, works = java_clients_of(self._prefix)
@@ -159,6 +168,7 @@ class Run:
             [name for name in names if name.startswith("producers")],
             [name for name in names if name == JAVA_NAME],
             [name for name in names if name.startswith("administrators")],
+            [name for name in names if name.startswith("flows")],
             [name for name in names if name.startswith("consumers")],
         ):
             for name in group:

@@ -102,20 +102,31 @@ def judge_records(directory: Path, dead: frozenset[tuple[str, Identity]] = froze
     Raises:
         ValueError: a file is no record.
     """
-    sent: defaultdict[str, Sent] = defaultdict(Sent)
+    sent = sent_by_flow(directory)
     received: dict[str, Received] = {}
     for file in sorted(directory.glob("*.records")):
         head, lines = read_records(file)
-        match head:
-            case Producing():
-                _add_sent(sent[head.flow], head, lines)
-            case Consuming():
-                found = received.setdefault(head.subscription, Received(head.flow, head.told, head.exactly_once))
-                _add_received(found, head, lines)
+        if isinstance(head, Consuming):
+            found = received.setdefault(head.subscription, Received(head.flow, head.told, head.exactly_once))
+            _add_received(found, head, lines)
     return [
         _judge(name, sent[found.flow], found, {message for flow, message in dead if flow == found.flow})
         for name, found in sorted(received.items())
     ]
+
+
+def sent_by_flow(directory: Path) -> defaultdict[str, Sent]:
+    """What producers were told, by flow, as all records of a directory say.
+
+    Raises:
+        ValueError: a file is no record.
+    """
+    sent: defaultdict[str, Sent] = defaultdict(Sent)
+    for file in sorted(directory.glob("*.records")):
+        head, lines = read_records(file)
+        if isinstance(head, Producing):
+            _add_sent(sent[head.flow], head, lines)
+    return sent
 
 
 def _add_sent(sent: Sent, head: Producing, lines: Iterable[Line]) -> None:

@@ -11,7 +11,7 @@ from legato.drill.faults import FAULTS, POINTS, Fault, parse_faults, parse_point
 from legato.drill.options import DrillOptions
 from legato.drill.plan import plan
 from legato.errors import ConfigError
-from legato.points import Point
+from legato.points import FlowPoint, Point
 
 
 def test_a_seed_makes_the_same_plan_again() -> None:
@@ -34,16 +34,16 @@ def test_every_round_has_every_point_once() -> None:
 
 
 def test_without_a_wish_every_other_fault_strikes_at_a_point() -> None:
-    assert Counter(point is None for point in parse_points([], owned=True)) == {True: len(Point), False: len(Point)}
+    assert Counter(point is None for point in parse_points([], owned=True)) == {True: len(POINTS), False: len(POINTS)}
     assert parse_points([], owned=False) == [None]
-    assert parse_points(["some-point"], owned=True) == list(Point)
+    assert parse_points(["some-point"], owned=True) == list(POINTS)
     assert Point.DURING_LEDGER_EXPORT not in parse_points(["some-point"], owned=True, ledger=False)
     assert parse_points(["any-instant"], owned=False) == [None]
 
 
 def test_every_fault_and_every_point_is_explained() -> None:
     assert set(FAULTS) == set(Fault)
-    assert set(POINTS) == set(Point)
+    assert set(POINTS) == {*Point, *FlowPoint}
 
 
 def test_every_fault_is_named_by_the_help() -> None:
