@@ -480,7 +480,11 @@ class Connection:
         if self.closing:
             return
         pn_session = lib.pn_event_session(event)
-        if pn_session not in self._sessions:
+        begun = self._sessions.get(pn_session)
+        if begun is not None:
+            if begun.closed:
+                lib.pn_session_close(pn_session)
+        else:
             session = self._sessions[pn_session] = Session(self, pn_session)
             if self._frames is not None and self._frames.begun:
                 self._by_channel[self._frames.begun.popleft()] = session

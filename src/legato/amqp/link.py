@@ -60,7 +60,10 @@ class Session:
             return
         self.closed = True
         write_condition(lib.pn_session_condition(self._pn), condition, description)
-        lib.pn_session_close(self._pn)
+        # The engine gives the channel's number to the next session at once, and would take the Begin that answers this
+        # one for the answer to that.
+        if not lib.pn_session_state(self._pn) & lib.PN_REMOTE_UNINIT:
+            lib.pn_session_close(self._pn)
         for link in self.links:
             link._forget()
         if self.remote_ended:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from legato.amqp.connection import Connection, Settings
-from legato.amqp.events import Attached, Closed, Detached, Opened, SessionBegan, SessionEnded, Transfer
-from legato.amqp.link import Link
+from legato.amqp.events import Attached, Closed, Detached, Event, Opened, SessionBegan, SessionEnded, Transfer
+from legato.amqp.link import Link, Session
 from legato.amqp.outcomes import ACCEPTED
 from legato.amqp.terminus import Terminus
 from legato.amqp.types import Described, Symbol, UInt, ULong
@@ -43,6 +43,29 @@ def test_a_refused_connection_says_so_in_its_open() -> None:
     assert opened.properties == {"amqp:connection-establishment-failed": True}
     assert closed == Closed("amqp:invalid-field", "in use", False, info)
     pair.free()
+
+
+def test_a_session_that_was_closed_before_it_was_answered_does_not_end_the_next_one(pair: Pair) -> None:
+    """The engine gave its channel to the next session, and took the peer's Begin and End for that one's."""
+    short = pair.client.begin_session()
+    sent = pair.client.data_to_send()
+    short.close()
+    sent += pair.client.data_to_send()
+    kept = pair.client.begin_session()
+    sent += pair.client.data_to_send()
+    ended: list[Session] = []
+    to_client: list[Event] = []
+    to_server = pair.server.receive_data(sent)
+    for _ in range(4):
+        ended += [event.session for event in to_client if isinstance(event, SessionEnded)]
+        for event in to_server:
+            if isinstance(event, SessionBegan):
+                event.session.open()
+            elif isinstance(event, SessionEnded):
+                event.session.close()
+        to_client, to_server = pair.exchange()
+    assert kept not in ended
+    assert len(ended) == 1
 
 
 @pytest.mark.parametrize("condition", ["", "amqp:connection:forced"])
