@@ -27,6 +27,8 @@ SASL_FRAME_BYTES_MAX = 4 << 10
 """What comes before a login; AMQP 5.3.1 asks for 512."""
 DECODED_ELEMENTS_MAX = 1 << 13
 """Of lists, maps and arrays, what is decoded of one value of a peer's: it takes a few milliseconds."""
+FRAME_ELEMENTS_MAX = 20_000
+"""Of the lists, maps and arrays of a frame, besides a message: a client that comes back names up to 16,000 messages."""
 REQUEST_BYTES_MAX = 256 << 10
 """A request to the management address."""
 COORDINATOR_BYTES_MAX = 4 << 10

@@ -63,7 +63,7 @@ def read(data: Any) -> Any:
     lib.pn_data_rewind(data)
     if not lib.pn_data_next(data):
         return None
-    return _read(data, DEPTH_MAX, [limits.DECODED_ELEMENTS_MAX])
+    return _read(data, DEPTH_MAX, [limits.FRAME_ELEMENTS_MAX])
 
 
 def _read_text(data: Any) -> str:

@@ -11,7 +11,7 @@ import pytest
 from legato import limits
 from legato.amqp import decoding, pndata
 from legato.amqp.admission import Admission
-from legato.amqp.codec import Array, decode_value, encode_compound, encode_string, skip_value, whole_budget
+from legato.amqp.codec import Array, ULong, decode_value, encode_compound, encode_string, skip_value, whole_budget
 from legato.amqp.coordinator import decode_coordinator
 from legato.amqp.decoding import DEPTH_MAX, ELEMENTS_MAX, EMPTY_ELEMENTS_MAX
 from legato.amqp.entries import LONG_MAP_BYTES
@@ -20,6 +20,7 @@ from legato.amqp.message import DataBody, SequenceBody, decode_message
 from legato.amqp.sasl import SASL_HEADER, SaslClient, SaslServer
 from legato.amqp.sections import scan
 from legato.client.received import Received
+from legato.client.receiver_end import HELD_MAX
 from legato.errors import MessageFormatError, ProtocolError
 
 BODY = b"\x00\x53\x75\xa0\x01x"
@@ -202,12 +203,13 @@ def test_a_value_of_the_engine_has_so_many_elements_and_no_more() -> None:
 
     data = lib.pn_data(0)
     try:
-        pndata.put(data, [None] * (ELEMENTS_MAX + 1))
+        pndata.put(data, [None] * (limits.FRAME_ELEMENTS_MAX + 1))
         with pytest.raises(ProtocolError):
             pndata.read(data)
         lib.pn_data_clear(data)
-        pndata.put(data, [None] * 100)
-        assert pndata.read(data) == [None] * 100
+        held = Array([ULong(number) for number in range(HELD_MAX)])
+        pndata.put(data, held)
+        assert pndata.read(data) == held, "a client that comes back names what it holds"
     finally:
         lib.pn_data_free(data)
 
