@@ -125,3 +125,189 @@ void send_all(void *link, int count, const char *bytes, const uint32_t *ends, co
         start = ends[i];
     }
 }
+
+enum {
+    FRAME_HEADER = 8,
+    DEPTH = 32,
+    NO_FRAME = 2,
+    UNFINISHED = 3,
+    WALK_MALFORMED = 4,
+    WALK_TOO_MUCH = 1,
+};
+
+typedef struct {
+    const unsigned char *data;
+    size_t end;
+    uint32_t elements;
+    uint32_t empty;
+} walk;
+
+static uint32_t u32(const unsigned char *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+/* The bytes of a value of a fixed size behind its constructor; -1 if its size is written there. */
+static int fixed_size(unsigned char code)
+{
+    switch (code >> 4) {
+    case 4: return 0;
+    case 5: return 1;
+    case 6: return 2;
+    case 7: return 4;
+    case 8: return 8;
+    case 9: return 16;
+    }
+    return -1;
+}
+
+static int walk_value(walk *w, size_t *at, int depth);
+
+/* What lies behind the constructor `code`. */
+static int walk_body(walk *w, unsigned char code, size_t *at, int depth)
+{
+    int size = fixed_size(code);
+    if (size >= 0) {
+        *at += (size_t)size;
+        return *at <= w->end ? 0 : WALK_MALFORMED;
+    }
+    int kind = code >> 4;
+    int width = kind & 1 ? 4 : 1;
+    if (kind < 0xA || *at + (size_t)width > w->end)
+        return WALK_MALFORMED;
+    size_t length = width == 4 ? u32(w->data + *at) : w->data[*at];
+    size_t start = *at + (size_t)width;
+    if (length > w->end - start)
+        return WALK_MALFORMED;
+    *at = start + length;
+    if (kind < 0xC)
+        return 0;
+    if (length < (size_t)width)
+        return WALK_MALFORMED;
+    if (depth == 0)
+        return WALK_MALFORMED;
+    uint32_t count = width == 4 ? u32(w->data + start) : w->data[start];
+    size_t inside = start + (size_t)width;
+    walk inner = {w->data, *at, w->elements, w->empty};
+    int wrong = 0;
+    if (kind < 0xE) {
+        for (uint32_t i = 0; i < count && !wrong; i++)
+            wrong = walk_value(&inner, &inside, depth - 1);
+    } else {
+        if (inside >= inner.end)
+            return WALK_MALFORMED;
+        unsigned char element = w->data[inside];
+        if (element == 0) {
+            inside++;
+            wrong = walk_value(&inner, &inside, depth - 1);
+            if (wrong || inside >= inner.end)
+                return wrong ? wrong : WALK_MALFORMED;
+            element = w->data[inside];
+        }
+        inside++;
+        if (fixed_size(element) == 0) {
+            if (count > inner.empty)
+                return WALK_TOO_MUCH;
+            inner.empty -= count;
+        } else if (count > inner.end - inside) {
+            return WALK_MALFORMED;
+        }
+        if (count > inner.elements)
+            return WALK_TOO_MUCH;
+        inner.elements -= count;
+        for (uint32_t i = 0; i < count && !wrong && fixed_size(element) < 0; i++)
+            wrong = walk_body(&inner, element, &inside, depth - 1);
+    }
+    w->elements = inner.elements;
+    w->empty = inner.empty;
+    return wrong;
+}
+
+static int walk_value(walk *w, size_t *at, int depth)
+{
+    for (int described = 0; described <= DEPTH; described++) {
+        if (*at >= w->end)
+            return WALK_MALFORMED;
+        if (w->elements == 0)
+            return WALK_TOO_MUCH;
+        w->elements--;
+        unsigned char code = w->data[(*at)++];
+        if (code != 0)
+            return walk_body(w, code, at, depth);
+        if (*at >= w->end || w->data[*at] == 0)
+            return WALK_MALFORMED;
+        int wrong = walk_value(w, at, depth);
+        if (wrong)
+            return wrong;
+    }
+    return WALK_MALFORMED;
+}
+
+/* How long the performative at `at` is, of which `left` bytes are there; 0 if its size is not there, -1 if it is none. */
+static int64_t performative_size(const unsigned char *at, size_t left)
+{
+    if (left < 2)
+        return 0;
+    if (at[0] != 0)
+        return -1;
+    size_t body;
+    if (at[1] == 0x53)
+        body = 3;
+    else if (at[1] == 0x80)
+        body = 10;
+    else if (at[1] == 0xA3 && left >= 3)
+        body = 3 + (size_t)at[2];
+    else
+        return at[1] == 0xA3 ? 0 : -1;
+    if (left <= body)
+        return 0;
+    if (at[body] == 0x45)
+        return (int64_t)body + 1;
+    if (at[body] == 0xC0)
+        return left < body + 2 ? 0 : (int64_t)body + 2 + at[body + 1];
+    if (at[body] == 0xD0)
+        return left < body + 5 ? 0 : (int64_t)body + 5 + u32(at + body + 1);
+    return -1;
+}
+
+int inspect_frames(const char *bytes, size_t size, size_t at, uint64_t *skip, uint32_t frame_bytes_max,
+                   uint32_t frame_elements_max, uint32_t empty_max, uint32_t *elements, uint32_t elements_max,
+                   size_t *end)
+{
+    const unsigned char *data = (const unsigned char *)bytes;
+    for (;;) {
+        if (*skip > 0) {
+            size_t passed = *skip < size - at ? (size_t)*skip : size - at;
+            at += passed;
+            *skip -= passed;
+        }
+        *end = at;
+        if (at == size || *elements >= elements_max)
+            return 0;
+        if (size - at < FRAME_HEADER)
+            return UNFINISHED;
+        uint32_t frame = u32(data + at);
+        uint32_t offset = (uint32_t)data[at + 4] * 4;
+        if (frame > frame_bytes_max || offset < FRAME_HEADER || offset > frame || data[at + 5] != 0)
+            return NO_FRAME;
+        if (offset < frame) {
+            if (size - at <= offset)
+                return UNFINISHED;
+            const unsigned char *body = data + at + offset;
+            int64_t length = performative_size(body, size - at - offset);
+            if (length < 0 || length > (int64_t)(frame - offset))
+                return WALK_MALFORMED;
+            if (length == 0)
+                return frame - offset > size - at - offset ? UNFINISHED : WALK_MALFORMED;
+            if ((size_t)length > size - at - offset)
+                return UNFINISHED;
+            walk w = {body, (size_t)length, frame_elements_max, empty_max};
+            size_t inside = 0;
+            int wrong = walk_value(&w, &inside, DEPTH);
+            if (wrong)
+                return wrong;
+            *elements += frame_elements_max - w.elements;
+        }
+        *skip = frame;
+    }
+}

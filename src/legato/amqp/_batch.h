@@ -51,3 +51,14 @@ void settle_all(void *deliveries, int count, uint64_t state);
 
 /* Send messages over a link, with tags of 8 bytes; `ends` says where in `bytes` each ends. */
 void send_all(void *link, int count, const char *bytes, const uint32_t *ends, const char *tags, void *deliveries);
+
+/* What of a connection's bytes the engine may have: it keeps what frames say besides messages, some 70 bytes for each
+   element of a list, map or array, and ten bytes can claim any number of elements without bytes.
+
+   `at` is where to go on in `data`; `*skip` is how much of a frame is still to come that was looked at or is a message.
+   `*elements` is added up; looking ends where it is `elements_max` or more. Returns 0; 1 if the frame at `*end` has too
+   many elements; 2 if it is no frame; 3 if it is not there yet; 4 if what it says cannot be decoded. Up to `*end` all was
+   looked at. */
+int inspect_frames(const char *data, size_t size, size_t at, uint64_t *skip, uint32_t frame_bytes_max,
+                   uint32_t frame_elements_max, uint32_t empty_max, uint32_t *elements, uint32_t elements_max,
+                   size_t *end);

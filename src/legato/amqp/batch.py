@@ -42,6 +42,46 @@ def _bind() -> bool:
 available = _bind()
 """Whether connections made from now on batch: the module was compiled, and `LEGATO_PURE=1` did not forbid it."""
 
+inspects = available and hasattr(_batch.lib, "inspect_frames")
+"""Whether the module looks at frames too: one that was compiled earlier does not."""
+
+
+class Inspector:
+    """Looks at frames before the engine does; see `legato.amqp.gate`."""
+
+    def __init__(self) -> None:
+        self._skip = _batch.ffi.new("uint64_t *")
+        self._elements = _batch.ffi.new("uint32_t *")
+        self._end = _batch.ffi.new("size_t *")
+
+    def inspect(
+        self,
+        data: bytes,
+        at: int,
+        skip: int,
+        frame_bytes_max: int,
+        frame_elements_max: int,
+        empty_max: int,
+        elements: int,
+        elements_max: int,
+    ) -> tuple[int, int, int, int]:
+        """Where what was looked at ends, why, what of the frame there is to come, and how many elements it has."""
+        self._skip[0] = skip
+        self._elements[0] = elements
+        look = _batch.lib.inspect_frames(
+            _batch.ffi.from_buffer(data),
+            len(data),
+            at,
+            self._skip,
+            frame_bytes_max,
+            frame_elements_max,
+            empty_max,
+            self._elements,
+            elements_max,
+            self._end,
+        )
+        return self._end[0], look, self._skip[0], self._elements[0]
+
 
 class Run:
     """Room for one run: what is in it holds until the next call."""

@@ -21,6 +21,7 @@ from legato.amqp.events import (
     SessionEnded,
 )
 from legato.amqp.frames import Broken, Echo, Errant, Frames
+from legato.amqp.gate import Gate, Look
 from legato.amqp.link import Link, Receiver, Sender, Session, links_limit_reached
 from legato.amqp.pndata import c_text, read_map, read_symbols, write_map, write_symbols
 from legato.amqp.runs import Runs
@@ -35,8 +36,11 @@ ECHOES_MAX = 64
 """Of flows that are asked for between two writes, no more are answered: each tells the state of then."""
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 
-PUSHED_BYTES_MAX = 64 << 10
-"""The engine takes no more before what it made of it was looked at, if that is to be done in slices."""
+PUSHED_BYTES_MAX = 32 << 10
+"""The engine takes no more before what it made of it was looked at."""
+ELEMENTS_AT_ONCE = limits.FRAME_ELEMENTS_MAX
+"""Nor frames of so many elements, if what it makes of them is to be handled in slices."""
+_ENDLESS = 1 << 31
 
 _DELIVERY, _LINK_FLOW = lib.PN_DELIVERY, lib.PN_LINK_FLOW
 
@@ -70,8 +74,8 @@ class Connection:
     Args:
         server: whether the peer speaks first.
         settings: read by `open`, save frame size and idle time-out, which are read now.
-        rare_events_max: so many events other than transfers, dispositions and flows come out of one call at most, and
-            about as many of these as 64 KiB hold; what then `has_more` is got by `receive_data(b"")`. 0: no bound.
+        rare_events_max: so many events other than transfers, dispositions and flows come out of one call at most; if
+            it then `has_more`, that is got by `receive_data(b"")`. 0: no bound.
     """
 
     def __init__(self, *, server: bool, settings: Settings, rare_events_max: int = 0) -> None:
@@ -91,7 +95,13 @@ class Connection:
         self.has_more = False
         """Something of what was received waits to be looked at."""
         self._rare_events_max = rare_events_max
+        self._rare_events = 0
+        """How many the present call may still bring, if that is bounded."""
+        self._gate = Gate(settings.max_frame_bytes)
         self._unpushed = b""
+        """What was received and the engine does not have yet."""
+        self._admitted = 0
+        """How much of that it may have."""
         self._freed = False
         self._opened = False
         self._greeted = False
@@ -140,24 +150,6 @@ class Connection:
         if self.closed:
             self.has_more = False
             return []
-        if self._rare_events_max:
-            return self._receive_slice(data)
-        return self._receive(data)
-
-    def _receive_slice(self, data: bytes) -> list[Event]:
-        """As much of what was received as one call may bring."""
-        if self._unpushed:
-            data = self._unpushed + data
-        if self.has_more and lib.pn_collector_peek(self._collector):
-            self._unpushed = data
-            return self._take_events()
-        self._unpushed = b""
-        events = self._receive(data[:PUSHED_BYTES_MAX] if len(data) > PUSHED_BYTES_MAX else data)
-        self._unpushed = b"" if self.closed else data[PUSHED_BYTES_MAX:]
-        self.has_more = not self.closed and (self.has_more or bool(self._unpushed))
-        return events
-
-    def _receive(self, data: bytes) -> list[Event]:
         if not self._greeted:
             self._greeting += data
             data = self._check_greeting()
@@ -165,26 +157,55 @@ class Connection:
                 return [Closed("amqp:connection:framing-error", "the peer does not speak AMQP 1.0", False)]
             self._push(data[: len(AMQP_HEADER)])
             data = data[len(AMQP_HEADER) :]
-        frames = self._frames
-        if frames is None:
-            self._push(data)
-            return self._take_events()
+        if self._unpushed:
+            data = self._unpushed + data
+        self._rare_events = self._rare_events_max
+        self._gate.elements = 0
         events: list[Event] = []
-        for piece in frames.cut(data):
+        if self.has_more:
+            self._take_events(events)
+        self._feed(data, events)
+        return events
+
+    def _feed(self, data: bytes, events: list[Event]) -> None:
+        """Let the engine have what may be given to it now, and keep the rest."""
+        elements_max = ELEMENTS_AT_ONCE if self._rare_events_max else _ENDLESS
+        at, admitted, size, look = 0, self._admitted, len(data), Look.FINE
+        while at < size and not self.has_more and not self.closed:
+            if at == admitted:
+                admitted, look = self._gate.admit(data, at, elements_max)
+                if at == admitted:
+                    break
+            end = min(admitted, at + PUSHED_BYTES_MAX)
+            self._take_in(data if end - at == size else data[at:end], events)
+            at = end
+        if at == admitted and at < size and not self.has_more and (error := look.error) is not None:
+            self._break_at(error.condition, str(error), events)
+        if self.closed or at == size:
+            self._unpushed, self._admitted = b"", 0
+            return
+        self._unpushed, self._admitted = data[at:], admitted - at
+        if look is Look.FINE:
+            self.has_more = True
+
+    def _take_in(self, data: bytes, events: list[Event]) -> None:
+        """Give the engine what it may have, and do what it would not."""
+        for piece in (data,) if self._frames is None else self._frames.cut(data):
             if isinstance(piece, bytes):
                 self._push(piece)
                 continue
-            was_opened = self._opened
-            earlier = self._take_events()
-            if self.closed or was_opened or not isinstance(piece, Broken):
-                events += earlier
-            else:
+            # What came before it comes first, however much that is.
+            rare, self._rare_events = self._rare_events, -1
+            was_opened, before = self._opened, len(events)
+            self._take_events(events)
+            self._rare_events = rare
+            if not (self.closed or was_opened) and isinstance(piece, Broken):
                 # An open that is none: it is answered, and nobody hears of it.
+                del events[before:]
                 self.open()
             if not self.closed:
                 self._found(piece, events)
-        events += self._take_events()
-        return events
+        self._take_events(events)
 
     def _push(self, data: bytes) -> None:
         transport = self._transport
@@ -197,6 +218,14 @@ class Connection:
                 if taken <= 0:
                     break
                 offset += taken
+
+    def _break_at(self, condition: str, description: str, events: list[Event]) -> None:
+        """A frame that the engine does not get ends the connection."""
+        if self._server and not self._opened:
+            # A connection can be closed only once it was opened.
+            self.open()
+        self._break(condition, description, events)
+        self._drop_events()
 
     def _found(self, found: Echo | Errant | Broken, events: list[Event]) -> None:
         """Do what the engine would not."""
@@ -248,9 +277,11 @@ class Connection:
         """The socket reached its end: returns the last events."""
         if self.closed:
             return []
-        assert not self._unpushed, "the end is received after all else"
+        self._unpushed, self._admitted = b"", 0
         lib.pn_transport_close_tail(self._transport)
-        return self._take_events()
+        events: list[Event] = []
+        self._take_events(events)
+        return events
 
     def data_to_send(self) -> bytes:
         """Everything that is to be written to the socket, empty if nothing is."""
@@ -287,7 +318,7 @@ class Connection:
             return 0
         deadline: int = lib.pn_transport_tick(self._transport, now_ms)
         if lib.pn_condition_is_set(lib.pn_transport_condition(self._transport)):
-            self._ticked = self._take_events()
+            self._take_events(self._ticked)
         return deadline
 
     def take_events(self) -> list[Event]:
@@ -309,6 +340,9 @@ class Connection:
         write_symbols(lib.pn_connection_offered_capabilities(pn), settings.offered_capabilities)
         write_symbols(lib.pn_connection_desired_capabilities(pn), settings.desired_capabilities)
         lib.pn_connection_open(pn)
+        if self.closing:
+            # The peer broke the rules in the breath in which it opened: it is still told which.
+            lib.pn_connection_close(pn)
 
     def refuse(self, condition: str, description: str, info: dict[str, Any] | None = None) -> None:
         """Answer the peer's Open by one that says it failed, and Close (AMQP.md A1.7)."""
@@ -369,17 +403,14 @@ class Connection:
 
     # ---- events of the engine
 
-    def _take_events(self) -> list[Event]:
-        events: list[Event] = []
+    def _take_events(self, events: list[Event]) -> None:
+        """Add what the engine says happened, as far as the present call may bring it."""
         self.has_more = False
         try:
             self._handle_all(events)
         except ProtocolError as error:
             self._break(error.condition, str(error), events)
             self._drop_events()
-        if self._unpushed:
-            self.has_more = not self.closed
-        return events
 
     def _handle_all(self, events: list[Event]) -> None:
         collector = self._collector
@@ -387,7 +418,6 @@ class Connection:
         known_of = self._deliveries.get
         handlers = self._handlers
         runs = self._runs
-        rare = self._rare_events_max or -1
         while event := _peek(collector):
             kind = _event_type(event)
             if kind == _DELIVERY:
@@ -409,9 +439,10 @@ class Connection:
                 handler = handlers.get(kind)
                 if handler is not None:
                     handler(event, events)
-                    rare -= 1
-                    if not rare:
+                    self._rare_events -= 1
+                    if not self._rare_events:
                         _pop(collector)
+                        self._rare_events = 1
                         self.has_more = not self.closed and bool(_peek(collector))
                         return
             _pop(collector)

@@ -17,6 +17,8 @@ from tests.support.amqp_peer import AmqpPeer, data_of, text
 from tests.support.measured import MeasuredServer
 from tests.support.raw import (
     DETACH,
+    SOURCE,
+    Raw,
     RawPeer,
     credit,
     frame,
@@ -25,8 +27,9 @@ from tests.support.raw import (
     receiving,
     sending,
     sent,
+    terminus,
 )
-from tests.unit.amqp.test_bombs import bomb, described
+from tests.unit.amqp.test_bombs import array, bomb, described
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 
@@ -243,3 +246,42 @@ def test_an_unexpected_error_costs_only_the_peer_that_caused_it(
         body = decode_message(good.transfer().data).body
         assert isinstance(body, DataBody)
         assert json.loads(body.data)["internal_errors"] == 1
+
+
+@pytest.mark.parametrize("count", [60_000, 256])
+def test_attaches_of_a_hundred_bytes_take_little_memory(
+    count: int, broker: MeasuredServer, raw: Callable[[], RawPeer], connect: Connect
+) -> None:
+    many = Raw(array(0x40, count))
+    source = terminus(SOURCE, "q", None, None, None, None, None, None, many)
+    round_trip(connect())
+    before = broker.rss_anon_bytes()
+    for attaches in (
+        [receiving(number, "q", properties=many) for number in range(60)],
+        [receiving(number, "q", source=source) for number in range(60)],
+    ):
+        hostile = raw()
+        hostile.send(opening(), *attaches)
+        hostile.hear_until(b"amqp:resource-limit-exceeded", b"r59")
+        round_trip(connect())
+    assert broker.rss_anon_bytes() - before < 16 << 20
+
+
+def test_very_many_attaches_in_one_write_hold_nobody_up(raw: Callable[[], RawPeer], connect: Connect) -> None:
+    hostile = raw()
+    hostile.send(opening(), *[receiving(number, f"many-{number}") for number in range(2000)])
+    round_trip(connect())
+    hostile.hear_until(b"r1999")
+
+
+def test_a_larger_frame_than_the_setting_allows_ends_its_connection(tmp_path: Path) -> None:
+    from tests.support.server import server
+
+    with server(tmp_path / "store", environment={"LEGATO_SERVER_MAX_FRAME_BYTES": "4096"}) as small:
+        peer = AmqpPeer(small.port)
+        assert peer.send(peer.sender("q"), text(b"x" * 20_000)) == ACCEPTED
+        peer.drop()
+        hostile = RawPeer(small.port)
+        hostile.send(opening(), sent(0, 0, b"x" * 5000))
+        assert b"amqp:connection:framing-error" in hostile.hear_all()
+        hostile.close()
