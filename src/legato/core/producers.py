@@ -29,7 +29,7 @@ class Producer:
 
     def is_duplicate(self, number: int) -> bool:
         """Whether the message of that number is already stored."""
-        return self.refused.forgotten < number <= self.last and number not in self.refused
+        return number <= self.last and number > self.refused.forgotten and number not in self.refused
 
     def may_be_stored(self, number: int) -> bool:
         """Whether the message of that number is stored, or nobody knows any more that it was refused."""

@@ -137,12 +137,14 @@ class Publishing(Duplicates):
         What was refused may come again, but not behind what was sent after it: that would be out of order (Jakarta
         Messaging 6.2.10).
         """
-        if producer.is_duplicate(number):
-            self._drop_resent(node, Outgoing(body, message_id, token, traits, container, producer.id, number), producer)
-            return
-        if producer.refused and producer.is_overtaken(number):
-            self._effects.append(Refuse(token, FULL, _OVERTAKEN))
-            return
+        if number <= producer.last:
+            if producer.is_duplicate(number):
+                outgoing = Outgoing(body, message_id, token, traits, container, producer.id, number)
+                self._drop_resent(node, outgoing, producer)
+                return
+            if producer.is_overtaken(number):
+                self._effects.append(Refuse(token, FULL, _OVERTAKEN))
+                return
         if node.special or traits is not PLAIN:
             outgoing = Outgoing(body, message_id, token, traits, container, producer.id, number)
             if self._publish_closely(node, outgoing):

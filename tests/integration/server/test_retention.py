@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructType
 
 from legato import limits
 from legato.amqp import names
 from legato.amqp.outcomes import ACCEPTED, Rejected
 from legato.server.service import Service
+from legato.spark.connector.options import sink_options
+from legato.spark.connector.requests import close_shared
+from legato.spark.connector.sink import StreamSink
 from legato.store.lmdb import LmdbStore
 from legato.testing import LocalBroker
 from tests.support.amqp_peer import AmqpPeer, text
@@ -101,3 +106,25 @@ def test_the_steady_clock_is_in_the_store(running: LocalBroker) -> None:
     store = LmdbStore(running.store, read_only=True)
     assert began_us < store.meta().steady_us < began_us + 3_600_000_000
     store.close()
+
+
+@pytest.mark.parametrize("seconds", JUMPS_S)
+def test_a_batch_that_spark_repeats_after_days_is_not_published_again(running: LocalBroker, seconds: float) -> None:
+    """Its driver died between the broker's commit and Spark's commit log, and is started after the weekend."""
+    told = []
+    for again in range(3):
+        options = sink_options({"url": running.url, "queue": "q", "transactionalId": "bills"})
+        writer = StreamSink(options, StructType().add("body", StringType()))
+        for batch, texts in enumerate((["1", "2"], ["3"])):
+            if again and batch == 0:
+                continue
+            rows = pa.RecordBatch.from_pydict({"body": texts})
+            writer.commit([writer._stage(iter([rows]), "bills", batch)], batch)
+        told.append(running.waiting("q"))
+        jump(running, seconds)
+        if again == 1:
+            close_shared()
+            running.stop()
+            running.start()
+    close_shared()
+    assert told == [3, 3, 3]
