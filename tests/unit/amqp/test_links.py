@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from legato.amqp.connection import Connection, Settings
-from legato.amqp.events import Attached, Closed, Detached, Event, Opened, SessionBegan, SessionEnded, Transfer
+from legato.amqp.events import Attached, Closed, Detached, Opened, SessionBegan, SessionEnded, Transfer
 from legato.amqp.link import Link, Session
 from legato.amqp.outcomes import ACCEPTED
 from legato.amqp.terminus import Terminus
@@ -48,14 +48,16 @@ def test_a_refused_connection_says_so_in_its_open() -> None:
 def test_a_session_that_was_closed_before_it_was_answered_does_not_end_the_next_one(pair: Pair) -> None:
     """The engine gave its channel to the next session, and took the peer's Begin and End for that one's."""
     short = pair.client.begin_session()
-    sent = pair.client.data_to_send()
+    (began,) = pair.server.receive_data(pair.client.data_to_send())
+    assert isinstance(began, SessionBegan)
+    began.session.open()
+    answer = pair.server.data_to_send()
     short.close()
-    sent += pair.client.data_to_send()
+    to_server = pair.server.receive_data(pair.client.data_to_send())
     kept = pair.client.begin_session()
-    sent += pair.client.data_to_send()
+    to_server += pair.server.receive_data(pair.client.data_to_send())
+    to_client = pair.client.receive_data(answer)
     ended: list[Session] = []
-    to_client: list[Event] = []
-    to_server = pair.server.receive_data(sent)
     for _ in range(4):
         ended += [event.session for event in to_client if isinstance(event, SessionEnded)]
         for event in to_server:
