@@ -331,6 +331,8 @@ class ConnectionSteps(Generic[_Session]):
         """Close all sessions, then the connection. May be called again.
 
         What the broker has not confirmed is waited for while there is a connection, and given up if there is none.
+        Temporary destinations are durably deleted when it returns; over a failover that is waited for as long as
+        `close_timeout_s`.
 
         Raises:
             IllegalStateError: one of the connection's own message or completion listeners asks.
@@ -344,11 +346,27 @@ class ConnectionSteps(Generic[_Session]):
             if self._transport.wire is not None:
                 for session in list(self._sessions):
                     yield from session._close()
+                yield from self._delete_temporaries()
             yield from self._transport.stop()
         except BaseException:
             # Nobody waits for it any more, but it ends.
             self._transport.give_up()
             raise
+
+    def _delete_temporaries(self) -> Steps[None]:
+        """Before the connection closes: a broker that dies of that very moment would keep them for our return."""
+        ends = [node.end for node in list(self._temporaries.values())]
+        base = self._bases.get("base")
+        transport = self._transport
+        if base is None or not ends or transport.is_current_thread:
+            return
+        for end in ends:
+            transport.post(end.close)
+        transport.hurry()
+        gone = Wait(
+            base.gate, lambda: all(end.closed for end in ends) or transport.error, self._options.close_timeout_s
+        )
+        yield gone
 
     def _interrupted(self, interruption: BaseException) -> None:
         """A call was interrupted at any line."""

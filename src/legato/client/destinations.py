@@ -72,6 +72,9 @@ class Temporary(Destination):
     def _delete(self) -> Steps[None]:
         """Delete it before its connection closes (Jakarta Messaging 6.2.2).
 
+        Returns when the broker has durably deleted it; after a loss of the connection, when the next one has. If the
+        call is interrupted the deletion goes on; called again, it waits for its end.
+
         Raises:
             IllegalStateError: a consumer receives from it, or another connection made it.
         """

@@ -58,9 +58,9 @@ class TemporaryEnd:
         self.link.context = self
 
     def connection_lost(self) -> None:
-        """The wire is gone."""
+        """The wire is gone. What was to be deleted may still be there: it is asked for again, and deleted then."""
         self.link = None
-        if self.closing:
+        if self.closing and not self.ready:
             self._close_done()
 
     def on_attached(self, event: Attached) -> None:
@@ -72,6 +72,8 @@ class TemporaryEnd:
         self.ready = True
         self.channel.restored(self)
         self.channel.touch()
+        if self.closing:
+            event.link.close()
 
     def on_detached(self, event: Detached) -> None:
         """It is deleted."""
@@ -95,10 +97,10 @@ class TemporaryEnd:
     def close(self) -> None:
         """Delete the destination."""
         self.closing = True
-        if self.link is None:
-            self._close_done()
-        else:
+        if self.link is not None:
             self.link.close()
+        elif not self.ready:
+            self._close_done()
 
     def _close_done(self) -> None:
         self.closed = True
@@ -114,7 +116,7 @@ class TemporaryNode:
         self.end = end
 
     def delete(self) -> Steps[None]:
-        """Delete it (Jakarta Messaging 6.2.2).
+        """Delete it (Jakarta Messaging 6.2.2); returns when that is durable, be it over a failover.
 
         Raises:
             IllegalStateError: a consumer receives from it.

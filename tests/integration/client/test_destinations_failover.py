@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +12,14 @@ import pytest
 from legato.client import (
     AcknowledgeMode,
     Connection,
+    InvalidDestinationError,
     Message,
     QueueRequestor,
     TextMessage,
     TransactionRolledBackError,
 )
 from legato.client.aio import QueueRequestor as AsyncQueueRequestor
+from tests.integration.client.calling import Calling, until
 from tests.integration.client.helpers import WAIT_S, receive, texts
 from tests.support.broker import BrokerPair
 from tests.support.twins import twin_of
@@ -127,6 +130,25 @@ def test_a_temporary_queue_keeps_its_name_and_its_messages(pair: BrokerPair, con
     assert texts(receive(consumer, 1)) == ["again"]
     consumer.close()
     queue.delete()
+
+
+@pytest.mark.parametrize("what", ["delete", "close"])
+def test_a_temporary_queue_is_gone_when_its_deletion_returns_over_a_failover(
+    pair: BrokerPair, connect: Connect, what: str
+) -> None:
+    """`delete()` and `close()` took the loss of the connection for the deletion: the queue lived on."""
+    connection, other = connect(), connect()
+    queue = connection.create_session().create_temporary_queue()
+    node = queue._node
+    assert node is not None
+    pair.primary.process.send_signal(signal.SIGSTOP)
+    deleting = Calling(queue.delete if what == "delete" else connection.close)
+    until(lambda: node.end.closing)
+    pair.fail_over()
+    deleting.outcome()
+    sending = other.create_session()
+    with pytest.raises(InvalidDestinationError):
+        sending.create_producer(sending.create_queue(queue.name)).send(TextMessage("nobody's"))
 
 
 def test_requests_are_answered_across_a_failover(pair: BrokerPair, connect: Connect) -> None:
