@@ -82,6 +82,18 @@ PLANTED: dict[str, Planted] = {
             ),
         ),
     ),
+    "interrupted-receive-keeps": Planted(
+        "A receive() that is interrupted does not put back the message that it was about to return.",
+        "--faults cut --count 12 --seed 1 --every 5",
+        "interrupted",
+        (
+            Change(
+                "client/consumer_work.py",
+                "        delivery = end.handing\n        if delivery is None:\n            return\n",
+                "        delivery = end.handing\n        end.handing = None\n        if True:\n            return\n",
+            ),
+        ),
+    ),
     "inbox-not-consulted": Planted(
         "A stage of a flow works on a message that its inbox has already.",
         "--faults kill-client --count 3 --seed 1 --at between-database-commit-and-messaging-commit",
@@ -121,7 +133,8 @@ def is_found(name: str) -> bool:
         result = Path(scratch) / "result.json"
         command = [sys.executable, "-m", "legato.cli", "drill", *planted.options.split()]
         command += [] if "--at" in command else ["--at", "any-instant"]
-        command += ["--every", "1", "--no-spark", "--out", str(Path(scratch) / "out"), "--json", str(result)]
+        command += [] if "--every" in command else ["--every", "1"]
+        command += ["--no-spark", "--out", str(Path(scratch) / "out"), "--json", str(result)]
         environment = os.environ | {"PYTHONPATH": str(sources)}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=scratch)
         complaints = json.loads(result.read_text())["complaints"] if result.exists() else [done.stderr]

@@ -21,11 +21,12 @@ MODES = {
     Work.INDIVIDUAL: AcknowledgeMode.INDIVIDUAL,
     Work.FORWARD: AcknowledgeMode.SESSION_TRANSACTED,
     Work.CANCEL: AcknowledgeMode.SESSION_TRANSACTED,
+    Work.INTERRUPT: AcknowledgeMode.SESSION_TRANSACTED,
     Work.PICKY: AcknowledgeMode.SESSION_TRANSACTED,
 }
-TOLD = (Work.CLIENT, Work.INDIVIDUAL, Work.FORWARD, Work.CANCEL, Work.PICKY)
+TOLD = (Work.CLIENT, Work.INDIVIDUAL, Work.FORWARD, Work.CANCEL, Work.INTERRUPT, Work.PICKY)
 """Works that hear whether their acknowledgements succeeded."""
-TRANSACTED = (Work.FORWARD, Work.CANCEL, Work.PICKY)
+TRANSACTED = (Work.FORWARD, Work.CANCEL, Work.INTERRUPT, Work.PICKY)
 TAKE_ALONG = (Work.AUTO, Work.DUPS_OK)
 """Works whose messages are acknowledged as `receive()` returns them (Jakarta Messaging 6.2.10)."""
 

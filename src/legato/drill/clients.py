@@ -21,6 +21,7 @@ from legato.drill.administrators import Administrator
 from legato.drill.cancelling import CancellingForwarder
 from legato.drill.consumers import Getter
 from legato.drill.flows import Counts, Flows
+from legato.drill.interrupting import InterruptedForwarder
 from legato.drill.load import ADMINISTERS, END_TO_END, FORWARDS, Client, Work
 from legato.drill.producers import Letters, Sender
 from legato.drill.records import Consuming, Producing, RecordWriter
@@ -68,7 +69,8 @@ class Process:
         """
         clients = self._orders.clients
         with ThreadPoolExecutor(len(clients)) as threads:
-            works = [self._prepare(client) for client in clients if not client.asyncio]
+            works = [self._prepare(client) for client in clients if not client.asyncio and not _is_main(client)]
+            main_works = [self._prepare(client) for client in clients if _is_main(client)]
             running = [threads.submit(self._run_task, client) for client in clients if client.asyncio]
             self._prepared.wait()
             report(Ready())
@@ -77,6 +79,8 @@ class Process:
             telling.start()
             running += [threads.submit(work) for work in works]
             try:
+                for work in main_works:
+                    work()
                 for client in as_completed(running):
                     client.result()
             finally:
@@ -101,13 +105,13 @@ class Process:
         if client.sends:
             sender = Sender(client, connection, self._letters_of(client))
             return lambda: sender.run(self._stop)
-        getter = Getter(
-            client,
-            connection,
-            self._account_of(client),
-            forwarded=self._forwarded_by(client),
-            lenient=self._orders.lenient,
-        )
+        account, forwarded, lenient = self._account_of(client), self._forwarded_by(client), self._orders.lenient
+        getter: Getter | InterruptedForwarder
+        if client.work is Work.INTERRUPT:
+            assert forwarded is not None
+            getter = InterruptedForwarder(client, connection, account, forwarded=forwarded, lenient=lenient)
+        else:
+            getter = Getter(client, connection, account, forwarded=forwarded, lenient=lenient)
 
         def run() -> None:
             getter.run(self._stop)
@@ -186,6 +190,11 @@ class Process:
                     report(ClientFailedOver(client=name, gap_ms=failover.gap_ms, epoch=failover.new_epoch))
             if over:
                 return
+
+
+def _is_main(client: Client) -> bool:
+    """Whether it is to run in the main thread, where handlers of signals run; of those a process has one."""
+    return client.work is Work.INTERRUPT
 
 
 def _newer(failovers: list[FailoverEvent], told: FailoverEvent | None) -> list[FailoverEvent]:

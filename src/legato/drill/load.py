@@ -22,6 +22,8 @@ class Work(StrEnum):
     """Receives, sends on to another queue, and commits."""
     CANCEL = "cancel"
     """Forwards, by asyncio; every third call is cancelled."""
+    INTERRUPT = "interrupt"
+    """Forwards, in its process's main thread; a signal handler interrupts some of its calls."""
     MOVE = "move"
     """An administrator: moves what waits in a queue to another."""
     PURGE = "purge"
@@ -96,7 +98,7 @@ class Client(msgspec.Struct, frozen=True):
         return f"{self.flow}/{self.subscription}" if self.topic else self.flow
 
 
-FORWARDS = (Work.FORWARD, Work.CANCEL)
+FORWARDS = (Work.FORWARD, Work.CANCEL, Work.INTERRUPT)
 ADMINISTERS = (Work.MOVE, Work.PURGE, Work.REISSUE)
 
 END_TO_END = "end-to-end"
@@ -113,7 +115,14 @@ def clients_of(prefix: str, *, flows: bool = True) -> list[Client]:
         prefix: what the names of all queues, topics and subscriptions begin with.
         flows: whether services of flows can have a database here.
     """
-    clients = [*_modes(prefix), *_topics(prefix), *_traits(prefix), *_asyncio(prefix), *_administered(prefix)]
+    clients = [
+        *_modes(prefix),
+        *_topics(prefix),
+        *_traits(prefix),
+        *_asyncio(prefix),
+        *_administered(prefix),
+        *_interrupted(prefix),
+    ]
     return [*clients, *_staged(prefix)] if flows else clients
 
 
@@ -224,6 +233,17 @@ def _staged(prefix: str) -> list[Client]:
         Client("flows-producer", Work.SEND, source, "producers-2", trait=Trait.STAGED),
         Client("flows-service", Work.STAGES, source, "flows-1", to=target),
         Client("flows-consumer", Work.CLIENT, target, "consumers-2", sent_to=source, trait=Trait.STAGED),
+    ]
+
+
+def _interrupted(prefix: str) -> list[Client]:
+    """Who is interrupted has a process of its own: handlers of signals run in the main thread alone."""
+    forwarding = _forwarding(
+        prefix, "interrupted", ("interrupted-forwarder",), "interrupted-forwarded", "interrupted", work=Work.INTERRUPT
+    )
+    return [
+        Client("interrupted-producer", Work.SEND_TRANSACTED, f"{prefix}interrupted", "producers-1"),
+        *forwarding,
     ]
 
 

@@ -169,7 +169,7 @@ class Run:
             [name for name in names if name == JAVA_NAME],
             [name for name in names if name.startswith("administrators")],
             [name for name in names if name.startswith("flows")],
-            [name for name in names if name.startswith("consumers")],
+            [name for name in names if name.startswith(("consumers", "interrupted"))],
         ):
             for name in group:
                 self._crew.ask_to_stop(name)
