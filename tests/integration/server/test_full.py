@@ -29,7 +29,10 @@ def test_a_full_map_refuses_producers_and_consumers_make_room_again(tmp_path: Pa
         peer.flush()
 
         broker.wait_for_log("producers are welcome again")
-        assert peer.send(sender, text(b"again")) == ACCEPTED
+        # Below 95 % producers are welcome, also where the map has no room for a message before the consumer's settling
+        # has been committed.
+        outcomes = (peer.send(sender, text(b"again")) for _ in range(1_000))
+        assert any(outcome == ACCEPTED for outcome in outcomes)
         link.add_credit(1)
         peer.flush()
         assert data_of(peer.transfer()) == b"again"
