@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
 
-from legato.client import AcknowledgeMode, Connection, ConnectionFactory, IllegalStateError
-from tests.integration.client.helpers import NOTHING_COMES_S, drain, receive, send, texts
+from legato.client import (
+    AcknowledgementOutcome,
+    AcknowledgeMode,
+    Connection,
+    ConnectionFactory,
+    IllegalStateError,
+    Message,
+)
+from tests.integration.client.helpers import NOTHING_COMES_S, WAIT_S, drain, receive, send, texts
 from tests.support.broker import BrokerPair
 
 Connect = Callable[..., Connection]
@@ -30,6 +38,55 @@ def test_in_auto_a_message_is_acknowledged_when_receive_returns(connect: Connect
     assert texts(receive(consumer, 2)) == ["1", "2"]
     consumer.close()
     assert drain(connection, queue_name) == ["3"]
+
+
+def heard(connection: Connection, queue: str) -> None:
+    """The broker has heard what the client said before: it is asked something after that."""
+    with connection.create_session() as session:
+        session.create_producer(session.create_queue(f"{queue}.other")).close()
+
+
+@pytest.mark.usefixtures("forgetful_pair")
+def test_in_auto_a_crash_after_receive_brings_nothing_back_that_was_received(connect: Connect, queue_name: str) -> None:
+    """CONTRACT C2, C4: each is acknowledged when it is returned, not when the next one is wanted or many have come."""
+    connection, survivor = connect(), connect()
+    send(survivor, queue_name, *"12345")
+    session = connection.create_session()
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    assert texts(receive(consumer, 3)) == ["1", "2", "3"]
+    heard(connection, queue_name)
+    abandon(connection)
+    again = survivor.create_session()
+    messages = receive(again.create_consumer(again.create_queue(queue_name)), 2)
+    assert [(message.body, message.delivery_count) for message in messages] == [("4", 1), ("5", 1)]
+
+
+@pytest.mark.usefixtures("forgetful_pair")
+def test_in_auto_a_crash_in_a_listener_brings_back_the_one_message_that_it_has(
+    connect: Connect, queue_name: str
+) -> None:
+    """CONTRACT C3, C4: acknowledged when the listener has returned, not before; one message is at risk."""
+    connection, survivor = connect(), connect()
+    send(survivor, queue_name, *"1234")
+    session = connection.create_session()
+    in_second, let_go = threading.Event(), threading.Event()
+
+    def listen(message: Message) -> None:
+        if message.body == "2":
+            in_second.set()
+            let_go.wait(WAIT_S)
+
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    consumer.message_listener = listen
+    assert in_second.wait(WAIT_S)
+    heard(connection, queue_name)
+    abandon(connection)
+    again = survivor.create_session()
+    messages = receive(again.create_consumer(again.create_queue(queue_name)), 3)
+    let_go.set()
+    seen = [(message.body, message.redelivered, message.delivery_count) for message in messages]
+    assert seen[0] == ("2", True, 2)
+    assert [(body, count) for body, _, count in seen[1:]] == [("3", 1), ("4", 1)]
 
 
 def test_in_client_mode_one_acknowledge_covers_all_that_the_session_received(connect: Connect, queue_name: str) -> None:
@@ -89,7 +146,12 @@ def test_in_auto_acknowledge_is_a_harmless_no_op(connect: Connect, queue_name: s
     connection = connect()
     send(connection, queue_name, "1")
     session = connection.create_session()
-    receive(session.create_consumer(session.create_queue(queue_name)), 1)[0].acknowledge()
+    (message,) = receive(session.create_consumer(session.create_queue(queue_name)), 1)
+    for _ in range(2):
+        assert message.acknowledge() is None
+    assert message.try_acknowledge() is AcknowledgementOutcome.ALREADY_ACKNOWLEDGED
+    session.close()
+    assert drain(connection, queue_name) == []
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.CLIENT, AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK])

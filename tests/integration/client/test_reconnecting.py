@@ -291,7 +291,10 @@ def test_the_first_connection_tries_every_host_where_it_is_to_fail_over(
     """CONTRACT E9."""
     backup_first = f"amqp://127.0.0.1:{calm_pair.backup.port},127.0.0.1:{calm_pair.primary.port}"
     connection = open_connection(backup_first, connect_attempts=1, **options)
+    assert connection.host == f"127.0.0.1:{calm_pair.primary.port}"
     send(connection, queue_name, "1")
+    assert drain(connection, queue_name) == ["1"]
+    assert connection.failovers == [], "it never was with another one"
 
 
 # -- brokers that tell of brokers --------------------------------------------------------------------------------
@@ -345,7 +348,9 @@ def test_a_broker_that_does_not_serve_may_send_its_clients_to_one_that_does(
         port = listener.getsockname()[1]
         connection = open_connection(f"amqp://127.0.0.1:{port}", connect_attempts=1)
         pointing.join(WAIT_S)
+        assert connection.host == f"127.0.0.1:{calm_pair.primary.port}"
         send(connection, queue_name, "1")
+        assert drain(connection, queue_name) == ["1"]
 
 
 def point_elsewhere(listener: socket.socket, port: int) -> None:

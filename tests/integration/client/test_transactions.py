@@ -111,12 +111,22 @@ def test_a_transaction_may_send_more_than_a_producers_credit(connect: Connect, q
     assert len(drain(connection, queue_name)) == 5_000
 
 
-def test_a_commit_without_work_succeeds(connect: Connect) -> None:
+def test_a_commit_without_work_succeeds(connect: Connect, queue_name: str) -> None:
     """CONTRACT B17."""
-    session = connect().create_session(transacted=True)
+    connection = connect()
+    session = connection.create_session(transacted=True)
+    ended: list[bytes | None] = []
     for _ in range(3):
-        session.commit()
-        session.rollback()
+        for end in (session.commit, session.rollback):
+            end()
+            assert session._transaction is not None
+            ended.append(session._transaction.id)  # None until it is declared
+    assert len({*ended} - {None}) <= 1, "the broker's transaction serves on"
+    producer = session.create_producer(session.create_queue(queue_name))
+    producer.send(TextMessage("1"))
+    session.commit()
+    session.commit()
+    assert drain(connection, queue_name) == ["1"]
 
 
 def test_closing_a_session_rolls_back(connect: Connect, queue_name: str) -> None:

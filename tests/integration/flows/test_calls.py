@@ -22,6 +22,7 @@ from legato.flows import (
     Request,
 )
 from legato.testing import broker
+from tests.integration.client.calling import until
 from tests.integration.flows.test_service import WAIT_S
 from tests.support.broker import BrokerPair
 from tests.support.shop import Order, Placing, Receipt, declare_shop
@@ -172,7 +173,7 @@ def test_a_whole_join_fails_if_one_does(make_flows: MakeFlows) -> None:
         flows.request("Basket.total", ["tea", "beer"], trace_id="basket", timeout_s=WAIT_S).result()
 
 
-def declare_trip(flows: Flows, done: queue.SimpleQueue[str]) -> None:
+def declare_trip(flows: Flows, done: queue.SimpleQueue[str], after_flight: Callable[[], None] = lambda: None) -> None:
     """Three bookings, each with what undoes it; the last one fails."""
     trip = flows.endpoint("Trip.book")
 
@@ -180,6 +181,7 @@ def declare_trip(flows: Flows, done: queue.SimpleQueue[str]) -> None:
     def flight(context: Context[None], place: str) -> None:
         done.put("flight booked")
         context.compensate_with("Trip.undo", "flight")
+        after_flight()
         context.next(place)
 
     @trip.stage
@@ -215,14 +217,38 @@ def test_a_flow_that_fails_is_undone_in_reverse(make_flows: MakeFlows) -> None:
 def test_a_cancelled_flow_goes_no_further_and_is_undone(make_flows: MakeFlows) -> None:
     flows = make_flows(policy=FEW)
     done: queue.SimpleQueue[str] = queue.SimpleQueue()
+    flow_ids: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def cancel() -> None:
+        """While the flow is between two stages."""
+        flow_id = flow_ids.get(timeout=WAIT_S)
+        flows.cancel(flow_id)
+        until(lambda: flows._cancelled.has(flow_id))
+
+    declare_trip(flows, done, cancel)
+    flows.start()
+    with flows.initiate("trip") as initiation:
+        flow_ids.put(initiation.send("Trip.book", "Rome"))
+    # Undoing begins when the next stage refuses the flow: nothing comes after that.
+    assert [done.get(timeout=WAIT_S) for _ in range(2)] == ["flight booked", "flight undone"]
+    assert done.empty()
+
+
+def test_a_flow_that_was_cancelled_before_it_began_never_begins(
+    make_flows: MakeFlows, calm_pair: BrokerPair, prefix: str
+) -> None:
+    flows = make_flows(policy=FEW)
+    done: queue.SimpleQueue[str] = queue.SimpleQueue()
     declare_trip(flows, done)
     with flows.initiate("trip") as initiation:
         flow_id = initiation.send("Trip.book", "Rome")
     flows.cancel(flow_id)
-    with flows.initiate("other") as initiation:
-        initiation.send("Trip.undo", "nothing")
     flows.start()
-    assert done.get(timeout=WAIT_S) == "nothing undone"
+    with ConnectionFactory(calm_pair.url).create_connection() as connection:
+        connection.start()
+        session = connection.create_session()
+        letters = session.create_consumer(session.create_queue(f"DLQ.{prefix}Trip.book"))
+        assert letters.receive(WAIT_S) is not None
     assert done.empty()
 
 
