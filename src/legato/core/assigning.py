@@ -58,6 +58,13 @@ class Assigned(msgspec.Struct, frozen=True):
     waiting: int
 
 
+class Extent(msgspec.Struct, frozen=True):
+    """So many messages, of so many bytes together."""
+
+    count: int
+    size: int
+
+
 class Assigning(Timing):
     """Commands of pipelines."""
 
@@ -172,30 +179,34 @@ class Assigning(Timing):
         if through > assignment.last:
             raise Refusal(f"{assignment.queue.name} has numbers up to {assignment.last}, not {through}.")
         if through > assignment.acknowledged:
-            count = through - assignment.acknowledged
-            assignment.queue.bytes -= self._size_of(assignment, assignment.acknowledged, through)
-            assignment.queue.consumed += count
+            extent = self._extent_of(assignment, through)
+            assignment.queue.bytes -= extent.size
+            assignment.queue.consumed += extent.count
             assignment.acknowledged = through
-            self._tick.facts.append(AssignmentAcknowledged(assignment.queue.id, through, count))
+            self._tick.facts.append(AssignmentAcknowledged(assignment.queue.id, through, extent.count))
 
-    def _size_of(self, assignment: Assignment, after: int, through: int) -> int:
-        """The bytes of its numbers above `after`, up to `through`."""
-        size, left = 0, through - after
-        for run in self._archive.runs(assignment.queue.id, after, left, _NO_LIMIT, frozenset()):
-            size += run.size
-            left -= run.count
-            after = run.seq + run.count - 1
-        if not left:
-            return size
+    def _extent_of(self, assignment: Assignment, through: int) -> Extent:
+        """What is in it of the numbers not acknowledged, up to `through`; what went back to its queue is not."""
+        queue, after = assignment.queue, assignment.acknowledged
+        ticks = [tick for tick in (self._in_flight, self._tick) if tick is not None]
+        gone = set().union(*(tick.taken(queue) for tick in ticks))
+        count = size = 0
+        while after < through:
+            run = next(iter(self._archive.runs(queue.id, after, through - after, _NO_LIMIT, gone)), None)
+            if run is None or run.seq > through:
+                break
+            if run.seq + run.count - 1 > through:
+                (run,) = self._archive.runs(queue.id, run.seq - 1, through - run.seq + 1, _NO_LIMIT, gone)
+            count, size, after = count + run.count, size + run.size, run.seq + run.count - 1
         # The rest is being assigned by commits that are not durable yet: it still is where it came from.
         for fact in self._pending_facts():
-            first = max(fact.to_seq, after + 1)
-            count = min(fact.to_seq + fact.count - 1, through) - first + 1
-            if fact.to_queue == assignment.queue.id and count > 0:
+            first = max(fact.to_seq, assignment.acknowledged + 1)
+            pending = min(fact.to_seq + fact.count - 1, through) - first + 1
+            if fact.to_queue == queue.id and pending > 0:
                 seq = fact.seq + first - fact.to_seq
-                runs = self._archive.runs(fact.queue, seq - 1, count, _NO_LIMIT, frozenset())
-                size += sum(run.size for run in runs)
-        return size
+                runs = self._archive.runs(fact.queue, seq - 1, pending, _NO_LIMIT, frozenset())
+                count, size = count + pending, size + sum(run.size for run in runs)
+        return Extent(count, size)
 
     def _pending_facts(self) -> Iterator[MessagesAssigned]:
         """Of the commits that are not durable yet, the older one's first."""

@@ -3,6 +3,7 @@
 import pytest
 
 from legato.core.assigning import Assignment
+from legato.core.facts import AssignmentAcknowledged
 from legato.core.refusals import AssignmentFencedOff, NotFound, Refusal
 from legato.core.settings import AddressSettings
 from tests.support.scenario import Scenario
@@ -268,6 +269,23 @@ def test_what_is_released_goes_back_to_its_queue_and_the_assignment_can_be_delet
     s.run()
     assert s.broker.find_assignment(NAME) is None
     assert [message.body for message in s.inbox[s.consumer("q", 5)]] == [b"2", b"3"]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_went_back_is_not_acknowledged_with_the_numbers_around_it(s: Scenario, durable: bool) -> None:
+    """The log would say that it left twice, and the queue that more was consumed than was stored."""
+    s.publish("q", b"1", b"2", b"3")
+    assignment = opened(s)
+    assigned(s, assignment)
+    s.broker.release_assignment(assignment, "released")
+    s.broker.go_on(s.now_us)
+    if durable:
+        s.run()
+    s.broker.acknowledge_through(assignment, assignment.fence, 2)
+    s.run()
+    assert [fact.count for fact in s.facts if isinstance(fact, AssignmentAcknowledged)] == [0]
+    assert (assignment.queue.stored, assignment.queue.consumed, assignment.queue.bytes) == (3, 3, 0)
+    assert s.broker.queue("q").depth == 3
 
 
 def test_who_had_one_before_a_takeover_is_told_that_it_went_elsewhere(s: Scenario) -> None:
