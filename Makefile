@@ -21,7 +21,7 @@ endef
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help install demo test test-full check unit chaos drill-chaos bench browser contract message-states lock clean
+.PHONY: help install demo test test-full check unit chaos drill-chaos bench browser contract fuzz message-states lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -57,6 +57,9 @@ check: $(INSTALLED) ## Lint, format, types, import contracts
 
 unit: $(INSTALLED) ## The tests that need no socket and no disk, in seconds
 	@$(BIN)/python -m pytest -q tests/unit tests/conformance
+
+fuzz: $(INSTALLED) ## 50,000 mutated inputs for a broker; options in ARGS="--inputs 5000 --seed 7"
+	@$(BIN)/python -m tests.support.fuzz $(ARGS)
 
 chaos: $(INSTALLED) ## Twenty demo runs with random kill instants
 	@$(BIN)/python -m legato.demo.chaos --runs 20 $(ARGS)

@@ -7,6 +7,7 @@ Processor time of the loop's thread says what a peer's event costs whatever else
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import time
 from asyncio import events
@@ -49,13 +50,24 @@ def measure(path: Path) -> None:
     file = path.open("a", buffering=1)
     clock = time.thread_time
 
+    collecting = 0.0
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        nonlocal collecting
+        if phase == "start":
+            collecting = clock()
+        elif (spent := clock() - collecting) >= NOTED_S:
+            file.write(f"0 collecting garbage of generation {info['generation']} took {spent:.4f} of the next\n")
+
+    gc.callbacks.append(collected)
+
     def measured(self: Any) -> None:
+        callback = self._callback
         began = clock()
         run(self)
         spent = clock() - began
         if spent >= NOTED_S:
-            callback = getattr(self._callback, "__qualname__", self._callback)
-            file.write(f"{spent:.4f} {callback}\n")
+            file.write(f"{spent:.4f} {getattr(callback, '__qualname__', callback)}\n")
 
     handle._run = measured
 

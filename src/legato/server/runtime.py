@@ -164,6 +164,8 @@ class Runtime:
         self._epoch = epoch
         self._turn(Event.ACTIVATED)
         _announce(f"active epoch={epoch}")
+        # Of a primary that was never a backup; beside the loop, as it takes a good part of a turn.
+        asyncio.get_running_loop().run_in_executor(None, selectors.prepare)
         if self._stop.is_set() and self._reign is not None:
             self._reign.stop()
 
