@@ -215,7 +215,7 @@ VIEWS = (
         """,
     ),
     Step(
-        "names",
+        "queue_names",
         "What the numbers of queues in silver stand for: the name and kind of each queue, topic and subscription.",
         """
         select queue, max(name) as destination,
