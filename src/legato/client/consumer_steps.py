@@ -53,7 +53,14 @@ class ConsumerSteps(ConsumerWork):
             if message._source.again and not delivery.announced:  # type: ignore[union-attr]
                 return None
             end.handing = delivery
-            if not self._drop(delivery):
+            try:
+                first = inbox.popleft()
+            except IndexError:
+                first = None
+            if first is not delivery:
+                # A failover has emptied the inbox.
+                if first is not None:
+                    inbox.appendleft(first)
                 end.handing = None
                 continue
             if self._automatic or self._lazy:

@@ -16,17 +16,17 @@ class Gate:
     A waiter that is interrupted at any line, by a signal handler that raises, leaves nothing behind that others need.
     """
 
-    __slots__ = ("_bells", "_wakers")
+    __slots__ = ("_wakers", "bells")
 
     def __init__(self) -> None:
-        self._bells: dict[threading.Lock, None] = {}
+        self.bells: dict[threading.Lock, None] = {}
         """One for each thread that waits, which sleeps until its lock is released."""
         self._wakers: list[Callable[[], None]] = []
 
     @property
     def is_awaited(self) -> bool:
         """Whether anybody waits."""
-        return bool(self._bells or self._wakers)
+        return bool(self.bells or self._wakers)
 
     def wait(self, ready: Callable[[], object], timeout_s: float | None = None) -> bool:
         """Sleep until `ready()` is true, at most `timeout_s` seconds; returns whether it is."""
@@ -34,7 +34,7 @@ class Gate:
         bell = threading.Lock()
         try:
             bell.acquire()
-            self._bells[bell] = None
+            self.bells[bell] = None
             try:
                 while not ready():
                     if deadline is None:
@@ -45,10 +45,10 @@ class Gate:
                         return False
                     bell.acquire(timeout=min(remaining_s, threading.TIMEOUT_MAX))
             finally:
-                self._bells.pop(bell, None)
+                self.bells.pop(bell, None)
         except BaseException:
             # Perhaps the interruption hit that very line.
-            self._bells.pop(bell, None)
+            self.bells.pop(bell, None)
             raise
         return True
 
@@ -62,7 +62,7 @@ class Gate:
 
     def open(self) -> None:
         """Let every waiter look again."""
-        for bell in list(self._bells):
+        for bell in list(self.bells):
             # Two threads may ring at once; to ring once is enough.
             if bell.locked():
                 try:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from threading import get_ident
+
 from legato.client.completion import CompletionCallable, CompletionListener
 from legato.client.destinations import Destination
 from legato.client.message import DeliveryMode, Message
 from legato.client.producer_steps import ProducerSteps
 from legato.client.steps import blocking, drive, mend
+from legato.client.turn import ThreadTurn
 
 
 class MessageProducer(ProducerSteps):
@@ -24,11 +27,13 @@ class MessageProducer(ProducerSteps):
         completion_listener: CompletionListener | CompletionCallable | None = None,
         duplicate_id: str | bytes | None = None,
     ) -> None:
-        # `_send` without its steps: most sends wait for nothing, and pay for nothing else.
+        # `_send` without its steps, and its turn without calls: most sends wait for nothing, and pay for nothing else.
         session = self._session
-        turn = session._turn
+        turn: ThreadTurn = session._turn  # type: ignore[assignment]
+        holder = turn.holder
+        thread = get_ident()
         try:
-            if not turn.acquire(False):
+            if holder.setdefault("thread", thread) != thread:
                 raise session._misused()
             try:
                 route = self._route
@@ -52,11 +57,16 @@ class MessageProducer(ProducerSteps):
                 if send.awaited:
                     drive(self._confirmed(send))
             finally:
-                turn.release()
+                if turn.keeper != thread:
+                    holder.pop("thread", None)
+            if turn.bells:
+                turn.gate.open()
             if route.end.duplicates:
                 drive(self._tell_duplicates())
         except BaseException as interruption:
             mend(self, interruption)
+            if turn.bells:
+                turn.gate.open()
             raise
 
     send.__doc__ = ProducerSteps._send.__doc__

@@ -309,8 +309,16 @@ class ReceiverEnd(Stating):
                 self.present(delivery)
 
     def _flush_accepted(self) -> None:
+        accepted = self.accepted
         lazy = self.channel.mode is AcknowledgeMode.DUPS_OK
-        while (delivery := self._handed(self.accepted)) is not None:
+        while accepted:
+            try:
+                delivery = accepted[0]
+            except IndexError:  # the application took the last one back
+                return
+            if delivery is self.handing:
+                return
+            accepted.popleft()
             if lazy:
                 self.settle(delivery, ACCEPTED, DeliveryState.ACKNOWLEDGED)
             else:

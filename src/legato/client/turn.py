@@ -36,7 +36,10 @@ class ThreadTurn:
         self.holder: dict[str, int] = {}
         """The ident of the thread that has it; to look and to take is one step of a dictionary's."""
         self.gate = Gate()
-        self._keeper = 0
+        self.bells = self.gate.bells
+        """Whether any thread waits for it."""
+        self.keeper = 0
+        """The ident of the thread that keeps it, whatever is released meanwhile."""
 
     def acquire(self, wait: bool = False, /) -> bool:
         """Take it; returns whether that was possible without waiting."""
@@ -46,14 +49,14 @@ class ThreadTurn:
     def release(self) -> None:
         """Give it up, if this thread has it and does not keep it."""
         thread = threading.get_ident()
-        if self._keeper != thread and self.holder.get("thread") == thread:
-            del self.holder["thread"]
-        if self.gate.is_awaited:
+        if self.keeper != thread and self.holder.get("thread") == thread:
+            self.holder.pop("thread", None)
+        if self.bells:
             self.gate.open()
 
     def keep(self, kept: bool) -> None:
         """Who has it keeps it, or not, whatever is released meanwhile: a listener's calls are not its end."""
-        self._keeper = threading.get_ident() if kept else 0
+        self.keeper = threading.get_ident() if kept else 0
 
     def awaited(self, timeout_s: float | None = None) -> Steps[bool]:
         """Take it, waiting for it if need be, at most so long; returns whether it was taken."""
