@@ -446,7 +446,10 @@ def run(server: MeasuredServer, seeds: Iterator[int], say: Callable[[str], None]
             if sent % ROUND_TRIP_EVERY == 0:
                 good.round_trip()
         except (TimeoutError, ConnectionError):
-            raise AssertionError(f"the broker does not answer after the input of seed {seed}") from None
+            told = server.log.read_text(errors="replace")[-3000:]
+            raise AssertionError(
+                f"the broker does not answer after the input of seed {seed}; its log: {told}"
+            ) from None
         sent += 1
         if sent % 1000 == 0:
             say(f"{sent} inputs, +{(server.rss_anon_bytes() - before) >> 20} MiB, {server.slow_turns()[:1]}")

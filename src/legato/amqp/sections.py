@@ -109,7 +109,7 @@ class Sections(msgspec.Struct, gc=False):
     def to(self) -> str | None:
         """Where its sender addressed it: what the anonymous relay goes by (AMQP.md A2)."""
         fields = self.properties()
-        return fields[2] if len(fields) > 2 and isinstance(fields[2], str) else None
+        return str(fields[2]) if len(fields) > 2 and isinstance(fields[2], str) else None
 
     def _number(self, index: int) -> int | None:
         fields = self.properties()
@@ -227,7 +227,7 @@ def _message_id(data: bytes, at: int, end: int) -> str:
 def id_text(value: Any) -> str:
     """A message or correlation id as text: strings as they are, uuids and numbers as usual, binaries in hexadecimal."""
     if isinstance(value, str):
-        return value
+        return str(value)
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, (int, UUID)) and not isinstance(value, bool):

@@ -88,7 +88,7 @@ def group_at(data: bytes, places: list[int]) -> tuple[str, bool]:
     if not isinstance(group, str) or not group:
         return "", False
     sequence = decode_value(data, places[GROUP_SEQUENCE])[0] if has_field(data, places, GROUP_SEQUENCE) else 0
-    return group, isinstance(sequence, int) and sequence in (CLOSING_SEQUENCE, -1)
+    return str(group), isinstance(sequence, int) and sequence in (CLOSING_SEQUENCE, -1)
 
 
 def _duplicate_id(sections: Sections) -> bytes:

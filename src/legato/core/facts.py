@@ -473,7 +473,24 @@ class LogRecord(msgspec.Struct, array_like=True, gc=False):
     facts: list[AnyFact]
 
 
-_encoder = msgspec.msgpack.Encoder()
+def plain(value: object) -> object:
+    """A text or number without a type of its own, as AMQP's are: what a peer says must never make a commit fail.
+
+    Raises:
+        NotImplementedError: it is something else.
+    """
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, bytes):
+        return bytes(value)
+    raise NotImplementedError(f"a {type(value).__name__} cannot be stored")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=plain)
 _decoder = msgspec.msgpack.Decoder(LogRecord)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from legato.core.facts import plain
 from legato.core.message import Message
 from legato.core.message_states import AVAILABLE
 from legato.core.queues import Queue
@@ -35,7 +36,7 @@ class Scheduled(msgspec.Struct, array_like=True):
     body: bytes = b""
 
 
-wrap = msgspec.msgpack.Encoder().encode
+wrap = msgspec.msgpack.Encoder(enc_hook=plain).encode
 unwrap = msgspec.msgpack.Decoder(Scheduled).decode
 
 

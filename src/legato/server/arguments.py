@@ -40,7 +40,7 @@ def text(arguments: dict[str, Any], key: str) -> str:
     value = arguments.get(key)
     if not isinstance(value, str) or not value:
         raise Rejection(f"The request needs {key}.")
-    return value
+    return str(value)
 
 
 def number(arguments: dict[str, Any], key: str, default: int) -> int:
@@ -84,4 +84,7 @@ def properties(arguments: dict[str, Any]) -> dict[str, str | int]:
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, int) and -_NUMBER_MAX <= value <= _NUMBER_MAX)
+    if isinstance(value, str):
+        # JSON can spell halves of characters, which nothing can store.
+        return not any("\ud800" <= character <= "\udfff" for character in value)
+    return isinstance(value, int) and -_NUMBER_MAX <= value <= _NUMBER_MAX

@@ -95,6 +95,7 @@ class Incoming:
         producer = None
         name = link.remote_properties.get(names.PRODUCER_ID)
         if isinstance(name, str) and name:
+            name = str(name)
             producer = self._broker.producer(name)
             properties[names.LAST_NUMBER] = producer.last
         port = link.context = Publisher(

@@ -62,6 +62,7 @@ class Pipelines:
         selector = arguments.get("selector", "")
         if not isinstance(selector, str):
             raise Rejection("selector is a string.")
+        selector = str(selector)
         if selector.strip():
             compiled(selector)
         topic = flag(arguments, "topic")

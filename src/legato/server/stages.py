@@ -232,7 +232,7 @@ def _names(arguments: dict[str, Any]) -> list[str]:
         names = [name for name in names.split(",") if name]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise Rejection("stages is a list of names.")
-    return names
+    return [str(name) for name in names]
 
 
 def _digest_of_names(stages: list[str]) -> bytes:

@@ -84,7 +84,7 @@ class Temporaries:
         if wanted is None:
             name = new_unique_name(prefix)
         elif isinstance(wanted, str) and wanted.startswith(prefix) and len(wanted) > len(prefix):
-            name = wanted
+            name = str(wanted)
         else:
             raise Refused(NOT_ALLOWED, f"{wanted!r} is no name that this broker gave to such a node.")
         key = TOPIC_PREFIX + name if topic else name

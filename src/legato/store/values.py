@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from legato.core.facts import LogRecord, decode_record
+from legato.core.facts import LogRecord, decode_record, plain
 from legato.core.records import Attempt, Meta, ProducerRecord, QueueRecord, TakenMessage
 from legato.errors import StoreCorruptError
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 _DELIVERY = struct.Struct(">I?")
 _NUMBER = struct.Struct(">I")
 
-encode = msgspec.msgpack.Encoder().encode
+encode = msgspec.msgpack.Encoder(enc_hook=plain).encode
 """The bytes of a `Meta`, `QueueRecord`, `ProducerRecord`, `TakenMessage`, or list of transaction ids."""
 
 pack_number = _NUMBER.pack

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from legato.amqp.codec import UInt, encode_compound, encode_string
+from legato.amqp import names
+from legato.amqp.codec import Symbol, UInt, encode_compound, encode_string, encode_symbol
 from legato.amqp.header import Header
 from legato.amqp.message import DataBody, Properties, ValueBody, decode_message, encode_message
 from legato.amqp.outcomes import ACCEPTED, Rejected
@@ -206,8 +207,6 @@ def test_a_sink_and_a_stage_have_no_name_that_leads_out_of_their_directory(
 def test_a_tag_that_is_no_number_is_refused_where_numbers_are_wanted(connect: Connect) -> None:
     peer = connect()
     sender = peer.sender("numbered", properties={"legato:producer-id": "p-1"})
-    from legato.amqp import names
-
     sender = peer.sender("numbered", properties={names.PRODUCER_ID: "p-1"})
     assert isinstance(peer.send(sender, text(b"a"), tag=b"\xff" * 32), Rejected)
     assert isinstance(peer.send(sender, text(b"a"), tag=(1 << 63).to_bytes(8, "big")), Rejected)
@@ -285,3 +284,30 @@ def test_a_larger_frame_than_the_setting_allows_ends_its_connection(tmp_path: Pa
         hostile.send(opening(), sent(0, 0, b"x" * 5000))
         assert b"amqp:connection:framing-error" in hostile.hear_all()
         hostile.close()
+
+
+def test_symbols_where_texts_are_meant_do_not_end_a_broker(
+    broker: MeasuredServer, raw: Callable[[], RawPeer], connect: Connect
+) -> None:
+    """A symbol is a text of another type: the store has one type of text, and a commit that failed would be the end."""
+    symbol = encode_symbol("symbolic")
+    body = b"\x00\x53\x75\xa0\x01x"
+    named = b"\x00\x53\x73" + encode_compound(
+        0xC0, [symbol, b"\x40", symbol, symbol, symbol, symbol, *[b"\x40"] * 4, symbol]
+    )
+    asking = b"\x00\x53\x74" + encode_compound(
+        0xC1, [encode_symbol("operation"), encode_symbol("create"), encode_symbol("name"), encode_symbol("made")]
+    )
+    for attach in (
+        sending(0, "q", properties={names.PRODUCER_ID: Symbol("symbolic")}),
+        sending(0, None),
+        sending(0, "$management"),
+    ):
+        for message in (named + body, asking + body, named + asking + body):
+            hostile = raw()
+            hostile.send(opening(), attach)
+            hostile.hear_until(b"\x00\x53\x13")
+            hostile.send(sent(0, 1, message))
+            hostile.hear_until(b"\x00\x53\x15")
+            round_trip(connect())
+    assert broker.log.read_text().count("serving stops") == 0
