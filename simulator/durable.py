@@ -117,7 +117,7 @@ class Durable(Record):
                 self.topics.pop(fact.queue, None)
                 if fact.name not in self.temporary and not self.asked_for["unsubscribe", fact.name]:
                     raise self.broken(f"{fact.name} is deleted, and nobody asked for that")
-                self.done["unsubscribe", fact.name] += 1
+                self.done["unsubscribe" if fact.name not in self.temporary else "delete", fact.name] += 1
                 for place in [place for place in self.places if place[0] == fact.queue]:
                     self._leave(*place, "deleted", 0)
             case ConsumerAttached():

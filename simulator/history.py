@@ -12,6 +12,9 @@ from simulator.durable import Durable, number_of
 from simulator.plan import DURABLE, Plan
 from simulator.record import Copy
 
+CALM_AFTER_US = 15_000_000
+"""So long what was stopped or held back may stay so."""
+
 
 class History(Durable):
     """Follows one run.
@@ -141,6 +144,10 @@ class History(Durable):
                 f"P4: message {number} of {name} says delivery {message.delivery_count} after "
                 f"{len(copy.presented_us)} presentations"
             )
+        if message.delivery_count <= copy.sure:
+            raise self.broken(
+                f"P4: message {number} of {name} says delivery {message.delivery_count}; {copy.sure} have died of it"
+            )
         if copy.acknowledged_us and copy.acknowledged_us < dispatched_us and epoch:
             raise self.broken(f"P5: message {number} of {name} came to {container} after it was acknowledged")
         if in_order and not message.redelivered:
@@ -229,6 +236,23 @@ class History(Durable):
         self.counts["replayed"] += len(sent)
         for message in sent:
             self.void.discard(message.message_id)
+
+    # -- who dies ------------------------------------------------------------------------------------------------
+
+    def was_calm(self, since_us: int) -> bool:
+        """Whether no trouble has been made that might keep what is said since then from the broker."""
+        return self.stalled_us < since_us - CALM_AFTER_US
+
+    def surely_presented(self, name: str, number: int) -> None:
+        """An application has had a message for so long that the broker knows, and dies of it."""
+        self.counts["died of a message"] += 1
+        self.copies[name, number].sure += 1
+
+    def was_deleted(self, name: str) -> None:
+        """`delete()` of a temporary queue returned."""
+        self.counts["temporary queues deleted"] += 1
+        if name in self.temporary and not self.done["delete", name]:
+            raise self.broken(f"delete() returned, and {name} is there")
 
     # -- administrators and pipelines ----------------------------------------------------------------------------
 

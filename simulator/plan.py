@@ -50,8 +50,10 @@ LATER_KINDS = {
     "visit": 2,
     "drain_by_ranges": 2,
     "publish_batches": 2,
+    "perish": 4,
+    "keep_house": 1,
 }
-"""Those that came later, see `interrupting`, `administering`, `pipelines`: further ones, in a share of the runs."""
+"""Further ones, in a share of the runs; see `interrupting`, `administering`, `pipelines`, `perishing`."""
 COMPANIONS = ("produce", "ask", "browse")
 """What the second session of a connection is used for: nothing that receives from where the first one may."""
 LATER = 0.45

@@ -35,6 +35,8 @@ class Copy:
         """How it left, once it has: `consumed`, `dead`, or the cause of a move."""
         self.ended_epoch = 0
         self.consumer = 0
+        self.sure = 0
+        """How many applications died of it after the broker had heard that they had it."""
         self.acknowledged_us = 0
         """When an application was told that its acknowledgement counts."""
 
@@ -101,6 +103,8 @@ class Record:
         """How often a row of a sink was stored."""
         self.ranges: dict[tuple[str, int], int] = {}
         """By assignment and sequence: the number that a pipeline read there."""
+        self.stalled_us = 0
+        """When trouble was made last that keeps something from going on."""
         self.fences: dict[str, int] = {}
         """Of assignments, by name: which run of the pipeline has it."""
         self._kept: set[tuple[str, bytes]] = set()

@@ -24,7 +24,7 @@ from simulator.history import History
 from simulator.kernel import START_US, Kernel, Process
 from simulator.network import Network
 from simulator.patches import installed
-from simulator.pipelines import Pipelining
+from simulator.perishing import PerishedError, Perishing
 from simulator.plan import COMPANIONS, DURABLE, draw
 from simulator.record import ViolationError
 from simulator.trouble import Trouble
@@ -37,6 +37,8 @@ URI = (
 )
 IDLE_TIMEOUT_MS = 4_000
 LOOKED_AT_EVERY_STEPS = 4
+COMPANION_SENDERS = 1_000
+"""Where the numbers of a companion's producers begin."""
 HEALING_US = 120_000_000
 """Within so much virtual time after the trouble has ended everything must have come to its end."""
 
@@ -152,7 +154,9 @@ class Simulation:
         Task(steps, ended)
 
     def _gave_up(self, client: Client, error: BaseException | None) -> bool:
-        """Whether a call was cut off as its failover contract has it, and the application chose to end of it."""
+        """Whether it died, or a call was cut off as its failover contract has it and it chose to end of that."""
+        if isinstance(error, PerishedError):
+            return True
         released = CONTRACTS[client.contract].releases_blocked_calls
         return released and isinstance(error, JMSError) and error.code == UNBLOCKED
 
@@ -163,7 +167,7 @@ class Simulation:
     def _application(self, client: Client) -> Steps[None]:
         connection = yield from self._connect(client)
         companion = self._accompany(client, connection)
-        application = Pipelining(self, connection)
+        application = Perishing(self, connection)
         work: Callable[[], Steps[None]] = getattr(application, client.kind)
         yield from work()
         companion.leave()
@@ -184,7 +188,9 @@ class Simulation:
                 elif error is not None:
                     self._failure = self._failure or error
 
-            application: Any = Pipelining(companion, connection)  # type: ignore[arg-type]
+            application: Any = Perishing(companion, connection)  # type: ignore[arg-type]
+            # Both have producers, and order is promised of each.
+            application._senders = COMPANION_SENDERS
             Task(getattr(application, self.random.choice(COMPANIONS))(), ended)
         return companion
 
@@ -329,7 +335,7 @@ class Simulation:
     def _drain(self, client: Client, names: list[str], done: Callable[[], bool]) -> None:
         def steps() -> Steps[None]:
             connection = yield from self._connect(client)
-            application = Pipelining(self, connection)
+            application = Perishing(self, connection)
             yield from application.put_right()
             yield from application.drain(names, done)
             yield from connection._close()

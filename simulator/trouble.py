@@ -22,6 +22,15 @@ JUMP_US = (-90_000_000, 90_000_000)
 LEAPS_US = tuple(sign * hours * 3_600_000_000 for sign in (1, -1) for hours in (25, 8 * 24))
 """More than outcomes and producers are remembered for, and than flows remember messages."""
 AFTER_LEAP_US = (100_000, 4_000_000)
+STALLS = {
+    "brokers stopped",
+    "brokers stopped and fenced",
+    "connections fallen silent",
+    "connections held back",
+    "connections half closed",
+    "disks filled",
+}
+"""After these something may not go on for a while, though nobody is told."""
 HELD_US = (50_000, 12_000_000)
 
 
@@ -87,6 +96,8 @@ class Trouble:
             host.clock.wrong_by_us = self._furthest_us
 
     def _happened(self, what: str, *whom: object) -> None:
+        if what in STALLS:
+            self._world.history.stalled_us = self._world.kernel.now_us
         self._world.history.note("trouble:", what, *whom)
         self._world.history.counts[what] += 1
 
