@@ -9,6 +9,9 @@ from legato.client.channel import Channel
 from legato.client.deliveries import AckBatch, Delivery, Incoming
 from legato.client.endings import Query
 from legato.client.session_state import AcknowledgementOutcome, Outgoing
+from legato.client.session_work import SessionWork
+from legato.client.steps import NOTHING, Steps
+from legato.client.temporaries import TemporaryEnd
 from legato.errors import JMSError
 
 _answer = Query.answer
@@ -49,3 +52,16 @@ def never_committed(self: Query, outcome: Any) -> None:
 
 def no_abort(self: Channel, failure: JMSError, cause: JMSError) -> None:
     """Applications do not hear of what a failover aborted."""
+
+
+def hear_nothing(self: SessionWork, until: Any = None, timeout_s: float | None = None) -> Steps[bool]:
+    """D1: no call waits for the end of what an interrupted one had begun."""
+    yield from NOTHING
+    return True
+
+
+def deletion_forgotten(self: TemporaryEnd) -> None:
+    """D8 (a18): `delete()` returns if the connection is lost meanwhile."""
+    self.link = None
+    if self.closing:
+        self._close_done()

@@ -54,7 +54,7 @@ class Pipelining(Administering):
                 return
 
     def _open(self, queue: str) -> Steps[dict[str, Any] | None]:
-        latest = self.random.random() < 0.3
+        latest = self.random.random() < 0.7
         answer = yield from self._ask("open", type="assignment", subscription="spark", address=queue, latest=latest)
         return answer[1] if answer is not None and answer[0] == OK else None
 
@@ -85,7 +85,7 @@ class Pipelining(Administering):
         published, batches = self.run.published, self.run.batches.setdefault(sink, [])
         while not self.run.ending:
             number = published[sink]
-            if number and self.random.random() < 0.2:
+            if number and self.random.random() < 0.35:
                 number -= 1
             elif number == len(batches):
                 batches.append(self._batch(sink, number))

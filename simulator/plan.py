@@ -48,15 +48,15 @@ LATER_KINDS = {
     "interrupt_sending": 1,
     "administer": 2,
     "visit": 2,
-    "drain_by_ranges": 2,
-    "publish_batches": 2,
+    "drain_by_ranges": 4,
+    "publish_batches": 4,
     "perish": 4,
     "keep_house": 1,
 }
 """Further ones, in a share of the runs; see `interrupting`, `administering`, `pipelines`, `perishing`."""
 COMPANIONS = ("produce", "ask", "browse")
 """What the second session of a connection is used for: nothing that receives from where the first one may."""
-LATER = 0.45
+LATER = 0.5
 """The share of runs in which some of these take part."""
 CONTRACT_NAMES = tuple(CONTRACTS)
 CLIENTS_PER_STEP = 1 / 120

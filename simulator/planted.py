@@ -11,6 +11,8 @@ from legato.client.channel import Channel
 from legato.client.deliveries import AckBatch, Incoming
 from legato.client.endings import Query
 from legato.client.session_state import Outgoing
+from legato.client.session_work import SessionWork
+from legato.client.temporaries import TemporaryEnd
 from legato.core import moving
 from legato.core.broker import Broker
 from legato.core.groups import Groups
@@ -20,8 +22,15 @@ from legato.core.schedule import Schedule
 from legato.core.steady import SteadyClock
 from legato.core.tick import Tick
 from legato.server import executor
+from legato.server.commits import Commits
 from legato.store.memory import MemoryStore
-from simulator import mistakes, mistakes_at_addresses, mistakes_of_clients, mistakes_of_retention
+from simulator import (
+    mistakes,
+    mistakes_at_addresses,
+    mistakes_of_clients,
+    mistakes_of_pipelines,
+    mistakes_of_retention,
+)
 
 
 class Fault:
@@ -91,4 +100,12 @@ FAULTS = [
     Fault(Broker, "_drop_resent", mistakes_at_addresses.resent_untold),
     Fault(MemoryStore, "prune", mistakes_of_retention.prune_the_attached),
     Fault(SteadyClock, "tick", mistakes_of_retention.clock_that_jumps),
+    Fault(SessionWork, "_hear", mistakes_of_clients.hear_nothing),
+    Fault(TemporaryEnd, "connection_lost", mistakes_of_clients.deletion_forgotten),
+    Fault(Broker, "_size_of", mistakes_of_pipelines.bytes_for_good),
+    Fault(Lane, "pass_over", mistakes_of_pipelines.floors_passed_over),
+    Fault(Broker, "_stages_committed", mistakes_of_pipelines.batches_passed_over),
+    Fault(Broker, "forget_producers", mistakes_of_pipelines.sinks_forgotten),
+    Fault(Broker, "_begin_selecting", mistakes_of_pipelines.claimed_for_good),
+    Fault(Commits, "when_durable", mistakes_of_pipelines.answer_at_once),
 ]

@@ -23,6 +23,8 @@ LEAPS_US = tuple(sign * hours * 3_600_000_000 for sign in (1, -1) for hours in (
 """More than outcomes and producers are remembered for, and than flows remember messages."""
 AFTER_LEAP_US = (100_000, 4_000_000)
 STALLS = {
+    "brokers killed",
+    "brokers without power",
     "brokers stopped",
     "brokers stopped and fenced",
     "connections fallen silent",

@@ -1,0 +1,63 @@
+"""Mistakes to plant in the broker: assignments, batches, and answers that come too early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from legato import limits
+from legato.core.assigning import Assignment
+from legato.core.broker import Broker
+from legato.core.lanes import Lane
+from legato.core.producers import SINK_PREFIX
+from legato.core.queues import Queue
+from legato.core.records import Run
+from legato.core.tick import Tick
+from legato.server.commits import Commits
+
+_pass_over = Lane.pass_over
+_stages_committed = Broker._stages_committed
+_begin_selecting = Broker._begin_selecting
+
+
+def bytes_for_good(self: Broker, assignment: Assignment, after: int, through: int) -> int:
+    """The bytes of an assignment stay when it is acknowledged."""
+    return 0
+
+
+def floors_passed_over(self: Lane, run: Run, floor: int) -> list[int]:
+    """What waits below the floor of an assignment cannot be had any more in this epoch."""
+    return _pass_over(self, run, 0)
+
+
+def batches_passed_over(self: Broker, tick: Tick) -> set[Queue]:
+    """The window reaches beyond a batch that was never loaded."""
+    touched = _stages_committed(self, tick)
+    for stage in tick.stages:
+        for _, lane, fact in stage.runs:
+            lane.loaded_seq = max(lane.loaded_seq, fact.seq + fact.count - 1)
+    return touched
+
+
+def sinks_forgotten(self: Broker) -> None:
+    """D3: a sink is forgotten when it has published nothing for a day by the clock on the wall."""
+    end_us = self.now_us - limits.PRODUCER_RETENTION_S * 1_000_000
+    for record in self._archive.producers(0, 1_000):
+        old = record.name.startswith(SINK_PREFIX) and record.seen_us < end_us
+        if old and record.name not in self._producers and record.name not in self._forgetting:
+            self._forget_producer(record.producer, record.name)
+
+
+def claimed_for_good(self: Broker, queue: Queue) -> None:
+    """What left before consumers began to select stays claimed."""
+    gone = [len(tick.gone) if tick is not None else 0 for tick in (self._tick, self._in_flight)]
+    _begin_selecting(self, queue)
+    for tick, before in zip((self._tick, self._in_flight), gone, strict=True):
+        if tick is not None:
+            del tick.gone[before:]
+
+
+def answer_at_once(self: Commits, peer: Any, then: Callable[[], None]) -> None:
+    """D8 (a18) and its like: detaches, closes and administrators are answered before it is durable."""
+    then()
+    self._service.touch(peer)
