@@ -177,7 +177,8 @@ def _add_later(plan: Plan, random: Random) -> Plan:
         kinds = random.choices(list(LATER_KINDS), weights=list(LATER_KINDS.values()), k=random.randint(1, 4))
         while kinds.count("administer") > 1:
             kinds.remove("administer")
-    bytes_late, prunes = random.random() < 0.25, random.random() < 0.35
+    remembers = "publish_batches" in kinds  # what a sink has published, for good
+    bytes_late, prunes = random.random() < 0.25, random.random() < (0.6 if remembers else 0.35)
     return msgspec.structs.replace(
         plan,
         kinds=(*plan.kinds, *kinds),
@@ -185,7 +186,7 @@ def _add_later(plan: Plan, random: Random) -> Plan:
         contracts=(*plan.contracts, *(CONTRACT_NAMES[0] for _ in kinds)),
         bytes_late=bytes_late,
         prunes=prunes,
-        clocks_leap=prunes and random.random() < 0.5,
+        clocks_leap=prunes and random.random() < (0.8 if remembers else 0.5),
         accompanied=random.random() < 0.25,
         large=random.random() < 0.2,
     )

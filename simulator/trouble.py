@@ -80,7 +80,7 @@ class Trouble:
             (25 if world.plan.disk_fills else 0, self._fill),
             (12 if world.plan.bytes_late else 0, self._hold),
             (4 if world.plan.bytes_late else 0, self._close_half),
-            (15 if world.plan.clocks_leap else 0, self._leap),
+            (25 if world.plan.clocks_leap else 0, self._leap),
         ]
         self._kinds = [kind for _, kind in kinds]
         self._weights = [weight for weight, _ in kinds]
