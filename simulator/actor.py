@@ -67,6 +67,8 @@ class Actor:
         self.history = run.history
         self.connection = connection
         self.container = connection._transport.connecting.settings.container_id
+        self.patient = True
+        """Whether it may wait for room."""
         self._senders = 0
         self._again: str | None = None
         """A duplicate id to be used next."""
@@ -116,6 +118,7 @@ class Actor:
 
     def _somewhere(self, session: Session, *, may_wait: bool = True) -> Destination:
         """A queue or the topic; `may_wait`: also what makes its producers wait when it is full."""
+        may_wait = may_wait and self.patient
         queues = [queue.name for queue in self.run.plan.queues if may_wait or queue.when_full != "block"]
         if not queues or self.random.random() < 0.3:
             return session.create_topic(TOPIC)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from legato.errors import StoreError
 from legato.ha.lease import Lease, Standing
+from legato.ha.roles import Event
 from legato.server.config import Config
 from legato.server.peer import Peer
 from legato.server.reign import Reign
@@ -15,6 +17,7 @@ from simulator.disk import Disk, Writer
 from simulator.kernel import Kernel, Process
 from simulator.loop import VirtualClock, VirtualLoop
 from simulator.network import Network, Pipe
+from simulator.papers import Papers
 
 if TYPE_CHECKING:
     from asyncio import Transport
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 FENCED_AFTER_MS = 2_000
 LOCK_TRIED_US = (20_000, 600_000)
 BACK_AFTER_US = (10_000, 3_000_000)
+REFRESHED_EVERY_US = 500_000
 STALL_US = (100, 300_000)
 
 
@@ -147,9 +151,17 @@ class Host:
     """
 
     def __init__(
-        self, kernel: Kernel, network: Network, disk: Disk, name: str, configure: Callable[[], Config]
+        self,
+        kernel: Kernel,
+        network: Network,
+        disk: Disk,
+        name: str,
+        configure: Callable[[], Config],
+        directory: Path | None = None,
     ) -> None:
         self.name = name
+        self.papers: Papers | None = None
+        self._directory = directory
         self.configure = configure
         self.kernel = kernel
         self.network = network
@@ -165,11 +177,22 @@ class Host:
         """Begin anew, as a backup until the lock is free."""
         self.process = Process(self.name)
         self.stopping = False
+        if self._directory is not None:
+            self.papers = Papers(self._directory, self.name, self.clock)
+            self.kernel.after_for(self.process, REFRESHED_EVERY_US, self._refresh, self.papers)
         self.kernel.run_as(self.process, self._try_lock)
 
-    def _try_lock(self) -> None:
+    def _refresh(self, papers: Papers) -> None:
+        papers.refresh()
+        self.kernel.after(REFRESHED_EVERY_US, self._refresh, papers)
+
+    def _may_lock(self) -> bool:
         owner = self.disk.owner
-        if owner is None or not owner.alive:
+        free = owner is None or not owner.alive
+        return free and (self.papers is None or self.papers.lock.try_acquire())
+
+    def _try_lock(self) -> None:
+        if self._may_lock():
             self.disk.owner = self.process
             self._serve()
         else:
@@ -178,11 +201,17 @@ class Host:
     def _serve(self) -> None:
         config = self.configure()
         process = self.process
+        papers = self.papers
+        if papers is not None:
+            papers.turn(Event.WON)
         meta = self.disk.begin_epoch(self.name, self.clock.now_us())
         term_ms = FENCED_AFTER_MS if self.kernel.chance(0.5) else None
         lease = Lease(lambda: self.disk.owner is process, term_ms, self.clock.monotonic_ms())
         reign: Reign = SimulatedReign(self)  # type: ignore[assignment]
         self.service = Service(config, self.disk, meta, self.clock, lease, reign, lambda: config)
+        if papers is not None:
+            papers.lock.describe(meta.epoch, self.name, self.service.welcome.backup_token)
+            papers.turn(Event.ACTIVATED, meta.epoch)
         self.network.listen(self.name, self.process, self._accept)
 
     def _accept(self, pipe: Pipe) -> None:
@@ -229,6 +258,8 @@ class Host:
                 peer.amqp.free()
         if self.disk.owner is process:
             self.disk.owner = None
+        if self.papers is not None:
+            self.papers.died()
         self.kernel.after_for(None, self.kernel.between_us(*BACK_AFTER_US), self.start)
 
     def hand_over(self) -> None:
@@ -240,10 +271,14 @@ class Host:
 
     async def _hand_over(self, service: Service) -> None:
         """As `Reign` does it where there is a backup."""
-        process = self.process
+        process, papers = self.process, self.papers
+        if papers is not None:
+            papers.turn(Event.LEAVES)
         await service.finish("switchover")
         if self.disk.owner is process:
             self.disk.owner = None
+        if papers is not None:
+            papers.lock.release("switchover")
         await service.dismiss("switchover")
 
     def stop_for(self, duration_us: int, *, lose_lock: bool) -> None:
@@ -254,4 +289,6 @@ class Host:
         process.paused = True
         if lose_lock and self.disk.owner is process:
             self.disk.owner = None
+            if self.papers is not None:
+                self.papers.lock.path.unlink(missing_ok=True)
         self.kernel.after_for(None, duration_us, self.kernel.resume, process)

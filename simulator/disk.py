@@ -47,6 +47,11 @@ class Disk(MemoryStore):
         self._history.committed(batch)
         return position
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for anything."""
+        return not self.calm and self._kernel.now_us < self.full_until_us
+
     def _has_no_room(self) -> bool:
         return self._kernel.now_us < self.full_until_us or self._kernel.chance(0.0005)
 

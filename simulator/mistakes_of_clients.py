@@ -8,7 +8,8 @@ from typing import Any
 from legato.client.channel import Channel
 from legato.client.deliveries import AckBatch, Delivery, Incoming
 from legato.client.endings import Query
-from legato.client.session_state import AcknowledgementOutcome, Outgoing
+from legato.client.receiver_end import LAZY_MAX, ReceiverEnd
+from legato.client.session_state import AcknowledgementOutcome, AcknowledgeMode, Outgoing
 from legato.client.session_work import SessionWork
 from legato.client.steps import NOTHING, Steps
 from legato.client.temporaries import TemporaryEnd
@@ -65,3 +66,13 @@ def deletion_forgotten(self: TemporaryEnd) -> None:
     self.link = None
     if self.closing:
         self._close_done()
+
+
+def lazy_and_silent(self: ReceiverEnd) -> None:
+    """DUPS_OK: the broker does not hear what `receive()` has returned before that is acknowledged."""
+    lazy = self.channel.mode is AcknowledgeMode.DUPS_OK
+    if lazy and len(self.accepted) < LAZY_MAX and self.incoming.inbox:
+        self.scheduled = False
+        self.widen()
+    else:
+        self.flush()

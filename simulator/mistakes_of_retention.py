@@ -1,10 +1,16 @@
-"""Mistakes to plant in the broker: what it forgets too early, or never."""
+"""Mistakes to plant in the broker: what it forgets too early, or never, and what ends it that need not."""
 
 from __future__ import annotations
+
+import os
 
 from legato import limits
 from legato.core.facts import ProducerForgotten
 from legato.core.steady import SteadyClock
+from legato.errors import StoreError
+from legato.ha import flock
+from legato.ha.flock import LockFile
+from legato.ha.members import Membership
 from legato.store.memory import MemoryStore
 
 _prune = MemoryStore.prune
@@ -24,3 +30,23 @@ def prune_the_attached(self: MemoryStore, now_us: int) -> int:
 def clock_that_jumps(self: SteadyClock, wall_us: int) -> None:
     """Retention goes by the clock on the wall."""
     self.now_us = wall_us
+
+
+def members_must_be_written(self: Membership) -> bool:
+    """D2: a broker whose record among the members cannot be written ends."""
+    if not self.is_recorded and not self._closed:
+        try:
+            if self._alive is None:
+                self._alive = self._lock()
+            self._write()
+        except OSError as error:
+            raise StoreError(f"this broker cannot be recorded among the store's members: {error}") from error
+        self.is_recorded = True
+    return True
+
+
+def notes_must_be_written(self: LockFile, note: bytes) -> bool:
+    """D2, once more: the note in the lock's file needs room each time."""
+    os.ftruncate(self._descriptor, 0)
+    vars(flock)["os"].pwrite(self._descriptor, note, 0)
+    return True

@@ -26,6 +26,7 @@ from simulator.history import History
 from simulator.kernel import Kernel
 from simulator.loop import ReadingLoop, VirtualClock, VirtualLoop
 from simulator.network import Network
+from simulator.papers import full_disk
 from simulator.transports import SimulatedMailbox, SimulatedTransport
 
 PRUNE_EVERY_TICKS = 17
@@ -38,11 +39,18 @@ PRODUCER_RETENTION_S = 120
 
 
 @contextmanager
-def installed(kernel: Kernel, network: Network, history: History, read_stage: Callable[[str], Any]) -> Iterator[None]:
+def installed(
+    kernel: Kernel,
+    network: Network,
+    history: History,
+    read_stage: Callable[[str], Any],
+    is_full: Callable[[], bool],
+) -> Iterator[None]:
     """The production modules see the run's world.
 
     Args:
         read_stage: what a sink has staged, by the name of the stage.
+        is_full: whether the disk has no room for anything.
     """
     reading = ReadingLoop(kernel)
     clock = VirtualClock(kernel)
@@ -103,6 +111,7 @@ def installed(kernel: Kernel, network: Network, history: History, read_stage: Ca
         (ticking, "UPKEEP_EVERY_TICKS", 1),
         *(_retention() if history.plan.prunes else []),
         *(_sizes() if history.plan.large else []),
+        *(full_disk(is_full) if history.plan.papers else []),
         (executor.Executor, "_deliver", watched),
         (Broker, "detach", watched_detach),
         (Broker, "release_container", watched_close),

@@ -120,6 +120,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Whether clocks are set by days."""
     accompanied: bool = False
     """Whether some connections have a second session, which somebody else uses."""
+    papers: bool = False
+    """Whether brokers write what they write beside the store."""
     large: bool = False
     """Whether some messages are large, by a bound that is much lower than usual."""
 
@@ -178,6 +180,7 @@ def _add_later(plan: Plan, random: Random) -> Plan:
         while kinds.count("administer") > 1:
             kinds.remove("administer")
     remembers = "publish_batches" in kinds  # what a sink has published, for good
+    papers = random.random() < 0.15
     bytes_late, prunes = random.random() < 0.25, random.random() < (0.6 if remembers else 0.35)
     return msgspec.structs.replace(
         plan,
@@ -189,6 +192,8 @@ def _add_later(plan: Plan, random: Random) -> Plan:
         clocks_leap=prunes and random.random() < (0.8 if remembers else 0.5),
         accompanied=random.random() < 0.25,
         large=random.random() < 0.2,
+        papers=papers,
+        disk_fills=plan.disk_fills or (papers and random.random() < 0.6),
     )
 
 

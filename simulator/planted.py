@@ -10,6 +10,7 @@ from unittest.mock import patch
 from legato.client.channel import Channel
 from legato.client.deliveries import AckBatch, Incoming
 from legato.client.endings import Query
+from legato.client.receiver_end import ReceiverEnd
 from legato.client.session_state import Outgoing
 from legato.client.session_work import SessionWork
 from legato.client.temporaries import TemporaryEnd
@@ -21,6 +22,8 @@ from legato.core.producers import Producer
 from legato.core.schedule import Schedule
 from legato.core.steady import SteadyClock
 from legato.core.tick import Tick
+from legato.ha.flock import LockFile
+from legato.ha.members import Membership
 from legato.server import executor
 from legato.server.commits import Commits
 from legato.store.memory import MemoryStore
@@ -100,7 +103,10 @@ FAULTS = [
     Fault(Broker, "_drop_resent", mistakes_at_addresses.resent_untold),
     Fault(MemoryStore, "prune", mistakes_of_retention.prune_the_attached),
     Fault(SteadyClock, "tick", mistakes_of_retention.clock_that_jumps),
+    Fault(Membership, "refresh", mistakes_of_retention.members_must_be_written),
+    Fault(LockFile, "write", mistakes_of_retention.notes_must_be_written),
     Fault(SessionWork, "_hear", mistakes_of_clients.hear_nothing),
+    Fault(ReceiverEnd, "look", mistakes_of_clients.lazy_and_silent),
     Fault(TemporaryEnd, "connection_lost", mistakes_of_clients.deletion_forgotten),
     Fault(Broker, "_size_of", mistakes_of_pipelines.bytes_for_good),
     Fault(Lane, "pass_over", mistakes_of_pipelines.floors_passed_over),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,6 +26,7 @@ from simulator.durable import number_of
 from simulator.history import History
 from simulator.kernel import START_US, Kernel, Process
 from simulator.network import Network
+from simulator.papers import two_primaries
 from simulator.patches import installed
 from simulator.perishing import PerishedError, Perishing
 from simulator.plan import COMPANIONS, DURABLE, draw
@@ -107,6 +111,7 @@ class Simulation:
         self.batches: dict[str, list[Any]] = {}
         self.published: Counter[str] = Counter()
         self._limits: dict[str, int] = {}
+        self._directory: Path | None = None
         self._number = 0
         self._looked_at = 0
         """At which position of the log heap and store were compared last."""
@@ -191,6 +196,8 @@ class Simulation:
             application: Any = Perishing(companion, connection)  # type: ignore[arg-type]
             # Both have producers, and order is promised of each.
             application._senders = COMPANION_SENDERS
+            # The first session's consumer may have what keeps a queue full.
+            application.patient = False
             Task(getattr(application, self.random.choice(COMPANIONS))(), ended)
         return companion
 
@@ -229,13 +236,38 @@ class Simulation:
         """See `trouble.World`."""
         self.kill(self.random.choice(self.clients), quietly=quietly)
 
+    @contextmanager
+    def _papers(self) -> Iterator[None]:
+        """There is a directory for what brokers write beside the store, if they do."""
+        if not self.plan.papers:
+            yield
+            return
+        with tempfile.TemporaryDirectory(prefix="legato-simulator-") as directory:
+            self._directory = Path(directory)
+            yield
+            for host in self.hosts:
+                if host.papers is not None:
+                    host.papers.died()
+
+    def _check_papers(self) -> None:
+        serving = [host.name for host in self.hosts if host.serving]
+        if self._directory is not None and len(serving) == 1:
+            for host in self.hosts:
+                if host.papers is not None:
+                    host.papers.refresh()
+            if wrong := two_primaries(self._directory, serving[0]):
+                raise ViolationError(wrong)
+
     # -- the run -------------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
         """Run it; what is violated is in the outcome."""
         violation = ""
         self.history.note("seed", self.seed, self.plan)
-        with installed(self.kernel, self.network, self.history, self._read_stage):
+        with (
+            installed(self.kernel, self.network, self.history, self._read_stage, lambda: self.disk.is_full),
+            self._papers(),
+        ):
             try:
                 self._live()
                 self._heal()
@@ -292,7 +324,9 @@ class Simulation:
 
     def _live(self) -> None:
         trouble = Trouble(self)
-        self.hosts = [Host(self.kernel, self.network, self.disk, name, self._configure) for name in HOSTS]
+        self.hosts = [
+            Host(self.kernel, self.network, self.disk, name, self._configure, self._directory) for name in HOSTS
+        ]
         self.clients = [
             Client(kind, number, has_id=kind == "subscribe_alone", contract=contract)
             for number, (kind, contract) in enumerate(zip(self.plan.kinds, self.plan.contracts, strict=True))
@@ -328,6 +362,7 @@ class Simulation:
         done = True
         self._until(lambda: not (alone.running or drain.running), deadline_us + HEALING_US, "drains end")
         self.history.check_end()
+        self._check_papers()
         for record in self.disk.queues():
             if record.kind != 1 and (record.stored != record.consumed or record.bytes):
                 raise ViolationError(f"{record.name} counts {record.stored - record.consumed} messages and has none")
