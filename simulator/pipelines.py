@@ -15,6 +15,8 @@ from simulator.clients import sleep
 
 ROWS_MAX = 5
 """Of a batch."""
+SLEEPS_S = 2.5
+"""Long enough for a broker to forget what is past its time."""
 
 
 class Pipelining(Administering):
@@ -83,9 +85,15 @@ class Pipelining(Administering):
         yield from self._begin_asking()
         sink = f"sink-{self.connection._transport.process}"  # type: ignore[attr-defined]
         published, batches = self.run.published, self.run.batches.setdefault(sink, [])
+        leaps = self.history.counts["clocks leapt"]
         while not self.run.ending:
             number = published[sink]
-            if number and self.random.random() < 0.35:
+            slept = leaps != self.history.counts["clocks leapt"]
+            if slept:
+                # The driver did not write down its last batch, and is started after a weekend.
+                leaps = self.history.counts["clocks leapt"]
+                yield from sleep(SLEEPS_S)
+            if number and (slept or self.random.random() < 0.2):
                 number -= 1
             elif number == len(batches):
                 batches.append(self._batch(sink, number))
