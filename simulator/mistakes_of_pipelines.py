@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from legato import limits
-from legato.core.assigning import Assignment
+from legato.core.assigning import Assignment, Extent
 from legato.core.broker import Broker
 from legato.core.lanes import Lane
 from legato.core.producers import SINK_PREFIX
@@ -14,15 +14,17 @@ from legato.core.queues import Queue
 from legato.core.records import Run
 from legato.core.tick import Tick
 from legato.server.commits import Commits
+from legato.server.subscribing import Subscribing
 
+_extent_of = Broker._extent_of
 _pass_over = Lane.pass_over
 _stages_committed = Broker._stages_committed
 _begin_selecting = Broker._begin_selecting
 
 
-def bytes_for_good(self: Broker, assignment: Assignment, after: int, through: int) -> int:
-    """The bytes of an assignment stay when it is acknowledged."""
-    return 0
+def bytes_for_good(self: Broker, assignment: Assignment, through: int) -> Extent:
+    """What a pipeline is done with is counted among the bytes of its assignment for ever."""
+    return Extent(_extent_of(self, assignment, through).count, 0)
 
 
 def floors_passed_over(self: Lane, run: Run, floor: int) -> list[int]:
@@ -61,3 +63,8 @@ def answer_at_once(self: Commits, peer: Any, then: Callable[[], None]) -> None:
     """D8 (a18) and its like: detaches, closes and administrators are answered before it is durable."""
     then()
     self._service.touch(peer)
+
+
+def end_or_not(self: Subscribing, subscription: Queue) -> bool:
+    """Who ends a subscription hears that it is ended, also if somebody has begun to use it."""
+    return self.end(subscription)

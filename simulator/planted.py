@@ -26,6 +26,7 @@ from legato.ha.flock import LockFile
 from legato.ha.members import Membership
 from legato.server import executor
 from legato.server.commits import Commits
+from legato.server.subscribing import Subscribing
 from legato.store.memory import MemoryStore
 from simulator import (
     mistakes,
@@ -108,10 +109,11 @@ FAULTS = [
     Fault(SessionWork, "_hear", mistakes_of_clients.hear_nothing),
     Fault(ReceiverEnd, "look", mistakes_of_clients.lazy_and_silent),
     Fault(TemporaryEnd, "connection_lost", mistakes_of_clients.deletion_forgotten),
-    Fault(Broker, "_size_of", mistakes_of_pipelines.bytes_for_good),
+    Fault(Broker, "_extent_of", mistakes_of_pipelines.bytes_for_good),
     Fault(Lane, "pass_over", mistakes_of_pipelines.floors_passed_over),
     Fault(Broker, "_stages_committed", mistakes_of_pipelines.batches_passed_over),
     Fault(Broker, "forget_producers", mistakes_of_pipelines.sinks_forgotten),
     Fault(Broker, "_begin_selecting", mistakes_of_pipelines.claimed_for_good),
     Fault(Commits, "when_durable", mistakes_of_pipelines.answer_at_once),
+    Fault(Subscribing, "end_found", mistakes_of_pipelines.end_or_not),
 ]
