@@ -53,6 +53,7 @@ check: $(INSTALLED) ## Lint, format, types, import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/pyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports --no-cache
 
 unit: $(INSTALLED) ## The tests that need no socket and no disk, in seconds

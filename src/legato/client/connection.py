@@ -47,5 +47,5 @@ class ConnectionFactory(FactorySteps[Connection, JMSContext]):
     _connection_type = Connection
     _context_type = JMSContext
 
-    create_connection = blocking(FactorySteps._create_connection)
-    create_context = blocking(FactorySteps._create_context)
+    create_connection = blocking(FactorySteps[Connection, JMSContext]._create_connection)
+    create_context = blocking(FactorySteps[Connection, JMSContext]._create_context)

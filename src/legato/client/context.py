@@ -45,10 +45,12 @@ class JMSContext(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]):
     _producer_type = JMSProducer
     _consumer_type = JMSConsumer
 
-    create_consumer = making(ContextSteps._create_consumer)
-    create_durable_consumer = making(ContextSteps._create_durable_consumer)
-    create_shared_consumer = making(ContextSteps._create_shared_consumer)
-    create_shared_durable_consumer = making(ContextSteps._create_shared_durable_consumer)
+    create_consumer = making(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]._create_consumer)
+    create_durable_consumer = making(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]._create_durable_consumer)
+    create_shared_consumer = making(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]._create_shared_consumer)
+    create_shared_durable_consumer = making(
+        ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]._create_shared_durable_consumer
+    )
     create_temporary_queue = blocking(ContextSteps._create_temporary_queue)
     create_temporary_topic = blocking(ContextSteps._create_temporary_topic)
     unsubscribe = blocking(ContextSteps._unsubscribe)

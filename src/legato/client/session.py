@@ -17,15 +17,27 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
     _consumer_type = MessageConsumer
     _browser_type = QueueBrowser
 
-    create_producer = blocking(SessionSteps._create_producer)
-    create_consumer = making(SessionSteps._create_consumer)
-    create_durable_consumer = making(SessionSteps._create_durable_consumer)
-    create_durable_subscriber = making(SessionSteps._create_durable_subscriber)
-    create_shared_consumer = making(SessionSteps._create_shared_consumer)
-    create_shared_durable_consumer = making(SessionSteps._create_shared_durable_consumer)
+    create_producer = blocking(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_producer)
+    create_consumer = making(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_consumer)
+    create_durable_consumer = making(
+        SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_durable_consumer
+    )
+    create_durable_subscriber = making(
+        SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_durable_subscriber
+    )
+    create_shared_consumer = making(
+        SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_shared_consumer
+    )
+    create_shared_durable_consumer = making(
+        SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_shared_durable_consumer
+    )
     unsubscribe = blocking(SessionSteps._unsubscribe)
-    create_temporary_queue = blocking(SessionSteps._create_temporary_queue)
-    create_temporary_topic = blocking(SessionSteps._create_temporary_topic)
+    create_temporary_queue = blocking(
+        SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_temporary_queue
+    )
+    create_temporary_topic = blocking(
+        SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_temporary_topic
+    )
     commit = blocking(SessionSteps._commit)
     commit_outcome = blocking(SessionSteps._commit_outcome)
     rollback = blocking(SessionSteps._rollback)

@@ -35,5 +35,5 @@ class ConnectionFactory(FactorySteps[Connection, JMSContext]):
     _connection_type = Connection
     _context_type = JMSContext
 
-    create_connection = opening(FactorySteps._create_connection)
-    create_context = opening(FactorySteps._create_context)
+    create_connection = opening(FactorySteps[Connection, JMSContext]._create_connection)
+    create_context = opening(FactorySteps[Connection, JMSContext]._create_context)

@@ -44,10 +44,12 @@ class JMSContext(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]):
     _producer_type = JMSProducer
     _consumer_type = JMSConsumer
 
-    create_consumer = opening(ContextSteps._create_consumer)
-    create_durable_consumer = opening(ContextSteps._create_durable_consumer)
-    create_shared_consumer = opening(ContextSteps._create_shared_consumer)
-    create_shared_durable_consumer = opening(ContextSteps._create_shared_durable_consumer)
+    create_consumer = opening(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]._create_consumer)
+    create_durable_consumer = opening(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]._create_durable_consumer)
+    create_shared_consumer = opening(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]._create_shared_consumer)
+    create_shared_durable_consumer = opening(
+        ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]._create_shared_durable_consumer
+    )
     create_temporary_queue = awaiting(ContextSteps._create_temporary_queue)
     create_temporary_topic = awaiting(ContextSteps._create_temporary_topic)
     unsubscribe = awaiting(ContextSteps._unsubscribe)

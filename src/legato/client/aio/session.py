@@ -16,12 +16,20 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
     _consumer_type = MessageConsumer
     _browser_type = QueueBrowser
 
-    create_producer = opening(SessionSteps._create_producer)
-    create_consumer = opening(SessionSteps._create_consumer)
-    create_durable_consumer = opening(SessionSteps._create_durable_consumer)
-    create_durable_subscriber = opening(SessionSteps._create_durable_subscriber)
-    create_shared_consumer = opening(SessionSteps._create_shared_consumer)
-    create_shared_durable_consumer = opening(SessionSteps._create_shared_durable_consumer)
+    create_producer = opening(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_producer)
+    create_consumer = opening(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_consumer)
+    create_durable_consumer = opening(
+        SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_durable_consumer
+    )
+    create_durable_subscriber = opening(
+        SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_durable_subscriber
+    )
+    create_shared_consumer = opening(
+        SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_shared_consumer
+    )
+    create_shared_durable_consumer = opening(
+        SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_shared_durable_consumer
+    )
     unsubscribe = awaiting(SessionSteps._unsubscribe)
     create_temporary_queue = awaiting(SessionSteps._create_temporary_queue)
     create_temporary_topic = awaiting(SessionSteps._create_temporary_topic)

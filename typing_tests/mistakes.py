@@ -1,0 +1,21 @@
+"""Four mistakes of users, each marked as mypy and as pyright name it."""
+
+from __future__ import annotations
+
+from legato.client import ConnectionFactory, TextMessage
+
+with ConnectionFactory("amqp://localhost:5672").create_connection() as connection:
+    connection.start()
+    with connection.create_session(transacted=True) as session:
+        orders = session.create_queue("orders")
+        producer = session.create_producer(orders)
+        producer.sendd(TextMessage("tea"))  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+        consumer = session.create_consumer(orders)
+        consumer.receive(timeout_ms=5)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+
+        message = consumer.receive(timeout_s=5)
+        assert message is not None
+        print(message.txt)  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+
+        session.comit()  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]

@@ -1,0 +1,26 @@
+"""The same mistakes with asyncio, and the one that only asyncio has."""
+
+from __future__ import annotations
+
+from legato.client import TextMessage
+from legato.client.aio import ConnectionFactory
+
+
+async def main() -> None:
+    """Four mistakes."""
+    async with ConnectionFactory("amqp://localhost:5672").create_connection() as connection:
+        connection.start()
+        async with connection.create_session(transacted=True) as session:
+            orders = session.create_queue("orders")
+            producer = await session.create_producer(orders)
+            await producer.sendd(TextMessage("tea"))  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+            consumer = await session.create_consumer(orders)
+            await consumer.receive(timeout_ms=5)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+
+            message = await consumer.receive(timeout_s=5)
+            assert message is not None
+            print(message.txt)  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+
+            await session.comit()  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+            session.commit()  # type: ignore[unused-coroutine] # pyright: ignore[reportUnusedCoroutine]
