@@ -7,7 +7,7 @@ FRAME_BYTES_LEAST = 512
 FRAME_BYTES_MOST = 4 << 20
 
 SESSION_WINDOW_BYTES = 4 << 20
-"""Bytes of unread transfers a session may hold; Proton has no window of its own (AMQP.md C4)."""
+"""Bytes of unread transfers a session may hold; Proton has no window of its own (amqp.md C4)."""
 
 LARGE_MESSAGE_BYTES = 1 << 20
 """A larger message is handed on part by part and never held as a whole; what is before its body has at most so much."""

@@ -28,7 +28,7 @@ def test_the_page_is_what_make_contract_writes(named: Mapping[str, list[Naming]]
         ("CONTRACT A18.", ["A18"]),
         ("Promise 2; CONTRACT A10, E14-E16: whatever the kill hits; B1 too.", ["A10", "E14", "E15", "E16", "B1"]),
         ("CONTRACT C11(f), and C11c.", ["C11"]),
-        ("CONTRACT E5, AMQP.md A11.", ["E5"]),
+        ("CONTRACT E5, amqp.md A11.", ["E5"]),
         ("Nothing of B1.", []),
     ],
 )

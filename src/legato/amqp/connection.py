@@ -345,7 +345,7 @@ class Connection:
             lib.pn_connection_close(pn)
 
     def refuse(self, condition: str, description: str, info: dict[str, Any] | None = None) -> None:
-        """Answer the peer's Open by one that says it failed, and Close (AMQP.md A1.7)."""
+        """Answer the peer's Open by one that says it failed, and Close (amqp.md A1.7)."""
         self.settings.properties = {
             **self.settings.properties,
             "amqp:connection-establishment-failed": True,

@@ -205,7 +205,7 @@ class Deliveries:
         _lose(link, delivery, events)
 
     def on_disposition(self, delivery: Any, known: tuple[Link, int, Any], events: list[Event]) -> None:
-        """A delivery that we know changed; the engine reports several changes as one, so look at all (AMQP.md C7)."""
+        """A delivery that we know changed; the engine reports several changes as one, so look at all (amqp.md C7)."""
         link, handle, context = known
         state = _delivery_remote_state(delivery)
         settled = _delivery_settled(delivery)

@@ -1,4 +1,4 @@
-"""Whole messages between Python and bytes, for a client (AMQP 3.2; the JMS mapping in AMQP.md A9)."""
+"""Whole messages between Python and bytes, for a client (AMQP 3.2; the JMS mapping in amqp.md A9)."""
 
 from __future__ import annotations
 

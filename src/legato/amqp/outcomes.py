@@ -1,4 +1,4 @@
-"""Delivery states of AMQP 1.0 (3.4, 4.5.8) as plain values."""
+"""Delivery states of AMQP 1.0 (3.4, 4.5.6) as plain values."""
 
 import msgspec
 
@@ -42,13 +42,13 @@ class Received(Outcome, frozen=True, gc=False):
 
 
 class Declared(Outcome, frozen=True, gc=False):
-    """AMQP 4.5.6: the answer to a declare."""
+    """AMQP 4.5.5: the answer to a declare."""
 
     txn_id: bytes
 
 
 class Transactional(Outcome, frozen=True, gc=False):
-    """AMQP 4.5.8: `outcome` holds once the transaction commits; None on a transfer."""
+    """AMQP 4.5.6: `outcome` holds once the transaction commits; None on a transfer."""
 
     txn_id: bytes
     outcome: Outcome | None = None

@@ -55,7 +55,7 @@ class Receiver(Link):
         """Allow `messages` more and ask for the rest back; a `Flow` tells when it came, unless messages used it up.
 
         Returns:
-            False if there is no credit to drain, so that nothing is to be waited for (AMQP.md C2.3).
+            False if there is no credit to drain, so that nothing is to be waited for (amqp.md C2.3).
         """
         if self.closed or self.credit + messages <= 0:
             return False

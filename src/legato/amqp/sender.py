@@ -60,7 +60,7 @@ class Sender(Link):
             tag: at most 32 bytes (AMQP 2.8.7).
             context: comes back in every `Disposition` of this delivery.
             settled: nothing will be heard of it any more.
-            txn_id: the transaction it belongs to (AMQP 4.5.8).
+            txn_id: the transaction it belongs to (AMQP 4.5.6).
 
         Returns:
             A handle for `confirm` and `settle`; 0 if settled or the link is closed.

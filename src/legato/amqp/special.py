@@ -1,4 +1,4 @@
-"""What a message asks of its broker beyond being kept: priority, time to live, delivery time, group (AMQP.md A9)."""
+"""What a message asks of its broker beyond being kept: priority, time to live, delivery time, group (amqp.md A9)."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Terminus(msgspec.Struct, kw_only=True):
     """One end of a link.
 
     `kind` is `source`, `target`, `coordinator`, `none` (null on the wire: a refusal), or "" when writing: the side it
-    is used for. A source without address that is not dynamic reads as `none` (AMQP.md C2.6). A filter's value may be
+    is used for. A source without address that is not dynamic reads as `none` (amqp.md C2.6). A filter's value may be
     `Described`. `durable` is 0 none, 1 configuration, 2 unsettled state.
     """
 

@@ -30,7 +30,7 @@ _SECTIONS_BYTES = 4096
 
 
 class View:
-    """The identifiers of one message (AMQP.md A3).
+    """The identifiers of one message (amqp.md A3).
 
     Args:
         data: the message.

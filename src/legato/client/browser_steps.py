@@ -20,7 +20,7 @@ LUMP = 100
 
 
 class BrowserSteps:
-    """Iterates over copies of a queue's messages; each iteration looks anew (Jakarta Messaging 6.2.9)."""
+    """Iterates over copies of a queue's messages; each iteration looks anew (Jakarta Messaging 4.1.6)."""
 
     def __init__(self, session: Making[Any, Any, Any], source: Source, name: str) -> None:
         self.destination: Destination = source.destination

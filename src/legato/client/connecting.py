@@ -99,7 +99,7 @@ class Connecting:
         """
         if isinstance(error, JMSSecurityError):
             raise error
-        # After a loss the old connection may still look alive to the broker (AMQP.md A1.7).
+        # After a loss the old connection may still look alive to the broker (amqp.md A1.7).
         if isinstance(error, InvalidClientIDError) and not self.connected_once:
             raise error
         self._problems[host] = getattr(error, "strerror", None) or str(error)

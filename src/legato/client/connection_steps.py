@@ -45,7 +45,7 @@ FailoverListener = Callable[[FailoverEvent], object]
 FAILOVERS_KEPT = 1000
 """A network that fails every second must not fill memory in the end."""
 DESIRED_CAPABILITIES = ["sole-connection-for-container", "DELAYED_DELIVERY", "ANONYMOUS-RELAY", "SHARED-SUBS"]
-"""What Qpid JMS desires too (AMQP.md A1.3)."""
+"""What Qpid JMS desires too (amqp.md A1.3)."""
 
 _Session = TypeVar("_Session", bound=SessionSteps[Any, Any, Any])
 _Temporary = TypeVar("_Temporary", TemporaryQueue, TemporaryTopic)
@@ -54,7 +54,7 @@ _Connection = TypeVar("_Connection", bound="ConnectionSteps[Any]")
 
 
 class FactorySteps(Generic[_Connection, _Context]):
-    """Makes connections and contexts (Jakarta Messaging 6.1.2, 10.2).
+    """Makes connections and contexts (Jakarta Messaging 6.1.2, 2.8).
 
     Args:
         uri: `amqp://user:password@one:5672,two:5672?option=value`; `amqps` for TLS. The first host that serves is used.
@@ -100,7 +100,7 @@ class FactorySteps(Generic[_Connection, _Context]):
         password: str | None = None,
         session_mode: AcknowledgeMode = AcknowledgeMode.AUTO,
     ) -> Steps[_Context]:
-        """Connect, and make the simplified API's one object for all (Jakarta Messaging 10.2).
+        """Connect, and make the simplified API's one object for all (Jakarta Messaging 2.8).
 
         Args:
             user: this and the password override the URI's.
@@ -213,7 +213,7 @@ class ConnectionSteps(Generic[_Session]):
 
     @property
     def metadata(self) -> ConnectionMetaData:
-        """Versions of the specification and of Legato (Jakarta Messaging 6.1.5)."""
+        """Versions of the specification and of Legato (Jakarta Messaging 6.1.6)."""
         self._check_open()
         return connection_metadata()
 

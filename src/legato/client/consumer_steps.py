@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 class ConsumerSteps(ConsumerWork):
-    """Receives messages; iteration receives for ever, until it is closed (Jakarta Messaging 6.2.6, 8).
+    """Receives messages; iteration receives for ever, until it is closed (Jakarta Messaging 8).
 
     It survives a failover: what it has not seen comes again, what the application has is not presented again unless the
     `failover_contract` wants that.
@@ -180,7 +180,7 @@ class ConsumerSteps(ConsumerWork):
     def _receive_body(
         self, kind: type[_T], timeout_s: float | None = None, *, no_wait: bool = False
     ) -> Steps[_T | None]:
-        """The next message's body, of type `kind` (Jakarta Messaging 10.4.3).
+        """The next message's body, of type `kind` (Jakarta Messaging 8.6).
 
         Raises:
             MessageFormatError: it has none of that type. In AUTO and DUPS_OK it stays the next message.

@@ -1,4 +1,4 @@
-"""The simplified API (Jakarta Messaging 10)."""
+"""The simplified API (Jakarta Messaging 2.8)."""
 
 from __future__ import annotations
 

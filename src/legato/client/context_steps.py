@@ -1,4 +1,4 @@
-"""The simplified API: a connection and a session in one object, as steps for both worlds (Jakarta Messaging 10)."""
+"""The simplified API: a connection and a session in one object, as steps for both worlds (Jakarta Messaging 2.8)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Browser = TypeVar("_Browser", bound=BrowserSteps)
 
 
 class ContextSteps(Generic[_Producer, _Consumer, _Browser]):
-    """A connection and a session (Jakarta Messaging 10.2); creating a consumer starts the connection.
+    """A connection and a session (Jakarta Messaging 2.8); creating a consumer starts the connection.
 
     Attributes:
         auto_start: whether creating a consumer or browser starts the connection.
@@ -220,7 +220,7 @@ class ContextSteps(Generic[_Producer, _Consumer, _Browser]):
         return self._session.create_object_message(body)
 
     def create_producer(self) -> _Producer:
-        """What sends messages to the destinations that each `send()` names (Jakarta Messaging 10.3)."""
+        """What sends messages to the destinations that each `send()` names (Jakarta Messaging 2.8)."""
         self._session._check_open()
         return self._producer_type(self)
 

@@ -8,7 +8,7 @@ from legato.errors import IllegalStateError, JMSError, TransactionRolledBackErro
 
 
 class FailoverContract(msgspec.Struct, frozen=True):
-    """One column of the table in CONTRACT.md: a field for each row in which the columns differ.
+    """One column of the table in docs/howto/failover.md: a field for each row in which the columns differ.
 
     In all of them a transaction with work is rolled back, `commit()` says so and the session goes on (B18, E13); a
     `commit()` without work succeeds (B17); sends of a session that is not transacted are outside any transaction (A8).

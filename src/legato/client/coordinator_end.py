@@ -1,7 +1,7 @@
 """The I/O thread's half of a session's transactions: declares, discharges, and finds out what became of a commit.
 
 1. There is always one current transaction. Its end (`Ending`) waits until all its sends are on the wire.
-2. A discharge and the declare of the next transaction go out together (AMQP.md A7).
+2. A discharge and the declare of the next transaction go out together (amqp.md A7).
 3. A loss of the connection dooms a current transaction that did work. If its discharge was under way, the same
    discharge goes out again on the new connection, and the answer is the truth: accepted, it had committed (promise 2).
 4. Where the failover contract does not wait for that, the application hears at once that it is rolled back; what

@@ -22,7 +22,7 @@ class DestinationKind(IntEnum):
 
 
 class Destination:
-    """A destination's name; its class says what kind it is (Jakarta Messaging 2.7)."""
+    """A destination's name; its class says what kind it is (Jakarta Messaging 5.2)."""
 
     __slots__ = ("name",)
 

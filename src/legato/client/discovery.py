@@ -7,7 +7,7 @@ from typing import Any
 from legato.client.uri import PORT_DEFAULT, TLS_PORT_DEFAULT, Host
 
 FAILOVER_SERVER_LIST = "failover-server-list"
-"""Property of a broker's open: maps with `network-host`, `port` and `scheme`, as Qpid JMS reads them (AMQP.md A11)."""
+"""Property of a broker's open: maps with `network-host`, `port` and `scheme`, as Qpid JMS reads them (amqp.md A11)."""
 REDIRECT = "amqp:connection:redirect"
 """Condition of a Close; its info says where to go instead (AMQP 2.8.16)."""
 HOSTS_MAX = 64

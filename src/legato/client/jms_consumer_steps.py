@@ -1,4 +1,4 @@
-"""Receiving with the simplified API, as steps for both worlds (Jakarta Messaging 10.4)."""
+"""Receiving with the simplified API, as steps for both worlds (Jakarta Messaging 8.5)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class JMSConsumerSteps:
         return (yield from self._consumer._receive_no_wait())
 
     def _receive_body(self, kind: type[_T], timeout_s: float | None = None) -> Steps[_T | None]:
-        """The next message's body, of type `kind`; waits for one as `receive()` does (Jakarta Messaging 10.4.3).
+        """The next message's body, of type `kind`; waits for one as `receive()` does (Jakarta Messaging 8.6).
 
         Args:
             kind: `str`, `bytes`, `dict`, or the type of an object; or a base of these.

@@ -143,7 +143,7 @@ class Message(TypedProperties):
         return self._properties
 
     def clear_properties(self) -> None:
-        """Remove all properties and make them writable (Jakarta Messaging 3.5.2)."""
+        """Remove all properties and make them writable (Jakarta Messaging 3.5.7)."""
         if self._headers_unread:
             self._read_headers()
         self._properties = Properties()
@@ -154,7 +154,7 @@ class Message(TypedProperties):
         return self._read_body()
 
     def clear_body(self) -> None:
-        """Empty the body and make it writable (Jakarta Messaging 3.11.2)."""
+        """Empty the body and make it writable (Jakarta Messaging 3.11.1)."""
         if self._headers_unread:
             self._read_headers()
         self._source = None

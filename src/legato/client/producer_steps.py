@@ -300,7 +300,7 @@ class ProducerSteps:
     # -- the end -----------------------------------------------------------------------------------------
 
     def _close(self) -> Steps[None]:
-        """Wait for what is not confirmed yet, then close (Jakarta Messaging 7.3.5). May be called again."""
+        """Wait for what is not confirmed yet, then close (Jakarta Messaging 7.3.4). May be called again."""
         if self._session._channel.transport.disowned:
             return
         self._session._check_not_completing("close a producer of")

@@ -149,7 +149,7 @@ class ReceiverEnd(Stating):
 
     def _end(self, link: Receiver) -> None:
         if self.source.durable:
-            # Only its consumer goes; what is closed for good ends with its messages (AMQP.md A3).
+            # Only its consumer goes; what is closed for good ends with its messages (amqp.md A3).
             link.detach()
         else:
             link.close()

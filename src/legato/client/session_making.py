@@ -204,7 +204,7 @@ class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
                 raise end.error
 
     def create_browser(self, destination: Queue, selector: str | None = None) -> _Browser:
-        """A look at the messages of a queue, without consuming them (Jakarta Messaging 6.2.9).
+        """A look at the messages of a queue, without consuming them (Jakarta Messaging 4.1.6).
 
         Args:
             selector: show only messages that match it.

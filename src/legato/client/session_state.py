@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class AcknowledgeMode(IntEnum):
-    """When received messages count as consumed (Jakarta Messaging 6.2.8, CONTRACT C1); long names are Jakarta's."""
+    """When received messages count as consumed (Jakarta Messaging 6.2.10, CONTRACT C1); long names are Jakarta's."""
 
     SESSION_TRANSACTED = 0
     """With the session's `commit()`."""
@@ -122,7 +122,7 @@ class Outgoing:
     def decided(self, send: Send, error: JMSError | None) -> list[Send]:
         """The broker decided about a send; returns those that are done thereby, in the order in which they were sent.
 
-        Jakarta Messaging 7.3.8 wants that order; the engine reports a range of dispositions in any. They stay among
+        Jakarta Messaging 7.3.3 wants that order; the engine reports a range of dispositions in any. They stay among
         the unconfirmed until `forget`, so that whoever looks sees each of them under way, or counted as done.
         """
         send.decided = True

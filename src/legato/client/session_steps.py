@@ -39,7 +39,7 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
     def _close(self) -> Steps[None]:
         """Roll back or give back what is open, close producers and consumers, then the session. May be called again.
 
-        Waits for the listener that runs now, and for completion listeners (Jakarta Messaging 6.2.14).
+        Waits for the listener that runs now, and for completion listeners (Jakarta Messaging 6.2.15).
 
         Raises:
             IllegalStateError: one of the session's own listeners asks, which would wait for itself (8.8, 7.3.6).
@@ -127,7 +127,7 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
         """Whatever else the broker has not answered: who is blocked in a call on the session hears so."""
         dispatcher = self._dispatcher
         if dispatcher is not None and not dispatcher.ended and not self._blocked:
-            return  # A listener of the application takes its time (Jakarta Messaging 6.2.14).
+            return  # A listener of the application takes its time (Jakarta Messaging 6.2.15).
         error = JMSError(
             f"The session was closed, and the broker did not answer within {self._patience_s:g} s; what came of the "
             "call is not known.",

@@ -169,10 +169,10 @@ class SessionWork:
 
     def _check_not_completing(self, what: str) -> None:
         if self._completions.running and self._channel.transport.notifier.is_current:
-            raise IllegalStateError(f"A completion listener cannot {what} its own session (Jakarta Messaging 7.3.6).")
+            raise IllegalStateError(f"A completion listener cannot {what} its own session (Jakarta Messaging 7.3.4).")
 
     def _wait_for_completions(self) -> Steps[None]:
-        """Wait until all completion listeners have returned (Jakarta Messaging 7.3.5), unless one is asking."""
+        """Wait until all completion listeners have returned (Jakarta Messaging 7.3.4), unless one is asking."""
         completions = self._completions
         transport = self._channel.transport
         if not completions.all_called and not transport.notifier.is_current:

@@ -1,4 +1,4 @@
-"""What a receiver asks a broker for, and how that looks on the wire (AMQP.md A3). Pure."""
+"""What a receiver asks a broker for, and how that looks on the wire (amqp.md A3). Pure."""
 
 from __future__ import annotations
 

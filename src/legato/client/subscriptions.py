@@ -1,4 +1,4 @@
-"""The subscriptions that a connection's consumers receive from, and the names of their links (AMQP.md A3). Pure."""
+"""The subscriptions that a connection's consumers receive from, and the names of their links (amqp.md A3). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Temporary destinations of a connection: nodes that exist as long as their link does (AMQP.md A8)."""
+"""Temporary destinations of a connection: nodes that exist as long as their link does (amqp.md A8)."""
 
 from __future__ import annotations
 

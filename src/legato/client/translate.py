@@ -1,4 +1,4 @@
-"""JMS messages to AMQP's sections (AMQP.md A9); the way back is in `received`. Pure."""
+"""JMS messages to AMQP's sections (amqp.md A9); the way back is in `received`. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The I/O thread's half of ending a durable subscription: a link attached in order to be closed (AMQP.md A4)."""
+"""The I/O thread's half of ending a durable subscription: a link attached in order to be closed (amqp.md A4)."""
 
 from __future__ import annotations
 

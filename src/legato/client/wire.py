@@ -186,7 +186,7 @@ def _open(sock: socket.socket, host: Host, settings: Settings, leftover: bytes, 
             if closed is not None:
                 raise refusal(host, closed, tls=isinstance(sock, ssl.SSLSocket))
             opened = next((event for event in events if isinstance(event, Opened)), None)
-            # A broker that refuses says so in its Open, and why in the Close that follows (AMQP.md A1.7).
+            # A broker that refuses says so in its Open, and why in the Close that follows (amqp.md A1.7).
             if opened is not None and not opened.properties.get(ESTABLISHMENT_FAILED):
                 events.remove(opened)
                 return Wire(host, sock, engine, opened, events)

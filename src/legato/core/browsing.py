@@ -1,4 +1,4 @@
-"""Browsers: copies of what waits, without consuming it (Jakarta Messaging 6.1.8)."""
+"""Browsers: copies of what waits, without consuming it (Jakarta Messaging 4.1.6)."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class Consumer:
 
 
 class Browser:
-    """Looks at the messages that wait when it comes, without consuming (Jakarta Messaging 6.1.8: a snapshot)."""
+    """Looks at the messages that wait when it comes, without consuming (Jakarta Messaging 4.1.6: a snapshot)."""
 
     __slots__ = ("after", "blocked", "credit", "draining", "matches", "port", "queue", "until")
 

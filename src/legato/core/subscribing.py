@@ -1,4 +1,4 @@
-"""Subscriptions of topics: who may use which, when one is replaced, when it ends (Jakarta Messaging 4.2.3, 8.3)."""
+"""Subscriptions of topics: who may use which, when one is replaced, when it ends (Jakarta Messaging 4.2, 8.3)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Subscribing(Administering):
         return queue if queue is not None and queue.kind == Kind.SUBSCRIPTION else None
 
     def unsubscribe(self, queue: Queue) -> None:
-        """End a durable subscription (Jakarta Messaging 6.2.14).
+        """End a durable subscription (Jakarta Messaging 8.3.3).
 
         Raises:
             SubscriptionInUse: it has a consumer.

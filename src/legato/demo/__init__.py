@@ -2,5 +2,5 @@
 
 The parent process (`run.py`) starts brokers, producers, workers and a collector as processes of their own, kills
 brokers while it watches their reports, and lets Spark judge the result. Nothing in the producers, workers or collector
-knows of the kills; they do what `CONTRACT.md` asks of any application.
+knows of the kills; they do what docs/reference/contract.md asks of any application.
 """

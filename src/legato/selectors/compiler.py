@@ -146,7 +146,7 @@ class _Writer:
         return f"{_is_number(value)} and v {symbol} {literal!r}" if _exact(right) else ""
 
     def _between(self, node: Between, truth: bool) -> str:
-        """BETWEEN is short for two comparisons (Jakarta Messaging 3.8.1.2); the value is looked up once."""
+        """BETWEEN is short for two comparisons (Jakarta Messaging 3.8.1.1); the value is looked up once."""
         low, high = node.low, node.high
         if truth and not node.negated and (lowest := _exact(low)) and (highest := _exact(high)):
             return f"{_is_number(self._value(node.value))} and {lowest} <= v <= {highest}"

@@ -34,7 +34,7 @@ NO_TRANSACTION = "A request to the management address cannot be part of a transa
 _LOST = "One of its messages was sent to what had been deleted, or refused."
 JMS_DESTINATION = "x-opt-jms-dest"
 _CAPABILITIES: dict[object, tuple[str, ...]] = {0: ("queue",), 1: ("topic",), 2: ("queue",), 3: ("topic",)}
-"""By the number in the annotation (AMQP.md A9)."""
+"""By the number in the annotation (amqp.md A9)."""
 _NUMBER_MAX = 1 << 62
 _TIME_MS_MAX = (1 << 42) - 1
 """Later times are as good as never: in the year 2109."""
@@ -162,7 +162,7 @@ class Arrivals:
             transaction.failed = description
 
     def _relayed_to(self, data: bytes) -> Node | None:
-        """The node that a message to the anonymous relay names (AMQP.md A2); None for the management address.
+        """The node that a message to the anonymous relay names (amqp.md A2); None for the management address.
 
         Raises:
             ProtocolError: it names none.
@@ -248,7 +248,7 @@ class Arrivals:
 
 
 def traits_of(special: Special, now_us: int) -> Traits:
-    """What a message asks for, with its relative times counted from its arrival (AMQP.md A9)."""
+    """What a message asks for, with its relative times counted from its arrival (amqp.md A9)."""
     now_ms = now_us // 1000
     expires_ms = special.expiry_ms or (now_ms + special.ttl_ms if special.ttl_ms else 0)
     deliver_ms = special.delivery_ms or (now_ms + special.delay_ms if special.delay_ms else 0)

@@ -9,7 +9,7 @@ from legato.amqp.types import Symbol, UInt
 from legato.errors import ConfigError
 
 FAILOVER_SERVER_LIST = "failover-server-list"
-"""Property of the broker's open, as Qpid JMS reads it (AMQP.md A11)."""
+"""Property of the broker's open, as Qpid JMS reads it (amqp.md A11)."""
 
 
 def split_address(address: str) -> tuple[str, int]:

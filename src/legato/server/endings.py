@@ -33,7 +33,7 @@ class Ending(Enum):
         return self is not Ending.LOST
 
     def expires(self, policy: str | None) -> bool:
-        """Whether a terminus with that expiry policy goes now (AMQP 3.5.2)."""
+        """Whether a terminus with that expiry policy goes now (AMQP 3.5.6)."""
         match policy:
             case "link-detach":
                 return True

@@ -271,7 +271,7 @@ def _close(link: Link, condition: str, description: str, info: dict[str, Any] | 
 
 
 def transaction_error(condition: str, product: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """How a peer is told why its commit is refused: the condition and the error's info (AMQP 4.3, 4.8).
+    """How a peer is told why its commit is refused: the condition and the error's info (AMQP 4.3, 4.5.8).
 
     Qpid JMS takes `amqp:transaction:rollback` for "in doubt", and any other condition for a plain rollback.
     """

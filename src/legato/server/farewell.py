@@ -57,7 +57,7 @@ class Farewell:
         self._commits.close()
 
     async def dismiss(self, why: str, timeout_s: float = 1.0) -> None:
-        """Tell the peers to go elsewhere, and wait until they have (AMQP.md A11).
+        """Tell the peers to go elsewhere, and wait until they have (amqp.md A11).
 
         Args:
             timeout_s: those that have not gone after this time are dropped.

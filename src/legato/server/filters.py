@@ -43,7 +43,7 @@ class Filters(msgspec.Struct):
 
 
 def read_filters(source: Terminus) -> Filters:
-    """The filters of `source`: any key will do, what counts is the descriptor; all of several hold (AMQP.md A3).
+    """The filters of `source`: any key will do, what counts is the descriptor; all of several hold (amqp.md A3).
 
     Raises:
         Refused: a selector cannot be understood.

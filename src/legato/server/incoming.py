@@ -44,7 +44,7 @@ class Incoming:
         self._cutter = cutter
 
     def attach(self, peer: Peer, link: Receiver) -> None:
-        """Accept a sender's attach (AMQP.md A2, A7, A8).
+        """Accept a sender's attach (amqp.md A2, A7, A8).
 
         Raises:
             Refused, Refusal: it cannot be accepted.

@@ -30,7 +30,7 @@ class Nodes:
         """The node of `address`.
 
         A capability says which kind is meant; so does a prefix `topic://` or `queue://`, for clients that cannot give
-        capabilities. Without either it is what there is under that name, and else a queue (AMQP.md A14).
+        capabilities. Without either it is what there is under that name, and else a queue (amqp.md A14).
 
         Raises:
             Refused: the name is the broker's own, or a temporary destination that is gone.

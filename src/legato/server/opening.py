@@ -1,4 +1,4 @@
-"""Connections as they open: who may have which container id (AMQP sole-connection extension; AMQP.md A1)."""
+"""Connections as they open: who may have which container id (AMQP sole-connection extension; amqp.md A1)."""
 
 from __future__ import annotations
 

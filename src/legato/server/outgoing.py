@@ -47,7 +47,7 @@ class Outgoing:
         self._lingering = lingering
 
     def attach(self, peer: Peer, link: Sender) -> None:
-        """Accept a receiver's attach (AMQP.md A3, A8).
+        """Accept a receiver's attach (amqp.md A3, A8).
 
         Raises:
             Refused, Refusal: it cannot be accepted.
@@ -68,7 +68,7 @@ class Outgoing:
             if isinstance(node, Topic) or source.distribution_mode != "copy":
                 self._temporaries.check_consumer(peer, node)
         if isinstance(node, Topic):
-            # A durable subscription asks for distribution mode copy too (AMQP.md A3): of a topic that says nothing.
+            # A durable subscription asks for distribution mode copy too (amqp.md A3): of a topic that says nothing.
             self._subscribing.attach(peer, link, node, filters, answer)
         else:
             filters.ignore_no_local()

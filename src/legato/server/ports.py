@@ -121,7 +121,7 @@ class ManagementReplies:
 
 
 class SubscriptionLookup:
-    """A link without a source: it asks for a durable subscription, and its closing ends that (AMQP.md A4)."""
+    """A link without a source: it asks for a durable subscription, and its closing ends that (amqp.md A4)."""
 
     __slots__ = ("peer", "subscription")
 

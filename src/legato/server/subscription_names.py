@@ -11,7 +11,7 @@ from legato.amqp.terminus import Terminus
 DURABLE_PREFIX = "subscription://"
 VOLATILE_PREFIX = "volatile://"
 _SUFFIX = "|"
-"""What follows it in a link's name tells apart the links of one subscription (AMQP.md A3)."""
+"""What follows it in a link's name tells apart the links of one subscription (amqp.md A3)."""
 _GLOBAL = "global"
 
 
@@ -40,7 +40,7 @@ def subscription_name(link_name: str, source: Terminus, container: str) -> Subsc
 
 
 def durable_name(link_name: str, container: str) -> str:
-    """The durable subscription that a link without source asks for (AMQP.md A4): the engine cannot read the
+    """The durable subscription that a link without source asks for (amqp.md A4): the engine cannot read the
     capabilities that such a link desires, so the name's suffix must tell."""
     name, _, suffix = link_name.partition(_SUFFIX)
     client = "" if suffix.startswith(_GLOBAL) else container

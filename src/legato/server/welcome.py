@@ -15,7 +15,7 @@ from legato.server.config import Config
 from legato.server.discovery import FAILOVER_SERVER_LIST, server_list
 
 OFFERED = ["ANONYMOUS-RELAY", "DELAYED_DELIVERY", "SHARED-SUBS", "sole-connection-for-container"]
-"""What Qpid JMS looks for (AMQP.md A1.4)."""
+"""What Qpid JMS looks for (amqp.md A1.4)."""
 
 
 class Welcome:

@@ -96,7 +96,7 @@ def start_session(
     if running is not None:
         return running
     java = _require_java()
-    # Spark's default is the `python3` on PATH, which need not have our packages (SPARK.md 0.1).
+    # Spark's default is the `python3` on PATH, which need not have our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = _master(master)
     if master.startswith("local"):

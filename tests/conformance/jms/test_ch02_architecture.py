@@ -15,7 +15,7 @@ from tests.support.broker import BrokerPair
 
 
 def test_a_connection_says_which_specification_and_provider_it_is(connect: Connect) -> None:
-    """6.1.5."""
+    """6.1.6."""
     metadata = connect().metadata
     assert (metadata.jms_version, metadata.jms_major_version, metadata.jms_minor_version) == ("3.1", 3, 1)
     assert metadata.jms_provider_name == "Legato"

@@ -1,4 +1,4 @@
-"""Chapter 10: the simplified API, `JMSContext`, `JMSProducer` and `JMSConsumer`."""
+"""Chapter 2.8: the simplified API, `JMSContext`, `JMSProducer` and `JMSConsumer`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.conformance.jms.stories import (
 
 
 def test_a_context_sends_and_receives(context: MakeContext, queue_name: str) -> None:
-    """10.2."""
+    """2.8."""
     made = context()
     queue = made.create_queue(queue_name)
     made.create_producer().send(queue, "tea")
@@ -58,7 +58,7 @@ def test_a_bad_session_mode_is_refused(context: MakeContext) -> None:
 
 
 def test_creating_a_consumer_starts_the_connection_unless_told_not_to(context: MakeContext, queue_name: str) -> None:
-    """10.2.3."""
+    """2.8, 6.1.4."""
     made = context()
     made.auto_start = False
     queue = made.create_queue(queue_name)
@@ -73,7 +73,7 @@ def test_creating_a_consumer_starts_the_connection_unless_told_not_to(context: M
 
 
 def test_contexts_may_share_a_connection_which_ends_with_the_last_one(context: MakeContext, queue_name: str) -> None:
-    """10.2.1."""
+    """2.8."""
     first = context(session_mode=AcknowledgeMode.CLIENT)
     second = first.create_context(AcknowledgeMode.SESSION_TRANSACTED)
     queue = first.create_temporary_queue()
@@ -94,7 +94,7 @@ def test_contexts_may_share_a_connection_which_ends_with_the_last_one(context: M
 
 
 def test_a_producer_is_set_up_in_a_chain(context: MakeContext, queue_name: str) -> None:
-    """10.3."""
+    """7.10."""
     made = context()
     queue, replies = made.create_queue(queue_name), made.create_queue(f"{queue_name}.replies")
     producer = made.create_producer()
@@ -121,7 +121,7 @@ def test_a_producer_is_set_up_in_a_chain(context: MakeContext, queue_name: str) 
 
 
 def test_what_a_producer_is_set_to_wins_over_the_message(context: MakeContext, queue_name: str) -> None:
-    """10.3.1."""
+    """7.4."""
     made = context()
     queue = made.create_queue(queue_name)
     message = made.create_text_message("tea")
@@ -152,7 +152,7 @@ def test_properties_of_a_producer_can_be_cleared(context: MakeContext, queue_nam
 def test_bodies_are_sent_and_received_without_messages(
     context: MakeContext, queue_name: str, body: Any, kind: type
 ) -> None:
-    """10.3.2, 10.4.3."""
+    """8.6."""
     made = context()
     queue = made.create_queue(queue_name)
     producer = made.create_producer()
@@ -168,7 +168,7 @@ def test_bodies_are_sent_and_received_without_messages(
 def test_a_body_of_another_type_stays_the_next_message(
     context: MakeContext, queue_name: str, mode: AcknowledgeMode
 ) -> None:
-    """10.4.3."""
+    """8.6."""
     made = context(session_mode=mode)
     queue = made.create_queue(queue_name)
     made.create_producer().send(queue, "tea").send(queue, None)
@@ -186,7 +186,7 @@ def test_a_body_of_another_type_stays_the_next_message(
 
 
 def test_in_client_mode_a_body_of_another_type_counts_as_received(context: MakeContext, queue_name: str) -> None:
-    """10.4.3."""
+    """8.6."""
     made = context(session_mode=AcknowledgeMode.CLIENT)
     queue = made.create_queue(queue_name)
     made.create_producer().send(queue, "1").send(queue, "2")
@@ -197,7 +197,7 @@ def test_in_client_mode_a_body_of_another_type_counts_as_received(context: MakeC
 
 
 def test_a_context_acknowledges_all_it_has_received(context: MakeContext, queue_name: str) -> None:
-    """10.2.8, CONTRACT C7."""
+    """6.2.10, CONTRACT C7."""
     made = context(session_mode=AcknowledgeMode.CLIENT)
     queue = made.create_queue(queue_name)
     made.create_producer().send(queue, "1").send(queue, "2").send(queue, "3")
@@ -256,7 +256,7 @@ def test_a_context_browses(context: MakeContext, queue_name: str) -> None:
 
 
 def test_a_context_may_set_its_client_id_first(context: MakeContext, client_id: str, topic_name: str) -> None:
-    """10.2.2."""
+    """6.1.2."""
     made = context()
     assert made.client_id is None
     made.set_client_id(client_id)
@@ -274,7 +274,7 @@ def test_a_context_may_set_its_client_id_first(context: MakeContext, client_id: 
 
 
 def test_sends_may_be_asynchronous(context: MakeContext, queue_name: str) -> None:
-    """10.3.3."""
+    """7.3."""
     made = context()
     heard: list[str] = []
 

@@ -65,7 +65,7 @@ def test_headers_of_the_application_travel(connect: Connect, queue_name: str, to
 
 
 def test_message_ids_are_unique_and_may_be_left_out(connect: Connect, queue_name: str) -> None:
-    """3.4.3, 7.2.2."""
+    """3.4.3."""
     session = connect().create_session()
     queue = session.create_queue(queue_name)
     producer = session.create_producer(queue)

@@ -34,7 +34,7 @@ def test_each_message_of_a_queue_goes_to_one_receiver(connect: Connect, queue_na
 
 
 def test_a_queue_keeps_messages_until_they_are_received(connect: Connect, queue_name: str) -> None:
-    """4.1.1."""
+    """4.1.2."""
     connection = connect()
     queue = connection.create_session().create_queue(queue_name)
     send(connection, queue, "1", "2")

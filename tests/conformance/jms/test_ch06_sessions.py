@@ -83,7 +83,7 @@ def test_stop_waits_for_the_listener_that_runs(connect: Connect, queue_name: str
 
 @pytest.mark.parametrize("what", ["connection.stop", "connection.close", "session.close"])
 def test_a_listener_cannot_stop_or_close_what_it_belongs_to(connect: Connect, queue_name: str, what: str) -> None:
-    """6.1.5, 6.1.8, 6.2.14."""
+    """6.1.5, 6.1.8, 6.2.15."""
     connection = connect()
     session = connection.create_session()
     queue = session.create_queue(queue_name)
@@ -133,7 +133,7 @@ def test_a_listener_can_close_its_consumer(connect: Connect, queue_name: str) ->
 
 
 def test_a_session_knows_how_it_acknowledges(connect: Connect) -> None:
-    """6.2.8, CONTRACT C1: a transacted session has no acknowledge mode."""
+    """6.2.10, CONTRACT C1: a transacted session has no acknowledge mode."""
     connection = connect()
     for mode in (AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.DUPS_OK, AcknowledgeMode.INDIVIDUAL):
         session = connection.create_session(acknowledge_mode=mode)
@@ -173,7 +173,7 @@ def test_a_closed_session_makes_and_does_nothing(connect: Connect, queue_name: s
     assert consumer.receive(WAIT_S) is None
 
 
-# -- 6.2.8: acknowledgement (CONTRACT C) -----------------------------------------------------------------
+# -- 6.2.10: acknowledgement (CONTRACT C) ----------------------------------------------------------------
 
 
 def test_a_failure_before_the_acknowledgement_makes_the_message_available_again(
@@ -328,7 +328,7 @@ def test_rollback_brings_again_what_was_received_of_a_topic(connect: Connect, to
     assert nothing_comes(consumer)
 
 
-# -- 6.2.9: browsers -------------------------------------------------------------------------------------
+# -- 4.1.6: browsers -------------------------------------------------------------------------------------
 
 
 def test_a_browser_shows_what_waits_each_time_anew(connect: Connect, queue_name: str) -> None:

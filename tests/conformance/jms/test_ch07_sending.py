@@ -165,7 +165,7 @@ class Heard:
 
 
 def test_completions_come_in_the_order_of_the_sends(connect: Connect, queue_name: str, topic_name: str) -> None:
-    """7.3.8."""
+    """7.3.3."""
     session = connect().create_session()
     heard = Heard()
     producer = session.create_producer()
@@ -179,7 +179,7 @@ def test_completions_come_in_the_order_of_the_sends(connect: Connect, queue_name
 
 @pytest.mark.parametrize("how", ["close the producer", "close the session", "commit", "close the connection"])
 def test_closing_and_committing_wait_for_completions(connect: Connect, queue_name: str, how: str) -> None:
-    """7.3.5."""
+    """7.3.4."""
     connection = connect()
     session = connection.create_session(transacted=how == "commit")
     producer = session.create_producer(session.create_queue(queue_name))
@@ -198,7 +198,7 @@ def test_closing_and_committing_wait_for_completions(connect: Connect, queue_nam
 
 @pytest.mark.parametrize("what", ["producer.close", "session.close", "connection.close", "commit", "rollback"])
 def test_a_completion_listener_cannot_end_what_it_belongs_to(connect: Connect, queue_name: str, what: str) -> None:
-    """7.3.6."""
+    """7.3.4."""
     connection = connect()
     session = connection.create_session(transacted=what in ("commit", "rollback"))
     producer = session.create_producer(session.create_queue(queue_name))

@@ -216,7 +216,7 @@ def test_after_a_message_came_again_what_went_elsewhere_is_not_acknowledged(
 def test_what_went_elsewhere_and_came_back_is_acknowledged_with_the_rest(
     pair: BrokerPair, connecting: Connect, queue_name: str
 ) -> None:
-    """CONTRACT B12, DESIGN promise 5: nobody else has it by then, and no error says so."""
+    """CONTRACT B12, promise 5: nobody else has it by then, and no error says so."""
     connection = connecting()
     send(connection, queue_name, *"12")
     session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)

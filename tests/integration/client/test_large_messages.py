@@ -83,7 +83,7 @@ def test_large_and_small_messages_keep_their_order(connect: Connect, queue_name:
 def test_the_simplified_api_sends_files_too(
     context: Callable[..., JMSContext], queue_name: str, large_file: Path
 ) -> None:
-    """Jakarta Messaging 10.2."""
+    """Jakarta Messaging 2.8."""
     made = context()
     queue = made.create_queue(queue_name)
     with large_file.open("rb") as file:

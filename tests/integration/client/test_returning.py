@@ -107,7 +107,7 @@ def test_what_an_application_has_is_kept_while_it_is_cut_off(
 
 
 def test_what_was_held_through_a_loss_and_given_back_was_delivered_once(network: Network, connect_to: Connect) -> None:
-    """DESIGN promise 4: the loss of the connection is no delivery of its own; C10: redelivery is visible."""
+    """Promise 4: the loss of the connection is no delivery of its own; C10: redelivery is visible."""
     mine = connect_to(network.url)
     session, _ = clients_of(mine, "q")
     with cut_off(mine, network):
@@ -153,7 +153,7 @@ def test_a_connection_that_is_closed_properly_keeps_nothing_from_others(
 def test_an_acknowledgement_that_was_cut_off_two_takeovers_ago_tells_the_truth(
     patient: BrokerPair, connect_to: Connect
 ) -> None:
-    """DESIGN promise 5; CONTRACT B12: the broker died of it, another receiver had the message in the epoch between."""
+    """Promise 5; CONTRACT B12: the broker died of it, another receiver had the message in the epoch between."""
     # It knows one broker only, which is the primary in the first and in the third epoch.
     mine = connect_to(f"amqp://127.0.0.1:{patient.primary.port}")
     other = connect_to(patient.url)
@@ -211,7 +211,7 @@ def test_a_broker_killed_around_the_commit_of_an_acknowledgement(
 def test_what_was_presented_before_a_kill_is_flagged_and_counted_and_what_was_not_is_not_counted(
     patient: BrokerPair, connect_to: Connect, kind: str
 ) -> None:
-    """CONTRACT A17, B16, B18; DESIGN promise 4: the count survives a takeover."""
+    """CONTRACT A17, B16, B18; promise 4: the count survives a takeover."""
     mine = connect_to(patient.url)
     session = mine.create_session(transacted=True)
     destination = session.create_queue("d") if kind == "queue" else session.create_topic("d")

@@ -147,7 +147,7 @@ def all_bytes_of(peer: AmqpPeer) -> bytes:
 
 
 def test_a_primary_whose_lock_was_taken_away_while_it_was_stopped_answers_nobody(tmp_path: Path) -> None:
-    """DESIGN promise 7: it looks at the lock before it answers, with or without self-fencing."""
+    """Promise 7: it looks at the lock before it answers, with or without self-fencing."""
     with server(tmp_path / "store") as robbed:
         peer = AmqpPeer(robbed.port)
         sender = peer.sender("q")

@@ -84,7 +84,7 @@ def records_of(store_dir: Path) -> list[tuple[int, AnyFact]]:
 
 
 def test_a_peer_is_told_that_another_broker_serves(tmp_path: Path) -> None:
-    """AMQP.md A11: failover clients take this condition for a reason to reconnect."""
+    """amqp.md A11: failover clients take this condition for a reason to reconnect."""
     with server(tmp_path / "store") as first, server(tmp_path / "store") as second:
         peer = AmqpPeer(first.port)
         request(url_of(first), "switchover", "broker")
@@ -221,7 +221,7 @@ def test_the_status_tells_of_the_last_takeover_and_of_what_to_expect(tmp_path: P
 
 
 def test_each_client_is_told_where_all_brokers_are(tmp_path: Path) -> None:
-    """CONTRACT E5, AMQP.md A11: the list that Qpid JMS understands, in the broker's open."""
+    """CONTRACT E5, amqp.md A11: the list that Qpid JMS understands, in the broker's open."""
     addresses = {"LEGATO_HA_ADDRESSES": "one.example:5672,[::1]:5673"}
     with server(tmp_path / "store", environment=addresses) as broker:
         assert AmqpPeer(broker.port).opened.properties["failover-server-list"] == [

@@ -93,7 +93,7 @@ def test_protons_users_set_a_property_or_an_annotation(broker: Server, peer: Amq
 
 @pytest.mark.filterwarnings("ignore")
 def test_message_ids_count_where_settings_say_so(broker: Server, peer: AmqpPeer, manager: Manager) -> None:
-    """DESIGN promise 1: clients that send again with the same message id need not know of duplicate ids."""
+    """Promise 1: clients that send again with the same message id need not know of duplicate ids."""
     connection = BlockingConnection(f"127.0.0.1:{broker.port}", allowed_mechs="ANONYMOUS")
     sender = connection.create_sender("foreign.orders", options=AtLeastOnce())
     for message_id in ("ID:1", "ID:2", "ID:1", None, None, 7, 7):

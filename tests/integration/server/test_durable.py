@@ -1,4 +1,4 @@
-"""Durable subscriptions on the wire: their names, how they stay and how they end (AMQP.md A3, A4)."""
+"""Durable subscriptions on the wire: their names, how they stay and how they end (amqp.md A3, A4)."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_closing_its_link_ends_it(connect: Connect) -> None:
 
 
 def test_a_subscription_that_expires_with_its_link_is_not_kept(connect: Connect) -> None:
-    """AMQP 3.5.2: the terminus expires on detach."""
+    """AMQP 3.5.6: the terminus expires on detach."""
     peer = connect("client")
     source = topic("d5", durable=2, expiry_policy="link-detach")
     leave(peer, attach(peer, source, name="expiring"))
@@ -128,7 +128,7 @@ def test_an_unshared_one_has_one_consumer(connect: Connect) -> None:
 
 
 def test_a_client_that_came_back_takes_its_subscription_over(connect: Connect) -> None:
-    """AMQP.md A11: its old connection may look alive for long."""
+    """amqp.md A11: its old connection may look alive for long."""
     peer, again = connect("client"), connect("client")
     link = attach(peer, durable("d10"), 5, name="stolen")
     publish(peer, "d10", b"1")

@@ -50,7 +50,7 @@ def test_the_reserve_of_free_disk_refuses_producers_before_the_disk_is_full(tmp_
 
 
 def test_a_large_message_that_finds_no_room_is_refused_and_leaves_none_of_it(tmp_path: Path) -> None:
-    """DESIGN promise 5: a message of which a part is not stored is not stored."""
+    """Promise 5: a message of which a part is not stored is not stored."""
     with server(tmp_path / "store", environment={"LEGATO_STORE_MAP_BYTES": str(64 << 20)}) as broker:
         peer = AmqpPeer(broker.port)
         sender = peer.sender("q")

@@ -277,7 +277,7 @@ def test_a_sender_that_is_gone_leaves_nothing(connect: Connect, peer: AmqpPeer) 
 
 
 def test_one_that_is_numbered_is_stored_once(connect: Connect) -> None:
-    """DESIGN promise 1."""
+    """Promise 1."""
     peer = connect()
     sender = peer.sender("numbered", properties={"legato:producer-id": "p-1"})
     number = (1).to_bytes(8, "big")
@@ -398,7 +398,7 @@ def test_a_foreign_client_sends_and_receives(broker: Server) -> None:
 
 
 def test_a_broker_that_dies_in_the_middle_of_an_upload_has_nothing_of_it(tmp_path: Path) -> None:
-    """DESIGN promises 1 and 5: it comes again, and is stored once."""
+    """Promises 1 and 5: it comes again, and is stored once."""
     with server(tmp_path / "store") as primary, server(tmp_path / "store") as backup:
         peer = AmqpPeer(primary.port)
         sender = peer.sender("q", properties={"legato:producer-id": "p-1"})
@@ -425,7 +425,7 @@ def test_a_broker_that_dies_in_the_middle_of_an_upload_has_nothing_of_it(tmp_pat
 
 
 def test_a_broker_that_dies_in_the_middle_of_a_download_sends_all_of_it_again(tmp_path: Path) -> None:
-    """DESIGN promise 4: flagged, for its receiver may have seen it."""
+    """Promise 4: flagged, for its receiver may have seen it."""
     with server(tmp_path / "store") as primary, server(tmp_path / "store") as backup:
         peer = AmqpPeer(primary.port)
         send_large(peer, peer.sender("q"), 30 * MIB)

@@ -102,7 +102,7 @@ def test_deleting_a_queue_cuts_off_who_uses_it(connect: Connect, peer: AmqpPeer,
 def test_a_transaction_that_lost_a_message_to_a_deleted_queue_rolls_back(
     connect: Connect, peer: AmqpPeer, manager: Manager
 ) -> None:
-    """DESIGN promise 2: what was on its way when the broker cut the link."""
+    """Promise 2: what was on its way when the broker cut the link."""
     other = connect()
     coordinator, doomed, kept = other.coordinator(), other.sender("doomed"), other.sender("kept")
     txn_id = other.declare(coordinator)

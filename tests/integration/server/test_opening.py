@@ -1,4 +1,4 @@
-"""Connections as they open: what is offered, and who may have which client id (AMQP.md A1)."""
+"""Connections as they open: what is offered, and who may have which client id (amqp.md A1)."""
 
 import pytest
 
@@ -33,13 +33,13 @@ class SolePeer(AmqpPeer):
 
 
 def test_the_open_offers_what_qpid_jms_looks_for(peer: AmqpPeer) -> None:
-    """AMQP.md A1.4."""
+    """amqp.md A1.4."""
     offered = {"ANONYMOUS-RELAY", "DELAYED_DELIVERY", "SHARED-SUBS", SOLE}
     assert offered <= set(peer.opened.offered_capabilities)
 
 
 def test_a_client_id_in_use_is_refused_with_the_reason_that_clients_know(broker: Server, connect: Connect) -> None:
-    """AMQP.md A1.7: an open with a property that says it failed, then a close that says why."""
+    """amqp.md A1.7: an open with a property that says it failed, then a close that says why."""
     connect("taken")
     refused = SolePeer(broker.port, "taken")
     assert refused.opened.properties["amqp:connection-establishment-failed"] is True

@@ -61,7 +61,7 @@ def condition_of(outcome: Any) -> str:
     return outcome.condition
 
 
-# -- discharges (AMQP 4.3, 4.8)
+# -- discharges (AMQP 4.3, 4.5.8)
 
 
 def test_a_controller_that_knows_no_rejection_is_detached(connect: Connect, peer: AmqpPeer) -> None:
@@ -86,7 +86,7 @@ def test_a_controller_that_knows_no_rejection_is_detached_for_what_is_no_request
 
 
 def test_a_refused_commit_has_a_condition_of_transactions(peer: AmqpPeer) -> None:
-    """AMQP 4.8; what a plain send would have heard is in the error's info."""
+    """AMQP 4.5.8; what a plain send would have heard is in the error's info."""
     link, sender = coordinator(peer, ACCEPTS, REJECTS), peer.sender("small")
     txn_id = peer.declare(link)
     for body in (b"1", b"2"):

@@ -1,4 +1,4 @@
-"""Filters on the wire: by every name that clients give them, echoed only if applied (AMQP.md A3)."""
+"""Filters on the wire: by every name that clients give them, echoed only if applied (amqp.md A3)."""
 
 from typing import Any
 
@@ -101,7 +101,7 @@ def test_what_nobody_selects_waits_for_who_does(connect: Connect, peer: AmqpPeer
 
 
 def test_a_selector_finds_messages_behind_many_others_and_a_drain_is_answered_after_it(peer: AmqpPeer) -> None:
-    """AMQP.md A5: a drain waits until all that can be delivered was."""
+    """amqp.md A5: a drain waits until all that can be delivered was."""
     sender = peer.sender("many")
     for _ in range(3000):
         sender.send(message(b"other", number=0), b"x", None, settled=True)

@@ -1,4 +1,4 @@
-"""Shared subscriptions on the wire: several links, one subscription (Jakarta Messaging 8.3.2, 8.3.4; AMQP.md A3)."""
+"""Shared subscriptions on the wire: several links, one subscription (Jakarta Messaging 8.3.2, 8.3.4; amqp.md A3)."""
 
 import pytest
 

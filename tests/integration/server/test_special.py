@@ -1,4 +1,4 @@
-"""Priority, expiry, delay and groups as they are seen on the wire (AMQP.md A9), and what dead letters say."""
+"""Priority, expiry, delay and groups as they are seen on the wire (amqp.md A9), and what dead letters say."""
 
 import time
 

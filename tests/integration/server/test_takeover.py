@@ -63,7 +63,7 @@ def test_a_committed_acknowledgement_is_never_undone_by_a_takeover(tmp_path: Pat
 
 
 def test_a_broker_whose_epoch_is_over_stops_serving(tmp_path: Path) -> None:
-    """DESIGN promise 7: it cannot commit, so it must not go on; with the lock still its own it begins anew."""
+    """Promise 7: it cannot commit, so it must not go on; with the lock still its own it begins anew."""
     with server(tmp_path / "store") as fenced:
         peer = AmqpPeer(fenced.port)
         sender = peer.sender("q")
@@ -98,7 +98,7 @@ def recorded_roles(store: Path) -> list[str]:
 
 
 def test_takeover_does_not_depend_on_the_backlog(tmp_path: Path) -> None:
-    """DESIGN promise 6: nothing is read that is not asked for; measured in bench/p5.py."""
+    """Promise 6: nothing is read that is not asked for; measured in bench/p5.py."""
     store = LmdbStore(tmp_path / "store")
     from legato.core.facts import MessageStored, QueueCreated
     from legato.core.records import Batch

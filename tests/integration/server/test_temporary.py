@@ -1,4 +1,4 @@
-"""Temporary destinations on the wire: dynamic nodes and when they go (AMQP 3.5.3, 3.5.10-13; AMQP.md A8)."""
+"""Temporary destinations on the wire: dynamic nodes and when they go (AMQP 3.5.3, 3.5.10-13; amqp.md A8)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Topics on the wire: every subscriber gets its copy, of what comes after it (Jakarta Messaging 4.2; AMQP.md A3)."""
+"""Topics on the wire: every subscriber gets its copy, of what comes after it (Jakarta Messaging 4.2; amqp.md A3)."""
 
 import pytest
 
@@ -65,7 +65,7 @@ def test_a_queue_and_a_topic_of_one_name_are_two_things(peer: AmqpPeer) -> None:
 
 
 def test_without_a_capability_an_address_is_what_there_is_already(peer: AmqpPeer) -> None:
-    """AMQP.md A14."""
+    """amqp.md A14."""
     first = attach(peer, topic("known"), 5)
     assert peer.send(peer.sender("known"), text(b"x")) == ACCEPTED
     assert got(peer, first, 1) == [b"x"]
@@ -81,7 +81,7 @@ def test_a_prefix_says_what_is_meant_where_there_are_no_capabilities(peer: AmqpP
 
 
 def test_the_relay_goes_by_the_kind_of_destination_that_a_message_names(peer: AmqpPeer) -> None:
-    """AMQP.md A2: properties.to and x-opt-jms-dest."""
+    """amqp.md A2: properties.to and x-opt-jms-dest."""
     relay = peer.sender(None)
     subscriber = attach(peer, topic("relayed"), 5)
     for kind, body in ((0, b"queue"), (1, b"topic")):

@@ -77,7 +77,7 @@ def test_a_lost_connection_flags_what_was_on_its_way(broker: Server, peer: AmqpP
 
 
 def test_a_receiver_that_reports_presentations_gets_exact_counts_and_a_flag(broker: Server, peer: AmqpPeer) -> None:
-    """DESIGN promise 4."""
+    """Promise 4."""
     sender = peer.sender("exact")
     peer.send(sender, text(b"presented"))
     peer.send(sender, text(b"prefetched"))
@@ -104,7 +104,7 @@ def test_an_unsettled_acknowledgement_is_confirmed(peer: AmqpPeer) -> None:
 
 
 def test_a_numbered_message_is_stored_once(broker: Server, peer: AmqpPeer) -> None:
-    """DESIGN promise 1."""
+    """Promise 1."""
     properties = {names.PRODUCER_ID: "p1"}
     sender = peer.sender("numbered", properties)
     assert sender.remote_properties[names.LAST_NUMBER] == 0
@@ -140,7 +140,7 @@ def test_a_transaction_over_the_wire_is_all_or_nothing(peer: AmqpPeer) -> None:
 
 
 def test_a_pipelined_discharge_and_declare_are_taken_in_order(peer: AmqpPeer) -> None:
-    """AMQP.md A7."""
+    """amqp.md A7."""
     from legato.amqp.coordinator import encode_declare, encode_discharge
 
     coordinator = peer.coordinator()
@@ -299,7 +299,7 @@ def test_what_becomes_of_claims_is_said_when_it_is_durable(tmp_path: Path) -> No
 
 
 def test_a_transaction_that_lost_a_send_cannot_commit(peer: AmqpPeer) -> None:
-    """AMQP.md A7: all or nothing also where a send is refused."""
+    """amqp.md A7: all or nothing also where a send is refused."""
     sender, coordinator = peer.sender("doomed"), peer.coordinator()
     txn = peer.declare(coordinator)
     assert peer.send(sender, text(b"good"), txn_id=txn) == Transactional(txn, ACCEPTED)

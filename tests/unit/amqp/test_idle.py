@@ -1,4 +1,4 @@
-"""Heartbeats and time-outs, by a clock of the test (AMQP.md C8)."""
+"""Heartbeats and time-outs, by a clock of the test (amqp.md C8)."""
 
 from __future__ import annotations
 

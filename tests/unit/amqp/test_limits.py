@@ -1,4 +1,4 @@
-"""What the engine does not enforce and we do (AMQP.md C4)."""
+"""What the engine does not enforce and we do (amqp.md C4)."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_too_many_links_end_the_session(pair: Pair, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_second_link_of_the_same_name_costs_the_peer_its_connection(pair: Pair) -> None:
-    """AMQP.md C2.4: the engine treats it as an error of the connection."""
+    """amqp.md C2.4: the engine treats it as an error of the connection."""
     session, _ = pair.session()
     session.sender("same", target=Terminus(address="q"))
     pair.exchange()

@@ -31,7 +31,7 @@ def test_open_says_who_and_what_the_peer_is() -> None:
 
 
 def test_a_refused_connection_says_so_in_its_open() -> None:
-    """AMQP.md A1.7: without the property Qpid JMS reports success first."""
+    """amqp.md A1.7: without the property Qpid JMS reports success first."""
     pair = Pair()
     pair.client.open()
     pair.exchange()
@@ -147,7 +147,7 @@ def test_a_single_capability_may_come_without_an_array(pair: Pair) -> None:
 
 
 def test_a_coordinator_and_an_anonymous_relay_are_told_apart(pair: Pair) -> None:
-    """AMQP.md C2.6."""
+    """amqp.md C2.6."""
     session, _ = pair.session()
     session.sender("tx", target=Terminus(kind="coordinator", capabilities=["amqp:local-transactions"]))
     session.sender("relay", target=Terminus())
@@ -218,7 +218,7 @@ def test_a_name_can_be_used_again_after_detaching(pair: Pair) -> None:
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_name_can_be_used_again_in_one_breath(pair: Pair, closed: bool) -> None:
-    """Left alone, the engine writes attaches before detaches, which costs the connection (AMQP.md C2.4)."""
+    """Left alone, the engine writes attaches before detaches, which costs the connection (amqp.md C2.4)."""
     receiver, old = pair.incoming()
     receiver.close() if closed else receiver.detach()
     fresh = receiver.session.receiver("in", source=Terminus(address="other"))

@@ -1,4 +1,4 @@
-"""Deliveries, links and connections whose memory the engine reuses or never gives back (AMQP.md C7)."""
+"""Deliveries, links and connections whose memory the engine reuses or never gives back (amqp.md C7)."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _OUTCOMES = st.sampled_from(
 @settings(deadline=None, max_examples=examples(50))
 @given(st.lists(st.tuples(_IDS, _OUTCOMES), min_size=1, max_size=20))
 def test_each_delivery_has_the_state_that_was_stated_for_it(stated: list[tuple[bytes, Outcome]]) -> None:
-    """AMQP 4.5.8: the transaction of a transfer, and the outcome that holds once it commits."""
+    """AMQP 4.5.6: the transaction of a transfer, and the outcome that holds once it commits."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(repeated, "_KEPT_MAX", 3)
         pair = Pair().opened()

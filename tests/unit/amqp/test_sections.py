@@ -283,7 +283,7 @@ def test_a_coordinator_understands_its_clients(txn_id: bytes, fail: bool) -> Non
 
 
 def test_a_coordinator_understands_python_proton() -> None:
-    """It writes symbols and a list with a null (AMQP.md A7)."""
+    """It writes symbols and a list with a null (amqp.md A7)."""
     declare = proton.Message(body=proton.Described(proton.symbol("amqp:declare:list"), [None]))
     assert decode_coordinator(bytes(declare.encode())) == Declare()
     discharge = proton.Message(body=proton.Described(proton.symbol("amqp:discharge:list"), [b"id", True]))

@@ -136,7 +136,7 @@ def test_a_transactional_message_names_its_transaction(pair: Pair) -> None:
 
 
 def test_events_of_a_batch_are_not_lost_where_the_engine_coalesces_them(pair: Pair) -> None:
-    """AMQP.md C7: the engine drops an event that equals the one before."""
+    """amqp.md C7: the engine drops an event that equals the one before."""
     sender, receiver = pair.outgoing()
     handles = [sender.send(b"%d" % number, b"t") for number in range(50)]
     _, events = pair.exchange()

@@ -1,4 +1,4 @@
-"""What selectors find in a message's bytes (AMQP.md A3), against the careful decoding of the whole message."""
+"""What selectors find in a message's bytes (amqp.md A3), against the careful decoding of the whole message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How consumers look on the wire: AMQP.md's table A3, row by row, so that Qpid JMS can take over a subscription."""
+"""How consumers look on the wire: amqp.md's table A3, row by row, so that Qpid JMS can take over a subscription."""
 
 from __future__ import annotations
 

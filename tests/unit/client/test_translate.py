@@ -1,4 +1,4 @@
-"""JMS messages on the wire, checked against Proton's own decoder and encoder (AMQP.md A9)."""
+"""JMS messages on the wire, checked against Proton's own decoder and encoder (amqp.md A9)."""
 
 from __future__ import annotations
 

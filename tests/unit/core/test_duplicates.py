@@ -233,7 +233,7 @@ def test_a_deleted_queue_takes_its_window_with_it() -> None:
 
 
 def test_message_ids_count_where_settings_say_so() -> None:
-    """DESIGN promise 1: for clients that send a message again with the same JMS message id."""
+    """Promise 1: for clients that send a message again with the same JMS message id."""
     s = Scenario()
     s.settings["q"] = AddressSettings(duplicate_detection="message-id")
     send(s, "first", b"", message_id="ID:1")

@@ -16,7 +16,7 @@ def test_a_full_address_refuses_and_takes_again_when_there_is_room() -> None:
 
 
 def test_a_numbered_send_that_was_refused_may_come_again() -> None:
-    """DESIGN promise 1."""
+    """Promise 1."""
     s = Scenario()
     s.settings["q"] = AddressSettings(max_messages=1, when_full="fail")
     producer = s.broker.producer("p")

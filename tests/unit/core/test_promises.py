@@ -6,7 +6,7 @@ from tests.support.scenario import Scenario
 
 
 def test_a_resent_message_is_confirmed_and_stored_once() -> None:
-    """DESIGN promise 1."""
+    """Promise 1."""
     s = Scenario()
     queue, producer = s.broker.queue("q"), s.broker.producer("p")
     s.broker.publish_numbered(queue, b"1", "1", "first", producer, 1)
@@ -18,7 +18,7 @@ def test_a_resent_message_is_confirmed_and_stored_once() -> None:
 
 
 def test_a_resend_after_a_crash_is_stored_once() -> None:
-    """DESIGN promise 1, over a takeover."""
+    """Promise 1, over a takeover."""
     s = Scenario()
     s.broker.publish_numbered(s.broker.queue("q"), b"1", "1", "lost confirmation", s.broker.producer("p"), 1)
     s.step()
@@ -126,7 +126,7 @@ def test_a_lost_connection_rolls_its_transactions_back() -> None:
 
 
 def test_a_commit_that_was_cut_off_is_answered_truly_after_a_crash() -> None:
-    """DESIGN promise 2; CONTRACT E14."""
+    """Promise 2; CONTRACT E14."""
     s = Scenario()
     committed, open_one = s.broker.declare("me"), s.broker.declare("me")
     for txn in (committed, open_one):
@@ -205,7 +205,7 @@ def test_a_held_message_comes_back_to_its_holder_first() -> None:
 
 
 def test_a_held_message_that_another_took_is_told_so() -> None:
-    """CONTRACT B11, B12; DESIGN promise 5."""
+    """CONTRACT B11, B12; promise 5."""
     s = Scenario()
     s.publish("q", b"1", b"2")
     s.consumer("q", 2, name="me")
@@ -298,7 +298,7 @@ def test_a_held_message_whose_return_is_being_recorded_is_still_its_holders() ->
 
 
 def test_what_a_long_transaction_received_counts_after_a_crash() -> None:
-    """DESIGN promise 4: it was handed to the application."""
+    """Promise 4: it was handed to the application."""
     s = Scenario()
     s.publish("q", b"1", b"2")
     consumer = s.consumer("q", 2)

@@ -91,7 +91,7 @@ def test_a_released_message_returns_to_its_place_uncounted() -> None:
 
 
 def test_a_failed_delivery_counts_and_the_count_survives_a_crash() -> None:
-    """DESIGN promise 4."""
+    """Promise 4."""
     s = Scenario()
     s.publish("q", b"1")
     for _ in range(2):
@@ -148,7 +148,7 @@ def test_what_an_unclean_end_may_have_shown_is_flagged() -> None:
 
 
 def test_only_presented_messages_are_counted_when_a_consumer_ends() -> None:
-    """DESIGN promise 4: those waiting in a prefetch buffer do not count."""
+    """Promise 4: those waiting in a prefetch buffer do not count."""
     s = Scenario()
     s.publish("q", b"1", b"2")
     consumer = s.consumer("q", 2, exact=True)
@@ -161,7 +161,7 @@ def test_only_presented_messages_are_counted_when_a_consumer_ends() -> None:
 
 
 def test_a_crash_flags_all_that_may_have_been_delivered_and_nothing_else() -> None:
-    """DESIGN promise 4: `redelivered` is never falsely unset."""
+    """Promise 4: `redelivered` is never falsely unset."""
     s = Scenario()
     s.publish("q", b"1", b"2", b"3", b"4")
     s.consumer("q", 2)
@@ -187,7 +187,7 @@ def test_a_presentation_that_lasted_counts_after_a_crash() -> None:
 
 
 def test_a_drain_gives_everything_there_is_and_then_the_credit_back() -> None:
-    """AMQP 2.6.7; AMQP.md A5."""
+    """AMQP 2.6.7; amqp.md A5."""
     s = Scenario()
     s.publish("q", b"1", b"2")
     consumer = s.consumer("q", 0)
@@ -203,7 +203,7 @@ def test_a_drain_gives_everything_there_is_and_then_the_credit_back() -> None:
 
 
 def test_a_backlog_longer_than_the_window_comes_whole_and_in_order() -> None:
-    """DESIGN promise 6: the heap holds a window, the rest waits on disk."""
+    """Promise 6: the heap holds a window, the rest waits on disk."""
     s = Scenario()
     total = 2 * limits.WINDOW_MESSAGES + 17
     s.publish("q", *(b"%d" % n for n in range(total)))
@@ -308,7 +308,7 @@ def test_a_consumer_is_given_a_run_at_a_time_until_its_socket_took_it() -> None:
 
 
 def test_a_drain_waits_for_what_was_published_before_it_and_is_not_durable_yet() -> None:
-    """AMQP.md A5: a client that sent and then looks must find what it sent."""
+    """amqp.md A5: a client that sent and then looks must find what it sent."""
     s = Scenario()
     consumer = s.consumer("q", 0)
     s.broker.publish(s.broker.queue("q"), b"1", "1", None)

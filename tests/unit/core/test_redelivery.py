@@ -55,7 +55,7 @@ def test_a_blocking_policy_keeps_the_order_and_holds_up_its_consumer_only() -> N
 
 
 def test_what_waits_for_its_consumer_comes_again_when_its_count_is_durable_and_not_before() -> None:
-    """CONTRACT D15, DESIGN promise 4: also if the delay is over before the commit, or the consumer goes meanwhile."""
+    """CONTRACT D15, promise 4: also if the delay is over before the commit, or the consumer goes meanwhile."""
     s = Scenario()
     s.settings["q"] = AddressSettings(redelivery_delay_s=5, redelivery_blocking="consumer")
     s.publish("q", b"1")

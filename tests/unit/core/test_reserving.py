@@ -35,7 +35,7 @@ def test_what_was_presented_is_kept_and_the_rest_goes_to_others_at_once_flagged(
 
 
 def test_who_comes_back_in_time_has_its_messages_first_in_order_and_uncounted() -> None:
-    """CONTRACT B21; DESIGN promise 4: it is still the same delivery."""
+    """CONTRACT B21; promise 4: it is still the same delivery."""
     s = Scenario()
     queue = lost(s, 1, 3)
     s.publish("q", b"6")
@@ -139,7 +139,7 @@ def test_what_is_kept_is_consumed_once_by_who_came_back() -> None:
 
 
 def test_giving_back_what_one_held_through_a_loss_counts_once() -> None:
-    """DESIGN promise 4: it must not reach its maximum too early."""
+    """Promise 4: it must not reach its maximum too early."""
     s = Scenario()
     s.settings["q"] = AddressSettings(maximum_deliveries=2)
     queue = lost(s, 1)
@@ -177,7 +177,7 @@ def test_a_late_return_takes_back_its_own_count_and_not_that_of_others() -> None
 
 
 def test_a_presentation_is_counted_by_the_next_broker_unless_the_same_application_claims_it() -> None:
-    """DESIGN promise 4: counts survive a takeover and count presentations."""
+    """Promise 4: counts survive a takeover and count presentations."""
     s = Scenario()
     s.publish("q", b"1", b"2")
     consumer = s.consumer("q", 2, exact=True, name="me", link="one")
@@ -232,7 +232,7 @@ def test_a_delivery_that_a_takeover_ended_is_taken_back_though_others_had_the_me
 
 
 def test_presentations_in_several_epochs_are_all_counted() -> None:
-    """DESIGN promise 4: counts survive takeovers, however many."""
+    """Promise 4: counts survive takeovers, however many."""
     s = Scenario()
     s.publish("q", b"1")
     for epoch in range(4):

@@ -169,7 +169,7 @@ def test_a_producer_that_comes_back_before_its_end_is_stored_survives_a_full_dis
 
 @pytest.mark.parametrize("seconds", JUMPS_S)
 def test_no_jump_of_the_clock_leaves_the_outcome_of_a_commit_unknown(s: Scenario, seconds: float) -> None:
-    """DESIGN promise 2: committed, or rolled back by the takeover; both are known."""
+    """Promise 2: committed, or rolled back by the takeover; both are known."""
     committed, rolled_back = s.broker.declare("me"), s.broker.declare("me")
     for txn in (committed, rolled_back):
         live = s.broker.transaction(txn, "me")

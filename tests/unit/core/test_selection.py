@@ -36,7 +36,7 @@ def test_what_was_looked_at_once_is_not_looked_at_again() -> None:
 
 
 def test_a_long_search_is_made_in_slices_and_a_drain_waits_for_its_end() -> None:
-    """AMQP.md A5: everything deliverable comes before the credit goes back."""
+    """amqp.md A5: everything deliverable comes before the credit goes back."""
     s = Scenario()
     s.publish("q", *(b"blue" for _ in range(3 * limits.SCAN_MESSAGES)), b"red")
     consumer, _ = s.broker.attach(s.broker.queue("q"), None, "c", matches=lambda body: body == b"red")

@@ -36,7 +36,7 @@ def test_what_is_published_before_a_subscription_or_to_nobody_is_not_kept() -> N
 
 
 def test_a_durable_subscription_collects_while_nobody_consumes_also_over_a_takeover() -> None:
-    """Jakarta Messaging 8.3.3; DESIGN promise 6."""
+    """Jakarta Messaging 8.3.3; promise 6."""
     s = Scenario()
     s.broker.detach(s.consumer(subscribe(s, "one"), 1), clean=True)
     s.publish(s.broker.topic("t"), b"1", b"2")

@@ -75,7 +75,7 @@ def test_it_waits_for_its_time_like_any_other() -> None:
 
 
 def test_the_commit_of_its_transaction_decides() -> None:
-    """DESIGN promise 2."""
+    """Promise 2."""
     s = Scenario()
     kept, lost = upload(s), upload(s)
     for large, fails in ((kept, False), (lost, True)):
@@ -102,7 +102,7 @@ def test_the_parts_go_with_the_connection_that_did_not_commit() -> None:
 
 
 def test_parts_that_find_no_room_spoil_their_upload() -> None:
-    """DESIGN promise 5: what could not be stored as a whole is not stored."""
+    """Promise 5: what could not be stored as a whole is not stored."""
     s = Scenario()
     large = s.broker.begin_upload()
     s.broker.add_chunk(large, 0, b"part")
@@ -116,7 +116,7 @@ def test_parts_that_find_no_room_spoil_their_upload() -> None:
 
 
 def test_a_message_published_while_its_parts_find_no_room_is_refused() -> None:
-    """DESIGN promise 5."""
+    """Promise 5."""
     s = Scenario()
     large = upload(s)
     batch = s.broker.take_batch(s.now_us)
@@ -130,7 +130,7 @@ def test_a_message_published_while_its_parts_find_no_room_is_refused() -> None:
 
 
 def test_a_transaction_whose_parts_found_no_room_rolls_back() -> None:
-    """DESIGN promise 2."""
+    """Promise 2."""
     s = Scenario()
     large = upload(s)
     transaction = s.broker.transaction(s.broker.declare("owner"), "owner")
@@ -146,7 +146,7 @@ def test_a_transaction_whose_parts_found_no_room_rolls_back() -> None:
 
 
 def test_who_asks_again_for_a_commit_that_found_no_room_is_told_so() -> None:
-    """DESIGN promise 2."""
+    """Promise 2."""
     s = Scenario()
     large = upload(s)
     transaction = s.broker.transaction(s.broker.declare("owner"), "owner")

@@ -1,4 +1,4 @@
-"""Which ends of a link end what hangs on it (AMQP 3.5.2)."""
+"""Which ends of a link end what hangs on it (AMQP 3.5.6)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Under which names subscriptions are kept (AMQP.md A3)."""
+"""Under which names subscriptions are kept (amqp.md A3)."""
 
 import pytest
 
