@@ -11,7 +11,6 @@ from legato.ha.lease import Lease, Standing
 from legato.ha.roles import Event
 from legato.server.config import Config
 from legato.server.peer import Peer
-from legato.server.reign import Reign
 from legato.server.service import Service
 from simulator.disk import Disk, Writer
 from simulator.kernel import Kernel, Process
@@ -127,6 +126,9 @@ class SimulatedReign:
     def __init__(self, host: Host) -> None:
         self._host = host
 
+    def switch_over(self) -> None:
+        """See `Reign.switch_over`; the host does that itself."""
+
     def note_connections(self, connections: int) -> None:
         """See `Reign.note_connections`; there are never many."""
 
@@ -207,7 +209,7 @@ class Host:
         meta = self.disk.begin_epoch(self.name, self.clock.now_us())
         term_ms = FENCED_AFTER_MS if self.kernel.chance(0.5) else None
         lease = Lease(lambda: self.disk.owner is process, term_ms, self.clock.monotonic_ms())
-        reign: Reign = SimulatedReign(self)  # type: ignore[assignment]
+        reign = SimulatedReign(self)
         self.service = Service(config, self.disk, meta, self.clock, lease, reign, lambda: config)
         if papers is not None:
             papers.lock.describe(meta.epoch, self.name, self.service.welcome.backup_token)

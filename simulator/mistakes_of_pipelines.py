@@ -62,7 +62,7 @@ def claimed_for_good(self: Broker, queue: Queue) -> None:
 def answer_at_once(self: Commits, peer: Any, then: Callable[[], None]) -> None:
     """D8 (a18) and its like: detaches, closes and administrators are answered before it is durable."""
     then()
-    self._service.touch(peer)
+    self._shell.touch(peer)
 
 
 def end_or_not(self: Subscribing, subscription: Queue) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from legato.amqp import names
 from legato.amqp.coordinator import Declare, decode_coordinator
 from legato.amqp.events import Transfer, TransferAborted, TransferLost, TransferPart
+from legato.amqp.link import Receiver
 from legato.amqp.outcomes import ACCEPTED, Declared, Rejected, Transactional
 from legato.amqp.sections import scan
 from legato.amqp.special import Special
@@ -17,16 +19,14 @@ from legato.core.refusals import FULL, Refusal
 from legato.core.traits import PLAIN, Traits
 from legato.core.transactions import UNKNOWN_TXN
 from legato.errors import ProtocolError
+from legato.server.credit import ProducerCredit
 from legato.server.cutting import Cutter
 from legato.server.management import Management
 from legato.server.nodes import Nodes
 from legato.server.ports import Coordinator, DischargeToken, ManagementPort, Node, Publisher
 from legato.server.refused import NOT_ALLOWED, Refused
+from legato.server.shell import Peer, Shell
 from legato.server.uploads import Uploads
-
-if TYPE_CHECKING:
-    from legato.server.peer import Peer
-    from legato.server.service import Service
 
 FAILED = "failed"
 """What Apache Artemis answers to a message to the relay that does not say where to."""
@@ -41,14 +41,29 @@ _TIME_MS_MAX = (1 << 42) - 1
 
 
 class Arrivals:
-    """Turns transfers into commands."""
+    """Turns transfers into commands.
 
-    def __init__(self, service: Service, broker: Broker, nodes: Nodes, cutter: Cutter, management: Management) -> None:
-        self._service = service
+    Args:
+        owe: gives credit to a link whose sender asks and waits.
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        broker: Broker,
+        nodes: Nodes,
+        cutter: Cutter,
+        management: Management,
+        credit: ProducerCredit,
+        owe: Callable[[Receiver, Coordinator | ManagementPort], None],
+    ) -> None:
+        self._shell = shell
         self._broker = broker
         self._nodes = nodes
         self._cutter = cutter
         self._management = management
+        self._credit = credit
+        self._owe = owe
         self.uploads = Uploads(broker)
         self._own_stub: Transfer | None = None
 
@@ -84,10 +99,10 @@ class Arrivals:
                         raise Refused(NOT_ALLOWED, NO_TRANSACTION)
                     self._management.request(peer, event.data)
                     link.settle(event.delivery, ACCEPTED)
-                    self._service.credit.owe(link, port)
+                    self._credit.owe(link, port)
                     return
-            if self._service.full and not (number and producer is not None and producer.is_duplicate(number)):
-                raise Refused(FULL, self._service.full)
+            if self._shell.full and not (number and producer is not None and producer.is_duplicate(number)):
+                raise Refused(FULL, self._shell.full)
         except (ProtocolError, Refused, Refusal) as error:
             self._refuse(peer, event, port, number, error.condition, str(error))
             return
@@ -99,7 +114,7 @@ class Arrivals:
         else:
             self._broker.publish(target, body, message_id, token, traits, peer.container)
         if token is None:
-            self._service.credit.owe(link, port)
+            self._credit.owe(link, port)
 
     # -- large messages ------------------------------------------------------------------------------------------
 
@@ -115,8 +130,8 @@ class Arrivals:
             number = int.from_bytes(event.tag, "big")
             known = number <= _NUMBER_MAX and port.producer.is_duplicate(number)
         upload = self.uploads.take(event, wanted=not known)
-        if self._service.full and upload.wanted:
-            upload.refuse(Refused(FULL, self._service.full))
+        if self._shell.full and upload.wanted:
+            upload.refuse(Refused(FULL, self._shell.full))
         if not event.last:
             return
         whole = Transfer(event.link, event.delivery, event.tag, b"", event.settled, event.txn_id)
@@ -138,7 +153,7 @@ class Arrivals:
         self.uploads.give_up(event.link)
         port = event.link.context
         if port.__class__ is Publisher:
-            self._service.credit.owe(event.link, port)
+            self._credit.owe(event.link, port)
 
     def lost(self, peer: Peer, event: TransferLost) -> None:
         """A message of a transaction was on its way when its link was closed from this side."""
@@ -153,7 +168,7 @@ class Arrivals:
         else:
             self.doom(peer, event.txn_id, NO_TRANSACTION)
             event.link.settle(event.delivery, Transactional(event.txn_id, Rejected(NOT_ALLOWED, NO_TRANSACTION)))
-        self._service.owe(event.link, port)
+        self._owe(event.link, port)
 
     def doom(self, peer: Peer, txn_id: bytes, description: str) -> None:
         """A transaction that lost a send or an acknowledgement of its own can only roll back (AMQP 4.3)."""
@@ -203,7 +218,7 @@ class Arrivals:
                 event.link.update(event.delivery, state)
             else:
                 event.link.settle(event.delivery, state)
-            self._service.credit.owe(event.link, port)
+            self._credit.owe(event.link, port)
 
     def _refuse(
         self, peer: Peer, event: Transfer, port: Publisher, number: int, condition: str, description: str
@@ -218,12 +233,12 @@ class Arrivals:
             rejected = Rejected(condition, description, tag=tag)
             known = event.txn_id is not None and condition != UNKNOWN_TXN
             event.link.settle(event.delivery, Transactional(event.txn_id or b"", rejected) if known else rejected)
-            self._service.credit.owe(event.link, port)
+            self._credit.owe(event.link, port)
         elif not event.settled or (event.txn_id is None and port.target is None):
             # Nobody waits for the outcome, or knows it, but the sender shall hear of it (Anonymous Terminus 2.2.2).
             self._cutter.cut(event.link, condition, description, {DELIVERY_TAG: tag} if tag else None)
         else:
-            self._service.credit.owe(event.link, port)
+            self._credit.owe(event.link, port)
 
     def _coordinate(self, peer: Peer, port: Coordinator, event: Transfer) -> None:
         link = event.link
@@ -232,7 +247,7 @@ class Arrivals:
         except ProtocolError as error:
             if port.rejects:
                 link.settle(event.delivery, Rejected(error.condition, str(error)))
-                self._service.owe(link, port)
+                self._owe(link, port)
             else:
                 self._cutter.cut(link, error.condition, str(error))
             return
@@ -244,7 +259,7 @@ class Arrivals:
             port.declared.discard(asked.txn_id)
             token: Any = DischargeToken(link, event.delivery)
             self._broker.discharge(asked.txn_id, peer, fail=asked.fail, token=token)
-        self._service.owe(link, port)
+        self._owe(link, port)
 
 
 def traits_of(special: Special, now_us: int) -> Traits:

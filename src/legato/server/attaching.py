@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from legato.amqp import names
 from legato.amqp.link import Link, Receiver, Sender
 from legato.core.broker import Broker
@@ -11,20 +9,20 @@ from legato.core.consumers import Browser, Consumer
 from legato.core.refusals import Refusal
 from legato.ha.heartbeat_connection import BACKUP_USER
 from legato.server.consumers import Consumers
+from legato.server.credit import ProducerCredit
 from legato.server.cutting import Cutter
 from legato.server.endings import LINK_DETACH, Ending
+from legato.server.heartbeats import Heartbeats
 from legato.server.incoming import Incoming
+from legato.server.lingering import Lingering
 from legato.server.nodes import Nodes
 from legato.server.outgoing import Outgoing
 from legato.server.ports import Coordinator, HeartbeatPort, ManagementReplies, Publisher, StatusPort, SubscriptionLookup
 from legato.server.refused import NOT_ALLOWED, Refused
 from legato.server.registry import Registry
+from legato.server.shell import Peer, Shell
 from legato.server.subscribing import Subscribing
 from legato.server.temporary import Temporaries
-
-if TYPE_CHECKING:
-    from legato.server.peer import Peer
-    from legato.server.service import Service
 
 
 def _waiting_name(peer: Peer, link: Link) -> str:
@@ -34,19 +32,32 @@ def _waiting_name(peer: Peer, link: Link) -> str:
 class Links:
     """Attaches and detaches the links of all peers for one broker."""
 
-    def __init__(self, service: Service, broker: Broker) -> None:
-        self._service = service
+    def __init__(
+        self,
+        shell: Shell,
+        broker: Broker,
+        credit: ProducerCredit,
+        lingering: Lingering,
+        heartbeats: Heartbeats,
+        max_message_bytes: int,
+    ) -> None:
+        self._shell = shell
         self._broker = broker
+        self._credit = credit
+        self._lingering = lingering
+        self._heartbeats = heartbeats
         self._registry = registry = Registry()
         self.nodes = Nodes(broker)
-        self.cutter = Cutter(broker, registry, self._cut_off, service.touch)
-        self.temporaries = Temporaries(broker, registry, self.cutter, service.lingering)
+        self.cutter = Cutter(broker, registry, self._cut_off, shell.touch)
+        self.temporaries = Temporaries(broker, registry, self.cutter, lingering)
         self.cutter.deleted = self.temporaries.forget
-        self._consumers = consumers = Consumers(service, broker, registry, self._taken_over)
-        self._incoming = Incoming(service, broker, registry, self.nodes, self.temporaries, self.cutter)
-        self._subscribing = Subscribing(service, broker, registry, consumers)
+        self._consumers = consumers = Consumers(shell, broker, registry, lingering, self._taken_over)
+        self._incoming = Incoming(
+            broker, registry, self.nodes, self.temporaries, self.cutter, credit, max_message_bytes
+        )
+        self._subscribing = Subscribing(broker, registry, consumers, lingering)
         self._outgoing = Outgoing(
-            broker, registry, self.nodes, self.temporaries, consumers, self._subscribing, service.lingering
+            broker, registry, self.nodes, self.temporaries, consumers, self._subscribing, lingering
         )
 
     def attach(self, peer: Peer, link: Link) -> None:
@@ -68,7 +79,7 @@ class Links:
         elif source.address == names.STATUS_ADDRESS:
             self._answering(peer, link, StatusPort(peer))
         elif source.address == names.HEARTBEAT_ADDRESS:
-            self._answering(peer, link, self._service.heartbeats.attach(peer, link))
+            self._answering(peer, link, self._heartbeats.attach(peer, link))
         elif source.address == names.MANAGEMENT_ADDRESS:
             self._answering(peer, link, ManagementReplies(peer, link, link.remote_target.address or ""))
         else:
@@ -97,15 +108,15 @@ class Links:
         else:
             return False
         if terminus.expiry_policy == LINK_DETACH:
-            seconds = self._service.lingering.kept_s(terminus.timeout_s)
+            seconds = self._lingering.kept_s(terminus.timeout_s)
             if seconds <= 0:
                 return False
-            self._service.lingering.leave(_waiting_name(peer, link), seconds, "", lambda: self._expire(peer, link))
+            self._lingering.leave(_waiting_name(peer, link), seconds, "", lambda: self._expire(peer, link))
         if isinstance(port, Consumer):
             self._broker.flow(port, 0, False, self._broker.now_us)
         else:
             assert isinstance(link, Receiver)
-            self._service.credit.gone(link, port)
+            self._credit.gone(link, port)
         self._registry.suspended[link] = peer
         return True
 
@@ -118,7 +129,7 @@ class Links:
         self.gone(peer, link, Ending.DETACHED)
         self._broker.dispatch_returned(self._broker.now_us)
         # Not before its detach was answered.
-        self._service.when_durable(peer, link.close)
+        self._shell.when_durable(peer, link.close)
 
     def sweep(self) -> None:
         """Time passed: temporary nodes may go, and detached links of which nothing is unsettled any more."""
@@ -136,14 +147,14 @@ class Links:
             Refused: it was to end a subscription, which somebody has begun to use since.
         """
         if self._registry.suspended.pop(link, None) is not None:
-            self._service.lingering.come_back(_waiting_name(peer, link))
+            self._lingering.come_back(_waiting_name(peer, link))
         peer.links.discard(link)
         port, link.context = link.context, None
         node = self._registry.remove(link)
         match port:
             case Publisher():
                 assert isinstance(link, Receiver)
-                self._service.credit.gone(link, port)
+                self._credit.gone(link, port)
                 self._registry.release_sending(link)
                 if port.producer is not None:
                     self._broker.detach_producer(port.producer, forget=ending is Ending.CLOSED)
@@ -158,7 +169,7 @@ class Links:
                     if transaction is not None:
                         self._broker.roll_back(transaction, "disconnect")
             case HeartbeatPort():
-                self._service.heartbeats.gone(port)
+                self._heartbeats.gone(port)
             case SubscriptionLookup() if ending is Ending.CLOSED:
                 self._subscribing.end_found(port.subscription)
         if node is not None:
@@ -175,10 +186,10 @@ class Links:
 
     def review_credit(self) -> None:
         """Settings of addresses changed: producers may send more, or have to wait."""
-        for peer in self._service.peers:
+        for peer in self._shell.peers:
             for link in peer.links:
                 if isinstance(link.context, Publisher) and isinstance(link, Receiver) and not link.suspended:
-                    self._service.credit.give(link, link.context)
+                    self._credit.give(link, link.context)
 
     def _taken_over(self, node: str, link: Link) -> None:
         self.temporaries.link_gone(node, link, Ending.CUT)

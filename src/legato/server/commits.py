@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from legato.core.broker import Broker
 from legato.core.records import Batch
 from legato.errors import StoreError, StoreFullError
 from legato.server.executor import Executor
 from legato.server.invariants import InvariantCheck
+from legato.server.shell import Peer, Shell
+from legato.server.upkeep import Upkeep
 from legato.store.base import Store
 from legato.store.writer import GroupWriter
-
-if TYPE_CHECKING:
-    from legato.server.peer import Peer
-    from legato.server.service import Service
 
 log = logging.getLogger("legato.service")
 
@@ -31,21 +28,28 @@ class Commits:
     Durable first, visible second, here and nowhere else: `submit` hands a batch to the store, `_done` lets the
     world see what it led to. If a commit fails for any reason but lack of room, nothing is retried behind the
     store's back: the reign ends and the process stops serving.
+
+    Args:
+        fatal: is called when the store cannot be used any more.
     """
 
     def __init__(
         self,
-        service: Service,
+        shell: Shell,
         broker: Broker,
         executor: Executor,
         store: Store,
         loop: asyncio.AbstractEventLoop,
+        upkeep: Upkeep,
+        fatal: Callable[[StoreError], None],
         invariants: InvariantCheck | None = None,
     ) -> None:
-        self._service = service
+        self._shell = shell
         self._broker = broker
         self._executor = executor
         self._loop = loop
+        self._upkeep = upkeep
+        self._fatal = fatal
         self._invariants = invariants
         self._writer = GroupWriter(store, self._written)
         self.idle = asyncio.Event()
@@ -60,16 +64,16 @@ class Commits:
         """Tell `peer` something once everything that was asked so far is durable: at once if it is."""
         if self._broker.idle:
             then()
-            self._service.touch(peer)
+            self._shell.touch(peer)
         else:
             self._until_durable.append((self._gathering, peer, then))
 
     def submit(self) -> None:
         """Have what was gathered stored, unless a batch is out already."""
-        service, broker = self._service, self._broker
+        shell, broker = self._shell, self._broker
         while (
-            not (service.stopped or self._waits_for_room)
-            and (batch := broker.take_batch(service.clock.now_us())) is not None
+            not (shell.stopped or self._waits_for_room)
+            and (batch := broker.take_batch(shell.clock.now_us())) is not None
         ):
             self._gathering += 1
             if batch.facts or batch.chunks or batch.ended:
@@ -84,7 +88,7 @@ class Commits:
 
     def _committed(self) -> None:
         """The batch that was out is durable: who waited for it is told."""
-        self._broker.committed(self._service.clock.now_us())
+        self._broker.committed(self._shell.clock.now_us())
         if self._until_durable:
             through = self._gathering if self._broker.idle else self._gathering - 1
             due = [waiting for waiting in self._until_durable if waiting[0] <= through]
@@ -94,26 +98,26 @@ class Commits:
                 self._executor.perform(self._broker.take_effects())
             for _, peer, then in due:
                 then()
-                self._service.touch(peer)
+                self._shell.touch(peer)
 
     def _written(self, batch: Batch, position: int | None, error: StoreError | None) -> None:
         self._loop.call_soon_threadsafe(self._done, batch, error)
 
     def _done(self, batch: Batch, error: StoreError | None) -> None:
-        service = self._service
+        shell = self._shell
         # Stopped for a while after the commit, it would give out what is another's by now.
-        if not service.may_serve():
+        if not shell.may_serve():
             return
         if error is None:
             self._committed()
         elif isinstance(error, StoreFullError):
-            if service.upkeep.full != str(error):
+            if self._upkeep.full != str(error):
                 log.error("! producers are refused: %s", error)
-            service.upkeep.full = str(error)
+            self._upkeep.full = str(error)
             try:
                 self._broker.failed(str(error))
             except StoreError as fatal:
-                service.fatal(fatal)
+                self._fatal(fatal)
                 return
             # What else the batch held is tried again with the next one.
             self._until_durable = [(self._gathering, peer, then) for _, peer, then in self._until_durable]
@@ -121,13 +125,13 @@ class Commits:
                 self._waits_for_room = True
                 self._loop.call_later(FULL_PAUSE_S, self._go_on)
         else:
-            service.fatal(error)
+            self._fatal(error)
             return
-        service.advance()
+        shell.advance()
 
     def _go_on(self) -> None:
         self._waits_for_room = False
-        self._service.advance()
+        self._shell.advance()
 
     def close(self) -> None:
         """Nothing more is stored."""

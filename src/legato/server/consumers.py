@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from legato.amqp import names
 from legato.amqp.link import Link, Sender
@@ -13,14 +13,11 @@ from legato.core.consumers import Consumer
 from legato.core.queues import Queue
 from legato.server.cutting import STOLEN
 from legato.server.endings import Ending
+from legato.server.lingering import Lingering
 from legato.server.ports import Outlet, peer_of
 from legato.server.registry import Registry
 from legato.server.rigging import pass_claim
-
-if TYPE_CHECKING:
-    from legato.server.peer import Peer
-    from legato.server.service import Service
-
+from legato.server.shell import Peer, Shell
 
 _STEAL_US = 1_000_000
 """What a stolen link had is kept for its thief, who attaches in the same breath."""
@@ -33,10 +30,18 @@ class Consumers:
         left: is told of a link that was taken over, and of the node that it was attached to.
     """
 
-    def __init__(self, service: Service, broker: Broker, registry: Registry, left: Callable[[str, Link], None]) -> None:
-        self._service = service
+    def __init__(
+        self,
+        shell: Shell,
+        broker: Broker,
+        registry: Registry,
+        lingering: Lingering,
+        left: Callable[[str, Link], None],
+    ) -> None:
+        self._shell = shell
         self._broker = broker
         self._registry = registry
+        self._lingering = lingering
         self._left = left
 
     def steal(self, peer: Peer, link: Sender) -> None:
@@ -61,7 +66,7 @@ class Consumers:
         if resumed:
             old.suspend()
         old.close(STOLEN, "the same client attached this link again")
-        self._service.touch(old_peer)
+        self._shell.touch(old_peer)
 
     def attach(
         self, peer: Peer, link: Sender, queue: Queue, outlet: Outlet, matches: Callable[[bytes], bool] | None = None
@@ -99,13 +104,13 @@ class Consumers:
             durable: whether it was for a durable subscription.
         """
         if durable or properties is not None:
-            self._service.when_durable(peer, lambda: link.accept(source=answer, properties=properties))
+            self._shell.when_durable(peer, lambda: link.accept(source=answer, properties=properties))
         else:
             link.accept(source=answer)
 
     def detach(self, consumer: Consumer, ending: Ending, *, moving: bool = False) -> None:
         """A consumer's link ended; what it has is kept for it if its connection was lost."""
-        hold_until_us = self._service.lingering.hold_until_us(ending, self._broker.now_us)
+        hold_until_us = self._lingering.hold_until_us(ending, self._broker.now_us)
         self._broker.detach(consumer, clean=ending.clean, hold_until_us=hold_until_us, moving=moving)
 
 

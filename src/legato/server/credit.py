@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from legato import limits
 from legato.amqp.link import Receiver
+from legato.core.broker import Broker
 from legato.core.queues import Queue
 from legato.server.ports import PRODUCER_REFILL, Publisher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from legato.core.broker import Broker
-    from legato.server.peer import Peer
+from legato.server.shell import Peer
 
 
 class ProducerCredit:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from legato.amqp.link import Link
+from legato.core.broker import Broker
 from legato.server.ports import Node, peer_of
 from legato.server.refused import RESOURCE_DELETED
-
-if TYPE_CHECKING:
-    from legato.core.broker import Broker
-    from legato.server.peer import Peer
-    from legato.server.registry import Registry
+from legato.server.registry import Registry
+from legato.server.shell import Peer
 
 STOLEN = "amqp:link:stolen"
 

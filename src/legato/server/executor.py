@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from legato.amqp.link import Link, Receiver
 from legato.amqp.names import CAUSE
 from legato.amqp.outcomes import ACCEPTED, IS_DUPLICATE, Rejected, Transactional
 from legato.amqp.sections import with_delivery
@@ -37,11 +38,8 @@ from legato.core.transactions import ROLLED_BACK, UNKNOWN_TXN
 from legato.server.arguments import Pending
 from legato.server.credit import ProducerCredit
 from legato.server.ports import COORDINATOR_REFILL, Coordinator, DischargeToken, ManagementPort, Outlet
+from legato.server.shell import Peer
 from legato.server.streams import Parcel, Streams
-
-if TYPE_CHECKING:
-    from legato.amqp.link import Link, Receiver
-    from legato.server.peer import Peer
 
 QPID_JMS = "QpidJMS"
 PLAINLY_FAILED = "failed"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from legato.amqp import names
 from legato.amqp.types import UInt
-
-if TYPE_CHECKING:
-    from legato.server.commits import Commits
-    from legato.server.service import Service
+from legato.core.broker import Broker
+from legato.server.commits import Commits
+from legato.server.shell import Shell
 
 log = logging.getLogger("legato.service")
 
@@ -26,8 +25,18 @@ _REASONS = {
 class Farewell:
     """Ends one service."""
 
-    def __init__(self, service: Service, commits: Commits) -> None:
-        self._service = service
+    def __init__(
+        self,
+        shell: Shell,
+        broker: Broker,
+        commits: Commits,
+        return_window_ms: Callable[[], int],
+        stop_timers: Callable[[], None],
+    ) -> None:
+        self._shell = shell
+        self._broker = broker
+        self._return_window_ms = return_window_ms
+        self._stop_timers = stop_timers
         self._commits = commits
         self._alone = asyncio.Event()
 
@@ -40,20 +49,20 @@ class Farewell:
 
         Peers stay connected and are told nothing until `dismiss`.
         """
-        service = self._service
-        service.stop_timers()
-        service.ending = True
-        for peer in service.peers:
+        shell = self._shell
+        self._stop_timers()
+        shell.ending = True
+        for peer in shell.peers:
             peer.pause_reading(True)
-        if not service.stopped:
-            service.broker.end(why)
+        if not shell.stopped:
+            self._broker.end(why)
             self._commits.idle.clear()
-            service.advance()
+            shell.advance()
             try:
                 await asyncio.wait_for(self._commits.idle.wait(), timeout_s)
             except TimeoutError:
                 log.warning("! commits were still running after %s s", timeout_s)
-        service.stopped = True
+        shell.stopped = True
         self._commits.close()
 
     async def dismiss(self, why: str, timeout_s: float = 1.0) -> None:
@@ -63,8 +72,8 @@ class Farewell:
             timeout_s: those that have not gone after this time are dropped.
         """
         self._alone.clear()
-        peers = self._service.peers
-        info = {names.FAREWELL: why, names.RETURN_WINDOW: UInt(self._service.return_window_ms)}
+        peers = self._shell.peers
+        info = {names.FAREWELL: why, names.RETURN_WINDOW: UInt(self._return_window_ms())}
         for peer in list(peers):
             if not peer.ended:
                 peer.amqp.close("amqp:connection:forced", _REASONS[why], info)
@@ -78,13 +87,13 @@ class Farewell:
 
     def abort(self) -> None:
         """Stop at once: nothing more is committed, nothing more becomes visible."""
-        service = self._service
-        if service.stopped:
+        shell = self._shell
+        if shell.stopped:
             return
-        service.ending = service.stopped = True
+        shell.ending = shell.stopped = True
         self._commits.idle.set()
-        service.stop_timers()
-        for peer in list(service.peers):
+        self._stop_timers()
+        for peer in list(shell.peers):
             if not peer.ended:
                 peer.ended = True
                 peer.drop()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,9 +14,7 @@ from legato.amqp.link import Sender
 from legato.amqp.message import DataBody, encode_message
 from legato.ha.heartbeat_connection import Heartbeat
 from legato.server.ports import HeartbeatPort
-
-if TYPE_CHECKING:
-    from legato.server.peer import Peer
+from legato.server.shell import Peer
 
 _TAG = b"heartbeat"
 
@@ -28,6 +25,7 @@ class Heartbeats:
     Args:
         interval_s: how often.
         activation_interval_s: after how long without one backups are to act; they are told.
+        touch: has what was put on a link of a peer written.
         sent: is called after heartbeats were put on links, to have them written.
     """
 
@@ -37,10 +35,12 @@ class Heartbeats:
         interval_s: float,
         activation_interval_s: float,
         epoch: int,
+        touch: Callable[[Peer], None],
         sent: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._epoch = epoch
+        self._touch = touch
         self._sent = sent
         self._ports: set[HeartbeatPort] = set()
         self._set(interval_s, activation_interval_s)
@@ -87,7 +87,7 @@ class Heartbeats:
         self._timer = self._loop.call_later(self._interval_s, self._beat)
         for port in self._ports:
             self._send(port)
-            port.peer.service.touch(port.peer)
+            self._touch(port.peer)
         self._sent()
 
     def _send(self, port: HeartbeatPort) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from legato import limits
 from legato.amqp import names
@@ -10,16 +10,14 @@ from legato.amqp.link import Receiver
 from legato.amqp.terminus import Terminus
 from legato.core.broker import Broker
 from legato.server import temporary
+from legato.server.credit import ProducerCredit
 from legato.server.cutting import Cutter
 from legato.server.nodes import Nodes
 from legato.server.ports import Coordinator, ManagementPort, Node, Publisher, may_reject
 from legato.server.refused import INVALID_FIELD, Refused
 from legato.server.registry import Registry
+from legato.server.shell import Peer
 from legato.server.temporary import Temporaries
-
-if TYPE_CHECKING:
-    from legato.server.peer import Peer
-    from legato.server.service import Service
 
 TRANSACTION_CAPABILITIES = ["amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn"]
 
@@ -29,19 +27,21 @@ class Incoming:
 
     def __init__(
         self,
-        service: Service,
         broker: Broker,
         registry: Registry,
         nodes: Nodes,
         temporaries: Temporaries,
         cutter: Cutter,
+        credit: ProducerCredit,
+        max_message_bytes: int,
     ) -> None:
-        self._service = service
         self._broker = broker
         self._registry = registry
         self._nodes = nodes
         self._temporaries = temporaries
         self._cutter = cutter
+        self._credit = credit
+        self._max_message_bytes = max_message_bytes
 
     def attach(self, peer: Peer, link: Receiver) -> None:
         """Accept a sender's attach (amqp.md A2, A7, A8).
@@ -108,8 +108,8 @@ class Incoming:
         link.accept(
             target=answer,
             properties=properties or None,
-            max_message_bytes=self._service.config.server.max_message_bytes,
+            max_message_bytes=self._max_message_bytes,
         )
         if node is not None:
             self._registry.add(link, node.name)
-        self._service.credit.begin(link, port)
+        self._credit.begin(link, port)

@@ -8,25 +8,22 @@ has `statusCode` and `statusDescription`, and JSON in its body. What an operatio
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from legato.amqp.header import Header
 from legato.amqp.message import AmqpMessage, Properties, ValueBody, decode_message, encode_message
 from legato.amqp.types import Int
+from legato.core.broker import Broker
 from legato.core.refusals import Refusal
 from legato.errors import ConfigError, ProtocolError
 from legato.server.arguments import Pending, Rejection
+from legato.server.nodes import Nodes
 from legato.server.operations import Operations
 from legato.server.ports import ManagementReplies
 from legato.server.refused import NOT_ALLOWED, NOT_FOUND, Refused
-
-if TYPE_CHECKING:
-    from legato.core.broker import Broker
-    from legato.server.nodes import Nodes
-    from legato.server.peer import Peer
-    from legato.server.service import Service
+from legato.server.shell import Peer, Shell
 
 log = logging.getLogger("legato.management")
 
@@ -46,8 +43,8 @@ _TAG = b"answer"
 class Management:
     """Answers requests."""
 
-    def __init__(self, service: Service, broker: Broker, nodes: Nodes, operations: Operations) -> None:
-        self._service = service
+    def __init__(self, shell: Shell, broker: Broker, nodes: Nodes, operations: Operations) -> None:
+        self._shell = shell
         self._broker = broker
         self._nodes = nodes
         self._operations = operations
@@ -89,7 +86,7 @@ class Management:
             return
         port = _replies_of(peer, asked.reply_to)
         if port is not None:
-            self._service.when_durable(peer, lambda: self._reply(port, answer))
+            self._shell.when_durable(peer, lambda: self._reply(port, answer))
         elif asked.reply_to:
             try:
                 self._broker.publish(self._nodes.find(asked.reply_to), answer, "", None)
@@ -107,7 +104,7 @@ class Management:
             link.send(port.waiting.popleft(), _TAG, None, settled=True)
         if link.draining:
             link.drained()
-        self._service.touch(port.peer)
+        self._shell.touch(port.peer)
 
 
 def _replies_of(peer: Peer, address: str | None) -> ManagementReplies | None:

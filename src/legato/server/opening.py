@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from legato.amqp import names
 from legato.amqp.events import Opened
 from legato.amqp.types import Symbol, UInt
-
-if TYPE_CHECKING:
-    from legato.server.peer import Peer
+from legato.server.shell import Peer
 
 log = logging.getLogger("legato.opening")
 
@@ -27,10 +24,12 @@ class Opening:
     """Answers the opens of connections.
 
     Args:
+        return_window_ms: over which time clients are to spread their return, should they lose the broker now.
         lost: what takes from the broker all that a peer has, when another takes its place.
     """
 
-    def __init__(self, lost: Callable[[Peer], None]) -> None:
+    def __init__(self, return_window_ms: Callable[[], int], lost: Callable[[Peer], None]) -> None:
+        self._return_window_ms = return_window_ms
         self._lost = lost
         self._by_container: dict[str, set[Peer]] = {}
 
@@ -64,7 +63,7 @@ class Opening:
         self._by_container.setdefault(container, set()).add(peer)
         peer.established()
         settings = peer.amqp.settings
-        settings.properties = settings.properties | {names.RETURN_WINDOW: UInt(peer.service.return_window_ms)}
+        settings.properties = settings.properties | {names.RETURN_WINDOW: UInt(self._return_window_ms())}
         peer.amqp.open()
         log.info("< %s opened as %s", peer.name, container)
 

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from legato.core.broker import Broker
 from legato.core.queues import Queue
 from legato.core.topics import Topic
 from legato.server.arguments import Pending, Rejection, number, properties, text
+from legato.server.cutting import Cutter
 from legato.server.filters import compiled
+from legato.server.inspecting import Inspector
+from legato.server.nodes import Nodes
+from legato.server.pipelines import Pipelines
 from legato.server.ports import Node
 from legato.server.refused import NOT_FOUND, Refused
+from legato.server.stages import Stages
 from legato.server.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX
-
-if TYPE_CHECKING:
-    from legato.core.broker import Broker
-    from legato.server.cutting import Cutter
-    from legato.server.inspecting import Inspector
-    from legato.server.nodes import Nodes
-    from legato.server.pipelines import Pipelines
-    from legato.server.stages import Stages
 
 PAGE_ROWS_MAX = 1000
 PATTERN_CHARACTERS_MAX = 255

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from legato.amqp.link import Sender
 from legato.amqp.terminus import Terminus
 from legato.core.broker import Broker
@@ -17,12 +15,10 @@ from legato.server.lingering import Lingering
 from legato.server.nodes import Nodes
 from legato.server.ports import Outlet
 from legato.server.registry import Registry
+from legato.server.shell import Peer
 from legato.server.subscribing import Subscribing
 from legato.server.subscription_names import DURABLE_PREFIX
 from legato.server.temporary import Temporaries
-
-if TYPE_CHECKING:
-    from legato.server.peer import Peer
 
 
 class Outgoing:

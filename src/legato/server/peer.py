@@ -6,15 +6,15 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from legato.amqp.connection import Connection
 from legato.amqp.events import Closed, Event
 from legato.amqp.sasl import SaslServer
 from legato.core.consumers import Browser, Consumer
-
-if TYPE_CHECKING:
-    from legato.server.service import Service
+from legato.server import shell
+from legato.server.config import Config
+from legato.server.welcome import Welcome
 
 log = logging.getLogger("legato.peer")
 
@@ -24,11 +24,25 @@ RARE_EVENTS_MAX = 64
 _SHOWN_MAX = 200
 
 
+class Host(shell.Shell, Protocol):
+    """What a connection uses of the service that accepted it."""
+
+    config: Config
+    welcome: Welcome
+    internal_errors: int
+
+    def block(self, peer: shell.Peer, blocked: bool) -> None:
+        """A peer's socket cannot take more now, or can again."""
+
+    def forget(self, peer: shell.Peer) -> None:
+        """Its socket is closed."""
+
+
 class Peer(asyncio.Protocol):
     """A connection from accept to its end. Everything it does to the broker goes through the service."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
+    def __init__(self, service: Host) -> None:
+        self._service = service
         self.container = ""
         self.name = "?"
         self.product = ""
@@ -60,8 +74,8 @@ class Peer(asyncio.Protocol):
         peername = transport.get_extra_info("peername")
         self.name = f"{peername[0]}:{peername[1]}" if peername else "local"
         loop = asyncio.get_running_loop()
-        self._handshake = loop.call_later(self.service.config.server.handshake_timeout_s, self._too_slow)
-        self.service.peers.add(self)
+        self._handshake = loop.call_later(self._service.config.server.handshake_timeout_s, self._too_slow)
+        self._service.peers.add(self)
         log.debug("+ %s connected", self.name)
 
     def _too_slow(self) -> None:
@@ -70,7 +84,7 @@ class Peer(asyncio.Protocol):
             self.drop()
 
     def data_received(self, data: bytes) -> None:
-        if self.ended or not self.service.may_serve():
+        if self.ended or not self._service.may_serve():
             return
         try:
             if self._sasl is not None:
@@ -86,7 +100,7 @@ class Peer(asyncio.Protocol):
 
     def _handle(self, events: list[Event]) -> None:
         """Have events handled; what takes too long for one turn of the loop goes on in the next one."""
-        self._events = self.service.handle(self, events)
+        self._events = self._service.handle(self, events)
         busy = not self.ended and bool(self._events or self._received or self.amqp.has_more)
         if busy:
             asyncio.get_running_loop().call_soon(self._go_on)
@@ -96,7 +110,7 @@ class Peer(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Others had a turn: the next slice of what this peer sent."""
-        if self.ended or self.service.ending or not self.service.may_serve():
+        if self.ended or self._service.ending or not self._service.may_serve():
             return
         try:
             if self._events:
@@ -112,7 +126,7 @@ class Peer(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         """What the peer sent led to an error that nobody expected: that costs the peer its connection, and nobody else
         anything."""
-        self.service.internal_errors += 1
+        self._service.internal_errors += 1
         log.error("! %s is cut off after an internal error: %s", self.name, _told(error))
         log.debug("what led to it:", exc_info=error)
         self._events = []
@@ -120,7 +134,7 @@ class Peer(asyncio.Protocol):
         try:
             if not self.ended:
                 self.amqp.close("amqp:internal-error", "the broker could not do what was asked for")
-                self.service.handle(self, [Closed("", "", clean=False)])
+                self._service.handle(self, [Closed("", "", clean=False)])
         except Exception as second:
             log.error("! %s is not cleared away: %s", self.name, _told(second))
         self.ended = True
@@ -149,7 +163,7 @@ class Peer(asyncio.Protocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._end_with(lambda: [Closed("", str(exc) if exc else "connection lost", clean=False)])
-        self.service.forget(self)
+        self._service.forget(self)
 
     def _end_with(self, last: Callable[[], list[Event]]) -> None:
         """Nothing more comes: what did is handled first."""
@@ -165,11 +179,11 @@ class Peer(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.paused = True
-        self.service.block(self, True)
+        self._service.block(self, True)
 
     def resume_writing(self) -> None:
         self.paused = False
-        self.service.block(self, False)
+        self._service.block(self, False)
 
     def pause_reading(self, paused: bool) -> None:
         """Leave what the client sends in its socket, or go on."""

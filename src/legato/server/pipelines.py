@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
 from legato.bulk.tickets import BODY_BYTES_MAX
 from legato.core.assigning import ASSIGNMENT_PREFIX, Assigned, Assignment
+from legato.core.broker import Broker
 from legato.core.facts import Kind
 from legato.core.queues import Queue
 from legato.core.topics import Topic
 from legato.server.arguments import Pending, Rejection, flag, number, text
+from legato.server.bulk import BulkProcess
 from legato.server.filters import compiled
+from legato.server.nodes import Nodes
 from legato.server.refused import NOT_FOUND, Refused
 from legato.server.subscription_names import DURABLE_PREFIX
-
-if TYPE_CHECKING:
-    from legato.core.broker import Broker
-    from legato.server.bulk import BulkProcess
-    from legato.server.nodes import Nodes
 
 ASSIGN_MESSAGES_MAX = 100_000
 """So many messages become assigned by one request, so that others have their turn."""

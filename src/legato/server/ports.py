@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from legato import limits
 from legato.amqp.admission import Admission
+from legato.amqp.link import Link, Receiver, Sender
 from legato.core.consumers import Browser, Consumer
 from legato.core.producers import Producer
 from legato.core.queues import Queue
 from legato.core.topics import Topic
-
-if TYPE_CHECKING:
-    from legato.amqp.link import Link, Receiver, Sender
-    from legato.server.peer import Peer
+from legato.server.shell import Peer
 
 Node = Queue | Topic
 PRODUCER_REFILL = limits.PRODUCER_CREDIT // 10

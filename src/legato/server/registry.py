@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from legato.amqp.connection import Connection
 from legato.amqp.link import Link, Receiver, Sender
-
-if TYPE_CHECKING:
-    from legato.server.peer import Peer
+from legato.server.shell import Peer
 
 
 class Registry:

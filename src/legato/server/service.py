@@ -7,11 +7,11 @@ import logging
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from legato import limits
 from legato.amqp.events import Event
-from legato.amqp.link import Link, Receiver
+from legato.amqp.link import Link
 from legato.bulk.stages import sweep
 from legato.clock import Clock
 from legato.core.broker import Broker
@@ -20,6 +20,8 @@ from legato.core.records import Meta
 from legato.errors import StoreError
 from legato.ha.lease import Lease, Standing
 from legato.server.addresses import Addresses
+from legato.server.arriving import Arrivals
+from legato.server.attaching import Links
 from legato.server.bodies import MessageBodies
 from legato.server.bulk import BulkProcess
 from legato.server.commits import Commits
@@ -32,12 +34,16 @@ from legato.server.heartbeats import Heartbeats
 from legato.server.inspecting import Inspector
 from legato.server.invariants import InvariantCheck
 from legato.server.lingering import Lingering
-from legato.server.peer import Peer
-from legato.server.ports import Coordinator, ManagementPort, ManagementReplies
+from legato.server.management import Management
+from legato.server.operations import Operations
+from legato.server.pipelines import Pipelines
+from legato.server.ports import ManagementReplies
 from legato.server.rates import RateMeter
 from legato.server.refused import NO_BACKUP, Refused
 from legato.server.returning import Returning
+from legato.server.shell import Peer
 from legato.server.spreading import Spreading
+from legato.server.stages import Stages
 from legato.server.status import snapshot
 from legato.server.ticking import Ticking
 from legato.server.translate import Translator
@@ -46,14 +52,30 @@ from legato.server.upkeep import Upkeep
 from legato.server.welcome import Welcome
 from legato.store.base import Store
 
-if TYPE_CHECKING:
-    from legato.server.reign import Reign
-
 log = logging.getLogger("legato.service")
 
 ANSWER_GRACE_S = 1.0
 """So long may one who asked for a switchover take to go with the answer: a client forgets what it has not handed
 out when its connection ends."""
+
+
+class EpochOwner(Protocol):
+    """Who holds the lock of the store, began the epoch of a service, and ends it."""
+
+    def switch_over(self) -> None:
+        """End it cleanly, so that a backup takes over."""
+
+    def lose(self, standing: Standing) -> None:
+        """The service has stopped at once because of what it was told of its lease."""
+
+    def fail(self, error: StoreError) -> None:
+        """The store cannot be used any more, or by another only."""
+
+    def backups(self) -> list[str]:
+        """Where the processes listen that would take over."""
+
+    def note_connections(self, connections: int) -> None:
+        """Let a successor know with how many connections to count."""
 
 
 class Service:
@@ -71,7 +93,7 @@ class Service:
         meta: Meta,
         clock: Clock,
         lease: Lease,
-        reign: Reign,
+        owner: EpochOwner,
         read_config: Callable[[], Config],
         expected_connections: int = 0,
     ) -> None:
@@ -98,11 +120,16 @@ class Service:
         self.welcome = Welcome(config, self.broker.epoch)
         self._read_config = read_config
         self._lease = lease
-        self._reign = reign
+        self._owner = owner
         self._loop = loop = asyncio.get_running_loop()
         self.lingering = Lingering(loop, config.server.reconnect_timeout_s, self.advance)
         self.heartbeats = Heartbeats(
-            loop, config.ha.heartbeat_interval_s, config.ha.activation_interval_s, self.broker.epoch, self.advance
+            loop,
+            config.ha.heartbeat_interval_s,
+            config.ha.activation_interval_s,
+            self.broker.epoch,
+            self.touch,
+            self.advance,
         )
         self.credit = ProducerCredit(self.broker, self.touch)
         self.rates = RateMeter(self.broker.queues)
@@ -112,29 +139,58 @@ class Service:
         self.bulk = BulkProcess(config, loop, self.advance)
         self.upkeep = Upkeep(store, config.store, clock)
         self.upkeep.sweep = partial(sweep, config.store_directory, limits.STAGE_RETENTION_S)
-        spreading = Spreading(loop, clock, lambda: not self.ending and self.may_serve(), self.advance)
-        self.spread = spreading.add
         self._executor = Executor(self.broker, store, self.credit, self._unblock)
-        self._translator = Translator(self, self.broker)
-        self._executor.cut = self._translator.links.cutter.cut
+        self._links = links = Links(
+            self, self.broker, self.credit, self.lingering, self.heartbeats, config.server.max_message_bytes
+        )
+        self._executor.cut = links.cutter.cut
+        management = Management(self, self.broker, links.nodes, self._make_operations(links))
+        arrivals = Arrivals(self, self.broker, links.nodes, links.cutter, management, self.credit, self._executor.owe)
+        self._translator = Translator(
+            self,
+            self.broker,
+            links,
+            management,
+            arrivals,
+            lambda: self.return_window_ms,
+            self.heartbeats,
+            self.lingering,
+            self.inspector.broker,
+        )
         invariants = (
             InvariantCheck(self.broker, store, clock, lambda error: loop.call_soon(self.fatal, error))
             if config.server.check_invariants
             else None
         )
-        self._commits = Commits(self, self.broker, self._executor, store, loop, invariants)
-        self._turns = Turns(self, self.broker, self._executor, self._translator.uploads, loop)
-        self._farewell = Farewell(self, self._commits)
+        self._commits = Commits(self, self.broker, self._executor, store, loop, self.upkeep, self.fatal, invariants)
+        self._turns = Turns(self, self.broker, self._executor, arrivals.uploads, loop)
+        self._farewell = Farewell(self, self.broker, self._commits, lambda: self.return_window_ms, self.stop_timers)
         self._returning = Returning(
             config.server.returns_per_s,
             config.server.reconnect_timeout_s,
             expected_connections,
             clock,
-            reign.note_connections,
+            owner.note_connections,
         )
         self._askers: set[Peer] = set()
         """Who asked for a switchover and is still here."""
-        self._ticking = Ticking(self, self.broker, self._executor, self._translator.links, loop)
+        self._ticking = Ticking(self, self.broker, self._executor, links, self.rates, self.upkeep, loop)
+
+    def _make_operations(self, links: Links) -> Operations:
+        broker, nodes = self.broker, links.nodes
+        spreading = Spreading(self._loop, self.clock, lambda: not self.ending and self.may_serve(), self.advance)
+        return Operations(
+            broker,
+            nodes,
+            links.cutter,
+            self.inspector,
+            self.reload,
+            self.switch_over,
+            self.update,
+            Pipelines(broker, nodes, self.bulk),
+            Stages(broker, nodes, self.bulk, self.config.store_directory, self.advance),
+            spreading.add,
+        )
 
     # -- for peers ---------------------------------------------------------------------------------------------
 
@@ -146,7 +202,7 @@ class Service:
         if peer in self._askers:
             self._askers.discard(peer)
             if not self._askers:
-                self._reign.switch_over()
+                self._owner.switch_over()
 
     def may_serve(self) -> bool:
         """Whether peers may be listened to and answered; if the lease has ended, all stops here."""
@@ -155,9 +211,14 @@ class Service:
         standing = self._lease.standing(self.clock.monotonic_ms())
         if standing is not Standing.GOOD:
             self.abort()
-            self._reign.lose(standing)
+            self._owner.lose(standing)
             return False
         return True
+
+    @property
+    def container_id(self) -> str:
+        """What its opens call it."""
+        return self.welcome.container_id
 
     @property
     def return_window_ms(self) -> int:
@@ -166,7 +227,7 @@ class Service:
 
     def failover(self) -> Failover:
         """The last takeover, and what to expect of the next."""
-        backups = self._reign.backups()
+        backups = self._owner.backups()
         return describe(self.takeover, self.config.ha, backups, return_window_ms=self.return_window_ms)
 
     def switch_over(self) -> dict[str, Any]:
@@ -175,11 +236,11 @@ class Service:
         Raises:
             Refused: there is no backup.
         """
-        backups = self._reign.backups()
+        backups = self._owner.backups()
         if not backups:
             raise Refused(NO_BACKUP, "There is no backup that could take over.")
         self._askers = {peer for peer in self.peers if any(_is_for_answers(link) for link in peer.links)}
-        self._loop.call_later(ANSWER_GRACE_S, self._reign.switch_over)
+        self._loop.call_later(ANSWER_GRACE_S, self._owner.switch_over)
         return {"epoch": self.broker.epoch, "backups": backups}
 
     def handle(self, peer: Peer, events: list[Event]) -> list[Event]:
@@ -225,10 +286,6 @@ class Service:
         """Why producers are refused now; empty while there is room."""
         return self.upkeep.full
 
-    def owe(self, link: Receiver, port: Coordinator | ManagementPort) -> None:
-        """Credit is due to somebody who asks."""
-        self._executor.owe(link, port)
-
     def when_durable(self, peer: Peer, then: Callable[[], None]) -> None:
         """Tell `peer` something once everything that was asked so far is durable: at once if it is."""
         self._commits.when_durable(peer, then)
@@ -243,7 +300,7 @@ class Service:
         self.addresses.replace(Addresses(config.address))
         self.config.auth = config.auth
         self.broker.settings_changed()
-        self._translator.links.review_credit()
+        self._links.review_credit()
         self.advance()
         log.info("= settings of addresses and users were read again")
 
@@ -304,7 +361,7 @@ class Service:
     def fatal(self, error: StoreError) -> None:
         """The store cannot be used any more."""
         self.abort()
-        self._reign.fail(error)
+        self._owner.fail(error)
 
     def stop_timers(self) -> None:
         """Nothing happens any more because time passes."""

@@ -7,7 +7,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -22,6 +22,7 @@ from legato.bulk.stages import (
     read_stage,
     remove_stages,
 )
+from legato.core.broker import Broker
 from legato.core.producers import ONCE_PREFIX, SINK_PREFIX
 from legato.core.published_batches import BatchIdentity
 from legato.core.queues import Queue
@@ -30,12 +31,9 @@ from legato.core.staging import StagedMessage, StagedRun
 from legato.core.traits import Traits
 from legato.errors import StoreError
 from legato.server.arguments import Pending, Rejection, flag, number, text
+from legato.server.bulk import BulkProcess
+from legato.server.nodes import Nodes
 from legato.server.refused import Refused
-
-if TYPE_CHECKING:
-    from legato.core.broker import Broker
-    from legato.server.bulk import BulkProcess
-    from legato.server.nodes import Nodes
 
 log = logging.getLogger("legato.stages")
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from legato import __version__
-from legato.server.failover import Failover
+from legato.core.broker import Broker
+from legato.server.config import Config
+from legato.server.failover import Failover, Takeover
 from legato.server.inspecting import Inspector, QueueStatus, TopicStatus
 from legato.server.readers import LongReader
+from legato.server.shell import Shell
+from legato.server.upkeep import Upkeep
 from legato.store.base import Store
-
-if TYPE_CHECKING:
-    from legato.server.service import Service
 
 STATUS_ROWS_MAX = 1000
 """Queues that a status shows; the management address shows all, page by page."""
@@ -46,14 +47,31 @@ class Status(msgspec.Struct):
     """Connections that were cut off after an error of the broker's own; each is in its log."""
 
 
-def snapshot(service: Service, store: Store, inspector: Inspector) -> Status:
+class Serving(Shell, Protocol):
+    """What a status says of the service itself."""
+
+    broker: Broker
+    config: Config
+    internal_errors: int
+    started_us: int
+    takeover: Takeover
+    upkeep: Upkeep
+
+    @property
+    def container_id(self) -> str: ...
+
+    def failover(self) -> Failover:
+        """The last takeover, and what to expect of the next."""
+
+
+def snapshot(service: Serving, store: Store, inspector: Inspector) -> Status:
     """The state of an active broker now."""
     usage = store.usage()
     rows, more = inspector.page(None, "", 0, STATUS_ROWS_MAX)
     return Status(
         role="primary",
         version=__version__,
-        container_id=service.welcome.container_id,
+        container_id=service.container_id,
         listen=service.config.server.listen,
         epoch=service.broker.epoch,
         since_us=service.started_us,

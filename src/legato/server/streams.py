@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,9 +15,7 @@ from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
 from legato.core.records import Archive
 from legato.server.ports import Outlet
-
-if TYPE_CHECKING:
-    from legato.server.peer import Peer
+from legato.server.shell import Peer
 
 log = logging.getLogger("legato.streams")
 

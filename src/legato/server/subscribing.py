@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from legato.amqp.link import Sender
 from legato.amqp.terminus import Terminus
 from legato.amqp.types import Described, ULong
@@ -14,14 +12,12 @@ from legato.core.topics import Topic
 from legato.server.consumers import Consumers
 from legato.server.endings import Ending
 from legato.server.filters import NO_LOCAL, SELECTOR, Filters
+from legato.server.lingering import Lingering
 from legato.server.ports import Outlet, SubscriptionLookup
 from legato.server.refused import NOT_FOUND, RESOURCE_LOCKED, Refused
 from legato.server.registry import Registry
+from legato.server.shell import Peer
 from legato.server.subscription_names import durable_name, subscription_name
-
-if TYPE_CHECKING:
-    from legato.server.peer import Peer
-    from legato.server.service import Service
 
 _UNSETTLED_STATE = 2
 
@@ -29,11 +25,11 @@ _UNSETTLED_STATE = 2
 class Subscribing:
     """Attaches links to subscriptions, and ends subscriptions with their links."""
 
-    def __init__(self, service: Service, broker: Broker, registry: Registry, consumers: Consumers) -> None:
-        self._service = service
+    def __init__(self, broker: Broker, registry: Registry, consumers: Consumers, lingering: Lingering) -> None:
         self._broker = broker
         self._registry = registry
         self._consumers = consumers
+        self._lingering = lingering
 
     def attach(self, peer: Peer, link: Sender, topic: Topic, filters: Filters, answer: Terminus) -> None:
         """Accept a receiver on a topic.
@@ -57,7 +53,7 @@ class Subscribing:
             durable=wanted.durable,
             shared=wanted.shared,
         )
-        self._service.lingering.come_back(subscription.name)
+        self._lingering.come_back(subscription.name)
         self._broker.reclaim(subscription)
         outlet = Outlet(peer, link, durable=wanted.durable)
         properties = self._consumers.attach(peer, link, subscription, outlet)
@@ -90,7 +86,7 @@ class Subscribing:
         client was cut off waits for it as long as that asked for (AMQP 3.5.3, timeout) and we allow.
         """
         subscription, source = consumer.queue, link.remote_source
-        lingering = self._service.lingering
+        lingering = self._lingering
         seconds = lingering.seconds(ending, source.timeout_s)
         self._consumers.detach(consumer, ending, moving=seconds > 0)
         if consumer.port.durable:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from legato.amqp import names
 from legato.amqp.link import Link
 from legato.amqp.terminus import Terminus
 from legato.amqp.types import Described, ULong
+from legato.core.broker import Broker
 from legato.core.topics import Topic
 from legato.ids import new_unique_name
+from legato.server.cutting import Cutter
 from legato.server.endings import Ending, kept_policy
+from legato.server.lingering import Lingering
 from legato.server.nodes import TEMPORARY_QUEUE_PREFIX, TEMPORARY_TOPIC_PREFIX, TOPIC_PREFIX, wants_topic
 from legato.server.ports import Node
 from legato.server.refused import NOT_ALLOWED, RESOURCE_LOCKED, Refused
-
-if TYPE_CHECKING:
-    from legato.core.broker import Broker
-    from legato.server.cutting import Cutter
-    from legato.server.lingering import Lingering
-    from legato.server.peer import Peer
-    from legato.server.registry import Registry
+from legato.server.registry import Registry
+from legato.server.shell import Peer
 
 LIFETIME_POLICY = "lifetime-policy"
 

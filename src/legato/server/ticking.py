@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from legato.core.broker import Broker
 from legato.server.attaching import Links
 from legato.server.executor import Executor
+from legato.server.rates import RateMeter
 from legato.server.rigging import pass_turn
-
-if TYPE_CHECKING:
-    from legato.server.service import Service
+from legato.server.shell import Shell
+from legato.server.upkeep import Upkeep
 
 TICK_S = 0.1
 KEEPALIVE_EVERY_MS = 1000
@@ -29,16 +28,20 @@ class Ticking:
 
     def __init__(
         self,
-        service: Service,
+        shell: Shell,
         broker: Broker,
         executor: Executor,
         links: Links,
+        rates: RateMeter,
+        upkeep: Upkeep,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._service = service
+        self._shell = shell
         self._broker = broker
         self._executor = executor
         self._links = links
+        self._rates = rates
+        self._upkeep = upkeep
         self._loop = loop
         self._ticks = 0
         self._next = loop.call_later(TICK_S, self._tick)
@@ -48,15 +51,15 @@ class Ticking:
         self._next.cancel()
 
     def _tick(self) -> None:
-        service, broker = self._service, self._broker
-        if not service.may_serve():
+        shell, broker = self._shell, self._broker
+        if not shell.may_serve():
             return
         self._next = self._loop.call_later(TICK_S, self._tick)
         self._ticks += 1
         pass_turn()
-        now_us = service.clock.now_us()
+        now_us = shell.clock.now_us()
         broker.tick(now_us)
-        service.rates.tick(now_us)
+        self._rates.tick(now_us)
         self._links.sweep()
         if self._ticks % MARKS_EVERY_TICKS == 0:
             broker.mark_queues()
@@ -66,17 +69,17 @@ class Ticking:
             broker.forget_producers()
         self._keep_alive()
         if self._ticks % UPKEEP_EVERY_TICKS == 0:
-            service.upkeep.run(prune=broker.has_larges or self._ticks % PRUNE_EVERY_TICKS == 0)
+            self._upkeep.run(prune=broker.has_larges or self._ticks % PRUNE_EVERY_TICKS == 0)
             if broker.has_larges and not self._executor.streams.are_running:
                 broker.review_larges()
-        service.advance()
+        shell.advance()
 
     def _keep_alive(self) -> None:
-        now_ms = self._service.clock.monotonic_ms()
-        for peer in list(self._service.peers):
+        now_ms = self._shell.clock.monotonic_ms()
+        for peer in list(self._shell.peers):
             if now_ms >= peer.due_ms and peer.opened and not peer.ended:
                 latest_ms = now_ms + KEEPALIVE_EVERY_MS
                 peer.due_ms = min(peer.amqp.tick(now_ms) or latest_ms, latest_ms)
                 self._executor.touched.add(peer)
                 if events := peer.amqp.take_events():
-                    self._service.handle(peer, events)
+                    self._shell.handle(peer, events)

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
 
@@ -46,17 +47,13 @@ from legato.core.transactions import DROPPED
 from legato.server.arriving import Arrivals
 from legato.server.attaching import Links
 from legato.server.endings import Ending
+from legato.server.heartbeats import Heartbeats
+from legato.server.lingering import Lingering
 from legato.server.management import Management
 from legato.server.opening import Opening
-from legato.server.operations import Operations
-from legato.server.pipelines import Pipelines
 from legato.server.ports import HeartbeatPort, ManagementReplies, Outlet, StatusPort
 from legato.server.refused import Refused
-from legato.server.stages import Stages
-
-if TYPE_CHECKING:
-    from legato.server.peer import Peer
-    from legato.server.service import Service
+from legato.server.shell import Peer, Shell
 
 log = logging.getLogger("legato.translate")
 
@@ -67,28 +64,35 @@ _TIME_EVERY = 15
 
 
 class Translator:
-    """Turns the events of connections into commands for one broker."""
+    """Turns the events of connections into commands for one broker.
 
-    def __init__(self, service: Service, broker: Broker) -> None:
-        self._service = service
+    Args:
+        return_window_ms: over which time clients are to spread their return, should they lose the broker now.
+        status: what a status link is answered with.
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        broker: Broker,
+        links: Links,
+        management: Management,
+        arrivals: Arrivals,
+        return_window_ms: Callable[[], int],
+        heartbeats: Heartbeats,
+        lingering: Lingering,
+        status: Callable[[], Any],
+    ) -> None:
+        self._shell = shell
         self._broker = broker
-        self.links = links = Links(service, broker)
-        operations = Operations(
-            broker,
-            links.nodes,
-            links.cutter,
-            service.inspector,
-            service.reload,
-            service.switch_over,
-            service.update,
-            Pipelines(broker, links.nodes, service.bulk),
-            Stages(broker, links.nodes, service.bulk, service.config.store_directory, service.advance),
-            service.spread,
-        )
-        self._management = Management(service, broker, links.nodes, operations)
-        self._arrivals = Arrivals(service, broker, links.nodes, links.cutter, self._management)
-        self.uploads = self._arrivals.uploads
-        self._opening = Opening(lambda peer: self._let_go(peer, Ending.LOST))
+        self._links = links
+        self._management = management
+        self._arrivals = arrivals
+        self._uploads = arrivals.uploads
+        self._opening = Opening(return_window_ms, lambda peer: self._let_go(peer, Ending.LOST))
+        self._heartbeats = heartbeats
+        self._lingering = lingering
+        self._status = status
 
     def handle(self, peer: Peer, events: list[Event], now_us: int) -> list[Event]:
         """Apply the events of one read, in order; flows last, when everything before them has been counted.
@@ -99,7 +103,7 @@ class Translator:
             Those that are left for later, as all that came before them took `SLICE_MS`.
         """
         flows: dict[Sender, None] = {}
-        now_ms = self._service.clock.monotonic_ms
+        now_ms = self._shell.clock.monotonic_ms
         deadline_ms = now_ms() + SLICE_MS
         rest: list[Event] = []
         for number, event in enumerate(events, 1):
@@ -125,7 +129,7 @@ class Translator:
             if number < len(flows) and now_ms() >= deadline_ms:
                 rest = [*map(Flow, islice(flows, number, None)), *rest]
                 break
-        self.uploads.sweep()
+        self._uploads.sweep()
         return rest
 
     # -- outcomes ----------------------------------------------------------------------------------------------
@@ -196,14 +200,14 @@ class Translator:
         elif isinstance(port, StatusPort):
             self._send_status(link)
         elif isinstance(port, HeartbeatPort):
-            self._service.heartbeats.flow(port)
+            self._heartbeats.flow(port)
         elif isinstance(port, ManagementReplies):
             self._management.flow(port)
 
     def _send_status(self, link: Sender) -> None:
         """Answer on a status link: once for each flow that leaves credit, however much that is."""
         if link.credit > 0:
-            document = msgspec.json.encode(self._service.inspector.broker())
+            document = msgspec.json.encode(self._status())
             link.send(encode_message(header=Header(), body=DataBody(document)), b"status", None, settled=True)
         if link.draining:
             link.drained()
@@ -219,10 +223,10 @@ class Translator:
             case SessionEnded(session=session, condition=condition):
                 ending = Ending.LOST if condition else Ending.SESSION_ENDED
                 for link in [link for link in peer.links if link.session is session]:
-                    self.links.gone(peer, link, ending)
-                self._service.when_durable(peer, session.close)
+                    self._links.gone(peer, link, ending)
+                self._shell.when_durable(peer, session.close)
             case Attached(link=link):
-                self.links.attach(peer, link)
+                self._links.attach(peer, link)
             case Detached(link=link, closed=closed):
                 self._detached(peer, link, closed)
             case TransferAborted():
@@ -236,15 +240,15 @@ class Translator:
 
     def _detached(self, peer: Peer, link: Link, closed: bool) -> None:
         """Answer a detach once all that was asked before is durable: who hears the answer waits for nothing more."""
-        if not closed and self.links.suspend(peer, link):
-            self._service.when_durable(peer, link.suspend)
+        if not closed and self._links.suspend(peer, link):
+            self._shell.when_durable(peer, link.suspend)
             return
         try:
-            self.links.gone(peer, link, Ending.CLOSED if closed else Ending.DETACHED)
+            self._links.gone(peer, link, Ending.CLOSED if closed else Ending.DETACHED)
         except Refused as refusal:
             link.close(refusal.condition, str(refusal))
             return
-        self._service.when_durable(peer, link.close if closed else link.detach)
+        self._shell.when_durable(peer, link.close if closed else link.detach)
 
     def _closed(self, peer: Peer, event: Closed) -> None:
         self._let_go(peer, Ending.CONNECTION_CLOSED if event.clean else Ending.LOST)
@@ -253,19 +257,19 @@ class Translator:
         else:
             log.info("- %s closed", peer.name)
         if peer.amqp.close_unanswered:
-            self._service.when_durable(peer, peer.end)
+            self._shell.when_durable(peer, peer.end)
         else:
             peer.end()
 
     def _let_go(self, peer: Peer, ending: Ending) -> None:
         """Take from the broker all that the peer has."""
         for link in list(peer.links):
-            self.links.gone(peer, link, ending)
+            self._links.gone(peer, link, ending)
         self._broker.disconnect(peer)
         self._opening.closed(peer)
         if ending is Ending.CONNECTION_CLOSED and not self._opening.is_connected(peer.container):
             self._broker.release_container(peer.container)
-            self._service.lingering.release(peer.container)
+            self._lingering.release(peer.container)
 
 
 def _disposal_of(outcome: Outcome | None) -> Disposal | None:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
 from legato.server.executor import Executor
+from legato.server.shell import Peer, Shell
 from legato.server.uploads import Uploads
-
-if TYPE_CHECKING:
-    from legato.server.peer import Peer
-    from legato.server.service import Service
 
 
 class Turns:
@@ -20,13 +16,13 @@ class Turns:
 
     def __init__(
         self,
-        service: Service,
+        shell: Shell,
         broker: Broker,
         executor: Executor,
         uploads: Uploads,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._service = service
+        self._shell = shell
         self._broker = broker
         self._executor = executor
         self._uploads = uploads
@@ -55,36 +51,36 @@ class Turns:
     def _go_on(self) -> None:
         """The next slice of what takes long; between two slices everybody has a turn."""
         self._scanning = False
-        if not self._service.ending and self._service.may_serve():
-            self._broker.go_on(self._service.clock.now_us())
-            self._service.advance()
+        if not self._shell.ending and self._shell.may_serve():
+            self._broker.go_on(self._shell.clock.now_us())
+            self._shell.advance()
 
     def _stream(self) -> None:
         """More of the large messages that go out."""
         self._streaming = False
-        if not self._service.ending and self._service.may_serve():
+        if not self._shell.ending and self._shell.may_serve():
             self._executor.streams.go_on()
-            self._service.advance()
+            self._shell.advance()
 
     def _resume(self, paced: list[Consumer]) -> None:
         """Consumers whose sockets took what they were given go on; the others when their sockets say so."""
-        if self._service.ending or not self._service.may_serve():
+        if self._shell.ending or not self._shell.may_serve():
             return
-        now_us = self._service.clock.now_us()
+        now_us = self._shell.clock.now_us()
         for consumer in paced:
             if not consumer.port.peer.paused:
                 self._broker.resume(consumer, now_us)
-        self._service.advance()
+        self._shell.advance()
 
     def _throttle(self) -> None:
         """Read no more while a whole batch waits behind the one being committed: memory stays bounded."""
         full = self._broker.tick_is_full
-        if full != self._throttled and not self._service.ending:
+        if full != self._throttled and not self._shell.ending:
             self._throttled = full
-            for peer in self._service.peers:
+            for peer in self._shell.peers:
                 peer.pause_reading(full)
             self._waiting.clear()
-        if self._broker.has_larges and not full and not self._service.ending:
+        if self._broker.has_larges and not full and not self._shell.ending:
             self._throttle_uploads()
 
     def _throttle_uploads(self) -> None:

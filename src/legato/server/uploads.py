@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from legato import limits
 from legato.amqp.codec import malformed
 from legato.amqp.events import TransferPart
@@ -14,9 +12,7 @@ from legato.core.refusals import FULL
 from legato.core.transaction import Transaction
 from legato.errors import ProtocolError
 from legato.server.refused import Refused
-
-if TYPE_CHECKING:
-    from legato.server.peer import Peer
+from legato.server.shell import Peer
 
 NO_ROOM = "there was no room for a part of it"
 

@@ -1,0 +1,98 @@
+"""Protocols for the two objects that nearly every part of the server is given: the shell, and a peer.
+
+A part knows them by what it uses of them. What they are is in `process.service` and `connections.client_connection`,
+which import the parts; so no part imports these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from legato.amqp.connection import Connection
+from legato.amqp.events import Event
+from legato.clock import Clock
+from legato.core.consumers import Browser, Consumer
+
+
+class Peer(Protocol):
+    """One client's connection, from accept to its end.
+
+    Attributes:
+        container: the container id of its open, which is the client id in JMS.
+        name: address and port, for the log.
+        product: what its open says that the client is.
+        user: who logged in.
+        receivers: what it receives with, as the broker knows it.
+        links: its links that are attached.
+        opened: its open was answered.
+        ended: nothing more is read from it or written to it.
+        paused: its socket cannot take more now.
+        due_ms: when its heartbeats and its silence are to be looked at.
+        amqp: the engine of its connection.
+    """
+
+    container: str
+    name: str
+    product: str
+    user: str | None
+    receivers: set[Consumer | Browser]
+    links: set[Any]
+    opened: bool
+    ended: bool
+    paused: bool
+    due_ms: int
+    amqp: Connection
+
+    def established(self) -> None:
+        """Its open arrived and was answered."""
+
+    def flush(self) -> None:
+        """Write what the engine has to send."""
+
+    def pause_reading(self, paused: bool) -> None:
+        """Leave what the client sends in its socket, or go on."""
+
+    def end(self) -> None:
+        """The AMQP connection is over: write what is left, then close the socket and free the engine."""
+
+    def part(self) -> None:
+        """Like `end`, but leave the closing to the client, as far as TLS allows."""
+
+    def drop(self, *, linger: bool = False) -> None:
+        """Cut the socket, at once unless what was written should still arrive."""
+
+
+class Shell(Protocol):
+    """The broker process while it serves: its clock, its peers, and how what was asked becomes durable.
+
+    Attributes:
+        clock: its time.
+        peers: who is connected.
+        ending: nothing is taken from peers any more; what was asked before is still committed and confirmed.
+        stopped: nothing is stored or becomes visible any more.
+        full: why producers are refused now; empty while there is room.
+    """
+
+    clock: Clock
+    peers: set[Peer]
+    ending: bool
+    stopped: bool
+
+    @property
+    def full(self) -> str: ...
+
+    def may_serve(self) -> bool:
+        """Whether peers may be listened to and answered; if the lease has ended, all stops here."""
+
+    def touch(self, peer: Peer) -> None:
+        """Something waits to be flushed to a peer that is not the one being handled."""
+
+    def advance(self) -> None:
+        """Perform what the broker has to say, have stored what it wants stored, write to whom it concerns."""
+
+    def handle(self, peer: Peer, events: list[Event]) -> list[Event]:
+        """Apply what one read of one peer asks for; returns what took too long to be done at once."""
+
+    def when_durable(self, peer: Peer, then: Callable[[], None]) -> None:
+        """Tell `peer` something once everything that was asked so far is durable: at once if it is."""
