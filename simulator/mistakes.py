@@ -6,6 +6,7 @@ from typing import Any
 
 from legato.core import moving
 from legato.core.broker import Broker
+from legato.core.commit import Commit
 from legato.core.consumers import Consumer
 from legato.core.effects import Confirm, Discharged
 from legato.core.lanes import Lane
@@ -15,7 +16,6 @@ from legato.core.producers import Producer
 from legato.core.queues import Queue
 from legato.core.records import Archive, Batch, StoredMessage
 from legato.core.schedule import Schedule, Scheduled
-from legato.core.tick import Tick
 from legato.core.topics import Topic
 from legato.core.transaction import Transaction
 from legato.store.memory import MemoryStore
@@ -42,9 +42,9 @@ def commit_in_any_epoch(self: MemoryStore, batch: Batch) -> int:
 def confirm_before_commit(self: Broker, now_us: int) -> Batch | None:
     """Producers hear of a message before it is durable."""
     batch = _take_batch(self, now_us)
-    if batch is not None and self._in_flight is not None:
-        told = [message for message in self._in_flight.stored if message.token is not None]
-        self._effects.append(Confirm([message.token for message in told]))
+    if batch is not None and self.kernel.in_flight is not None:
+        told = [message for message in self.kernel.in_flight.stored if message.token is not None]
+        self.kernel.effects.append(Confirm([message.token for message in told]))
         for message in told:
             message.token = None
     return batch
@@ -53,8 +53,8 @@ def confirm_before_commit(self: Broker, now_us: int) -> Batch | None:
 def deliver_before_commit(self: Broker, now_us: int) -> Batch | None:
     """Consumers are given a message before it is durable."""
     batch = _take_batch(self, now_us)
-    if batch is not None and self._in_flight is not None:
-        for message in self._in_flight.stored:
+    if batch is not None and self.kernel.in_flight is not None:
+        for message in self.kernel.in_flight.stored:
             lane = message.queue.lane(message.seq)
             lane.mark = max(lane.mark, message.seq)
             lane.append(message)
@@ -104,7 +104,7 @@ def acknowledge_nothing(self: Broker, consumer: Consumer, message: Message, *, c
         message.consumer = None
         del consumer.unsettled[message.seq]
         if confirm:
-            self._tick.acknowledged.append((consumer, message))
+            self.kernel.gathering.acknowledged.append((consumer, message))
         return True
     return _acknowledge(self, consumer, message, confirm=confirm)
 
@@ -127,14 +127,14 @@ def claim_all_that_is_read(self: Lane, seqs: set[int], archive: Archive) -> dict
     return claimed
 
 
-def give_nothing_back(self: Tick, message: Message) -> None:
+def give_nothing_back(self: Commit, message: Message) -> None:
     """A message that comes back is forgotten."""
 
 
 def give_up_and_consume(self: Broker, transaction: Transaction, cause: str) -> None:
     """What a transaction received stays consumed although it is rolled back."""
     for consumer, message in transaction.consumed:
-        self._consume(consumer, message, b"", self._tick)
+        self._consume(consumer, message, b"", self.kernel.gathering)
     transaction.consumed = []
     _give_up(self, transaction, cause)
 
@@ -160,7 +160,7 @@ def no_outcome(self: MemoryStore, txn: bytes) -> bool:
 
 def always_committed(self: Broker, txn_id: bytes, fail: bool, token: Any) -> None:
     """Who asks for the outcome of a commit that was cut off hears that all went well."""
-    self._effects.append(Discharged(token))
+    self.kernel.effects.append(Discharged(token))
 
 
 def takers_but_one(topic: Topic, outgoing: Publication) -> list[Queue]:

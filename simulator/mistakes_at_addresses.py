@@ -51,7 +51,7 @@ def refuse_and_store(self: Broker, node: Node, outgoing: Publication) -> bool:
     """A full address refuses a message, and stores it."""
     refusal = self._refusal(node)
     if refusal is not None:
-        self._effects.append(Refuse(outgoing.token, *refusal))
+        self.kernel.effects.append(Refuse(outgoing.token, *refusal))
         outgoing.token = None
         self._enqueue(node, outgoing)
         return False
@@ -72,7 +72,7 @@ def expire_into_nothing(self: Broker, message: Message) -> None:
 def dead_letter_dropped(self: Broker, message: Message, consumer: Consumer, cause: str, text: str) -> None:
     """Dead letters are dropped."""
     self._left(message)
-    self._tick.facts.append(MessageDeadLettered(message.queue.id, message.seq, consumer.id, cause, 0, 0))
+    self.kernel.gathering.facts.append(MessageDeadLettered(message.queue.id, message.seq, consumer.id, cause, 0, 0))
 
 
 def no_duplicates(self: Broker, node: Node, duplicate_id: bytes) -> None:
@@ -100,7 +100,7 @@ def duplicates_untold(self: Broker, duplicate: Duplicate) -> Duplicate:
 def resent_untold(self: Broker, node: Node, outgoing: Publication, producer: Producer) -> None:
     """A duplicate that is sent again after a failover is confirmed like a message that is stored."""
     _drop_resent(self, node, outgoing, producer)
-    self._tick.duplicates[-1].told = False
+    self.kernel.gathering.duplicates[-1].told = False
 
 
 def detach_keeping_nothing(self: Broker, consumer: Consumer, **options: Any) -> None:
@@ -120,4 +120,4 @@ def nobody_took(self: MemoryStore, queue: int) -> list[TakenMessage]:
 def take_nothing_back(self: Broker, consumer: Consumer, message: Message) -> None:
     """A delivery that goes on after its connection was lost counts as another one."""
     message.flagged = message.presented = True
-    self._tick.facts.append(MessagePresented(message.queue.id, message.seq, consumer.id))
+    self.kernel.gathering.facts.append(MessagePresented(message.queue.id, message.seq, consumer.id))

@@ -8,11 +8,11 @@ from typing import Any
 from legato import limits
 from legato.core.assigning import Assignment, Extent
 from legato.core.broker import Broker
+from legato.core.commit import Commit
 from legato.core.lanes import Lane
 from legato.core.producers import SINK_PREFIX
 from legato.core.queues import Queue
 from legato.core.records import Run
-from legato.core.tick import Tick
 from legato.server.commits import Commits
 from legato.server.subscribing import Subscribing
 
@@ -32,10 +32,10 @@ def floors_passed_over(self: Lane, run: Run, floor: int) -> list[int]:
     return _pass_over(self, run, 0)
 
 
-def batches_passed_over(self: Broker, tick: Tick) -> set[Queue]:
+def batches_passed_over(self: Broker, commit: Commit) -> set[Queue]:
     """The window reaches beyond a batch that was never loaded."""
-    touched = _stages_committed(self, tick)
-    for stage in tick.stages:
+    touched = _stages_committed(self, commit)
+    for stage in commit.stages:
         for _, lane, fact in stage.runs:
             lane.loaded_seq = max(lane.loaded_seq, fact.seq + fact.count - 1)
     return touched
@@ -44,7 +44,7 @@ def batches_passed_over(self: Broker, tick: Tick) -> set[Queue]:
 def sinks_forgotten(self: Broker) -> None:
     """D3: a sink is forgotten when it has published nothing for a day by the clock on the wall."""
     end_us = self.now_us - limits.PRODUCER_RETENTION_S * 1_000_000
-    for record in self._archive.producers(0, 1_000):
+    for record in self.kernel.archive.producers(0, 1_000):
         old = record.name.startswith(SINK_PREFIX) and record.seen_us < end_us
         if old and record.name not in self._producers and record.name not in self._forgetting:
             self._forget_producer(record.producer, record.name)
@@ -52,11 +52,11 @@ def sinks_forgotten(self: Broker) -> None:
 
 def claimed_for_good(self: Broker, queue: Queue) -> None:
     """What left before consumers began to select stays claimed."""
-    gone = [len(tick.gone) if tick is not None else 0 for tick in (self._tick, self._in_flight)]
+    gone = [len(commit.gone) if commit is not None else 0 for commit in (self.kernel.gathering, self.kernel.in_flight)]
     _begin_selecting(self, queue)
-    for tick, before in zip((self._tick, self._in_flight), gone, strict=True):
-        if tick is not None:
-            del tick.gone[before:]
+    for commit, before in zip((self.kernel.gathering, self.kernel.in_flight), gone, strict=True):
+        if commit is not None:
+            del commit.gone[before:]
 
 
 def answer_at_once(self: Commits, peer: Any, then: Callable[[], None]) -> None:

@@ -16,12 +16,12 @@ from legato.client.session_work import SessionWork
 from legato.client.temporaries import TemporaryEnd
 from legato.core import moving
 from legato.core.broker import Broker
+from legato.core.commit import Commit
 from legato.core.groups import Groups
 from legato.core.lanes import Lane
 from legato.core.producers import Producer
 from legato.core.schedule import Schedule
 from legato.core.steady import SteadyClock
-from legato.core.tick import Tick
 from legato.ha.flock import LockFile
 from legato.ha.members import Membership
 from legato.server import executor
@@ -71,7 +71,7 @@ FAULTS = [
     Fault(Broker, "acknowledge", mistakes.acknowledge_nothing),
     Fault(Broker, "_begin_selecting", mistakes.begin_selecting_forgetful),
     Fault(Lane, "claim", mistakes.claim_all_that_is_read),
-    Fault(Tick, "give_back", mistakes.give_nothing_back),
+    Fault(Commit, "give_back", mistakes.give_nothing_back),
     Fault(Broker, "_give_up", mistakes.give_up_and_consume),
     Fault(Broker, "_give_up", mistakes.give_up_and_publish),
     Fault(Broker, "_commit", mistakes.commit_all_but_the_first),

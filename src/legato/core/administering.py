@@ -74,7 +74,7 @@ class Administering(Consuming):
         """Stop dispatching from a queue, or go on; publishing goes on."""
         if queue.paused != paused:
             queue.paused = paused
-            self._tick.facts.append(QueuePaused(queue.id, paused))
+            self._kernel.record(QueuePaused(queue.id, paused))
             self._dispatch(queue)
 
     def settings_changed(self) -> None:
@@ -113,20 +113,20 @@ class Administering(Consuming):
         job.queue.jobs += 1
         self._review(job.queue)
         self._jobs.append(job)
-        self._scan_again()
+        self._kernel.scan_again()
 
     def go_on(self, now_us: int) -> None:
         """The next slice of what is looked through in slices."""
-        self.now_us = now_us
-        self._scanning = False
-        is_over = self._slice()
+        self._kernel.now_us = now_us
+        self._kernel.scan_began()
+        is_over = self._kernel.begin_slice()
         unscanned, self._unscanned = list(self._unscanned), {}
         for place, queue in enumerate(unscanned, 1):
             self._dispatch(queue)
             if place < len(unscanned) and is_over():
                 # First the next time, before those that were looked through now.
                 self._unscanned = dict.fromkeys(unscanned[place:]) | self._unscanned
-                self._scan_again()
+                self._kernel.scan_again()
                 break
         if self._jobs:
             job = self._jobs.popleft()
@@ -135,22 +135,22 @@ class Administering(Consuming):
                 if not job.queue.deleted:
                     self._review(job.queue)
                     self._dispatch(job.queue)
-                self._effects.append(Finished(job.token, job.count))
+                self._kernel.emit(Finished(job.token, job.count))
             else:
                 self._jobs.append(job)
             if self._jobs:
-                self._scan_again()
+                self._kernel.scan_again()
 
     def _work(self, job: Job) -> bool:
         """A slice of a job; whether it is done."""
         queue = job.queue
         if queue.deleted:
             return True
-        is_over = self._slice()
+        is_over = self._kernel.begin_slice()
         self._work_returned(job)
         while job.ranges and job.left:
             after, until = job.ranges[0]
-            found = self._archive.messages(queue.id, after, limits.SCAN_MESSAGES, limits.WINDOW_BYTES)
+            found = self._kernel.archive.messages(queue.id, after, limits.SCAN_MESSAGES, limits.WINDOW_BYTES)
             lane = queue.lane(after) if after >> 56 in queue.lanes else queue.main
             for stored in found:
                 after = stored.seq
@@ -176,7 +176,7 @@ class Administering(Consuming):
                     return
                 if not message.waiting:
                     continue
-                body = queue.body(message, self._archive)
+                body = queue.body(message, self._kernel.archive)
                 self._work_on(job, message, StoredMessage(message.seq, body))
 
     def _work_on(self, job: Job, message: Message, stored: StoredMessage) -> None:
@@ -189,7 +189,7 @@ class Administering(Consuming):
             outgoing = self._again(message)
             outgoing.count = 0
             if job.properties:
-                outgoing.body = self._bodies.annotate(outgoing.body, job.properties)
+                outgoing.body = self._kernel.bodies.annotate(outgoing.body, job.properties)
             self._move(message, "moved", job.to, outgoing)
         job.count += 1
         job.left -= 1

@@ -114,7 +114,7 @@ class Assigning(Timing):
             renewed: the number of the queue that it takes from since, if that is another one.
         """
         assignment.fence += 1
-        self._tick.facts.append(
+        self._kernel.record(
             AssignmentFenced(assignment.queue.id, assignment.fence, list(assignment.floors.values()), renewed)
         )
 
@@ -125,7 +125,7 @@ class Assigning(Timing):
             return None
         assignment = self._assignments.get(queue.id)
         if assignment is None:
-            record = self._archive.queue_by_number(queue.id)
+            record = self._kernel.archive.queue_by_number(queue.id)
             assert record is not None, f"{name} is in use and not in the store"
             assignment = self._assignments[queue.id] = Assignment(queue, record)
         return assignment
@@ -183,20 +183,19 @@ class Assigning(Timing):
             assignment.queue.bytes -= extent.size
             assignment.queue.consumed += extent.count
             assignment.acknowledged = through
-            self._tick.facts.append(AssignmentAcknowledged(assignment.queue.id, through, extent.count))
+            self._kernel.record(AssignmentAcknowledged(assignment.queue.id, through, extent.count))
 
     def _extent_of(self, assignment: Assignment, through: int) -> Extent:
         """What is in it of the numbers not acknowledged, up to `through`; what went back to its queue is not."""
         queue, after = assignment.queue, assignment.acknowledged
-        ticks = [tick for tick in (self._in_flight, self._tick) if tick is not None]
-        gone = set().union(*(tick.taken(queue) for tick in ticks))
+        gone = set().union(*(commit.taken(queue) for commit in self._kernel.commits))
         count = size = 0
         while after < through:
-            run = next(iter(self._archive.runs(queue.id, after, through - after, _NO_LIMIT, gone)), None)
+            run = next(iter(self._kernel.archive.runs(queue.id, after, through - after, _NO_LIMIT, gone)), None)
             if run is None or run.seq > through:
                 break
             if run.seq + run.count - 1 > through:
-                (run,) = self._archive.runs(queue.id, run.seq - 1, through - run.seq + 1, _NO_LIMIT, gone)
+                (run,) = self._kernel.archive.runs(queue.id, run.seq - 1, through - run.seq + 1, _NO_LIMIT, gone)
             count, size, after = count + run.count, size + run.size, run.seq + run.count - 1
         # The rest is being assigned by commits that are not durable yet: it still is where it came from.
         for fact in self._pending_facts():
@@ -204,15 +203,14 @@ class Assigning(Timing):
             pending = min(fact.to_seq + fact.count - 1, through) - first + 1
             if fact.to_queue == queue.id and pending > 0:
                 seq = fact.seq + first - fact.to_seq
-                runs = self._archive.runs(fact.queue, seq - 1, pending, _NO_LIMIT, frozenset())
+                runs = self._kernel.archive.runs(fact.queue, seq - 1, pending, _NO_LIMIT, frozenset())
                 count, size = count + pending, size + sum(run.size for run in runs)
         return Extent(count, size)
 
     def _pending_facts(self) -> Iterator[MessagesAssigned]:
         """Of the commits that are not durable yet, the older one's first."""
-        for tick in (self._in_flight, self._tick):
-            if tick is not None:
-                yield from (fact for fact in tick.facts if isinstance(fact, MessagesAssigned))
+        for commit in self._kernel.commits:
+            yield from (fact for fact in commit.facts if isinstance(fact, MessagesAssigned))
 
     def release_assignment(self, assignment: Assignment, token: Any) -> None:
         """What was not acknowledged goes back to its queue, behind what waits there; its pipeline has it no more.
@@ -247,7 +245,7 @@ class Assigning(Timing):
 
     def _expire_first(self, source: Queue) -> None:
         """What has expired and is still there is not assigned: as much as one look at the clock would find."""
-        for place in self._archive.expired(ExpiryPlace(), self.now_us, limits.SCAN_MESSAGES):
+        for place in self._kernel.archive.expired(ExpiryPlace(), self._kernel.now_us, limits.SCAN_MESSAGES):
             if place.queue == source.id:
                 self._expire_at(source, place.seq)
 
@@ -256,7 +254,7 @@ class Assigning(Timing):
     ) -> Iterator[Run]:
         """Runs of a lane that are on disk and that nobody has; none of what an earlier call took without its commit."""
         after = max(lane.number << LANE_SHIFT, assignment.floors.get(lane.number, 0), self._pending(source, lane))
-        yield from self._archive.runs(source.id, after, limit, limit_bytes, self._in_heap(source))
+        yield from self._kernel.archive.runs(source.id, after, limit, limit_bytes, self._in_heap(source))
 
     def _pending(self, source: Queue, lane: Lane) -> int:
         """Up to where the lane's messages are being assigned by commits that are not durable yet."""
@@ -274,7 +272,7 @@ class Assigning(Timing):
         floor = assignment.floors.get(lane.number, 0)
         returned = lane.pass_over(run, floor)
         if floor > lane.start:
-            self._tick.passed.append((lane, run))
+            self._kernel.gathering.passed.append((lane, run))
         self._note_taken(source, run, lane.flag_upto, returned)
         source.consumed += run.count
         source.bytes -= run.size
@@ -282,11 +280,11 @@ class Assigning(Timing):
         queue.main.last_seq = queue.main.visible_seq = queue.main.loaded_seq = number + run.count - 1
         queue.stored += run.count
         queue.bytes += run.size
-        self._tick.facts.append(MessagesAssigned(source.id, run.seq, run.count, run.size, queue.id, number))
+        self._kernel.record(MessagesAssigned(source.id, run.seq, run.count, run.size, queue.id, number))
 
     def _note_taken(self, source: Queue, run: Run, flag_upto: int, returned: list[int]) -> None:
         """Who still holds one of them must not be told that its acknowledgement counted (promise 5)."""
         seen = range(run.seq, min(run.seq + run.count - 1, flag_upto) + 1)
         for seq in sorted({*seen, *returned})[-limits.TAKEN_MESSAGES :]:
             source.remember_taken(seq, "", "")
-            self._tick.facts.append(MessageTaken(source.id, seq, "", ""))
+            self._kernel.record(MessageTaken(source.id, seq, "", ""))

@@ -1,6 +1,6 @@
 """The broker: commands in, facts and effects out; here, how facts become durable and then visible.
 
-1. A command is a method call. It changes what the heap knows, adds facts to the current tick, and effects that
+1. A command is a method call. It changes what the heap knows, adds facts to the current commit, and effects that
    need none.
 2. `take_batch` hands the facts out to be committed; `committed` makes them visible; `failed` undoes what they
    announced. Nothing that depends on a fact is visible before `committed`: durable first, visible second.
@@ -16,6 +16,7 @@ from legato import limits
 from legato.core.assigning import Assigning
 from legato.core.browsing import Browsing
 from legato.core.capacity import Capacity
+from legato.core.commit import Commit
 from legato.core.dispatch import mark_wanted
 from legato.core.effects import (
     Confirm,
@@ -71,7 +72,6 @@ from legato.core.queues import Queue
 from legato.core.records import Batch
 from legato.core.refusals import FULL
 from legato.core.staging import Staging
-from legato.core.tick import Tick
 from legato.core.topics import Topic
 from legato.core.transactions import ROLLED_BACK, Transactions
 
@@ -83,49 +83,48 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
 
     def take_batch(self, now_us: int) -> Batch | None:
         """What must be committed next, or None. Only one batch is out at a time."""
-        if self._in_flight is not None:
+        if self._kernel.in_flight is not None:
             return None
-        self.now_us = now_us
-        tick = self._tick
-        self._gather_marks(tick)
-        if not tick:
+        self._kernel.now_us = now_us
+        commit = self._kernel.gathering
+        self._gather_marks(commit)
+        if not commit:
             return None
-        self._tick = Tick()
-        self._in_flight = tick
-        steady_us = self.steady.now_us
-        return Batch(self.epoch, now_us, tick.facts, tick.bodies, tick.chunks, tick.ended, tick.runs, steady_us)
+        self._kernel.gathering = Commit()
+        self._kernel.in_flight = commit
+        return commit.batch(self._kernel.epoch, now_us, self._kernel.steady.now_us)
 
     @property
     def tick_is_full(self) -> bool:
         """Whether so much waits for the next commit that publishers should be slowed."""
-        tick = self._tick
-        return len(tick.facts) >= limits.BATCH_FACTS_MAX or tick.body_bytes >= limits.BATCH_BYTES_MAX
+        commit = self._kernel.gathering
+        return len(commit.facts) >= limits.BATCH_FACTS_MAX or commit.body_bytes >= limits.BATCH_BYTES_MAX
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits to be committed or for a commit to end."""
-        return self._in_flight is None and not self._tick
+        return self._kernel.in_flight is None and not self._kernel.gathering
 
     def committed(self, now_us: int) -> None:
         """The batch taken last is durable: its consequences become visible."""
-        tick = self._in_flight
-        assert tick is not None
-        self.now_us = now_us
-        self._in_flight = None
+        commit = self._kernel.in_flight
+        assert commit is not None
+        self._kernel.now_us = now_us
+        self._kernel.in_flight = None
         touched: set[Queue] = set()
         confirms: list[Any] = []
         told: list[Any] = []
-        for duplicate in tick.duplicates:
+        for duplicate in commit.duplicates:
             if duplicate.token is not None:
                 (told if duplicate.told else confirms).append(duplicate.token)
-        self._ids_committed(tick.ids)
-        for queue, seq in tick.marks:
+        self._ids_committed(commit.ids)
+        for queue, seq in commit.marks:
             lane = queue.lane(seq)
             lane.mark = max(lane.mark, seq)
             touched.add(queue)
         # Before what was stored by itself: a window that reaches up to that would pass over a run that is before it.
-        touched |= self._stages_committed(tick)
-        for message in tick.stored:
+        touched |= self._stages_committed(commit)
+        for message in commit.stored:
             queue = message.queue
             if queue not in touched:
                 touched.add(queue)
@@ -133,53 +132,53 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
             if (token := message.token) is not None:
                 confirms.append(token)
                 message.token = None
-        for publication in tick.published:
+        for publication in commit.published:
             for message in publication.copies:
                 message.queue.lanes[message.seq >> LANE_SHIFT].append(message)
                 touched.add(message.queue)
             if publication.token is not None:
                 confirms.append(publication.token)
-        for message in tick.gone:
+        for message in commit.gone:
             message.queue.unclaim(message.seq)
-        for lane, run in tick.passed:
+        for lane, run in commit.passed:
             lane.release_run(run)
-        for message in tick.kept:
+        for message in commit.kept:
             message.queue.returning -= 1
             touched.add(message.queue)
-        for message in tick.returned:
+        for message in commit.returned:
             message.queue.returning -= 1
             message.queue.put_back(message)
             touched.add(message.queue)
-        effects = self._effects
+        effects = self._kernel.effects
         if confirms:
             effects.append(Confirm(confirms))
         if told:
             effects.append(ConfirmDuplicates(told))
-        if tick.acknowledged:
-            effects.append(ConfirmAcknowledged(tick.acknowledged))
-        for producer in tick.left:
+        if commit.acknowledged:
+            effects.append(ConfirmAcknowledged(commit.acknowledged))
+        for producer in commit.left:
             if producer.links == 0 and self._producers.get(producer.name) is producer:
                 del self._producers[producer.name]
-        self._producers_forgotten(tick)
-        for number in tick.deleted:
+        self._producers_forgotten(commit)
+        for number in commit.deleted:
             self._by_number.pop(number, None)
             self._windows.pop(number, None)
-        for token, transaction, _ in tick.discharges:
+        for token, transaction, _ in commit.discharges:
             self._committing.discard(transaction.id)
             self._settle_sends(transaction, transaction.told)
             effects.append(Discharged(token))
         if self._schedule is not None:
-            self._schedule_committed(self._schedule, tick)
+            self._schedule_committed(self._schedule, commit)
         for queue in touched:
             if queue.limited:
                 self._enforce(queue)
             self._dispatch(queue)
-        self._announce_room(tick)
+        self._announce_room(commit)
         self._show_early()
 
-    def _announce_room(self, tick: Tick) -> None:
+    def _announce_room(self, commit: Commit) -> None:
         """Producers that wait are told when what they wait for has left."""
-        for fact in tick.facts if self._starving else ():
+        for fact in commit.facts if self._starving else ():
             if isinstance(fact, MessageConsumed | MessageDeadLettered | MessageMoved | MessagesAssigned):
                 queue = self._by_number.get(fact.queue)
                 if isinstance(queue, Queue):
@@ -189,31 +188,31 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
         if queue.starved and queue.room:
             queue.starved = False
             self._starving.discard(queue)
-            self._effects.append(Room(queue))
+            self._kernel.emit(Room(queue))
 
     def failed(self, description: str) -> None:
         """The batch taken last could not be stored for lack of room: nothing of it happened.
 
         Publications are refused and transactions that publish are rolled back; what only consumes is tried again.
         """
-        tick = self._in_flight
-        assert tick is not None
-        self._in_flight = None
-        newer, self._tick = self._tick, Tick()
-        retry = self._tick
-        self._lose_ids(tick.ids)
-        lost = tick.numbers()
-        if tick.chunks or any(duplicate.is_lost(lost) for duplicate in newer.duplicates):
+        commit = self._kernel.in_flight
+        assert commit is not None
+        self._kernel.in_flight = None
+        newer, self._kernel.gathering = self._kernel.gathering, Commit()
+        retry = self._kernel.gathering
+        self._lose_ids(commit.ids)
+        lost = commit.numbers()
+        if commit.chunks or any(duplicate.is_lost(lost) for duplicate in newer.duplicates):
             # What came meanwhile may need what is lost: it is undone too.
             self._lose_ids(newer.ids)
             lost |= newer.numbers()
-            tick.append(newer)
-            newer = Tick()
-        if tick.chunks:
-            self._spoil(tick, description)
+            commit.append(newer)
+            newer = Commit()
+        if commit.chunks:
+            self._spoil(commit, description)
         rolled_back = {
             transaction.id: (token, transaction)
-            for token, transaction, commits in tick.discharges
+            for token, transaction, commits in commit.discharges
             if commits
             and (
                 transaction.sends
@@ -221,27 +220,27 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
                 or any(duplicate.is_lost(lost) for duplicate in transaction.duplicates)
             )
         }
-        self._undo(tick, retry, rolled_back.keys(), description)
-        if tick.released:
-            retry.released = [seq for seq in tick.released if seq in self._scheduled.releasing]
-        self._stages_failed(tick, description)
-        self._undo_duplicates(tick, retry, lost, rolled_back.keys(), description)
-        retry.marks = tick.marks
-        retry.left = tick.left
-        retry.forgotten = tick.forgotten
-        retry.ended = tick.ended
-        retry.deleted = tick.deleted
-        retry.created = tick.created
-        for message in tick.returned:
+        self._undo(commit, retry, rolled_back.keys(), description)
+        if commit.released:
+            retry.released = [seq for seq in commit.released if seq in self._scheduled.releasing]
+        self._stages_failed(commit, description)
+        self._undo_duplicates(commit, retry, lost, rolled_back.keys(), description)
+        retry.marks = commit.marks
+        retry.left = commit.left
+        retry.forgotten = commit.forgotten
+        retry.ended = commit.ended
+        retry.deleted = commit.deleted
+        retry.created = commit.created
+        for message in commit.returned:
             retry.returned.append(message)
-        retry.kept = tick.kept
-        retry.acknowledged = tick.acknowledged
-        retry.discharges = [d for d in tick.discharges if d[1].id not in rolled_back]
+        retry.kept = commit.kept
+        retry.acknowledged = commit.acknowledged
+        retry.discharges = [d for d in commit.discharges if d[1].id not in rolled_back]
         stay = [message for _, transaction in rolled_back.values() for _, message in transaction.consumed]
         # By their places: who began to select knew of some by these only.
         kept = {(message.queue, message.seq) for message in (*retry.returned, *stay)}
-        retry.gone = [message for message in tick.gone if (message.queue, message.seq) not in kept]
-        retry.passed = tick.passed
+        retry.gone = [message for message in commit.gone if (message.queue, message.seq) not in kept]
+        retry.passed = commit.passed
         for token, transaction in rolled_back.values():
             self._committing.discard(transaction.id)
             for _, message in transaction.consumed:
@@ -249,23 +248,23 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
                 message.queue.consumed -= 1
                 message.queue.bytes += message.size
             self._give_up(transaction, "failed")
-            self._effects.append(DischargeRefused(token, FULL, description))
-        for asked in [d for d in (*tick.discharges, *newer.discharges) if d[1].id in rolled_back]:
+            self._kernel.emit(DischargeRefused(token, FULL, description))
+        for asked in [d for d in (*commit.discharges, *newer.discharges) if d[1].id in rolled_back]:
             if asked[1] is not rolled_back[asked[1].id][1]:
-                self._effects.append(DischargeRefused(asked[0], ROLLED_BACK, description))
+                self._kernel.emit(DischargeRefused(asked[0], ROLLED_BACK, description))
         newer.discharges = [d for d in newer.discharges if d[1].id not in rolled_back]
         newer.facts = [fact for fact in newer.facts if not isinstance(fact, QueueMarked)]
         retry.append(newer)
         retry.facts = [self._recounted(fact) for fact in retry.facts]
-        staged = {queue for stage in tick.stages for queue, _, _ in stage.runs}
-        for queue in {message.queue for message in tick.stored} | self._queues_of(tick) | staged:
+        staged = {queue for stage in commit.stages for queue, _, _ in stage.runs}
+        for queue in {message.queue for message in commit.stored} | self._queues_of(commit) | staged:
             self._dispatch(queue)
         for queue in list(self._starving):
             self._announce_room_of(queue)
         self._show_early()
 
-    def _queues_of(self, tick: Tick) -> set[Queue]:
-        return {message.queue for publication in tick.published for message in publication.copies}
+    def _queues_of(self, commit: Commit) -> set[Queue]:
+        return {message.queue for publication in commit.published for message in publication.copies}
 
     def _recounted(self, fact: AnyFact) -> AnyFact:
         """The fact, if what it counts still counts after messages that it had counted were refused."""
@@ -274,11 +273,11 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
         node = self._by_number[fact.queue]
         return QueueDeleted(node.id, node.name, node.depth if isinstance(node, Queue) else 0)
 
-    def _undo(self, tick: Tick, retry: Tick, rolled_back: Collection[bytes], description: str) -> None:
-        """Take back what the facts of a failed tick announced, fact by fact; the rest is to be tried again."""
-        stored, published, moved = iter(tick.stored), iter(tick.published), iter(tick.moved)
-        stay = _staying(tick, rolled_back)
-        for fact in tick.facts:
+    def _undo(self, commit: Commit, retry: Commit, rolled_back: Collection[bytes], description: str) -> None:
+        """Take back what the facts of a failed commit announced, fact by fact; the rest is to be tried again."""
+        stored, published, moved = iter(commit.stored), iter(commit.published), iter(commit.moved)
+        stay = _staying(commit, rolled_back)
+        for fact in commit.facts:
             match fact:
                 case MessageStored():
                     message = next(stored)
@@ -312,7 +311,7 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
                         message.flagged = message.flagged or message.presented
                         message.presented = False
                         retry.give_back(message)
-                        if self._detailed and isinstance(fact, MessageDeadLettered):
+                        if self._kernel.detailed and isinstance(fact, MessageDeadLettered):
                             # Nothing else says that its consumer does not have it any more.
                             flagged = message.flagged or message.count > 0
                             retry.facts.append(MessageReleased(fact.queue, fact.seq, fact.consumer, flagged))
@@ -361,10 +360,15 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
                     assert_never(fact)
 
     def _undo_duplicates(
-        self, tick: Tick, retry: Tick, lost: set[tuple[int, int]], rolled_back: Collection[bytes], description: str
+        self,
+        commit: Commit,
+        retry: Commit,
+        lost: set[tuple[int, int]],
+        rolled_back: Collection[bytes],
+        description: str,
     ) -> None:
         """Duplicates of what could not be stored are refused with it, the others tried again."""
-        for duplicate in tick.duplicates:
+        for duplicate in commit.duplicates:
             fact = duplicate.fact
             if isinstance(fact, DuplicateIdDropped) and fact.txn in rolled_back:
                 continue
@@ -384,9 +388,9 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
             producer = next((p for p in self._producers.values() if p.id == fact.producer), None)
             if producer is not None:
                 producer.refuse(fact.number)
-            self._tick.facts.append(NumberRefused(fact.producer, fact.number))
+            self._kernel.record(NumberRefused(fact.producer, fact.number))
         if token is not None:
-            self._effects.append(Refuse(token, FULL, description))
+            self._kernel.emit(Refuse(token, FULL, description))
 
     def mark_queues(self) -> None:
         """Record the high-water marks of the queues and topics that moved since the last time."""
@@ -394,16 +398,16 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
             marks = (queue.stored, queue.consumed)
             if queue.recorded != marks:
                 queue.recorded = marks
-                self._tick.facts.append(QueueMarked(queue.id, queue.main.last_seq, queue.stored, queue.consumed))
+                self._kernel.record(QueueMarked(queue.id, queue.main.last_seq, queue.stored, queue.consumed))
         for topic in self.topics.values():
             if topic.recorded != topic.stored:
                 topic.recorded = topic.stored
                 # Which bodies are gone only the store knows: of a topic nothing is said to be consumed.
-                self._tick.facts.append(QueueMarked(topic.id, topic.last_seq, topic.stored, 0))
+                self._kernel.record(QueueMarked(topic.id, topic.last_seq, topic.stored, 0))
 
     def begin_serving(self, now_us: int, cause: str, detection_us: int) -> None:
         """Clients are answered from here on; see `ServingBegan`."""
-        self._tick.facts.append(ServingBegan(now_us, cause, detection_us))
+        self._kernel.record(ServingBegan(now_us, cause, detection_us))
 
     def end(self, reason: str) -> None:
         """The broker stops cleanly; what follows is refused by the shell."""
@@ -411,13 +415,13 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
             self.roll_back(transaction, "disconnect")
         self._record_presented(self._presented_before + self._presented)
         self.mark_queues()
-        self._tick.facts.append(EpochEnded(reason))
+        self._kernel.record(EpochEnded(reason))
 
-    def _gather_marks(self, tick: Tick) -> None:
-        """Raise dispatch marks for what consumers may be given once this tick is durable."""
+    def _gather_marks(self, commit: Commit) -> None:
+        """Raise dispatch marks for what consumers may be given once this commit is durable."""
         queues = self._unmarked
-        queues.update(message.queue for message in tick.stored)
-        for publication in tick.published:
+        queues.update(message.queue for message in commit.stored)
+        for publication in commit.published:
             queues.update(message.queue for message in publication.copies)
         consumed_from = self._consumed_from
         for queue in queues | consumed_from:
@@ -427,16 +431,16 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
                 wanted = mark_wanted(lane, ahead=queue in consumed_from)
                 if wanted > lane.mark_pending:
                     lane.mark_pending = wanted
-                    tick.facts.append(DispatchMarked(queue.id, wanted))
-                    tick.marks.append((queue, wanted))
+                    commit.facts.append(DispatchMarked(queue.id, wanted))
+                    commit.marks.append((queue, wanted))
         self._unmarked = set()
         self._consumed_from = set()
 
 
-def _staying(tick: Tick, rolled_back: Collection[bytes]) -> set[tuple[int, int]]:
-    """Places that messages do not leave after all, because the tick failed."""
+def _staying(commit: Commit, rolled_back: Collection[bytes]) -> set[tuple[int, int]]:
+    """Places that messages do not leave after all, because the commit failed."""
     stay = set()
-    for fact in tick.facts:
+    for fact in commit.facts:
         match fact:
             case MessageConsumed(txn=txn) if txn in rolled_back:
                 stay.add((fact.queue, fact.seq))

@@ -45,13 +45,13 @@ class Browsing(Subscribing):
 
     def go_on(self, now_us: int) -> None:
         super().go_on(now_us)
-        is_over = self._slice()
+        is_over = self._kernel.begin_slice()
         unshown, self._unshown = [browser for browser in self._unshown if browser in self._browsers], {}
         for place, browser in enumerate(unshown, 1):
             self._show(browser)
             if place < len(unshown) and is_over():
                 self._unshown = dict.fromkeys(unshown[place:]) | self._unshown
-                self._scan_again()
+                self._kernel.scan_again()
                 break
 
     def _show(self, browser: Browser) -> None:
@@ -62,22 +62,22 @@ class Browsing(Subscribing):
             self._early.add(browser)
             return
         budget = limits.SCAN_MESSAGES
-        is_over = self._slice()
+        is_over = self._kernel.begin_slice()
         gone = self._going(browser.queue)
         messages: list[Message] = []
         while browser.credit > len(messages) and (number := browser.unfinished) is not None:
             if budget <= 0 or is_over():
                 self._unshown[browser] = None
-                self._scan_again()
+                self._kernel.scan_again()
                 break
             budget -= self._look(browser, number, browser.credit - len(messages), gone, messages, is_over)
         if messages:
             browser.credit -= len(messages)
-            self._effects.append(Show(browser, messages))
+            self._kernel.emit(Show(browser, messages))
         if browser.draining and browser not in self._unshown:
             browser.draining = False
             browser.credit = 0
-            self._effects.append(Drained(browser))
+            self._kernel.emit(Drained(browser))
 
     def _look(
         self,
@@ -92,7 +92,7 @@ class Browsing(Subscribing):
         queue = browser.queue
         until = browser.until[number]
         limit = limits.SCAN_MESSAGES if browser.matches else min(limit, limits.SCAN_MESSAGES)
-        found = self._archive.messages(queue.id, browser.after[number], limit, limits.WINDOW_BYTES)
+        found = self._kernel.archive.messages(queue.id, browser.after[number], limit, limits.WINDOW_BYTES)
         if not found:
             browser.after[number] = until
         for stored in found:
@@ -102,7 +102,7 @@ class Browsing(Subscribing):
             if browser.credit == len(messages) or is_over():
                 break
             browser.after[number] = stored.seq
-            expired = stored.expires_us and stored.expires_us <= self.now_us
+            expired = stored.expires_us and stored.expires_us <= self._kernel.now_us
             if expired or stored.seq in gone or (browser.matches and not browser.matches(stored.body)):
                 continue
             message = Message(queue, stored.seq, stored.body, len(stored.body))
@@ -113,7 +113,6 @@ class Browsing(Subscribing):
     def _going(self, queue: Queue) -> set[int]:
         """Sequences that are consumed by what is not committed yet: nobody shall see them any more."""
         gone: set[int] = set()
-        for tick in (self._tick, self._in_flight):
-            if tick is not None:
-                gone |= tick.taken(queue)
+        for commit in self._kernel.commits:
+            gone |= commit.taken(queue)
         return gone

@@ -27,11 +27,11 @@ class Capacity(Administering):
 
     def _take_oldest(self, lane: Lane) -> Message | None:
         if not lane.queue.selecting:
-            if lane.head() is None and not lane.load(self._archive):
+            if lane.head() is None and not lane.load(self._kernel.archive):
                 return None
             return lane.take()
         after = lane.start
-        while found := self._archive.messages(lane.queue.id, after, limits.SCAN_MESSAGES, limits.WINDOW_BYTES):
+        while found := self._kernel.archive.messages(lane.queue.id, after, limits.SCAN_MESSAGES, limits.WINDOW_BYTES):
             for stored in found:
                 after = stored.seq
                 if after not in lane.claimed:

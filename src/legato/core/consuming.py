@@ -41,7 +41,7 @@ class Consuming(Reserving):
         """
         consumer = Consumer(self._next_consumer, queue, port, container, reports_presented, matches, priority, name)
         self._next_consumer += 1
-        self._tick.facts.append(ConsumerAttached(consumer.id, queue.id, container, name))
+        self._kernel.record(ConsumerAttached(consumer.id, queue.id, container, name))
         reservation = queue.reservations.get((container, name))
         self._resume(consumer, held)
         elsewhere = self._claim_held(consumer, set(held) - {message.seq for message in consumer.first})
@@ -61,23 +61,24 @@ class Consuming(Reserving):
         for seq in sorted(claimed):
             self._take_back(consumer, claimed[seq])
             consumer.first.append(claimed[seq])
-            if queue.grouped and (group := self._bodies.group(queue.body(claimed[seq], self._archive))[0]):
+            if queue.grouped and (
+                group := self._kernel.bodies.group(queue.body(claimed[seq], self._kernel.archive))[0]
+            ):
                 queue.groups.claim(group, consumer)
         in_transactions = self._in_transactions(queue)
         mine = (None, (consumer.container, consumer.name))
         return [
             seq
             for seq in sorted(held - claimed.keys())
-            if queue.has_holder(seq) or seq in in_transactions or queue.taken_by(seq, self._archive) not in mine
+            if queue.has_holder(seq) or seq in in_transactions or queue.taken_by(seq, self._kernel.archive) not in mine
         ]
 
     def _claim(self, queue: Queue, seqs: set[int]) -> dict[int, Message]:
         claimed: dict[int, Message] = {}
-        for tick in (self._tick, self._in_flight):
-            if tick is not None and seqs:
-                claimed |= tick.keep(queue, seqs)
+        for commit in self._kernel.commits:
+            claimed |= commit.keep(queue, seqs)
         seqs = {seq for seq in seqs if seq >> 56 in queue.lanes}
-        return claimed | queue.claim(seqs - claimed.keys(), self._archive)
+        return claimed | queue.claim(seqs - claimed.keys(), self._kernel.archive)
 
     def detach(self, consumer: Consumer, *, clean: bool, hold_until_us: int = 0, moving: bool = False) -> None:
         """A consumer stops receiving; what it had in flight returns to its place.
@@ -133,13 +134,13 @@ class Consuming(Reserving):
 
     def _record_released(self, message: Message, consumer: Consumer) -> None:
         """For the ledger: the message goes back, and its delivery does not count."""
-        if self._detailed and not message.queue.deleted:
+        if self._kernel.detailed and not message.queue.deleted:
             flagged = message.flagged or message.count > 0
-            self._tick.facts.append(MessageReleased(message.queue.id, message.seq, consumer.id, flagged))
+            self._kernel.record(MessageReleased(message.queue.id, message.seq, consumer.id, flagged))
 
     def _put_back(self, message: Message) -> None:
         """The message goes to its place; if it was given back a moment ago, when that is durable."""
-        if not any(tick is not None and tick.let_go(message) for tick in (self._tick, self._in_flight)):
+        if not any(commit.let_go(message) for commit in self._kernel.commits):
             message.queue.put_back(message)
 
     def flow(self, consumer: Consumer, credit: int, draining: bool, now_us: int) -> None:
@@ -147,7 +148,7 @@ class Consuming(Reserving):
 
         Not before: until what was given is on the link, the same credit may be told again, by this or another flow.
         """
-        self.now_us = now_us
+        self._kernel.now_us = now_us
         consumer.credit = credit
         consumer.window = max(consumer.window, credit)
         if draining and not consumer.draining:
@@ -158,7 +159,7 @@ class Consuming(Reserving):
 
     def block(self, consumer: Consumer, blocked: bool, now_us: int) -> None:
         """The consumer's connection cannot take more bytes now, or can again."""
-        self.now_us = now_us
+        self._kernel.now_us = now_us
         consumer.blocked = blocked
         self._refresh(consumer)
         if not blocked:
@@ -167,7 +168,7 @@ class Consuming(Reserving):
     def resume(self, consumer: Consumer, now_us: int) -> None:
         """The consumer's socket took what it was given."""
         if consumer.unsent_bytes:
-            self.now_us = now_us
+            self._kernel.now_us = now_us
             consumer.unsent_bytes = 0
             self._refresh(consumer)
             self._dispatch(consumer.queue)

@@ -27,21 +27,21 @@ class Dispatching(Moving):
         for consumer in queue.consumers:
             if consumer.first:
                 self._give_first(consumer, given)
-        if not queue.paused and queue.held_until_us <= self.now_us:
+        if not queue.paused and queue.held_until_us <= self._kernel.now_us:
             if queue.selecting:
                 unfinished = self._select(queue, given)
-            elif dispatch_in_order(queue, self._archive, self.now_us, given, self._expire):
+            elif dispatch_in_order(queue, self._kernel.archive, self._kernel.now_us, given, self._expire):
                 self._unmarked.add(queue)
                 unfinished = set(queue.consumers)
         for consumer, messages in given.items():
             if messages:
                 queue.delivered += len(messages)
                 consumer.served = queue.delivered
-                self._effects.append(Deliver(consumer, messages))
-                if self._detailed:
+                self._kernel.emit(Deliver(consumer, messages))
+                if self._kernel.detailed:
                     self._record_delivered(consumer, messages)
                 if consumer.unsent_bytes >= limits.DELIVERY_BYTES_IN_ONE_GO:
-                    self._effects.append(Paced(consumer))
+                    self._kernel.emit(Paced(consumer))
         for consumer in queue.consumers:
             if consumer.draining and not (unfinished and consumer in unfinished):
                 self._drain(consumer)
@@ -50,37 +50,44 @@ class Dispatching(Moving):
         """For the ledger: these are on their way. What nothing else is committed with is committed on its own."""
         queue = consumer.queue
         for message in messages:
-            group = self._bodies.group(queue.body(message, self._archive))[0] if queue.grouped else ""
+            group = self._kernel.bodies.group(queue.body(message, self._kernel.archive))[0] if queue.grouped else ""
             flagged = message.flagged or message.count > 0
-            self._tick.facts.append(
+            self._kernel.record(
                 MessageDelivered(
                     queue.id, message.seq, consumer.id, message.count + 1, flagged, message.delivered_us, group
                 )
             )
 
     def _select(self, queue: Queue, given: Given) -> set[Consumer]:
-        selection = Selection(queue, self._archive, self._bodies, self.now_us, self._expire, self._slice())
+        selection = Selection(
+            queue,
+            self._kernel.archive,
+            self._kernel.bodies,
+            self._kernel.now_us,
+            self._expire,
+            self._kernel.begin_slice(),
+        )
         selection.run(given)
         queue.claims = True
         if selection.blocked_by_mark:
             self._unmarked.add(queue)
         if selection.out_of_budget:
             self._unscanned[queue] = None
-            self._scan_again()
+            self._kernel.scan_again()
         return selection.unfinished
 
     def _give_first(self, consumer: Consumer, given: Given) -> None:
         """What is the consumer's own already, also if an exclusive queue has another to give to."""
         while consumer.first and consumer.ready:
             message = consumer.first.popleft()
-            if message.expires_us and message.expires_us <= self.now_us and not message.presented:
+            if message.expires_us and message.expires_us <= self._kernel.now_us and not message.presented:
                 self._expire(message)
                 continue
-            consumer.queue.body(message, self._archive)
+            consumer.queue.body(message, self._kernel.archive)
             enter(message, GIVE)
             message.consumer = consumer
             if not (message.presented and message.delivered_us):  # else it is the same delivery still
-                message.delivered_us = self.now_us
+                message.delivered_us = self._kernel.now_us
             consumer.unsettled[message.seq] = message
             consumer.credit -= 1
             consumer.unsent_bytes += message.size
@@ -99,7 +106,7 @@ class Dispatching(Moving):
             consumer.credit = 0
             if consumer in consumer.queue.ring:
                 consumer.queue.ring.remove(consumer)
-        self._effects.append(Drained(consumer))
+        self._kernel.emit(Drained(consumer))
 
     def _refresh(self, consumer: Consumer) -> None:
         """Whether the consumer can be given something now may have changed."""
@@ -112,7 +119,7 @@ class Dispatching(Moving):
 
     def dispatch_returned(self, now_us: int) -> None:
         """Dispatch again what was given back since the last call; once for all commands of one read."""
-        self.now_us = now_us
+        self._kernel.now_us = now_us
         queues, self._returned_to = self._returned_to, set()
         for queue in queues:
             self._dispatch(queue)
@@ -146,10 +153,9 @@ class Dispatching(Moving):
         queue.claims = True
         for seq in self._in_heap(queue):
             queue.lane(seq).claimed.add(seq)
-        for tick in (self._tick, self._in_flight):
-            if tick is not None:
-                # What left before there were claims is let go of with its commit, like what leaves from now on.
-                tick.gone += [Message(queue, seq, None, 0) for seq in sorted(tick.taken(queue))]
+        for commit in self._kernel.commits:
+            # What left before there were claims is let go of with its commit, like what leaves from now on.
+            commit.gone += [Message(queue, seq, None, 0) for seq in sorted(commit.taken(queue))]
         for lane in queue.order:
             lane.unload()
             lane.claimed.update(message.seq for message in lane.returned if message.waiting)
@@ -161,9 +167,8 @@ class Dispatching(Moving):
         seqs |= {message.seq for consumer in queue.consumers for message in consumer.first}
         seqs |= {seq for reservation in queue.reservations.values() for seq in reservation.messages}
         seqs |= self._in_transactions(queue)
-        for tick in (self._tick, self._in_flight):
-            if tick is not None:
-                seqs |= tick.leaving(queue)
+        for commit in self._kernel.commits:
+            seqs |= commit.leaving(queue)
         return seqs
 
     def _in_transactions(self, queue: Queue) -> set[int]:

@@ -30,7 +30,7 @@ class Duplicates(Moving):
     def duplicates_of(self, node: Node) -> tuple[int, int]:
         """How many ids an address remembers, and how many duplicates it has dropped since the epoch began."""
         window = self._windows.get(node.id)
-        first, last = self._archive.duplicates(node.id)
+        first, last = self._kernel.archive.duplicates(node.id)
         return min(last - first + 1, node.settings.duplicate_window), window.dropped if window is not None else 0
 
     def _duplicate_id(self, node: Node, outgoing: Outgoing) -> bytes:
@@ -48,7 +48,7 @@ class Duplicates(Moving):
         first = window.pending.get(duplicate_id)
         if first is not None:
             return first
-        kept = self._archive.duplicate(node.id, duplicate_id)
+        kept = self._kernel.archive.duplicate(node.id, duplicate_id)
         if kept is None or kept.position <= window.last + len(window.pending) - node.settings.duplicate_window:
             return None
         return First(kept.message_id, kept.producer, kept.number)
@@ -57,8 +57,8 @@ class Duplicates(Moving):
         """From now on the message has the id."""
         window = self._window(node)
         first = window.pending[duplicate_id] = First(outgoing.message_id, outgoing.producer, outgoing.number)
-        tick = self._tick
-        tick.facts.append(
+        commit = self._kernel.gathering
+        commit.facts.append(
             DuplicateIdKept(
                 node.id,
                 duplicate_id,
@@ -68,7 +68,7 @@ class Duplicates(Moving):
                 outgoing.number,
             )
         )
-        tick.ids.append((window, duplicate_id, first))
+        commit.ids.append((window, duplicate_id, first))
 
     def _drop_duplicate(self, node: Node, duplicate_id: bytes, outgoing: Outgoing, first: First) -> Duplicate:
         """A message whose id another one has is confirmed, once that one is durable, and not stored."""
@@ -94,14 +94,14 @@ class Duplicates(Moving):
         self._pass_over(Duplicate(outgoing.token, fact, first, told=first is not None))
 
     def _pass_over(self, duplicate: Duplicate) -> Duplicate:
-        self._tick.facts.append(duplicate.fact)
-        self._tick.duplicates.append(duplicate)
+        self._kernel.record(duplicate.fact)
+        self._kernel.gathering.duplicates.append(duplicate)
         return duplicate
 
     def _window(self, node: Node) -> Window:
         window = self._windows.get(node.id)
         if window is None:
-            window = self._windows[node.id] = Window(self._archive.duplicates(node.id)[1])
+            window = self._windows[node.id] = Window(self._kernel.archive.duplicates(node.id)[1])
         return window
 
     def _ids_committed(self, ids: list[tuple[Window, bytes, First]]) -> None:

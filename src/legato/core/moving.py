@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from legato.core.commit import Publication
 from legato.core.facts import (
     Kind,
     MessageMoved,
@@ -24,7 +25,6 @@ from legato.core.message_states import LEAVE, enter
 from legato.core.queues import Queue
 from legato.core.schedule import SCHEDULE_NAME, Schedule, Scheduled, wrap
 from legato.core.state import Node, State
-from legato.core.tick import Publication
 from legato.core.topics import Topic
 from legato.core.traits import PLAIN, FlowCall, Traits
 
@@ -56,7 +56,7 @@ class Moving(State):
 
     def _enqueue(self, node: Node, outgoing: Outgoing) -> tuple[int, int]:
         """Add a message; returns the number and sequence of its place."""
-        if outgoing.traits.deliver_us > self.now_us:
+        if outgoing.traits.deliver_us > self._kernel.now_us:
             return self._put_off(node, outgoing, outgoing.traits.deliver_us)
         if isinstance(node, Topic):
             return self._fan_out(node, outgoing)
@@ -64,9 +64,9 @@ class Moving(State):
             return self._fan_out(node.topic, outgoing, only=node)
         lane = node.lane_for(outgoing.traits.priority)
         lane.last_seq = seq = lane.last_seq + 1
-        tick = self._tick
+        commit = self._kernel.gathering
         body = outgoing.body
-        tick.facts.append(
+        commit.facts.append(
             MessageStored(
                 node.id,
                 seq,
@@ -79,23 +79,23 @@ class Moving(State):
                 outgoing.traits.expires_us,
             )
         )
-        tick.bodies.append(body)
-        tick.body_bytes += len(body)
-        tick.stored.append(self._copy(node, seq, outgoing, outgoing.token))
+        commit.bodies.append(body)
+        commit.body_bytes += len(body)
+        commit.stored.append(self._copy(node, seq, outgoing, outgoing.token))
         if outgoing.traits.flows:
             self._note_flows(node.id, seq, outgoing.traits.flows)
         return node.id, seq
 
     def _note_flows(self, queue: int, seq: int, flows: tuple[FlowCall, ...]) -> None:
-        self._tick.facts += [MessageOfFlow(queue, seq, *call) for call in flows]
+        self._kernel.gathering.facts += [MessageOfFlow(queue, seq, *call) for call in flows]
 
     def _fan_out(self, topic: Topic, outgoing: Outgoing, only: Queue | None = None) -> tuple[int, int]:
         """Publish to all subscriptions that want it, or to one of them; the body is stored once."""
         body = outgoing.body
         queues = [only] if only is not None else _takers(topic, outgoing)
         seq = topic.next_seq(outgoing.traits.priority)
-        tick = self._tick
-        tick.facts.append(
+        commit = self._kernel.gathering
+        commit.facts.append(
             MessagePublished(
                 topic.id,
                 seq,
@@ -110,14 +110,14 @@ class Moving(State):
             )
         )
         if queues:
-            tick.bodies.append(body)
-            tick.body_bytes += len(body)
+            commit.bodies.append(body)
+            commit.body_bytes += len(body)
             topic.stored += 1
         copies = []
         for queue in queues:
             queue.lane_for(outgoing.traits.priority).last_seq = seq
             copies.append(self._copy(queue, seq, outgoing, None))
-        tick.published.append(Publication(outgoing.token, copies))
+        commit.published.append(Publication(outgoing.token, copies))
         if outgoing.traits.flows:
             self._note_flows(topic.id, seq, outgoing.traits.flows)
         return topic.id, seq
@@ -130,10 +130,10 @@ class Moving(State):
         message.expires_us = outgoing.traits.expires_us
         if outgoing.count:
             message.count = outgoing.count
-            self._tick.facts.append(MessageReturned(queue.id, seq, outgoing.count, False, 0, "carried"))
+            self._kernel.record(MessageReturned(queue.id, seq, outgoing.count, False, 0, "carried"))
         if outgoing.traits.group and not queue.grouped:
             queue.grouped = True
-            self._tick.facts.append(QueueGrouped(queue.id))
+            self._kernel.record(QueueGrouped(queue.id))
             self._review(queue)
         return message
 
@@ -148,7 +148,7 @@ class Moving(State):
                 adopted = self._adopt(self._new_record(SCHEDULE_NAME, Kind.SCHEDULE))
                 assert isinstance(adopted, Queue)
                 queue = adopted
-            self._schedule = Schedule(queue, self._archive)
+            self._schedule = Schedule(queue, self._kernel.archive)
         return self._schedule
 
     def _put_off(self, node: Node, outgoing: Outgoing, due_us: int) -> tuple[int, int]:
@@ -169,8 +169,8 @@ class Moving(State):
         queue = schedule.queue
         seq = schedule.place(due_us)
         body = wrap(scheduled)
-        tick = self._tick
-        tick.facts.append(
+        commit = self._kernel.gathering
+        commit.facts.append(
             MessageStored(
                 queue.id,
                 seq,
@@ -182,11 +182,11 @@ class Moving(State):
                 outgoing.origin,
             )
         )
-        tick.bodies.append(body)
-        tick.body_bytes += len(body)
+        commit.bodies.append(body)
+        commit.body_bytes += len(body)
         queue.stored += 1
         queue.bytes += len(body)
-        tick.stored.append(Message(queue, seq, body, len(body), outgoing.token))
+        commit.stored.append(Message(queue, seq, body, len(body), outgoing.token))
         return queue.id, seq
 
     # -- leaving -------------------------------------------------------------------------------------------------
@@ -202,33 +202,33 @@ class Moving(State):
         if message.count or message.flagged:
             # Who still holds it must not be told that its acknowledgement counted (promise 5).
             queue.remember_taken(message.seq, "", "")
-            self._tick.facts.append(MessageTaken(queue.id, message.seq, "", ""))
+            self._kernel.record(MessageTaken(queue.id, message.seq, "", ""))
         if queue.claims:
-            self._tick.gone.append(message)
+            self._kernel.gathering.gone.append(message)
 
     def _drop(self, message: Message, cause: str) -> None:
         """The message leaves its queue for nowhere."""
         self._left(message)
-        self._tick.facts.append(MessageMoved(message.queue.id, message.seq, cause, expired_us=self._expired_us(cause)))
+        self._kernel.record(MessageMoved(message.queue.id, message.seq, cause, expired_us=self._expired_us(cause)))
 
     def _expired_us(self, cause: str) -> int:
         """The clock may be set back before the commit: the ledger shows by which time a message was judged."""
-        return self.now_us if cause == EXPIRED else 0
+        return self._kernel.now_us if cause == EXPIRED else 0
 
     def _move(self, message: Message, cause: str, to: Node, outgoing: Outgoing, due_us: int = 0) -> None:
         """The message leaves its queue for `to`, or for the schedule until it is due there."""
         outgoing.origin = (message.queue.id, message.seq)
         self._left(message)
-        facts = self._tick.facts
+        facts = self._kernel.gathering.facts
         at = len(facts)
         if due_us:
             place = self._put_off(to, outgoing, due_us)
         else:
             place = self._enqueue(to, outgoing)
             if cause in _GOES_ON:
-                self._note_flows(*place, self._bodies.flows(outgoing.body))
+                self._note_flows(*place, self._kernel.bodies.flows(outgoing.body))
         facts.insert(at, MessageMoved(message.queue.id, message.seq, cause, *place, self._expired_us(cause)))
-        self._tick.moved.append(message)
+        self._kernel.gathering.moved.append(message)
 
     def _expire(self, message: Message) -> None:
         """The message's time is over: it goes to the expiry queue of its address, if there is one."""
@@ -238,8 +238,8 @@ class Moving(State):
         if to is None:
             self._drop(message, EXPIRED)
             return
-        body = self._bodies.annotate(
-            queue.body(message, self._archive),
+        body = self._kernel.bodies.annotate(
+            queue.body(message, self._kernel.archive),
             {"JMS_LEGATO_CAUSE": EXPIRED, "JMS_LEGATO_ORIGINAL_DESTINATION": queue.address},
         )
         self._move(message, EXPIRED, to, Outgoing(body))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from legato import limits
+from legato.core.commit import Commit
 from legato.core.duplicates import Duplicates
 from legato.core.effects import Refuse
 from legato.core.facts import MessageStored, NumberRefused, ProducerForgotten, ProducerRegistered
@@ -14,7 +15,6 @@ from legato.core.producers import SINK_PREFIX, Producer
 from legato.core.records import ProducerRecord
 from legato.core.refusals import FULL, NOT_FOUND
 from legato.core.state import Node
-from legato.core.tick import Tick
 from legato.core.topics import Topic
 from legato.core.traits import PLAIN, Traits
 
@@ -32,11 +32,11 @@ class Publishing(Duplicates):
         producer = self._producers.get(name)
         if producer is None:
             # The store still has one that is being forgotten: a new one comes in its place.
-            record = None if name in self._forgetting else self._archive.producer(name)
+            record = None if name in self._forgetting else self._kernel.archive.producer(name)
             if record is None:
                 record = ProducerRecord(self._next_producer, name)
                 self._next_producer += 1
-                self._tick.facts.append(ProducerRegistered(record.producer, name))
+                self._kernel.record(ProducerRegistered(record.producer, name))
             producer = self._producers[name] = Producer(record)
         producer.links += 1
         return producer
@@ -44,7 +44,7 @@ class Publishing(Duplicates):
     def detach_producer(self, producer: Producer, *, forget: bool) -> None:
         """A numbered producer's link ended; `forget` says that it closed for good."""
         producer.links -= 1
-        self._tick.left.append(producer)
+        self._kernel.gathering.left.append(producer)
         if producer.links == 0 and forget:
             self._producers.pop(producer.name, None)
             self._forget_producer(producer.id, producer.name)
@@ -56,7 +56,7 @@ class Publishing(Duplicates):
         """
         for producer in self._producers.values():
             if producer.links:
-                self._tick.facts.append(ProducerRegistered(producer.id, producer.name))
+                self._kernel.record(ProducerRegistered(producer.id, producer.name))
 
     def forget_producers(self) -> None:
         """Forget some producers that nobody has used for `limits.PRODUCER_RETENTION_S`, if there are too many.
@@ -65,30 +65,30 @@ class Publishing(Duplicates):
         repeats after a failover must be known (promise 1). The decision is made here, where both are known, and stored
         like any other fact (docs/decisions/0058-steady-clock.md).
         """
-        excess = self._archive.producers_count() - len(self._forgetting) - limits.PRODUCERS_KEPT
+        excess = self._kernel.archive.producers_count() - len(self._forgetting) - limits.PRODUCERS_KEPT
         if excess <= 0:
             return
-        end_us = self.steady.now_us - limits.PRODUCER_RETENTION_S * 1_000_000
-        records = self._archive.producers(self._forget_after, limits.PRODUCERS_REVIEWED)
+        end_us = self._kernel.steady.now_us - limits.PRODUCER_RETENTION_S * 1_000_000
+        records = self._kernel.archive.producers(self._forget_after, limits.PRODUCERS_REVIEWED)
         self._forget_after = records[-1].producer if len(records) == limits.PRODUCERS_REVIEWED else 0
         for record in records:
             kept = record.seen_us >= end_us or record.name.startswith(SINK_PREFIX)
             if kept or record.name in self._forgetting:
                 continue
             if record.name in self._producers:
-                self._tick.facts.append(ProducerRegistered(record.producer, record.name))
+                self._kernel.record(ProducerRegistered(record.producer, record.name))
             elif excess > 0:
                 self._forget_producer(record.producer, record.name)
                 excess -= 1
 
     def _forget_producer(self, number: int, name: str) -> None:
         self._forgetting[name] = number
-        self._tick.forgotten.append((number, name))
-        self._tick.facts.append(ProducerForgotten(number, name))
+        self._kernel.gathering.forgotten.append((number, name))
+        self._kernel.record(ProducerForgotten(number, name))
 
-    def _producers_forgotten(self, tick: Tick) -> None:
+    def _producers_forgotten(self, commit: Commit) -> None:
         """The store has no record of them any more."""
-        for number, name in tick.forgotten:
+        for number, name in commit.forgotten:
             if self._forgetting.get(name) == number:
                 del self._forgetting[name]
 
@@ -115,11 +115,11 @@ class Publishing(Duplicates):
         node.stored += 1
         size = len(body)
         node.bytes += size  # type: ignore[union-attr]
-        tick = self._tick
-        tick.facts.append(MessageStored(node.id, seq, size, message_id))
-        tick.bodies.append(body)
-        tick.body_bytes += size
-        tick.stored.append(Message(node, seq, body, size, token))  # type: ignore[arg-type]
+        commit = self._kernel.gathering
+        commit.facts.append(MessageStored(node.id, seq, size, message_id))
+        commit.bodies.append(body)
+        commit.body_bytes += size
+        commit.stored.append(Message(node, seq, body, size, token))  # type: ignore[arg-type]
 
     def publish_numbered(
         self,
@@ -143,7 +143,7 @@ class Publishing(Duplicates):
                 self._drop_resent(node, outgoing, producer)
                 return
             if producer.is_overtaken(number):
-                self._effects.append(Refuse(token, FULL, _OVERTAKEN))
+                self._kernel.emit(Refuse(token, FULL, _OVERTAKEN))
                 return
         if node.special or traits is not PLAIN:
             outgoing = Outgoing(body, message_id, token, traits, container, producer.id, number)
@@ -159,11 +159,11 @@ class Publishing(Duplicates):
         node.stored += 1
         size = len(body)
         node.bytes += size  # type: ignore[union-attr]
-        tick = self._tick
-        tick.facts.append(MessageStored(node.id, seq, size, message_id, producer.id, number))
-        tick.bodies.append(body)
-        tick.body_bytes += size
-        tick.stored.append(Message(node, seq, body, size, token))  # type: ignore[arg-type]
+        commit = self._kernel.gathering
+        commit.facts.append(MessageStored(node.id, seq, size, message_id, producer.id, number))
+        commit.bodies.append(body)
+        commit.body_bytes += size
+        commit.stored.append(Message(node, seq, body, size, token))  # type: ignore[arg-type]
 
     def _publish_closely(self, node: Node, outgoing: Outgoing) -> bool:
         """Publish what is not plain, or to what is not; whether it was accepted."""
@@ -173,7 +173,7 @@ class Publishing(Duplicates):
             return True
         refusal = self._refusal(node)
         if refusal is not None:
-            self._effects.append(Refuse(outgoing.token, *refusal))
+            self._kernel.emit(Refuse(outgoing.token, *refusal))
             return False
         if duplicate_id:
             self._keep_id(node, duplicate_id, outgoing)
@@ -205,4 +205,4 @@ class Publishing(Duplicates):
     def refuse_number(self, producer: Producer, number: int) -> None:
         """The shell refused a numbered message before it got here: a resend of it is not a duplicate."""
         producer.refuse(number)
-        self._tick.facts.append(NumberRefused(producer.id, number))
+        self._kernel.record(NumberRefused(producer.id, number))

@@ -11,7 +11,7 @@ from legato.core.traits import FlowCall
 
 
 class Batch(msgspec.Struct):
-    """The facts of one tick, committed together.
+    """The facts of one commit, committed together.
 
     `bodies[i]` belongs to the i-th of its `MessageStored` facts and those `MessagePublished` that have subscriptions.
     """

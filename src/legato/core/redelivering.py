@@ -46,22 +46,20 @@ class Redelivering(Dispatching):
         self._end_on_record(message)
         message.count += 1
         message.lost += cause == "disconnect"
-        self._tick.facts.append(MessageReturned(queue.id, message.seq, message.count, False, consumer.id, cause, txn))
+        self._kernel.record(MessageReturned(queue.id, message.seq, message.count, False, consumer.id, cause, txn))
         settings = queue.settings
         if 0 < settings.maximum_deliveries <= message.count and not self._is_dead_letter_queue(queue):
             self._dead_letter(message, consumer, MAXIMUM_DELIVERIES, text)
         elif settings.redelivery_delay_s:
-            self._redeliver_later(message, consumer, self.now_us + self._delay_us(message))
+            self._redeliver_later(message, consumer, self._kernel.now_us + self._delay_us(message))
         else:
-            self._tick.give_back(message)
+            self._kernel.gathering.give_back(message)
 
     def _end_on_record(self, message: Message) -> None:
         """A delivery that a takeover ended goes on, by what is on record: before another begins it ends there too."""
         if message.unrecorded:
             message.unrecorded = False
-            self._tick.facts.append(
-                MessageReturned(message.queue.id, message.seq, message.count, False, 0, "disconnect")
-            )
+            self._kernel.record(MessageReturned(message.queue.id, message.seq, message.count, False, 0, "disconnect"))
 
     def _delay_us(self, message: Message) -> int:
         settings = message.queue.settings
@@ -77,26 +75,26 @@ class Redelivering(Dispatching):
             case "queue":
                 queue.held_until_us = max(queue.held_until_us, due_us)
                 self._holding.add(queue)
-                self._tick.give_back(message)
+                self._kernel.gathering.give_back(message)
             case "consumer" if consumer in queue.consumers and queue.gives_to(consumer):
                 consumer.held_until_us = max(consumer.held_until_us, due_us)
                 self._holding.add(queue)
                 self._refresh(consumer)
                 consumer.first.append(message)
-                self._tick.keep_back(message)
+                self._kernel.gathering.keep_back(message)
                 if queue.claims or queue.selecting:
                     queue.lane(message.seq).claimed.add(message.seq)
-            case "group" if group := self._bodies.group(queue.body(message, self._archive))[0]:
+            case "group" if group := self._kernel.bodies.group(queue.body(message, self._kernel.archive))[0]:
                 queue.groups.hold(group, due_us)
                 self._holding.add(queue)
-                self._tick.give_back(message)
+                self._kernel.gathering.give_back(message)
             case _:
                 self._move(message, "delayed", queue, self._again(message), due_us)
 
     def _again(self, message: Message) -> Outgoing:
         """The message as it goes to another place with its delivery count."""
-        body = message.queue.body(message, self._archive)
-        group, closes = self._bodies.group(body)
+        body = message.queue.body(message, self._kernel.archive)
+        group, closes = self._kernel.bodies.group(body)
         priority = message.queue.lane(message.seq).priority
         traits = Traits(priority, message.expires_us, 0, group, closes)
         return Outgoing(body, traits=traits, count=message.count)
@@ -106,15 +104,15 @@ class Redelivering(Dispatching):
         for queue in list(self._holding):
             waiting = False
             if queue.held_until_us:
-                if queue.held_until_us <= self.now_us:
+                if queue.held_until_us <= self._kernel.now_us:
                     queue.held_until_us = 0
                 waiting = bool(queue.held_until_us)
             for consumer in queue.consumers:
-                if consumer.held_until_us and consumer.held_until_us <= self.now_us:
+                if consumer.held_until_us and consumer.held_until_us <= self._kernel.now_us:
                     consumer.held_until_us = 0
                     self._refresh(consumer)
                 waiting = waiting or bool(consumer.held_until_us)
-            if queue.groups.let_go(self.now_us):
+            if queue.groups.let_go(self._kernel.now_us):
                 self._rewind(queue)
             if not waiting and not queue.groups.next_release_us:
                 self._holding.discard(queue)
@@ -136,32 +134,32 @@ class Redelivering(Dispatching):
     ) -> None:
         """The message goes to the dead letters of its queue, with the reason and what else its receiver says."""
         queue = message.queue
-        found = self._archive.messages(queue.id, message.seq - 1, 1, 0)
+        found = self._kernel.archive.messages(queue.id, message.seq - 1, 1, 0)
         assert found, "a message in flight is in the store"
         assert found[0].seq == message.seq, "a message in flight is in the store"
         self._left(message)
         name = queue.settings.dead_letter_queue.format(address=_source_name(queue))
         if self._is_dead_letter_queue(queue):
             name = queue.name
-        tick = self._tick
+        commit = self._kernel.gathering
         deliveries_max = queue.settings.maximum_deliveries if cause == MAXIMUM_DELIVERIES else 0
         if not name:
-            tick.facts.append(MessageDeadLettered(queue.id, message.seq, consumer.id, cause, 0, 0, deliveries_max))
+            commit.facts.append(MessageDeadLettered(queue.id, message.seq, consumer.id, cause, 0, 0, deliveries_max))
             return
         dead = self.find_queue(name) or self.create_queue(name)
         obituary = self._obituary(message, found[0], consumer, cause, text)
-        body = self._bodies.annotate(found[0].body, {**properties, **obituary})
-        at = len(tick.facts)
+        body = self._kernel.bodies.annotate(found[0].body, {**properties, **obituary})
+        at = len(commit.facts)
         place = self._enqueue(dead, Outgoing(body, origin=(queue.id, message.seq)))
-        tick.facts.insert(at, MessageDeadLettered(queue.id, message.seq, consumer.id, cause, *place, deliveries_max))
-        tick.moved.append(message)
+        commit.facts.insert(at, MessageDeadLettered(queue.id, message.seq, consumer.id, cause, *place, deliveries_max))
+        commit.moved.append(message)
 
     def _obituary(
         self, message: Message, stored: StoredMessage, consumer: Consumer, cause: str, text: str
     ) -> dict[str, str | int]:
-        earlier = self._bodies.read(stored.body, DEAD_LETTER_COUNT)
+        earlier = self._kernel.bodies.read(stored.body, DEAD_LETTER_COUNT)
         attempts = [{"at_ms": a.time_us // 1000, "consumer": a.consumer, "cause": a.cause} for a in stored.history]
-        attempts.append({"at_ms": self.now_us // 1000, "consumer": consumer.id, "cause": cause})
+        attempts.append({"at_ms": self._kernel.now_us // 1000, "consumer": consumer.id, "cause": cause})
         obituary: dict[str, str | int] = {
             CAUSE: cause,
             ORIGINAL_DESTINATION: message.queue.address,
@@ -169,7 +167,7 @@ class Redelivering(Dispatching):
             # This delivery is counted already where it failed, and not where it was rejected.
             DELIVERIES: message.count + (cause == "rejected"),
             HISTORY: json.dumps(attempts),
-            DEAD_LETTERED_AT_MS: self.now_us // 1000,
+            DEAD_LETTERED_AT_MS: self._kernel.now_us // 1000,
             DEAD_LETTER_COUNT: (earlier if isinstance(earlier, int) else 0) + 1,
         }
         if text:

@@ -25,7 +25,7 @@ class Reserving(Redelivering):
         if earlier := queue.reservations.get((consumer.container, consumer.name)):
             self._release_reservation(queue, earlier)
         # A clock that jumps must not take from a client the time to come back (docs/decisions/0058-steady-clock.md).
-        until_us += self.steady.at(self.now_us) - self.now_us
+        until_us += self._kernel.steady.at(self._kernel.now_us) - self._kernel.now_us
         reservation = Reservation(consumer, until_us, leads=leads)
         queue.reservations[consumer.container, consumer.name] = reservation
         self._reserved.add(queue)
@@ -39,7 +39,7 @@ class Reserving(Redelivering):
             reservation.messages[message.seq] = message
             if id(message) in unrecorded:
                 self._end_on_record(message)
-                self._tick.facts.append(MessagePresented(message.queue.id, message.seq, reservation.consumer.id))
+                self._kernel.record(MessagePresented(message.queue.id, message.seq, reservation.consumer.id))
 
     def _review_reservation(self, queue: Queue, reservation: Reservation) -> None:
         """One that keeps nothing is none."""
@@ -84,11 +84,11 @@ class Reserving(Redelivering):
         if message.lost:
             message.lost -= 1
             message.count -= 1
-            self._tick.facts.append(
+            self._kernel.record(
                 MessageReturned(message.queue.id, message.seq, message.count, True, consumer.id, CLAIMED)
             )
         else:
-            self._tick.facts.append(MessagePresented(message.queue.id, message.seq, consumer.id))
+            self._kernel.record(MessagePresented(message.queue.id, message.seq, consumer.id))
 
     def release_container(self, container: str) -> None:
         """Its connection was closed properly: nothing is kept for it any more."""
@@ -101,7 +101,7 @@ class Reserving(Redelivering):
         """Who did not come back in time has lost what was kept."""
         for queue in list(self._reserved):
             for reservation in list(queue.reservations.values()):
-                if reservation.until_us <= self.steady.now_us:
+                if reservation.until_us <= self._kernel.steady.now_us:
                     self._release_reservation(queue, reservation)
 
     def _release_reservation(self, queue: Queue, reservation: Reservation) -> None:

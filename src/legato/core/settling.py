@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from legato.core.commit import Commit
 from legato.core.consumers import Consumer
 from legato.core.consuming import Consuming
 from legato.core.facts import MessageConsumed, MessageSeen, MessageTaken
 from legato.core.message import Message
 from legato.core.message_states import LEAVING, MAY_CONSUME
 from legato.core.redelivering import NOTHING_MORE
-from legato.core.tick import Tick
 
 
 class Settling(Consuming):
@@ -20,12 +20,12 @@ class Settling(Consuming):
         """The consumer accepted the message: it leaves the queue. False if it does not have it (promise 5)."""
         if message.consumer is not consumer:
             return False
-        self._consume(consumer, message, b"", self._tick)
+        self._consume(consumer, message, b"", self._kernel.gathering)
         if confirm:
-            self._tick.acknowledged.append((consumer, message))
+            self._kernel.gathering.acknowledged.append((consumer, message))
         return True
 
-    def _consume(self, consumer: Consumer, message: Message, txn: bytes, tick: Tick) -> None:
+    def _consume(self, consumer: Consumer, message: Message, txn: bytes, commit: Commit) -> None:
         queue = message.queue
         assert message.state & MAY_CONSUME, f"consume: {message}"
         message.state = LEAVING
@@ -37,14 +37,14 @@ class Settling(Consuming):
         queue.bytes -= message.size
         assert queue.consumed <= queue.stored, f"{queue.name} gave more than it had"
         if queue.claims:
-            tick.gone.append(message)
+            commit.gone.append(message)
         self._consumed_from.add(queue)
-        tick.facts.append(
+        commit.facts.append(
             MessageConsumed(queue.id, message.seq, consumer.id, message.delivered_us, message.count + 1, txn)
         )
         if message.flagged or message.count:
             queue.remember_taken(message.seq, consumer.container, consumer.name)
-            tick.facts.append(MessageTaken(queue.id, message.seq, consumer.container, consumer.name))
+            commit.facts.append(MessageTaken(queue.id, message.seq, consumer.container, consumer.name))
 
     def release(self, consumer: Consumer, message: Message) -> bool:
         """The consumer gives the message back unseen: to its place, not counted (AMQP 3.4.4)."""
@@ -92,5 +92,5 @@ class Settling(Consuming):
         if message.consumer is consumer and not message.presented:
             message.presented = True
             self._presented.append(message)
-            if self._detailed:
-                self._tick.facts.append(MessageSeen(message.queue.id, message.seq, consumer.id))
+            if self._kernel.detailed:
+                self._kernel.record(MessageSeen(message.queue.id, message.seq, consumer.id))

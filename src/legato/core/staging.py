@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from legato import limits
+from legato.core.commit import Commit
 from legato.core.effects import StagePublished, StageRefused
 from legato.core.facts import BatchPublished, DuplicateDropped, NumberRefused, QueueGrouped, RunStored
 from legato.core.lanes import Lane
@@ -22,7 +23,6 @@ from legato.core.queues import Queue
 from legato.core.records import ProducerRecord
 from legato.core.refusals import FULL, STILL_COMMITTING, NotFound, Refusal
 from legato.core.state import Node
-from legato.core.tick import Tick
 from legato.core.traits import Traits
 
 UNKNOWN_BATCH = BatchIdentity()
@@ -93,7 +93,7 @@ class Staging(Publishing):
             return
         if not runs and not messages:
             # Nothing of it is on record: should it come again, the ledger is not to say that it was stored.
-            self._tick.stages.append(Stage(token, producer, 0))
+            self._kernel.gathering.stages.append(Stage(token, producer, 0))
             return
         self._check_room(runs, messages)
         producer.accept(number)
@@ -106,21 +106,21 @@ class Staging(Publishing):
             self._publish_closely(message.node, outgoing)
         stage.count += len(messages)
         published = BatchPublished(producer.id, number, stage.count, identity.digest, identity.stages)
-        self._tick.facts.append(published)
-        self._tick.stages.append(stage)
+        self._kernel.record(published)
+        self._kernel.gathering.stages.append(stage)
 
     def is_published(self, name: str, number: int) -> bool:
         """Whether a batch was published, or is being."""
         producer = self._producers.get(name)
         if producer is not None:
             return producer.may_be_stored(number)
-        record = self._archive.producer(name)
+        record = self._kernel.archive.producer(name)
         return record is not None and Producer(record).may_be_stored(number)
 
     def sinks(self, offset: int, count: int) -> list[ProducerRecord]:
         """Those that are remembered, some of them, by name."""
-        names = self._archive.producer_names(SINK_PREFIX, limits.SINKS_MAX)[offset : offset + count]
-        records = [self._archive.producer(name) for name in names]
+        names = self._kernel.archive.producer_names(SINK_PREFIX, limits.SINKS_MAX)[offset : offset + count]
+        records = [self._kernel.archive.producer(name) for name in names]
         return [record for record in records if record is not None and record.name not in self._forgetting]
 
     def forget_sink(self, name: str) -> None:
@@ -132,29 +132,33 @@ class Staging(Publishing):
         """
         if name in self._producers:
             raise Refusal(STILL_COMMITTING)
-        record = None if name in self._forgetting else self._archive.producer(name)
+        record = None if name in self._forgetting else self._kernel.archive.producer(name)
         if record is None:
             raise NotFound(f"There is no sink {name.removeprefix(SINK_PREFIX)!r}.")
         self._forget_producer(record.producer, name)
 
     def _check_sink(self, name: str) -> None:
-        if not name.startswith(SINK_PREFIX) or name in self._producers or self._archive.producer(name) is not None:
+        if (
+            not name.startswith(SINK_PREFIX)
+            or name in self._producers
+            or self._kernel.archive.producer(name) is not None
+        ):
             return
-        if len(self._archive.producer_names(SINK_PREFIX, limits.SINKS_MAX)) >= limits.SINKS_MAX:
+        if len(self._kernel.archive.producer_names(SINK_PREFIX, limits.SINKS_MAX)) >= limits.SINKS_MAX:
             raise Refusal(
                 f"The broker remembers {limits.SINKS_MAX} sinks, and no more: have those forgotten whose queries never "
                 "run again (legato sink list, legato sink forget NAME)."
             )
 
     def _repeat_stage(self, producer: Producer, number: int, token: Any, identity: BatchIdentity) -> None:
-        pending = [stage for tick in (self._in_flight, self._tick) if tick is not None for stage in tick.stages]
+        pending = [stage for commit in self._kernel.commits for stage in commit.stages]
         if any(stage.producer.name == producer.name and stage.number == number for stage in pending):
             raise Refusal(STILL_COMMITTING)
-        record = self._archive.producer(producer.name)
+        record = self._kernel.archive.producer(producer.name)
         if record is not None and (why := objection(record, number, identity)):
             raise Refusal(why)
-        self._tick.facts.append(DuplicateDropped(producer.id, number))
-        self._tick.stages.append(Stage(token, producer, 0))
+        self._kernel.record(DuplicateDropped(producer.id, number))
+        self._kernel.gathering.stages.append(Stage(token, producer, 0))
 
     def _check_room(self, runs: Sequence[StagedRun], messages: Sequence[StagedMessage]) -> None:
         wanted: dict[Node, int] = {}
@@ -178,30 +182,30 @@ class Staging(Publishing):
         queue.stored += run.count
         queue.bytes += run.size
         fact = RunStored(queue.id, seq, run.count, run.size, stage.producer.id, stage.number)
-        self._tick.facts.append(fact)
-        self._tick.runs.append(run.blocks)
-        self._tick.body_bytes += run.size
+        self._kernel.record(fact)
+        self._kernel.gathering.runs.append(run.blocks)
+        self._kernel.gathering.body_bytes += run.size
         stage.runs.append((queue, lane, fact))
         stage.count += run.count
         if run.grouped and not queue.grouped:
             queue.grouped = True
-            self._tick.facts.append(QueueGrouped(queue.id))
+            self._kernel.record(QueueGrouped(queue.id))
             self._review(queue)
 
-    def _stages_committed(self, tick: Tick) -> set[Queue]:
+    def _stages_committed(self, commit: Commit) -> set[Queue]:
         """What was staged is visible: it waits on disk, and is loaded when somebody wants it. Returns where."""
         touched: set[Queue] = set()
-        for stage in tick.stages:
+        for stage in commit.stages:
             for queue, lane, fact in stage.runs:
                 lane.visible_seq = max(lane.visible_seq, fact.seq + fact.count - 1)
                 touched.add(queue)
-            self._effects.append(StagePublished(stage.token, stage.count))
+            self._kernel.emit(StagePublished(stage.token, stage.count))
         self._unmarked |= {queue for queue in touched if queue.consumers}
         return touched
 
-    def _stages_failed(self, tick: Tick, description: str) -> None:
+    def _stages_failed(self, commit: Commit, description: str) -> None:
         """There was no room: nothing of a batch is stored; who repeated one has to ask again."""
-        for stage in tick.stages:
+        for stage in commit.stages:
             for queue, lane, fact in stage.runs:
                 queue.stored -= fact.count
                 queue.bytes -= fact.size
@@ -209,5 +213,5 @@ class Staging(Publishing):
                 lane.visible_seq = max(lane.visible_seq, fact.seq + fact.count - 1)
             if stage.number:
                 stage.producer.refuse(stage.number)
-                self._tick.facts.append(NumberRefused(stage.producer.id, stage.number))
-            self._effects.append(StageRefused(stage.token, description))
+                self._kernel.record(NumberRefused(stage.producer.id, stage.number))
+            self._kernel.emit(StageRefused(stage.token, description))

@@ -1,4 +1,4 @@
-"""What all commands share: the heap's picture of the store, the tick being gathered, the effects."""
+"""What all commands share: the heap's picture of the store, the commit being gathered, the effects."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from legato import limits
-from legato.core.effects import Effect, Room, ScanAgain
+from legato.core.effects import Effect, Room
 from legato.core.facts import Kind, QueueCreated, QueueDeleted
+from legato.core.kernel import Kernel
 from legato.core.message import Message
 from legato.core.producers import Producer
 from legato.core.queues import Queue
@@ -16,7 +16,6 @@ from legato.core.records import Archive, Bodies, Meta, QueueRecord
 from legato.core.refusals import NotFound
 from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
 from legato.core.steady import SteadyClock
-from legato.core.tick import Tick
 from legato.core.topics import TOPIC_PREFIX, Topic
 
 if TYPE_CHECKING:
@@ -50,21 +49,13 @@ class State:
         turn_ms: Callable[[], int] = lambda: 0,
         detailed: bool = False,
     ) -> None:
-        self.epoch = meta.epoch
+        self.kernel = self._kernel = Kernel(archive, meta, bodies=bodies, turn_ms=turn_ms, detailed=detailed)
         self.queues: dict[str, Queue] = {}
         """Queues and subscriptions in use, by name."""
         self.topics: dict[str, Topic] = {}
         """Topics in use, by plain name."""
-        self.now_us = 0
-        """The time as it was said last."""
-        self.steady = SteadyClock(meta.steady_us)
-        """What retention goes by; advanced by `tick`."""
-        self._archive = archive
-        self._bodies = bodies
         self._settings = settings
         self._chance = chance
-        self._turn_ms = turn_ms
-        self._detailed = detailed
         self._next_queue = meta.next_queue
         self._next_producer = meta.next_producer
         self._next_consumer = meta.next_consumer
@@ -72,13 +63,9 @@ class State:
         self._producers: dict[str, Producer] = {}
         """Those with a link, or with numbers that are not durable yet, by name."""
         self._forgetting: dict[str, int] = {}
-        """Numbers of producers that are forgotten once the tick with their `ProducerForgotten` is durable, by name."""
+        """Numbers of producers that are forgotten once their `ProducerForgotten` is durable, by name."""
         self._forget_after = 0
         """The producer, by number, that `forget_producers` looked at last."""
-        self._tick = Tick()
-        self._in_flight: Tick | None = None
-        """The tick that is being committed."""
-        self._effects: list[Effect] = []
         self._unmarked: set[Queue] = set()
         """Queues that wait for a higher dispatch mark."""
         self._consumed_from: set[Queue] = set()
@@ -91,8 +78,6 @@ class State:
         """Queues that keep something for consumers whose connections were lost."""
         self._holding: set[Queue] = set()
         """Queues in which something waits for its redelivery: the tick looks at them."""
-        self._scanning = False
-        """Whether `go_on` was asked for and did not come yet."""
         self._starving: set[Queue] = set()
         """Full queues whose producers wait."""
         self._jobs: deque[Job] = deque()
@@ -106,10 +91,28 @@ class State:
         self._presented: list[Message] = []
         self._presented_before: list[Message] = []
 
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch."""
+        return self._kernel.epoch
+
+    @property
+    def steady(self) -> SteadyClock:
+        """What retention goes by; advanced by `tick`."""
+        return self._kernel.steady
+
+    @property
+    def now_us(self) -> int:
+        """The time as it was said last."""
+        return self._kernel.now_us
+
+    @now_us.setter
+    def now_us(self, now_us: int) -> None:
+        self._kernel.now_us = now_us
+
     def take_effects(self) -> list[Effect]:
         """The effects gathered since the last call."""
-        effects, self._effects = self._effects, []
-        return effects
+        return self._kernel.take_effects()
 
     # -- what there is under a name ------------------------------------------------------------------------------
 
@@ -119,8 +122,9 @@ class State:
 
     def unstored(self) -> list[QueueRecord]:
         """What has been made and is not in the store yet."""
-        ticks = [tick for tick in (self._in_flight, self._tick) if tick is not None]
-        return [record for tick in ticks for record in tick.created if not self.is_deleted(record.queue)]
+        return [
+            record for commit in self._kernel.commits for record in commit.created if not self.is_deleted(record.queue)
+        ]
 
     def is_deleted(self, number: int) -> bool:
         """Whether the node of that number was deleted, and is still in the store."""
@@ -134,7 +138,7 @@ class State:
     def find_queue(self, name: str) -> Queue | None:
         """The queue or subscription of that name in the store, if there is one."""
         queue = self.queues.get(name)
-        if queue is None and (record := self._archive.queue(name)) is not None:
+        if queue is None and (record := self._kernel.archive.queue(name)) is not None:
             node = self._by_number.get(record.queue)
             # A record that we hold as deleted is only waiting for its commit.
             if node is None:
@@ -146,7 +150,7 @@ class State:
     def find_topic(self, address: str) -> Topic | None:
         """The topic of that plain name, if there is one."""
         topic = self.topics.get(address)
-        if topic is None and (record := self._archive.queue(TOPIC_PREFIX + address)) is not None:
+        if topic is None and (record := self._kernel.archive.queue(TOPIC_PREFIX + address)) is not None:
             node = self._by_number.get(record.queue) or self._adopt(record)
             if isinstance(node, Topic) and not node.deleted:
                 topic = node
@@ -208,7 +212,7 @@ class State:
     ) -> QueueRecord:
         number = self._next_queue
         self._next_queue += 1
-        self._tick.facts.append(
+        self._kernel.record(
             QueueCreated(number, name, int(kind), topic, selector, no_local, container, temporary, shared)
         )
         record = QueueRecord(
@@ -222,7 +226,7 @@ class State:
             temporary=temporary,
             shared=shared,
         )
-        self._tick.created.append(record)
+        self._kernel.gathering.created.append(record)
         return record
 
     def _adopt(self, record: QueueRecord) -> Node:
@@ -230,7 +234,7 @@ class State:
         if record.kind == Kind.TOPIC:
             topic = Topic(record, self._settings(record.name.removeprefix(TOPIC_PREFIX)))
             self.topics[topic.address] = self._by_number[topic.id] = topic
-            for subscription in self._archive.subscriptions(topic.id):
+            for subscription in self._kernel.archive.subscriptions(topic.id):
                 if subscription.queue not in self._by_number:
                     self._adopt_subscription(subscription, topic)
             return topic
@@ -247,7 +251,7 @@ class State:
     def _adopt_subscription(self, record: QueueRecord, topic: Topic) -> Queue:
         queue = Queue(record, topic.address, topic.settings)
         queue.topic = topic
-        queue.matches = self._bodies.matcher(record.selector) if record.selector else None
+        queue.matches = self._kernel.bodies.matcher(record.selector) if record.selector else None
         topic.subscriptions[queue.name] = queue
         self.queues[queue.name] = self._by_number[queue.id] = queue
         self._review(queue)
@@ -256,7 +260,7 @@ class State:
     def _node(self, number: int) -> Node | None:
         """The queue, topic or subscription of that number, if there is one."""
         node = self._by_number.get(number)
-        if node is None and (record := self._archive.queue_by_number(number)) is not None:
+        if node is None and (record := self._kernel.archive.queue_by_number(number)) is not None:
             node = self._adopt(record)
         return None if node is None or node.deleted else node
 
@@ -286,7 +290,7 @@ class State:
             self._starving.discard(queue)
             if queue.topic is not None:
                 # Others of its topic may have room.
-                self._effects.append(Room(queue))
+                self._kernel.emit(Room(queue))
         if self.queues.get(queue.name) is queue:
             del self.queues[queue.name]
         self._forget(queue, queue.depth)
@@ -294,17 +298,6 @@ class State:
 
     def _forget(self, node: Node, waiting: int) -> None:
         node.deleted = True
-        self._tick.facts.append(QueueDeleted(node.id, node.name, waiting))
+        self._kernel.record(QueueDeleted(node.id, node.name, waiting))
         # Its number stays taken until the commit, so that its record is not mistaken for a live one.
-        self._tick.deleted.append(node.id)
-
-    def _slice(self) -> Callable[[], bool]:
-        """What says whether a slice of the turn that begins now is over."""
-        turn_ms = self._turn_ms
-        end_ms = turn_ms() + limits.SCAN_MS
-        return lambda: turn_ms() >= end_ms
-
-    def _scan_again(self) -> None:
-        if not self._scanning:
-            self._scanning = True
-            self._effects.append(ScanAgain())
+        self._kernel.gathering.deleted.append(node.id)

@@ -7,6 +7,7 @@ from typing import Any
 
 from legato import limits
 from legato.core.administering import Administering
+from legato.core.commit import Commit
 from legato.core.facts import Kind, MessagePresented
 from legato.core.message import Message
 from legato.core.moving import Outgoing
@@ -14,7 +15,6 @@ from legato.core.queues import Queue
 from legato.core.records import Archive, ExpiryPlace, Meta, QueueRecord
 from legato.core.schedule import SCHEDULE_NAME, Schedule, Scheduled
 from legato.core.state import Node
-from legato.core.tick import Tick
 from legato.core.traits import Traits
 
 _EXPIRY_PERIOD_US = 500_000
@@ -43,8 +43,8 @@ class Timing(Administering):
     def tick(self, now_us: int) -> None:
         """Time passed: record presentations that outlived a whole period (most messages are settled before), release
         what is due, expire what is over."""
-        self.now_us = now_us
-        self.steady.tick(now_us)
+        self._kernel.now_us = now_us
+        self._kernel.steady.tick(now_us)
         self._record_presented(self._presented_before)
         self._presented_before, self._presented = self._presented, []
         if self._reserved:
@@ -62,16 +62,16 @@ class Timing(Administering):
         for message in messages:
             if message.presented and message.consumer is not None and not message.queue.deleted:
                 self._end_on_record(message)
-                self._tick.facts.append(MessagePresented(message.queue.id, message.seq, message.consumer.id))
+                self._kernel.record(MessagePresented(message.queue.id, message.seq, message.consumer.id))
 
     # -- due -----------------------------------------------------------------------------------------------------
 
     def _release_due(self) -> None:
-        if self._schedule is None and (self._in_flight is not None or self.find_queue(SCHEDULE_NAME) is None):
+        if self._schedule is None and (self._kernel.in_flight is not None or self.find_queue(SCHEDULE_NAME) is None):
             return
         schedule = self._scheduled
-        for message, scheduled in schedule.due(self.now_us, _DUE_AT_ONCE):
-            self._tick.released.append(message.seq)
+        for message, scheduled in schedule.due(self._kernel.now_us, _DUE_AT_ONCE):
+            self._kernel.gathering.released.append(message.seq)
             self._release(message, scheduled)
 
     def _release(self, message: Message, scheduled: Scheduled) -> None:
@@ -86,21 +86,21 @@ class Timing(Administering):
         )
         self._move(message, "due", node, outgoing)
 
-    def _schedule_committed(self, schedule: Schedule, tick: Tick) -> None:
+    def _schedule_committed(self, schedule: Schedule, commit: Commit) -> None:
         """Places that were given out are durable, or what was due has moved."""
         queue = schedule.queue
-        for message in tick.stored:
+        for message in commit.stored:
             if message.queue is queue:
                 schedule.committed(message.seq)
-        if tick.released:
-            schedule.releasing.difference_update(tick.released)
+        if commit.released:
+            schedule.releasing.difference_update(commit.released)
             schedule.due_us = 0
 
     # -- expired -------------------------------------------------------------------------------------------------
 
     def _expire_waiting(self) -> None:
         """Expire messages nobody has, some at a time; those in flight may still be consumed."""
-        places = self._archive.expired(self._expired_upto, self.now_us, limits.SCAN_MESSAGES)
+        places = self._kernel.archive.expired(self._expired_upto, self._kernel.now_us, limits.SCAN_MESSAGES)
         for place in places:
             queue = self._node(place.queue)
             if isinstance(queue, Queue) and queue.kind in (Kind.QUEUE, Kind.SUBSCRIPTION):
@@ -117,7 +117,7 @@ class Timing(Administering):
         if queue.selecting or seq > lane.loaded_seq:
             if seq in lane.claimed or seq > lane.visible_seq:
                 return
-            found = self._archive.messages(queue.id, seq - 1, 1, 0)
+            found = self._kernel.archive.messages(queue.id, seq - 1, 1, 0)
             if found and found[0].seq == seq:
                 lane.claimed.add(seq)
                 queue.claims = True
@@ -138,10 +138,10 @@ class Timing(Administering):
     def _clear_away(self) -> None:
         """Delete temporary things of earlier epochs for which nobody came back in time."""
         if self._forsaken_us == 0:
-            self._forsaken_us = self.steady.now_us + self._reconnect_timeout_us
-        if self.steady.now_us < self._forsaken_us or not self._forsaken:
+            self._forsaken_us = self._kernel.steady.now_us + self._reconnect_timeout_us
+        if self._kernel.steady.now_us < self._forsaken_us or not self._forsaken:
             return
-        self._forsaken_us = self.steady.now_us + self._reconnect_timeout_us
+        self._forsaken_us = self._kernel.steady.now_us + self._reconnect_timeout_us
         in_use = []
         for record in self._forsaken:
             node = self._node(record.queue)

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from legato import limits
+from legato.core.commit import Commit
 from legato.core.consumers import Consumer
 from legato.core.effects import Discharged, DischargeRefused, SettleSends
 from legato.core.facts import TransactionCommitted, TransactionRolledBack
@@ -18,7 +19,6 @@ from legato.core.records import Archive, Meta
 from legato.core.repeats import First
 from legato.core.settling import Settling
 from legato.core.state import Node
-from legato.core.tick import Tick
 from legato.core.traits import PLAIN, Traits
 from legato.core.transaction import Disposal, Transaction
 from legato.core.uploading import Uploading
@@ -41,8 +41,8 @@ class Transactions(Settling, Publishing, Uploading):
     def declare(self, owner: Any) -> bytes:
         """A new transaction of the connection `owner` (AMQP 4.2)."""
         # A counter that is a time tells for how long the outcome is known: by the clock that outcomes are kept by.
-        self._next_txn = max(self._next_txn + 1, self.steady.now_us)
-        txn_id = make_txn_id(self.epoch, self._next_txn)
+        self._next_txn = max(self._next_txn + 1, self._kernel.steady.now_us)
+        txn_id = make_txn_id(self._kernel.epoch, self._next_txn)
         self._transactions[txn_id] = Transaction(txn_id, owner)
         return txn_id
 
@@ -117,12 +117,12 @@ class Transactions(Settling, Publishing, Uploading):
             self._discharge_again(txn_id, fail, token)
         elif transaction.owner is not owner:
             self.roll_back(transaction, "superseded")
-            self._effects.append(DischargeRefused(token, ROLLED_BACK, "rolled back when its connection was lost"))
+            self._kernel.emit(DischargeRefused(token, ROLLED_BACK, "rolled back when its connection was lost"))
         elif fail:
             self.roll_back(transaction, "client", token)
         elif reason := transaction.failed or self._hindrance(transaction):
             self.roll_back(transaction, "failed")
-            self._effects.append(DischargeRefused(token, ROLLED_BACK, reason))
+            self._kernel.emit(DischargeRefused(token, ROLLED_BACK, reason))
         else:
             self._commit(transaction, token)
 
@@ -155,24 +155,24 @@ class Transactions(Settling, Publishing, Uploading):
         return None
 
     def _discharge_again(self, txn_id: bytes, fail: bool, token: Any) -> None:
-        committed = txn_id in self._committing or self._archive.outcome(txn_id)
+        committed = txn_id in self._committing or self._kernel.archive.outcome(txn_id)
         if committed and not fail:
             # If its batch is still on its way, this answer must not overtake it: it rides on the next one.
-            self._tick.discharges.append((token, Transaction(txn_id, None), True))
+            self._kernel.gathering.discharges.append((token, Transaction(txn_id, None), True))
         elif committed:
-            self._effects.append(DischargeRefused(token, ROLLED_BACK, "already committed"))
+            self._kernel.emit(DischargeRefused(token, ROLLED_BACK, "already committed"))
         elif txn_epoch(txn_id) is None:
-            self._effects.append(DischargeRefused(token, UNKNOWN_TXN, "no broker of this store made this id"))
-        elif txn_counter(txn_id) <= self._archive.outcomes_forgotten_us():
-            self._effects.append(DischargeRefused(token, UNKNOWN_TXN, "it is too old for its outcome to be known"))
+            self._kernel.emit(DischargeRefused(token, UNKNOWN_TXN, "no broker of this store made this id"))
+        elif txn_counter(txn_id) <= self._kernel.archive.outcomes_forgotten_us():
+            self._kernel.emit(DischargeRefused(token, UNKNOWN_TXN, "it is too old for its outcome to be known"))
         elif fail:
-            self._effects.append(Discharged(token))
+            self._kernel.emit(Discharged(token))
         else:
-            self._effects.append(DischargeRefused(token, ROLLED_BACK, "rolled back"))
+            self._kernel.emit(DischargeRefused(token, ROLLED_BACK, "rolled back"))
 
     def _commit(self, transaction: Transaction, token: Any) -> None:
         del self._transactions[transaction.id]
-        tick = self._tick
+        commit = self._kernel.gathering
         txn = transaction.id
         did_work = transaction.did_work
         # What was in a queue that is gone went with it.
@@ -180,7 +180,7 @@ class Transactions(Settling, Publishing, Uploading):
         if transaction.disposals:
             self._dispose(transaction)
         for consumer, message in transaction.consumed:
-            self._consume(consumer, message, txn, tick)
+            self._consume(consumer, message, txn, commit)
         for node, outgoing in transaction.sends:
             if transaction.has_ids:
                 outgoing.token = None
@@ -191,11 +191,11 @@ class Transactions(Settling, Publishing, Uploading):
             transaction.duplicates.append(self._drop_duplicate(node, duplicate_id, outgoing, first))
             if outgoing.token is not None:
                 transaction.told.append(outgoing.token)
-        tick.ended += transaction.larges
+        commit.ended += transaction.larges
         if did_work:
-            tick.facts.append(TransactionCommitted(txn, len(transaction.consumed), len(transaction.sends)))
+            commit.facts.append(TransactionCommitted(txn, len(transaction.consumed), len(transaction.sends)))
             self._committing.add(txn)
-        tick.discharges.append((token, transaction, True))
+        commit.discharges.append((token, transaction, True))
 
     def _dispose(self, transaction: Transaction) -> None:
         """Do what the transaction wants done with what it received and does not consume."""
@@ -224,10 +224,10 @@ class Transactions(Settling, Publishing, Uploading):
         self._transactions.pop(transaction.id, None)
         self._give_up(transaction, cause)
         if token is not None:
-            self._tick.discharges.append((token, transaction, False))
+            self._kernel.gathering.discharges.append((token, transaction, False))
 
     def _give_up(self, transaction: Transaction, cause: str) -> None:
-        self._tick.ended += transaction.larges
+        self._kernel.gathering.ended += transaction.larges
         self._settle_sends(transaction, [])
         for consumer, message in _by_place(transaction.consumed):
             message.consumer = None
@@ -235,19 +235,19 @@ class Transactions(Settling, Publishing, Uploading):
             self._fail(message, consumer, "rollback", transaction.id)
             self._returned_to.add(message.queue)
         if transaction.did_work:
-            self._tick.facts.append(
+            self._kernel.record(
                 TransactionRolledBack(transaction.id, len(transaction.consumed), len(transaction.sends), cause)
             )
 
     def _settle_sends(self, transaction: Transaction, duplicates: list[Any]) -> None:
         """Those senders hear of it that waited for the end of the transaction."""
         if transaction.unsettled:
-            self._effects.append(SettleSends(transaction.id, transaction.unsettled, duplicates))
+            self._kernel.emit(SettleSends(transaction.id, transaction.unsettled, duplicates))
             transaction.unsettled = []
 
-    def _spoil(self, tick: Tick, description: str) -> None:
+    def _spoil(self, commit: Commit, description: str) -> None:
         """Parts of large messages could not be stored: who sends them in a transaction can only roll back."""
-        lost = self._lose_chunks(tick)
+        lost = self._lose_chunks(commit)
         for transaction in self._transactions.values():
             if not lost.isdisjoint(transaction.larges):
                 transaction.failed = description

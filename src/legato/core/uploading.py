@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from legato import limits
+from legato.core.commit import Commit
 from legato.core.records import Archive, Meta
 from legato.core.state import State
-from legato.core.tick import Tick
 from legato.core.transaction import Transaction
 
 _EPOCH_SHIFT = 32
@@ -32,21 +32,21 @@ class Uploading(State):
         """The number of a new large message. `end_upload` must follow, whatever becomes of it."""
         self.has_larges = True
         self._open_uploads += 1
-        number = self.epoch << _EPOCH_SHIFT | self._next_large
+        number = self._kernel.epoch << _EPOCH_SHIFT | self._next_large
         self._next_large += 1
         return number
 
     def add_chunk(self, large: int, index: int, data: bytes) -> None:
         """A part of it came; parts are numbered from 0."""
         if large not in self._spoilt:
-            tick = self._tick
-            tick.chunks.append((large, index, data))
-            tick.body_bytes += len(data)
+            commit = self._kernel.gathering
+            commit.chunks.append((large, index, data))
+            commit.body_bytes += len(data)
 
     @property
     def uploads_are_full(self) -> bool:
         """Whether so many parts wait for the next commit that who sends them should be slowed."""
-        return len(self._tick.chunks) >= limits.CHUNKS_IN_A_COMMIT
+        return len(self._kernel.gathering.chunks) >= limits.CHUNKS_IN_A_COMMIT
 
     def is_spoilt(self, large: int) -> bool:
         """Whether parts of it are lost for lack of room: it must be refused."""
@@ -61,17 +61,17 @@ class Uploading(State):
         self._spoilt.discard(large)
         self._open_uploads -= 1
         if transaction is None:
-            self._tick.ended.append(large)
+            self._kernel.gathering.ended.append(large)
         else:
             transaction.larges.append(large)
 
     def review_larges(self) -> None:
         """Find out whether there are none any more; call it from time to time, while none is being delivered."""
-        if not self._open_uploads and self._in_flight is None and not self._tick.chunks:
-            self.has_larges = self._archive.has_larges()
+        if not self._open_uploads and self._kernel.in_flight is None and not self._kernel.gathering.chunks:
+            self.has_larges = self._kernel.archive.has_larges()
 
-    def _lose_chunks(self, tick: Tick) -> set[int]:
-        """The chunks of a tick could not be stored; returns whose."""
-        lost = {large for large, _, _ in tick.chunks}
-        self._spoilt |= lost - {*tick.ended}
+    def _lose_chunks(self, commit: Commit) -> set[int]:
+        """The chunks of a commit could not be stored; returns whose."""
+        lost = {large for large, _, _ in commit.chunks}
+        self._spoilt |= lost - {*commit.ended}
         return lost

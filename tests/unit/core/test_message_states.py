@@ -3,7 +3,7 @@
 import pytest
 from tools.message_states_page import PAGE, page
 
-from legato.core import dispatch, lanes, moving, reserving, tick, transactions
+from legato.core import commit, dispatch, lanes, moving, reserving, transactions
 from legato.core.message import Message
 from legato.core.message_states import (
     ARRIVING,
@@ -34,7 +34,7 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         enter(message, transition)
         names.add(transition.name)
 
-    for module in (dispatch, lanes, moving, reserving, tick, transactions):
+    for module in (commit, dispatch, lanes, moving, reserving, transactions):
         monkeypatch.setattr(module, "enter", note)
     return names
 
@@ -69,7 +69,7 @@ def test_a_message_is_arriving_until_it_is_durable_then_available_delivered_and_
     queue = scenario.broker.queue("q")
     consumer = scenario.consumer(queue, credit=0)
     scenario.broker.publish(queue, b"tea", "ID:1", "token")
-    message = scenario.broker._tick.stored[0]
+    message = scenario.broker.kernel.gathering.stored[0]
     assert message.state == ARRIVING
     scenario.run()
     assert message.state == AVAILABLE

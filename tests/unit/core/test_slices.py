@@ -17,7 +17,7 @@ class Slow:
         self.now_ms = 0
         self.looked = 0
         self.most = 0
-        scenario.broker._turn_ms = lambda: self.now_ms
+        scenario.broker.kernel.turn_ms = lambda: self.now_ms
         go_on = scenario.broker.go_on
 
         def counted(now_us: int) -> None:

@@ -21,7 +21,7 @@ from legato.core.message import Message
 from legato.core.message_states import KEEP, RETURN, enter
 from legato.core.producers import Producer
 from legato.core.queues import Queue
-from legato.core.records import QueueRecord, Run
+from legato.core.records import Batch, QueueRecord, Run
 from legato.core.repeats import Duplicate, First, Window
 from legato.core.transaction import Transaction
 
@@ -36,7 +36,7 @@ class Publication(msgspec.Struct, gc=False):
     copies: list[Message]
 
 
-class Tick:
+class Commit:
     """Facts gathered since the last commit was begun, with their consequences.
 
     `stored[i]` belongs to the i-th `MessageStored` of `facts`, `published[i]` to the i-th `MessagePublished`; `bodies`
@@ -88,12 +88,12 @@ class Tick:
         self.duplicates: list[Duplicate] = []
         """Messages that are confirmed without being stored."""
         self.ids: list[tuple[Window, bytes, First]] = []
-        """Duplicate ids that are remembered from this tick on."""
+        """Duplicate ids that are remembered from this commit on."""
         self.acknowledged: list[tuple[Consumer, Message]] = []
         """Acknowledgements whose sender asked to be told."""
         self.returned: list[Message] = []
         self.kept: list[Message] = []
-        """Messages that came back and stay with their consumers, which get them again after this tick."""
+        """Messages that came back and stay with their consumers, which get them again after this commit."""
         self.moved: list[Message] = []
         """`moved[i]` belongs to the i-th `MessageDeadLettered` or `MessageMoved` of `facts` that goes somewhere."""
         self.released: list[int] = []
@@ -117,14 +117,18 @@ class Tick:
     def __bool__(self) -> bool:
         return bool(self.facts or self.discharges or self.returned or self.chunks or self.ended or self.stages)
 
+    def batch(self, epoch: int, now_us: int, steady_us: int) -> Batch:
+        """What of it is for the store."""
+        return Batch(epoch, now_us, self.facts, self.bodies, self.chunks, self.ended, self.runs, steady_us)
+
     def give_back(self, message: Message) -> None:
-        """The message returns to its place once this tick is durable."""
+        """The message returns to its place once this commit is durable."""
         enter(message, RETURN)
         message.queue.returning += 1
         self.returned.append(message)
 
     def keep_back(self, message: Message) -> None:
-        """The message stays with the consumer that gave it back, which gets it again once this tick is durable."""
+        """The message stays with the consumer that gave it back, which gets it again once this commit is durable."""
         enter(message, KEEP)
         message.queue.returning += 1
         self.kept.append(message)
@@ -139,7 +143,7 @@ class Tick:
         return False
 
     def keep(self, queue: Queue, seqs: set[int]) -> dict[int, Message]:
-        """Those of the messages that were to return with this tick: they stay with who asks."""
+        """Those of the messages that were to return with this commit: they stay with who asks."""
         kept = {message.seq: message for message in self.returned if message.queue is queue and message.seq in seqs}
         if kept:
             self.returned = [message for message in self.returned if kept.get(message.seq) is not message]
@@ -147,7 +151,7 @@ class Tick:
         return kept
 
     def taken(self, queue: Queue) -> set[int]:
-        """Sequences that this tick takes from the queue."""
+        """Sequences that this commit takes from the queue."""
         return {
             fact.seq
             for fact in self.facts
@@ -155,7 +159,7 @@ class Tick:
         }
 
     def leaving(self, queue: Queue) -> set[int]:
-        """Sequences that this tick takes from the queue, or gives back to it."""
+        """Sequences that this commit takes from the queue, or gives back to it."""
         return self.taken(queue) | {message.seq for message in self.returned if message.queue is queue}
 
     def numbers(self) -> set[tuple[int, int]]:
@@ -166,8 +170,8 @@ class Tick:
             if isinstance(fact, MessageStored | MessagePublished) and fact.producer
         }
 
-    def append(self, newer: Tick) -> None:
-        """Add what was gathered after this tick's facts failed."""
+    def append(self, newer: Commit) -> None:
+        """Add what was gathered after this commit's facts failed."""
         for name in self.__slots__:
             if name == "body_bytes":
                 self.body_bytes += newer.body_bytes
