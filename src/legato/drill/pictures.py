@@ -9,15 +9,14 @@ from legato.spark.charts import (
     LEFT,
     PLOT,
     Scale,
-    duration,
     horizontal_grid,
-    human,
     linear,
     nice_ticks,
     steps,
     svg,
     time_axis,
 )
+from legato.spark.quantities import duration, human
 
 STEP_S = 1.0
 BANDS_MAX = 60

@@ -2,7 +2,8 @@
 
 from html import escape
 
-from legato.spark.charts import LEFT, RIGHT, WIDTH, human, linear, svg
+from legato.spark.charts import LEFT, RIGHT, WIDTH, linear, svg
+from legato.spark.quantities import human
 from legato.spark.result import AuditResult
 
 _LANE = 26

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
 from legato.spark.measures import LATENCY_BUCKETS_PER_DECADE
+from legato.spark.quantities import duration, human
 from legato.spark.result import AuditResult, LatencyCell, Takeover
 
 WIDTH = 1080
@@ -157,23 +158,6 @@ def nice_ticks(highest: float, count: int = 4) -> list[float]:
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough)
     return [step * index for index in range(math.ceil(highest / step - 1e-9) + 1)]
-
-
-def human(value: float) -> str:
-    """A count short enough for an axis or a tile."""
-    for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if value >= limit:
-            unit = 1e3 if suffix == "k" else limit
-            return f"{value / unit:.3g}{suffix}"
-    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
-
-
-def duration(us: float) -> str:
-    """A length of time given in microseconds, in the unit that suits it."""
-    for limit, divisor, unit in ((1e3, 1, "µs"), (1e6, 1e3, "ms"), (120e6, 1e6, "s"), (7200e6, 60e6, "min")):
-        if us < limit:
-            return f"{us / divisor:.3g} {unit}"
-    return f"{us / 3600e6:.3g} h"
 
 
 def _buckets(result: AuditResult) -> int:

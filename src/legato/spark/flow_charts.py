@@ -3,8 +3,16 @@
 import math
 from html import escape
 
-from legato.spark.charts import LEFT, RIGHT, WIDTH, Scale, duration, linear, svg
+from legato.spark.charts import (
+    LEFT,
+    RIGHT,
+    WIDTH,
+    Scale,
+    linear,
+    svg,
+)
 from legato.spark.page import count, section, table
+from legato.spark.quantities import duration
 from legato.spark.result import PROCESSING, QUEUEING, FlowsAudit, LatencySummary, StageAudit
 
 _LANE = 40

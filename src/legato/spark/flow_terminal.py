@@ -3,7 +3,7 @@
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from legato.spark.charts import duration
+from legato.spark.quantities import duration
 from legato.spark.result import PROCESSING, QUEUEING, FlowsAudit, LatencySummary
 
 

@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from legato.spark.audit import audit, begin
-from legato.spark.charts import duration
 from legato.spark.exporter import try_export
 from legato.spark.flights import TotalsComparison
 from legato.spark.flow_terminal import flow_tables
 from legato.spark.preparing import ledger_bytes
+from legato.spark.quantities import duration
 from legato.spark.report import gap_of, write_report
 from legato.spark.result import BOTH, OF_THE_WHOLE, AuditResult
 from legato.spark.scope import EVERYTHING, Scope

@@ -7,8 +7,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from legato.core.lanes import LANE_SHIFT
-from legato.spark.table import TAGS
-from legato.spark.tally import PLACE_SHIFT
+from legato.spark.table import PLACE_SHIFT, TAGS
 from legato.spark.those import SENT, is_kind
 
 SCHEMA = """

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from legato.spark import charts
 from legato.spark.causes import causes_chart
-from legato.spark.charts import duration, human
 from legato.spark.flights import TotalsComparison
 from legato.spark.flow_charts import flows_section
 from legato.spark.page import CROSS, TICK, count, header, legend_of, page, plural, section, table, tile
+from legato.spark.quantities import duration, human
 from legato.spark.result import AuditResult, CheckResult, Takeover
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from legato.core.facts import Kind
 from legato.errors import ConfigError
-from legato.spark.charts import duration
+from legato.spark.quantities import duration
 from legato.spark.those import is_kind
 
 Place = tuple[int, int]

@@ -90,6 +90,9 @@ COPY = "kind = 'MessageStored' and topic is not null"
 
 SCHEMA = pa.schema(list(COLUMNS.items()))
 
+PLACE_SHIFT = 20
+"""Where a fact stands in the log, in one number: its position, and in the lowest bits its ordinal."""
+
 TAGS: dict[str, int] = {fact.__name__: int(str(fact.__struct_config__.tag)) for fact in f.Fact.__subclasses__()}
 """The number of each kind of fact, in the log as in the ledger; it never changes."""
 

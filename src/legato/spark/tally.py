@@ -38,9 +38,6 @@ ONE_CLAIMED = 1 << 48
 CLAIMED, CARRIED = "claimed", "carried"
 """Causes with which messages come back without a failed delivery: the second one does not count at all."""
 
-PLACE_SHIFT = 20
-"""Where a fact stands in the log, in one number: its position, and in the lowest bits its ordinal."""
-
 MESSAGE = ("queue", "seq")
 """What a message is called."""
 

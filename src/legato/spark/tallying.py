@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from legato.ids import TXN_ID_BYTES
-from legato.spark.table import TAGS
+from legato.spark.table import PLACE_SHIFT, TAGS
 from legato.spark.tally import (
     CARRIED,
     CLAIMED,
@@ -26,7 +26,6 @@ from legato.spark.tally import (
     MESSAGE_TYPES,
     ONE_CLAIMED,
     ONE_PRESENTED,
-    PLACE_SHIFT,
     PRESENTED,
     RETURNED,
     STORED,
