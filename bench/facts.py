@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from legato.spark.segments import write_rows
-from legato.spark.table import COLUMNS, SCHEMA, TAGS
+from legato.spark.ledger.fact_schema import COLUMNS, SCHEMA, TAGS
+from legato.spark.ledger.segments import write_rows
 from legato.store.segment_names import SegmentSpan
 
 BLOCK = 500

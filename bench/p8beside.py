@@ -20,7 +20,7 @@ from bench.harness import ROOT, finish_pairs, note, options, table, temporary_st
 from bench.p1 import WARM_UP
 from bench.processes import LEGATO, Broker, broker, load, send_and_receive
 from legato.spark.connector.requests import Requests
-from legato.spark.session import start_session
+from legato.spark.runtime.session import start_session
 
 GOAL = 0.85
 QUEUE = "beside"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from legato.spark.report import report_page
+from legato.spark.report.audit_page import report_page
 from legato.spark.result import (
     AuditResult,
     CheckResult,

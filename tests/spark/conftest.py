@@ -7,12 +7,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from legato.core.facts import LogRecord
-from legato.spark.audit import audit
-from legato.spark.frames import as_rows
-from legato.spark.ledger import read_facts
+from legato.spark.auditor.audit import audit
+from legato.spark.auditor.frames import as_rows
+from legato.spark.ledger.fact_frames import read_facts
+from legato.spark.ledger.segments import write_segment
 from legato.spark.result import AuditResult
-from legato.spark.segments import write_segment
-from legato.spark.session import FOR_LITTLE, start_session
+from legato.spark.runtime.session import FOR_LITTLE, start_session
 
 MakeFacts = Callable[[list[LogRecord]], DataFrame]
 Audit = Callable[[list[LogRecord]], AuditResult]

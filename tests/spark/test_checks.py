@@ -41,16 +41,16 @@ from legato.core.facts import (
     TransactionCommitted,
     TransactionRolledBack,
 )
-from legato.spark.audit import audit
-from legato.spark.check import Check, find_offenders
-from legato.spark.checking import run_checks, suspects_of
-from legato.spark.checks import CHECKS, SAYS
-from legato.spark.checks_log import MARKS_MISSED, POSITIONS_MISSING, RECORDS_TORN
-from legato.spark.frames import as_rows, frames_of
-from legato.spark.ledger import read_facts
+from legato.spark.auditor.audit import audit
+from legato.spark.auditor.check_runner import run_checks, suspects_of
+from legato.spark.auditor.descriptions import in_words
+from legato.spark.auditor.frames import as_rows, frames_of
+from legato.spark.checks.catalogue import CHECKS, SAYS
+from legato.spark.checks.check import Check, find_offenders
+from legato.spark.checks.log import MARKS_MISSED, POSITIONS_MISSING, RECORDS_TORN
+from legato.spark.ledger.fact_frames import read_facts
+from legato.spark.ledger.segments import write_segment
 from legato.spark.result import CheckResult
-from legato.spark.segments import write_segment
-from legato.spark.telling import in_words
 from tests.spark.conftest import MakeFacts
 from tests.spark.history import (
     ARCHIVE,

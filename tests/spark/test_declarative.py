@@ -6,10 +6,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 
-from legato.spark.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS, inputs
-from legato.spark.ledger import SCHEMA
-from legato.spark.messages import OPEN, lifecycle
-from legato.spark.tally import MESSAGES_SCHEMA
+from legato.spark.ledger.fact_frames import SCHEMA
+from legato.spark.summaries.message_summary import MESSAGES_SCHEMA
+from legato.spark.summaries.message_summary_sql import OPEN, lifecycle
+from legato.spark.tables.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS, inputs
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from legato.demo.records import Departure, departure_of, departures_table, load_flights, write_source_csv
-from legato.spark.flights import TotalsComparison, compare_flights
+from legato.spark.report.flights import TotalsComparison, compare_flights
 
 FLIGHTS = 900
 """Enough to have some that were cancelled."""

@@ -6,10 +6,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from legato.core.facts import LogRecord
-from legato.spark.flow_tables import FAILED_FLOW, FLOW
-from legato.spark.gold_tables import read_gold
-from legato.spark.segments import write_segment
-from legato.spark.tables import LedgerTables
+from legato.spark.ledger.segments import write_segment
+from legato.spark.tables.flow_tables import FAILED_FLOW, FLOW
+from legato.spark.tables.gold_tables import read_gold
+from legato.spark.tables.ledger_tables import LedgerTables
 from tests.spark.test_flows import flow_history
 
 HISTORY = [*flow_history(), LogRecord(1, 1_000_001_070_000, [])]

@@ -20,14 +20,14 @@ from legato.core.facts import (
     QueueCreated,
 )
 from legato.flows import Flows, Policy
+from legato.spark.auditor.flows import FUTURES, audit_flows
+from legato.spark.auditor.message_stories import tell
 from legato.spark.exporter import export_all
-from legato.spark.flows import FUTURES, audit_flows
 from legato.spark.job import print_audit
-from legato.spark.ledger import read_facts
-from legato.spark.messages import lifecycle
-from legato.spark.report import report_page
+from legato.spark.ledger.fact_frames import read_facts
+from legato.spark.report.audit_page import report_page
 from legato.spark.result import FlowsAudit, FlowsBegun, LatencySummary, StageAudit
-from legato.spark.story import tell
+from legato.spark.summaries.message_summary_sql import lifecycle
 from legato.testing import broker
 from tests.spark.conftest import Audit, MakeFacts
 from tests.spark.history import DEAD, DUE, SCHEDULE, ms_us, record

@@ -14,12 +14,12 @@ from legato.core.facts import (
     MessageSeen,
     QueueDeleted,
 )
-from legato.spark.audit import audit_facts
-from legato.spark.ledger import read_facts
-from legato.spark.messages import lifecycle
-from legato.spark.segments import write_segment
-from legato.spark.tallying import add_up, messages_of, read_segment
-from legato.spark.waiting import waiting_in
+from legato.spark.auditor.audit import audit_facts
+from legato.spark.ledger.fact_frames import read_facts
+from legato.spark.ledger.segments import write_segment
+from legato.spark.ledger.waiting import waiting_in
+from legato.spark.summaries.message_summary_numpy import add_up, messages_of, read_segment
+from legato.spark.summaries.message_summary_sql import lifecycle
 from tests.spark.history import QUEUES_EACH, one_log
 from tests.unit.core.test_random import History
 

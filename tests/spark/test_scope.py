@@ -7,9 +7,9 @@ from pyspark.sql import SparkSession
 
 from legato.core.facts import MessageConsumed
 from legato.errors import ConfigError
-from legato.spark.audit import audit
-from legato.spark.scope import Scope
-from legato.spark.segments import write_segment
+from legato.spark.auditor.audit import audit
+from legato.spark.auditor.scope import Scope
+from legato.spark.ledger.segments import write_segment
 from tests.spark.history import INVOICES, history, ms_us, without
 
 LOST_INVOICE = MessageConsumed(INVOICES, 4, 2, ms_us(312), 1)

@@ -13,16 +13,16 @@ from legato.cli.main import app
 from legato.core.facts import EpochEnded, LogRecord
 from legato.errors import ConfigError, StoreCorruptError
 from legato.ids import txn_counter
-from legato.spark import delta
-from legato.spark.audit import audit
-from legato.spark.coverage import complaints_of
-from legato.spark.gold import VIEWS
-from legato.spark.gold_tables import read_gold
-from legato.spark.ledger import commits, read_facts
-from legato.spark.messages import lifecycle
-from legato.spark.segments import SegmentSpan, write_rows, write_segment
-from legato.spark.table import facts_table
-from legato.spark.tables import LedgerTables
+from legato.spark.auditor.audit import audit
+from legato.spark.ledger.fact_frames import commits, read_facts
+from legato.spark.ledger.fact_schema import facts_table
+from legato.spark.ledger.segments import SegmentSpan, write_rows, write_segment
+from legato.spark.summaries.message_summary_sql import lifecycle
+from legato.spark.tables import delta
+from legato.spark.tables.coverage import complaints_of
+from legato.spark.tables.gold import VIEWS
+from legato.spark.tables.gold_tables import read_gold
+from legato.spark.tables.ledger_tables import LedgerTables
 from tests.spark.history import DEAD, INVOICES, ORDERS, SECOND_TXN, history, idle_takeover, ms_us
 
 NUMBERED = list(enumerate(history(), 1))
@@ -149,7 +149,7 @@ def test_tables_of_a_ledger_with_a_segment_missing_say_so_first(
     for begin, end in pairwise(CUTS):
         if begin != CUTS[1]:
             write_segment(ledger, NUMBERED[begin:end])
-    monkeypatch.setattr("legato.spark.session.start_session", lambda *_, **__: spark)
+    monkeypatch.setattr("legato.spark.runtime.session.start_session", lambda *_, **__: spark)
     run = CliRunner().invoke(app, ["ledger", "run", str(ledger), str(tmp_path / "tables"), "--once"])
     assert run.exit_code == 1
     name = SegmentSpan(6, 8).file_name

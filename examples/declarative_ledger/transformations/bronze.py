@@ -5,8 +5,8 @@ import os
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
-from legato.spark.gold import BRONZE
-from legato.spark.ledger import SCHEMA
+from legato.spark.ledger.fact_frames import SCHEMA
+from legato.spark.tables.gold import BRONZE
 
 spark = SparkSession.active()
 

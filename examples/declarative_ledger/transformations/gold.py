@@ -3,7 +3,7 @@
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
-from legato.spark.gold import OF_FACTS, OF_MESSAGES, VIEWS, Step, inputs
+from legato.spark.tables.gold import OF_FACTS, OF_MESSAGES, VIEWS, Step, inputs
 
 spark = SparkSession.active()
 

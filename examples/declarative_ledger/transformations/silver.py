@@ -3,7 +3,7 @@
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
-from legato.spark.messages import OPEN, lifecycle
+from legato.spark.summaries.message_summary_sql import OPEN, lifecycle
 
 spark = SparkSession.active()
 

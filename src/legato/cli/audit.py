@@ -63,8 +63,8 @@ def audit(
 
     The exit code is 1 if anything was lost or done twice. Example: legato audit ./store/ledger --report audit.html
     """
+    from legato.spark.auditor.scope import Scope
     from legato.spark.job import print_audit, run_audit
-    from legato.spark.scope import Scope
 
     scope = Scope(_us(begin), _us(end), destination)
     result = run_audit(

@@ -48,8 +48,8 @@ def run(
 
     Example: legato ledger run ./store/ledger ./tables --once
     """
-    from legato.spark.session import start_session
-    from legato.spark.tables import LedgerTables
+    from legato.spark.runtime.session import start_session
+    from legato.spark.tables.ledger_tables import LedgerTables
 
     spark = start_session("legato-ledger", master=master, minutes=True)
     made = LedgerTables(
@@ -76,7 +76,7 @@ def _complain(tables: Path) -> bool:
     from rich.console import Console
     from rich.text import Text
 
-    from legato.spark.coverage import complaints_of
+    from legato.spark.tables.coverage import complaints_of
 
     complaints = complaints_of(tables)
     for complaint in complaints:
@@ -92,8 +92,8 @@ def show(
     master: MasterOption = None,
 ) -> None:
     """Show a table of gold: audit, latencies, failovers, causes, duplicates, transactions."""
-    from legato.spark.gold_tables import read_gold
-    from legato.spark.session import start_session
+    from legato.spark.runtime.session import start_session
+    from legato.spark.tables.gold_tables import read_gold
 
     shown = read_gold(start_session("legato-ledger", master=master), tables, name)
     _complain(tables)
@@ -105,7 +105,7 @@ def sql() -> None:
     """Print the query of each step, with what it is for; `{facts}` and the like are the tables that it asks."""
     from textwrap import dedent
 
-    from legato.spark.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS
+    from legato.spark.tables.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS
 
     for step in (BRONZE, *OF_FACTS, *OF_MESSAGES, *VIEWS):
         typer.echo(f"-- {step.name}: {step.sentence}\n{dedent(step.sql).strip()};\n")
@@ -127,9 +127,9 @@ def story(
     """
     import msgspec
 
-    from legato.spark.ledger import read_facts
-    from legato.spark.session import start_session
-    from legato.spark.story import tell
+    from legato.spark.auditor.message_stories import tell
+    from legato.spark.ledger.fact_frames import read_facts
+    from legato.spark.runtime.session import start_session
     from legato.store.segment_names import spans
 
     if next(spans(ledger), None) is None:

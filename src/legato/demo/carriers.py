@@ -8,7 +8,7 @@ from legato.demo.records import Departure
 
 FILE = "carriers.db"
 TOTALS = ("flights", "dep_delay", "dep_delay_known", "arr_delay", "arr_delay_known", "distance")
-"""The columns, those of `legato.spark.flights.CarrierTotals`."""
+"""The columns, those of `legato.spark.report.flights.CarrierTotals`."""
 
 _CREATE = (
     f"CREATE TABLE carriers (carrier TEXT PRIMARY KEY, {', '.join(f'{name} INTEGER NOT NULL' for name in TOTALS)})"

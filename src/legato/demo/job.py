@@ -13,10 +13,10 @@ from legato.demo.outcome import Outcome, TakeoverGap, outcome_table, write_json
 from legato.demo.records import write_source_csv
 from legato.demo.run import Run, RunResult, records_directory
 from legato.errors import ConfigError
-from legato.spark.flights import TotalsComparison, compare_flights
 from legato.spark.job import audit_table, run_audit
+from legato.spark.report.flights import TotalsComparison, compare_flights
 from legato.spark.result import AuditResult
-from legato.spark.session import start_session
+from legato.spark.runtime.session import start_session
 
 REPORT_NAME = "report.html"
 

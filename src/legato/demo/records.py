@@ -158,7 +158,7 @@ def _flights(reader: pa_csv.CSVStreamingReader) -> Iterator[Flight]:
 
 
 def departures_table(departures: list[Departure]) -> pa.Table:
-    """Departure records as an Arrow table, in the schema that `legato.spark.flights` reads."""
+    """Departure records as an Arrow table, in the schema that `legato.spark.report.flights` reads."""
     columns = {name: [getattr(record, name) for record in departures] for name in Departure.__struct_fields__}
     return pa.table(columns, schema=DEPARTURES_SCHEMA)
 

@@ -9,9 +9,9 @@ from legato.drill.faults import POINTS
 from legato.drill.outcome import COLUMNS, Outcome, fault_of, verdict_line
 from legato.drill.pictures import FAMILIES, STEP_S, clients_chart, gaps_chart, takeovers_chart
 from legato.drill.result import RunResult, Struck
-from legato.spark.page import header, page, section, table
 from legato.spark.quantities import duration
-from legato.spark.report import write_report
+from legato.spark.report.audit_page import write_report
+from legato.spark.report.page import header, page, section, table
 from legato.spark.result import AuditResult
 
 WRONG = ("lost", "duplicated", "wrong_flags", "falsely_told")

@@ -5,7 +5,8 @@ from html import escape
 
 from legato.drill.faults import Fault
 from legato.drill.result import Gap, RunResult, Struck
-from legato.spark.charts import (
+from legato.spark.quantities import duration, human
+from legato.spark.report.charts import (
     LEFT,
     PLOT,
     Scale,
@@ -16,7 +17,6 @@ from legato.spark.charts import (
     svg,
     time_axis,
 )
-from legato.spark.quantities import duration, human
 
 STEP_S = 1.0
 BANDS_MAX = 60

@@ -16,8 +16,8 @@ from typing import Protocol
 
 from legato.core.facts import LogRecord
 from legato.errors import ConfigError
-from legato.spark.segments import LedgerLock, SegmentSpan, exported_through, sweep, write_segment
-from legato.spark.table import row_count
+from legato.spark.ledger.fact_schema import row_count
+from legato.spark.ledger.segments import LedgerLock, SegmentSpan, exported_through, sweep, write_segment
 from legato.store.lmdb import LmdbStore
 
 POLL_S = 0.2

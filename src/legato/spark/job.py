@@ -11,17 +11,17 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from legato.spark.audit import audit, begin
+from legato.spark.auditor.audit import audit, begin
+from legato.spark.auditor.scope import EVERYTHING, Scope
 from legato.spark.exporter import try_export
-from legato.spark.flights import TotalsComparison
-from legato.spark.flow_terminal import flow_tables
-from legato.spark.preparing import ledger_bytes
+from legato.spark.ledger.waiting import read_waiting
 from legato.spark.quantities import duration
-from legato.spark.report import gap_of, write_report
+from legato.spark.report.audit_page import gap_of, write_report
+from legato.spark.report.flights import TotalsComparison
+from legato.spark.report.flow_terminal import flow_tables
 from legato.spark.result import BOTH, OF_THE_WHOLE, AuditResult
-from legato.spark.scope import EVERYTHING, Scope
-from legato.spark.session import runs_here, start_session
-from legato.spark.waiting import read_waiting
+from legato.spark.runtime.session import runs_here, start_session
+from legato.spark.summaries.prefetch import ledger_bytes
 
 
 def run_audit(

@@ -14,7 +14,7 @@ from pyspark.sql.types import VariantVal
 
 from legato.amqp.codec import decode_value
 from legato.amqp.types import Byte, Float, Int, Short, Symbol, Timestamp, UInt
-from legato.spark.connector.variants import VARIANT, UnfitRow, encoded_of, spelled
+from legato.spark.connector.variant import VARIANT, UnfitRow, encoded_of, spelled
 
 values = st.one_of(
     st.none(),

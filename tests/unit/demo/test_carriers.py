@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 from legato.demo.carriers import FILE, add_to_totals, create_totals, read_totals
 from legato.demo.job import database_equals
 from legato.demo.records import Flight, departure_of, load_flights
-from legato.spark.flights import CarrierComparison, CarrierTotals, TotalsComparison
+from legato.spark.report.flights import CarrierComparison, CarrierTotals, TotalsComparison
 
 FLIGHTS = 500
 

@@ -7,10 +7,10 @@ import pytest
 
 from legato.core.facts import AnyFact, AssignmentAcknowledged, Fact, LogRecord, MessagesAssigned, RunStored
 from legato.drill.history import History
-from legato.spark import tallying
-from legato.spark.story import NOT_TOLD, TOLD, Names, event
-from legato.spark.table import TAGS, facts_table, row_count
-from legato.spark.tally import KINDS, LEFT_KINDS, NOT_TALLIED, WEIGHTS
+from legato.spark.auditor.message_stories import NOT_TOLD, TOLD, Names, event
+from legato.spark.ledger.fact_schema import TAGS, facts_table, row_count
+from legato.spark.summaries import message_summary_numpy
+from legato.spark.summaries.message_summary import KINDS, LEFT_KINDS, NOT_TALLIED, WEIGHTS
 
 ALL: tuple[type[Fact], ...] = get_args(AnyFact)
 NAMES = {fact.__name__ for fact in ALL}
@@ -58,9 +58,9 @@ def test_what_a_message_comes_to_is_made_of_all_facts_but_those_named() -> None:
 @pytest.mark.parametrize("kind", [kind for kind in ALL if kind.__name__ in KINDS], ids=lambda kind: kind.__name__)
 def test_numpy_adds_up_each_fact_that_is_tallied(kind: type[Fact]) -> None:
     table = facts_table([(7, LogRecord(1, 1000, [example(kind)]))])  # type: ignore[list-item]
-    added = tallying.tallies_of(TAGS[kind.__name__], table)
+    added = message_summary_numpy.tallies_of(TAGS[kind.__name__], table)
     assert added["queue"].tolist() == [2]
-    more = {name for name, column in added.items() if (column != tallying.NOTHING.get(name, 0)).any()}
+    more = {name for name, column in added.items() if (column != message_summary_numpy.NOTHING.get(name, 0)).any()}
     assert more - {"queue", "seq", "first_epoch", "last_epoch"}, "it adds nothing"
     assert all(column.dtype == np.int64 for column in added.values())
 

@@ -1,7 +1,7 @@
 """What pipelines take and acknowledge in runs is accounted for message by message."""
 
 from legato.core.facts import AssignmentAcknowledged, LogRecord, MessagesAssigned, RunStored
-from legato.spark.table import facts_table, row_count
+from legato.spark.ledger.fact_schema import facts_table, row_count
 
 
 def test_each_message_of_a_run_has_moved_and_is_stored_and_consumed() -> None:

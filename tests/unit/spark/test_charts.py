@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from legato.spark.causes import causes_chart
-from legato.spark.charts import nice_ticks
-from legato.spark.flow_charts import flows_section, stages_chart
 from legato.spark.quantities import duration, human
+from legato.spark.report.charts import nice_ticks
+from legato.spark.report.departures_chart import causes_chart
+from legato.spark.report.flow_charts import flows_section, stages_chart
 from legato.spark.result import AuditResult, FlowsAudit, LatencySummary, QueueAudit, StageAudit, Timeline
 
 

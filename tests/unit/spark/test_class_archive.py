@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from legato.spark.class_archive import archive_options, leaves_archive
+from legato.spark.runtime.class_archive import archive_options, leaves_archive
 
 
 def java(*options: str) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,7 @@
 from typer.testing import CliRunner
 
 from legato.cli.main import app
-from legato.spark.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS, inputs
+from legato.spark.tables.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS, inputs
 
 
 def test_each_view_asks_only_what_is_written_for_each_portion() -> None:

@@ -22,7 +22,7 @@ from legato.core.facts import (
 )
 from legato.errors import ConfigError
 from legato.spark.exporter import SEGMENT_ROWS_MAX, Exporter, export_all, try_export
-from legato.spark.segments import LedgerLock, SegmentSpan, exported_through, spans, sweep, write_segment
+from legato.spark.ledger.segments import LedgerLock, SegmentSpan, exported_through, spans, sweep, write_segment
 from legato.store.base import Batch
 from legato.store.lmdb import LmdbStore
 from legato.store.memory import MemoryStore

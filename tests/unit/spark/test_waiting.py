@@ -4,7 +4,7 @@ from pathlib import Path
 
 from legato.core.facts import Kind, MessageConsumed, MessagePublished, MessageStored, QueueCreated
 from legato.spark.exporter import export_all
-from legato.spark.waiting import read_waiting
+from legato.spark.ledger.waiting import read_waiting
 from legato.store.base import Batch
 from legato.store.lmdb import LmdbStore
 

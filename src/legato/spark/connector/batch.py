@@ -14,14 +14,14 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from legato.bulk.requests import PLAN, PlannedPart, PlanRequest
 from legato.errors import ConfigError
+from legato.spark.connector.assignments import matching
 from legato.spark.connector.modes import why_no_batch
 from legato.spark.connector.offsets import Range, together
+from legato.spark.connector.option_parsing import EARLIEST, EARLIEST_NUMBER, ERROR, LATEST_NUMBER
 from legato.spark.connector.options import SourceOptions
-from legato.spark.connector.places import matching
 from legato.spark.connector.reading import bulk_client, read_frames
 from legato.spark.connector.requests import Missing, Requests, shared_requests
 from legato.spark.connector.rows import Frames, Wanted
-from legato.spark.connector.spelling import EARLIEST, EARLIEST_NUMBER, ERROR, LATEST_NUMBER
 from legato.spark.connector.stream import RangePartition
 
 _PARTITIONS = 8

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from legato.errors import ConfigError
+from legato.spark.connector.option_parsing import ACKED
 from legato.spark.connector.options import SourceOptions
-from legato.spark.connector.spelling import ACKED
 
 _NO_SUBSCRIPTION = (
     "Topics keep nothing by themselves: give the option subscription, the name of the durable subscription that a "

@@ -9,8 +9,7 @@ import msgspec
 
 from legato.bulk.tickets import BODY_BYTES_MAX
 from legato.errors import ConfigError
-from legato.spark.connector.requests import Patience
-from legato.spark.connector.spelling import (
+from legato.spark.connector.option_parsing import (
     CLIENT_PREFIX,
     DELIVERY_MODES,
     EARLIEST,
@@ -24,6 +23,7 @@ from legato.spark.connector.spelling import (
     TIMES_STRATEGIES,
     read_options,
 )
+from legato.spark.connector.requests import Patience
 
 BARE_COLUMNS = ("destination", "seq", "redelivered", "delivery_count")
 """What is known of a message without a look into it."""

@@ -16,7 +16,7 @@ from legato.bulk.frames import omitted_of
 from legato.bulk.tickets import BODY_BYTES_MAX
 from legato.client.uri import Uri
 from legato.errors import JMSError
-from legato.spark.connector.memory import keep_freed_memory
+from legato.spark.connector.arrow_pool import keep_freed_memory
 from legato.spark.connector.offsets import Range
 from legato.spark.connector.requests import Patience, Requests
 

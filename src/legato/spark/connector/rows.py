@@ -17,7 +17,7 @@ from legato.bulk.tickets import BODY_BYTES_MAX
 from legato.errors import JMSError
 from legato.spark.connector.options import SourceOptions
 from legato.spark.connector.reading import OMITTED_BODY_BYTES
-from legato.spark.connector.variants import VARIANT, variants_of
+from legato.spark.connector.variant import VARIANT, variants_of
 
 log = logging.getLogger("legato.spark")
 

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 from legato.client.properties import check_name
 from legato.errors import ConfigError, MessageFormatError
 from legato.spark.connector.options import SinkOptions
-from legato.spark.connector.variants import DECIMAL_DIGITS_MAX, UnfitRow, encoded_of, is_variant
+from legato.spark.connector.variant import DECIMAL_DIGITS_MAX, UnfitRow, encoded_of, is_variant
 
 _TEXT = (StringType,)
 _COLUMNS: Mapping[str, tuple[type[DataType], ...]] = {

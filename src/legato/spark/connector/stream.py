@@ -27,10 +27,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from legato.errors import ConfigError, JMSError
+from legato.spark.connector.assignments import Limits, Places
 from legato.spark.connector.modes import why_no_stream
 from legato.spark.connector.offsets import Offset, Range, cut, ordered
 from legato.spark.connector.options import SourceOptions
-from legato.spark.connector.places import Limits, Places
 from legato.spark.connector.reading import read_frames
 from legato.spark.connector.requests import shared_requests
 from legato.spark.connector.rows import Frames

@@ -1,0 +1,282 @@
+"""The audit of a ledger: every check of `checks/` and every measure of `metrics.py`, in as few passes as will do.
+
+All facts are looked at for what happened in each commit and to each message; the rest asks that.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, closing
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+
+from legato.spark.auditor import metrics
+from legato.spark.auditor.check_runner import (
+    FORWARDING,
+    SUSPECT_FACTS,
+    offenders_by_name,
+    run_checks,
+    suspects_among,
+    suspects_in_messages,
+    suspects_of,
+    with_stories,
+)
+from legato.spark.auditor.flows import audit_flows
+from legato.spark.auditor.frames import as_rows, cached, frames_of
+from legato.spark.auditor.queue_rollup import Accounts
+from legato.spark.auditor.scope import EVERYTHING, Part, Scope
+from legato.spark.auditor.throughput import Causes, activity, departures, throughput, topics
+from legato.spark.checks.check import Frames
+from legato.spark.ledger import fact_frames
+from legato.spark.result import (
+    STAGES,
+    AuditResult,
+    LatencyCell,
+    LatencySummary,
+    QueueAudit,
+    Takeover,
+    Timeline,
+)
+from legato.spark.runtime.session import FOR_LITTLE, is_local, session_like, staying_active
+from legato.spark.summaries.prefetch import LITTLE_BYTES, Prepared, ledger_bytes, preparing, segments_of
+
+_FOR_AUDITS = {
+    # Each message is a group of its own: a small first map for frequent ones is looked into for nothing.
+    "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
+    # To look at each sum for an overflow costs as much as the sums, in code that is compiled but once; these are counts
+    # and microseconds.
+    "spark.sql.ansi.enabled": "false",
+    # What is kept is asked a few times and then forgotten.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+}
+"""Settings of an audit's queries."""
+
+FEW_BYTES = 32 << 10
+"""Of ledgers below this size, of some hundred facts, the rows may be carried from plan to plan."""
+
+_AT_ONCE = 3
+"""Queries under way beside the checks: one is planned while another is computed."""
+
+TIMELINE_BUCKETS_MAX = 240
+_BUCKETS_US = [int(s * 1_000_000) for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 86400)]
+
+
+def audit(
+    ledger_dir: Path,
+    spark: SparkSession,
+    waiting: DataFrame | None = None,
+    scope: Scope = EVERYTHING,
+    prepared: Prepared | None = None,
+) -> AuditResult:
+    """Account for every message of a ledger.
+
+    Args:
+        ledger_dir: directory of the segments.
+        waiting: `queue`, `seq` of the messages that wait in the store now, if that is known exactly; without it the
+            last high-water marks say how many wait.
+        scope: which messages it is about.
+        prepared: what is read of the ledger aside, if that began before Spark did.
+
+    Raises:
+        ConfigError: there is no ledger in the directory, or no such destination in it.
+        StoreCorruptError: a segment is not whole.
+    """
+    started = time.monotonic()
+    with ExitStack() as stack:
+        if prepared is None and is_local(spark):
+            prepared = stack.enter_context(begin(ledger_dir))
+        elif prepared is None:
+            segments_of(ledger_dir)
+        size = ledger_bytes(ledger_dir)
+        session = session_like(spark, _FOR_AUDITS | (FOR_LITTLE if size < LITTLE_BYTES else {}))
+        stack.enter_context(staying_active(spark))
+
+        def facts() -> DataFrame:
+            read = fact_frames.read_facts(session, ledger_dir)
+            return as_rows(read) if size < FEW_BYTES else read
+
+        keep = as_rows if size < FEW_BYTES else cached
+        with frames_of(session, facts, waiting, prepared, keep) as frames:
+            return _since(started, _audit_frames(frames, scope))
+
+
+def begin(ledger_dir: Path) -> AbstractContextManager[Prepared]:
+    """Begin with an audit before there is a session.
+
+    Raises:
+        ConfigError: there is no ledger in the directory.
+        StoreCorruptError: a segment is not whole.
+    """
+    return preparing(ledger_dir, SUSPECT_FACTS)
+
+
+def audit_facts(facts: DataFrame, waiting: DataFrame | None = None) -> AuditResult:
+    """The same for facts that are a frame already: all of it is asked of Spark."""
+    started = time.monotonic()
+    with frames_of(facts.sparkSession, lambda: facts, waiting) as frames:
+        return _since(started, _audit_frames(frames, EVERYTHING))
+
+
+def _since(started: float, result: AuditResult) -> AuditResult:
+    return msgspec.structs.replace(result, seconds=round(time.monotonic() - started, 2))
+
+
+def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
+    part = Part(scope, frames)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        about = part.frames()
+        in_messages = suspects_in_messages(frames) if scope.is_all else {}
+        # First what is computed longest and needs nothing else, then what is planned longest.
+        summed = pool.submit(lambda: metrics.queue_totals(about["lifecycle"], **in_messages).toArrow())
+        suspected = pool.submit(suspects_of, frames, but_messages=scope.is_all)
+        span = pool.submit(lambda: metrics.span(about["commits"]).first())
+        with closing(Accounts(frames["queues"])) as accounts:
+            ends = span.result()
+            assert ends is not None, "an aggregate has one row"
+            first_us, last_us = ends["first_us"] or 0, ends["last_us"] or 0
+            bucket_us = bucket_for(last_us - first_us)
+            times = pool.submit(_times, accounts.of(about["lifecycle"]), first_us, bucket_us)
+            happened = pool.submit(activity(accounts.of(about["commits"]), first_us, bucket_us).collect)
+            takeovers = pool.submit(_takeovers, about)
+            flows = pool.submit(audit_flows, about["facts"], about["lifecycle"]) if ends["of_flows"] else None
+            totals = accounts.folded(summed.result())
+            suspects = {**suspected.result(), **(suspects_among(frames, totals) if scope.is_all else {})}
+            checks = with_stories(run_checks(frames, part, suspects), frames["facts"])
+            offences = {check.name: check.count for check in checks}
+            found = _found(frames, part, about, accounts, offences, suspects)
+            rows = happened.result()
+            latencies, cells = times.result()
+            return AuditResult(
+                facts=ends["facts"],
+                first_us=first_us,
+                last_us=last_us,
+                last_position=ends["last_position"] or 0,
+                queues=_queues(totals, found, accounts, departures(rows), latencies),
+                takeovers=takeovers.result(),
+                checks=checks,
+                timeline=Timeline(first_us, bucket_us, throughput(rows), cells),
+                topics=topics(rows, accounts, found.twice),
+                flows=flows.result() if flows else None,
+            )
+
+
+def bucket_for(duration_us: int) -> int:
+    """A round length of time in microseconds, of which the timeline needs few enough to be drawn."""
+    for bucket_us in _BUCKETS_US:
+        if duration_us <= bucket_us * TIMELINE_BUCKETS_MAX:
+            return bucket_us
+    return _BUCKETS_US[-1] * (1 + duration_us // (_BUCKETS_US[-1] * TIMELINE_BUCKETS_MAX))
+
+
+class _Found(NamedTuple):
+    """By line of the account: messages that are deleted, lost, were stored twice by number, or forwarded."""
+
+    deleted: Mapping[int, int]
+    lost: Mapping[int, int]
+    twice: Mapping[int, int]
+    forwarded: Mapping[int, int]
+
+
+def _found(
+    frames: Frames,
+    part: Part,
+    about: Frames,
+    accounts: Accounts,
+    offences: Mapping[str, int],
+    suspects: Mapping[str, int],
+) -> _Found:
+    """Asks only where there is something to be found."""
+    deletions = frames["deletions"]
+    deleted: Counter[int] = Counter()
+    lost: dict[int, int] = {}
+    twice: dict[int, int] = {}
+    forwarded: dict[int, int] = {}
+    if suspects["used after deletion"]:
+        deleted.update(_sum(metrics.in_deleted(metrics.unsettled(about["lifecycle"]), deletions), accounts))
+    if offences["lost"]:
+        offenders = offenders_by_name("lost", frames, part)
+        lost = _sum(offenders, accounts)
+        deleted.subtract(_sum(metrics.in_deleted(offenders, deletions), accounts))
+    if offences["number stored twice"]:
+        twice = _sum(offenders_by_name("number stored twice", frames, part), accounts, "times - 1")
+    if suspects[FORWARDING]:
+        forwarded = _sum(metrics.forwarded(about["facts"], frames["transactions"]), accounts, "forwarded")
+    return _Found(deleted, lost, twice, forwarded)
+
+
+def _sum(frame: DataFrame, accounts: Accounts, each: str = "1") -> dict[int, int]:
+    """By line of the account, the sum of `each` over the rows."""
+    return {
+        row["queue"]: row["n"] for row in fact_frames.aggregate(accounts.of(frame), "queue", n=f"sum({each})").collect()
+    }
+
+
+def _queues(
+    totals: Sequence[Mapping[str, int]],
+    found: _Found,
+    accounts: Accounts,
+    causes: tuple[Causes, Causes],
+    latencies: Mapping[int, list[LatencySummary]],
+) -> list[QueueAudit]:
+    dead_letters, moves = causes
+    return [
+        QueueAudit(
+            queue=queue,
+            name=accounts.name(queue),
+            stored=row["stored"],
+            consumed=row["consumed"],
+            forwarded=found.forwarded.get(queue, 0),
+            dead_lettered=row["dead_lettered"],
+            waiting=row["unsettled"] - found.lost.get(queue, 0) - found.deleted.get(queue, 0),
+            lost=found.lost.get(queue, 0),
+            duplicated=row["done_twice"] + found.twice.get(queue, 0),
+            redelivered=row["redelivered"],
+            latencies=sorted(latencies.get(queue, []), key=lambda latency: STAGES.index(latency.stage)),
+            moved=row["moved"],
+            deleted=found.deleted.get(queue, 0),
+            dead_letters=dead_letters.get(queue, {}),
+            moves=moves.get(queue, {}),
+        )
+        for queue, row in sorted(((row["queue"], row) for row in totals), key=lambda item: (item[0] < 0, abs(item[0])))
+    ]
+
+
+HOW = {"shutdown": "stop", "lapsed": "fenced itself"}
+"""What people call the end of an epoch, if not as its fact does."""
+
+
+def _takeovers(frames: Frames) -> list[Takeover]:
+    return [
+        Takeover(
+            epoch=row["epoch"],
+            broker=row["broker"] or "",
+            former_broker=row["former_broker"] or "",
+            clean=row["ended"] is not None,
+            former_last_us=row["lost_us"],
+            began_us=row["began_us"],
+            duration_ms=max(row["began_us"] - row["lost_us"], 0) / 1000,
+            served_ms=max(row["served_us"] - row["lost_us"], 0) / 1000,
+            how=HOW.get(row["ended"], row["ended"]) or "crash",
+            at_most=row["at_most"],
+        )
+        for row in sorted(
+            metrics.takeovers(frames["landmarks"], frames["commits"]).collect(), key=lambda row: row["epoch"]
+        )
+    ]
+
+
+def _times(
+    lifecycle: DataFrame, start_us: int, bucket_us: int
+) -> tuple[dict[int, list[LatencySummary]], list[LatencyCell]]:
+    """Percentiles by line of the account, and how many messages took how long in the course of time."""
+    lengths = metrics.lengths(lifecycle, start_us, bucket_us).cache()
+    latencies: dict[int, list[LatencySummary]] = {}
+    for row in metrics.latencies(lengths).collect():
+        latencies.setdefault(row["queue"], []).append(metrics.latency_of(row, row["stage"]))
+    cells = [LatencyCell(*row) for row in metrics.latency_histogram(lengths).collect()]
+    lengths.unpersist()
+    return latencies, cells

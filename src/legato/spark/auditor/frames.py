@@ -1,0 +1,199 @@
+"""The frames that checks and measures ask: made of a ledger's facts, each computed but once."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from legato.core.facts import Kind
+from legato.spark.auditor.check_runner import suspects_in_commits
+from legato.spark.auditor.high_water_marks import landmarks, marks
+from legato.spark.checks.check import Frames
+from legato.spark.ledger import fact_frames
+from legato.spark.ledger.fact_filter import kind_in
+from legato.spark.runtime.session import FOR_LITTLE, is_for_little, session_like
+from legato.spark.summaries.message_summary import KINDS, MESSAGES_SCHEMA
+from legato.spark.summaries.message_summary_sql import AUDITED, audited, messages
+from legato.spark.summaries.preaggregation import COMMITS, LANDMARKS, NUMBERS, REGISTRATIONS, TRANSACTIONS
+from legato.spark.summaries.prefetch import Prepared
+from legato.spark.summaries.producer_order_numpy import odd_numbers_of, registered_anew_of
+from legato.spark.summaries.producer_order_sql import odd_numbers, registered_anew
+
+Keep = Callable[[DataFrame], DataFrame]
+"""How what is asked often is computed but once."""
+
+FEW_ROWS = 2_000
+"""Rows that may be carried from plan to plan."""
+LITTLE_ROWS = 50_000
+"""Rows that are asked sooner by interpreting a query than by compiling it: for 150,000 it is even."""
+
+
+def cached(frame: DataFrame) -> DataFrame:
+    """The same frame, whose rows stay with the executors that compute them first."""
+    return frame.cache()
+
+
+def as_rows(frame: DataFrame) -> DataFrame:
+    """The same rows as a part of the plans that ask them: while they are few that is planned and asked soonest."""
+    return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema)
+
+
+class LazyFrames(Mapping[str, DataFrame]):
+    """Frames by name, each made when it is first asked for: until then nobody has to wait for its plan."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], DataFrame]]) -> None:
+        self._made = {name: Lazy(make) for name, make in makers.items()}
+
+    def __getitem__(self, name: str) -> DataFrame:
+        return self._made[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
+class Lazy:
+    """What is made once, by whichever thread asks first."""
+
+    def __init__(self, make: Callable[[], DataFrame]) -> None:
+        self._make = make
+        self._lock = Lock()
+        self._frame: DataFrame | None = None
+
+    def __call__(self) -> DataFrame:
+        """The frame."""
+        with self._lock:
+            if self._frame is None:
+                self._frame = self._make()
+            return self._frame
+
+
+class _Base(NamedTuple):
+    """What the other frames are made of.
+
+    `landmarks` are those of `high_water_marks.landmarks`, `numbers` and `anew` what is odd about producers.
+    """
+
+    landmarks: Lazy
+    commits: Lazy
+    transactions: Lazy
+    lifecycle: Lazy
+    numbers: Lazy
+    anew: Lazy
+
+
+@contextmanager
+def frames_of(
+    spark: SparkSession,
+    facts: Callable[[], DataFrame],
+    waiting: DataFrame | None = None,
+    prepared: Prepared | None = None,
+    keep: Keep = cached,
+) -> Iterator[Frames]:
+    """The frames that checks ask, each computed once while the block lasts.
+
+    Args:
+        spark: the session that asks them.
+        facts: makes the facts of the ledger.
+        waiting: `queue`, `seq` of what waits, if that is known.
+        prepared: what was found in the same ledger aside; without it Spark looks at all facts for it.
+        keep: how frames that Spark makes of all facts are kept.
+    """
+    computed: list[DataFrame] = []
+
+    def kept(frame: DataFrame, how: Keep = keep) -> DataFrame:
+        computed.append(how(frame))
+        return computed[-1]
+
+    facts = Lazy(facts)
+    base = _asked(facts, kept) if prepared is None else _read(spark, prepared, kept)
+    few = keep if prepared is None else as_rows
+    commits, said = base.commits, base.landmarks
+    told = Lazy(lambda: kept(fact_frames.told_of_queues(said()), few))
+    queues = Lazy(lambda: fact_frames.created(told()))
+    records = Lazy(lambda: fact_frames.records(commits()))
+    try:
+        yield LazyFrames(
+            {
+                "facts": facts,
+                "landmarks": said,
+                "commits": commits,
+                "transactions": base.transactions,
+                "queues": queues,
+                "marks": lambda: kept(marks(said(), commits()), few),
+                "deletions": lambda: fact_frames.deletions(told()),
+                "records": records,
+                "epochs": lambda: fact_frames.epochs(records()),
+                "strangers": lambda: _strangers(commits(), queues()),
+                "lifecycle": base.lifecycle,
+                "numbers": base.numbers,
+                "anew": base.anew,
+                **({} if waiting is None else {"waiting": lambda: waiting}),
+            }
+        )
+    finally:
+        for frame in computed:
+            frame.unpersist()
+
+
+def _strangers(commits: DataFrame, queues: DataFrame) -> DataFrame:
+    """Queues of messages that were never created."""
+    used = commits.where(kind_in(*KINDS)).selectExpr("queue", "false as known")
+    both = used.unionAll(queues.selectExpr("queue", "true as known"))
+    return fact_frames.aggregate(both, "queue", known="max(known)").where("not known").select("queue")
+
+
+def _asked(facts: Callable[[], DataFrame], kept: Callable[[DataFrame], DataFrame]) -> _Base:
+    """All of it by Spark."""
+    return _Base(
+        landmarks=Lazy(lambda: kept(landmarks(facts()))),
+        commits=Lazy(lambda: kept(fact_frames.commits(facts(), **suspects_in_commits()))),
+        transactions=Lazy(lambda: kept(fact_frames.transactions(facts()))),
+        lifecycle=Lazy(lambda: messages(kept(audited(facts())), AUDITED)),
+        numbers=Lazy(lambda: kept(odd_numbers(facts()))),
+        anew=Lazy(lambda: kept(registered_anew(facts()))),
+    )
+
+
+def _read(spark: SparkSession, prepared: Prepared, kept: Callable[[DataFrame], DataFrame]) -> _Base:
+    """What was found aside. Few rows become parts of plans, and little is asked of a session for that."""
+    little = spark if is_for_little(spark) else session_like(spark, FOR_LITTLE)
+
+    def table(name: str) -> pa.Table:
+        return pa.concat_tables([pq.read_table(file) for file in prepared.digest(name)])
+
+    def given(rows: pa.Table) -> DataFrame:
+        return little.createDataFrame(rows)
+
+    def frame(name: str) -> DataFrame:
+        files = prepared.digest(name)
+        rows = sum(pq.read_metadata(file).num_rows for file in files)
+        if rows <= FEW_ROWS:
+            return given(table(name))
+        schema = from_arrow_schema(pq.read_schema(files[0]))
+        asking = little if rows <= LITTLE_ROWS else spark
+        return kept(asking.read.schema(schema).parquet(*map(str, files)))
+
+    return _Base(
+        landmarks=Lazy(lambda: frame(LANDMARKS)),
+        commits=Lazy(lambda: fact_frames.with_kind(frame(COMMITS))),
+        transactions=Lazy(lambda: fact_frames.transactions_added_up(frame(TRANSACTIONS))),
+        lifecycle=Lazy(lambda: spark.read.schema(MESSAGES_SCHEMA).parquet(*map(str, prepared.silver()))),
+        numbers=Lazy(lambda: given(odd_numbers_of(table(NUMBERS), _schedules(table(LANDMARKS))))),
+        anew=Lazy(lambda: given(registered_anew_of(table(REGISTRATIONS)))),
+    )
+
+
+def _schedules(landmarks: pa.Table) -> list[int]:
+    """The queues whose places are due times."""
+    found = landmarks.filter(pc.equal(landmarks.column("queue_kind"), int(Kind.SCHEDULE)))
+    queues: list[int] = found.column("queue").to_pylist()
+    return queues

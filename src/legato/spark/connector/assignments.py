@@ -1,0 +1,240 @@
+"""A stream's assignments: one for each address, how far each is, and what of them the next batch takes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from legato.errors import JMSError
+from legato.spark.connector.offsets import Offset, shares
+from legato.spark.connector.option_parsing import LATEST
+from legato.spark.connector.options import SourceOptions
+from legato.spark.connector.requests import Missing, Requests
+
+log = logging.getLogger("legato.spark")
+
+NO_LIMIT = 1 << 62
+
+
+class Place(msgspec.Struct):
+    """How the stream's assignment to one address stands."""
+
+    name: str
+    fence: int
+    acknowledged: int
+    last: int
+    waiting: int
+    has_ended: bool = False
+    """Its queue was deleted: what was taken from it before is still to be done, and nothing follows."""
+
+    @property
+    def end(self) -> int:
+        """The number that the last message would have that waits now."""
+        return self.last + self.waiting
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How much a batch may have at most."""
+
+    rows: int = NO_LIMIT
+    size: int = 0
+    """Bytes, about; 0 for any."""
+    at_least: int = 0
+    """Rows that have to be there, or it has none."""
+
+    @property
+    def is_none(self) -> bool:
+        """Whether it may have everything."""
+        return self.rows == NO_LIMIT and not self.size
+
+
+def matching(requests: Requests, pattern: str, *, topics: bool) -> tuple[str, ...]:
+    """The names of the queues or topics that match a pattern."""
+    names: list[str] = []
+    more = True
+    while more:
+        found = requests.ask("query", "topic" if topics else "queue", match=pattern, offset=len(names))
+        names += [row["name"] for row in found["results"]]
+        more = found["more"]
+    return tuple(names)
+
+
+class Places:
+    """Asks the broker for the assignments of a stream; connects when it is asked something.
+
+    A batch is planned by one thread at a time; how things stand may be read meanwhile.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._outlives_queues = bool(options.pattern) or not options.fail_on_data_loss
+        """Whether a queue that is deleted is the end of that address only, not of the stream."""
+        self._requests: Requests | None = None
+        self._opening = threading.RLock()
+        self.by_address: Mapping[str, Place] = {}
+
+    def of(self, address: str) -> Place:
+        """The place at an address.
+
+        Raises:
+            JMSError: the stream does not read it.
+        """
+        place = self.by_address.get(address)
+        if place is None:
+            raise _foreign(address)
+        return place
+
+    def open(self, known: Iterable[str] = ()) -> None:
+        """Open what is not yet, also queues that have come since, or have come again.
+
+        Opening an assignment ends what an earlier run of this stream may still do with it.
+
+        Args:
+            known: addresses that the stream read before. Those whose queues are gone have an end.
+        """
+        with self._opening:
+            for address in self._addresses():
+                place = self.by_address.get(address)
+                if place is None or place.has_ended:
+                    self._put(address, self._open(address, again=place is not None))
+            for address in known:
+                if self._outlives_queues and address not in self.by_address:
+                    self._put(address, self._resume(address))
+
+    def acknowledge(self, through: Offset) -> None:
+        """The stream is done with all numbers up to those."""
+        for address, number in through.items():
+            place = self.of(address)
+            if number > place.acknowledged and place.name:
+                self._note(place, self._ask("acknowledge", place.name, fence=place.fence, through=number))
+
+    def plan(self, planned: Offset, limits: Limits, targets: Mapping[str, int] | None) -> Offset:
+        """Up to where the next batch goes: what was assigned before it was planned comes first.
+
+        Args:
+            planned: up to where the one before it went.
+            targets: up to where any batch goes; None for no end.
+        """
+        planned = {address: planned.get(address, place.acknowledged) for address, place in self.by_address.items()}
+        for address, place in self.by_address.items():
+            # Nothing to take, but how much there is.
+            self._take(address, place, {"limit": 0})
+        ends = dict(planned)
+        available = self._available(planned, targets)
+        if sum(available.values()) < limits.at_least:
+            return ends
+        for address, share in shares(available, limits.rows).items():
+            if share:
+                ends[address] = self._assign(address, planned[address], share, limits.size)
+        return ends
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._requests is not None:
+            self._requests.close()
+
+    def _available(self, planned: Offset, targets: Mapping[str, int] | None) -> dict[str, int]:
+        ends = {
+            address: place.end if targets is None or place.has_ended else min(place.end, targets.get(address, 0))
+            for address, place in self.by_address.items()
+        }
+        return {address: max(end - planned[address], 0) for address, end in ends.items()}
+
+    def _assign(self, address: str, after: int, share: int, size: int) -> int:
+        """Have what is missing of a share assigned; returns how far that went."""
+        place = self.of(address)
+        through = after + share
+        while place.last < through and not (size and place.last > after):
+            before = place.last
+            arguments = {"limit": through - place.last} | ({"limit_bytes": size} if size else {})
+            self._take(address, place, arguments)
+            if place.last == before:
+                break
+        return max(min(place.last, through), after)
+
+    def _take(self, address: str, place: Place, arguments: dict[str, int]) -> None:
+        """Have some assigned, unless the queue is gone."""
+        if place.has_ended:
+            return
+        try:
+            self._note(place, self._ask("assign", place.name, fence=place.fence, **arguments))
+        except Missing as error:
+            if not self._outlives_queues:
+                raise Missing(f"{error} Set the option failOnDataLoss to false to go on without it.") from None
+            ended = self._resume(address)
+            if not ended.name:
+                raise
+            place.fence, place.waiting, place.has_ended = ended.fence, 0, True
+
+    def _open(self, address: str, *, again: bool) -> Place | None:
+        """The place at an address; None if it is not there any more.
+
+        Args:
+            again: whether its queue was deleted while the stream read it.
+        """
+        told: dict[str, Any]
+        try:
+            told = self._ask(
+                "open",
+                subscription=self._options.subscription_of(address),
+                address=address,
+                topic=self._options.is_topic,
+                latest=self._options.starting_offsets == LATEST,
+                selector=self._options.selector,
+                existing=again or bool(self._options.pattern),
+                renew=self._outlives_queues,
+            )
+        except Missing:
+            if again or self._options.pattern:
+                return None
+            raise
+        told.pop("source")
+        if again:
+            log.warning("! %s is there again: the stream goes on with it", address)
+        return msgspec.convert(told, Place)
+
+    def _resume(self, address: str) -> Place:
+        """The place at an address whose queue was deleted; it has no name if nothing was taken from there.
+
+        Raises:
+            JMSError: its queue is there, and the stream does not read it.
+        """
+        subscription = self._options.subscription_of(address)
+        try:
+            told = self._ask("resume", subscription=subscription, address=address, topic=self._options.is_topic)
+        except Missing:
+            return Place("", 0, 0, 0, 0, has_ended=True)
+        if told.pop("source"):
+            raise _foreign(address)
+        log.warning("! %s was deleted, with what waited there; the stream %s goes on without it", address, subscription)
+        return msgspec.convert({**told, "waiting": 0, "has_ended": True}, Place)
+
+    def _put(self, address: str, place: Place | None) -> None:
+        if place is not None:
+            self.by_address = {**self.by_address, address: place}
+
+    def _addresses(self) -> tuple[str, ...]:
+        """The addresses of the stream, those of a pattern as they are now."""
+        options = self._options
+        if not options.pattern:
+            return options.addresses
+        return matching(self._connected(), options.pattern, topics=options.is_topic)
+
+    def _note(self, place: Place, told: dict[str, Any]) -> None:
+        place.acknowledged, place.last, place.waiting = told["acknowledged"], told["last"], told["waiting"]
+
+    def _ask(self, operation: str, name: str = "", **arguments: str | int | bool) -> Any:
+        return self._connected().ask(operation, "assignment", name, **arguments)
+
+    def _connected(self) -> Requests:
+        if self._requests is None:
+            self._requests = Requests(self._options.url, self._options.patience)
+        return self._requests
+
+
+def _foreign(address: str) -> JMSError:
+    return JMSError(f"The checkpoint is of a stream that read {address} too; name it, or begin with a new one.")

@@ -1,0 +1,122 @@
+"""Ledger segments: Parquet files named by the log positions they hold, so that an export repeats nothing.
+
+1. A segment appears whole or not at all: written under a hidden name, synced, renamed, and the directory synced.
+2. One exporter at a time: whoever holds the lock on the ledger's lock file (the kernel frees it when its holder dies).
+3. The next exporter begins after the highest position in the names. Nothing else says how far an export came.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from legato.core.facts import LogRecord
+from legato.errors import StoreCorruptError
+from legato.spark.ledger.fact_schema import facts_table
+from legato.store.segment_names import SegmentSpan, exported_through, spans
+
+__all__ = [
+    "LedgerLock",
+    "SegmentSpan",
+    "exported_through",
+    "refuse_unreadable",
+    "spans",
+    "sweep",
+    "write_rows",
+    "write_segment",
+]
+
+LOCK_NAME = "_exporter.lock"
+"""Names that begin with `_` or `.` are not data to Spark."""
+
+_TEMPORARY_PREFIX = ".writing-"
+_DICTIONARY_COLUMNS = ["kind", "epoch", "queue", "producer", "txn", "consumer", "attempt", "cause", "name", "size"]
+_DICTIONARY_COLUMNS += ["topic", "to_queue", "selector", "container", "tag"]
+
+
+_ROW_GROUPS_FROM_ROWS = 20_000
+
+
+class LedgerLock:
+    """The right to write to a ledger: held by one process at a time."""
+
+    def __init__(self, ledger: Path) -> None:
+        ledger.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(ledger / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def acquire(self) -> bool:
+        """Take the lock if it is free; returns whether we have it now. Does not wait."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give the lock back."""
+        os.close(self._file)
+
+
+def write_segment(ledger: Path, records: Sequence[tuple[int, LogRecord]]) -> SegmentSpan:
+    """Write log records, given as `(position, record)` in their order, as one durable segment.
+
+    The caller holds the `LedgerLock`. Writing the same records again replaces the segment by an equal one.
+    """
+    span = SegmentSpan(records[0][0], records[-1][0])
+    temporary = ledger / f"{_TEMPORARY_PREFIX}{span.file_name}"
+    write_rows(facts_table(records), temporary)
+    _sync(temporary)
+    os.replace(temporary, ledger / span.file_name)
+    _sync(ledger)
+    return span
+
+
+def write_rows(table: pa.Table, path: Path) -> None:
+    """Write the rows of a segment, each chunk of the table, which are those of one kind, as a row group of its own.
+
+    Whoever asks for one kind of fact then reads nothing else. Small segments are one row group: it is not worth it.
+    """
+    whole = len(table) < _ROW_GROUPS_FROM_ROWS
+    lengths = [len(table)] if whole else [len(chunk) for chunk in table.column("kind").chunks]
+    with pq.ParquetWriter(
+        path, table.schema, compression="zstd", compression_level=1, use_dictionary=_DICTIONARY_COLUMNS
+    ) as writer:
+        start = 0
+        for length in lengths:
+            writer.write_table(table.slice(start, length), row_group_size=max(length, 1))
+            start += length
+
+
+def refuse_unreadable(segments: Iterable[Path]) -> None:
+    """See that files are whole segments, by what they say at their ends.
+
+    Raises:
+        StoreCorruptError: one is not.
+    """
+    for segment in segments:
+        try:
+            pq.read_metadata(segment)
+        except (OSError, pa.ArrowException) as error:
+            raise StoreCorruptError(
+                f"The segment {segment} cannot be read: {error} Bring it back from a copy; without it, what it holds "
+                "is missing from every account."
+            ) from error
+
+
+def sweep(ledger: Path) -> int:
+    """Remove what a killed exporter left half-written; returns how many files. The caller holds the `LedgerLock`."""
+    leftovers = list(ledger.glob(f"{_TEMPORARY_PREFIX}*"))
+    for path in leftovers:
+        path.unlink()
+    return len(leftovers)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

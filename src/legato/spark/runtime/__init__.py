@@ -1,0 +1,1 @@
+"""Processes: Spark's session, and processes of our own beside it."""

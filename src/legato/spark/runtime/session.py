@@ -1,0 +1,231 @@
+"""One way to start Spark: the settings that matter, quiet, and a clear word when Java is missing."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from legato.errors import ConfigError
+from legato.spark.runtime.class_archive import archive_options, leaves_archive
+
+JAVA_VERSION_MIN = 17
+
+_COMPILE_WHAT_IS_HOT = " ".join(
+    (
+        # Millions of messages are looked up at random: with large pages the processor finds them sooner.
+        "-XX:+UseTransparentHugePages",
+        # Each query brings code of its own, and to compile what of it and of Spark is merely warm cost as much as the
+        # queries: methods have to be called ten times as often as by default, loops run as often before they count as
+        # warm and ten times as often before they count as hot.
+        "-XX:Tier3InvocationThreshold=2000",
+        "-XX:Tier3MinInvocationThreshold=1000",
+        "-XX:Tier3CompileThreshold=20000",
+        "-XX:Tier4InvocationThreshold=50000",
+        "-XX:Tier4MinInvocationThreshold=6000",
+        "-XX:Tier4CompileThreshold=150000",
+        "-XX:Tier4BackEdgeThreshold=400000",
+    )
+)
+"""Of work that takes minutes, what is worth a thorough compiler's time."""
+
+# A JVM that compiles but once has room for a fifth of that by default, and compiles nothing more when it is full: after
+# thirty audits.
+_COMPILE_ONCE = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+
+QUERIES_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    # A driver that is killed while it writes its first offsets leaves what Spark would otherwise not start over.
+    "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
+    # Segments are many and small: let a task read several.
+    "spark.sql.files.openCostInBytes": str(256 << 10),
+}
+"""What our queries rely on, wherever they run."""
+
+FOR_LITTLE = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings of queries over so little that to plan them twice and to compile them costs more than to ask them."""
+
+_QUIET_LOGGING = """
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = error
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
+
+
+def start_session(
+    name: str = "legato",
+    *,
+    master: str | None = None,
+    driver_memory: str = "2g",
+    minutes: bool = False,
+    keep_classes: bool = False,
+) -> SparkSession:
+    """The Spark session of this process; a running one is returned as it is.
+
+    Args:
+        name: how Spark calls the application.
+        master: where to run; `SPARK_MASTER` in the environment, else all cores of this machine.
+        driver_memory: the heap of Spark's JVM.
+        minutes: the work takes minutes: let the JVM compile thoroughly. An audit takes seconds, and of these a third
+            went into compiling.
+        keep_classes: let the JVM leave its classes to those after it (`class_archive.py`), if none has. It takes some
+            seconds longer and outlives this process by twenty.
+
+    Raises:
+        ConfigError: there is no usable Java.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    java = _require_java()
+    # Spark's default is the `python3` on PATH, which need not have our packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    master = _master(master)
+    if master.startswith("local"):
+        # On a cluster executors must reach the driver.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    scratch = Path(tempfile.gettempdir()) / f"legato-spark-{os.getuid()}"
+    scratch.mkdir(mode=0o700, exist_ok=True)
+    logging = scratch / "log4j2.properties"
+    logging.write_text(_QUIET_LOGGING)
+    partitions = 2 * (os.cpu_count() or 1)
+    compiler = _COMPILE_WHAT_IS_HOT if minutes else _COMPILE_ONCE
+    classes = archive_options(java, write=keep_classes)
+    settings = {
+        "spark.driver.memory": driver_memory,
+        "spark.driver.extraJavaOptions": " ".join(
+            (f"-Dlog4j2.configurationFile={logging.as_uri()}", "-XX:+UseParallelGC", compiler, *classes)
+        ),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+    builder = SparkSession.builder.appName(name)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return _with_queries_settings(builder.getOrCreate())
+    builder = builder.master(master)
+    for key, value in (settings | QUERIES_SETTINGS).items():
+        builder = builder.config(key, value)
+    with _output_to(scratch / f"spark-{os.getpid()}.log", (1, 2) if leaves_archive(classes) else (2,)):
+        return builder.getOrCreate()
+
+
+def _with_queries_settings(session: SparkSession) -> SparkSession:
+    """A session of `spark-submit`, which was told where to run and with what: only what it was not told is added."""
+    told = session.sparkContext.getConf()
+    for key, value in QUERIES_SETTINGS.items():
+        if not told.contains(key):
+            session.conf.set(key, value)
+    return session
+
+
+def session_like(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """A session on the same cluster, with the settings of another but for some.
+
+    Settings that cannot be changed in a session stay as they are.
+    """
+    session = spark.newSession()
+    own = session.conf.getAll
+    for name, value in {**spark.conf.getAll, **settings}.items():
+        # What is not Spark's is of file systems: keys and addresses.
+        if own.get(name) != value and (not name.startswith("spark.") or session.conf.isModifiable(name)):
+            session.conf.set(name, value)
+    return session
+
+
+def is_for_little(spark: SparkSession) -> bool:
+    """Whether a session asks little: with the settings `FOR_LITTLE`."""
+    return all(spark.conf.get(name) == value for name, value in FOR_LITTLE.items())
+
+
+@contextmanager
+def staying_active(spark: SparkSession) -> Iterator[None]:
+    """The block makes frames in other sessions, of which each becomes the active one: after it, this one is again."""
+    try:
+        yield
+    finally:
+        spark.createDataFrame([], "nothing int")
+
+
+def runs_here(master: str | None) -> bool:
+    """Whether the tasks of `start_session` with this master will run on this machine, as far as that can be told."""
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return is_local(running)
+    return "PYSPARK_GATEWAY_PORT" not in os.environ and _master(master).startswith("local")
+
+
+def _master(master: str | None) -> str:
+    return master or os.environ.get("SPARK_MASTER", "local[*]")
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether its tasks run on this machine, and know its files."""
+    return str(spark.sparkContext.master).startswith("local")
+
+
+def on(spark: SparkSession) -> Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]:
+    """How to call a function with each of some values in a task of its own; the answers come in their order."""
+
+    def run(function: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
+        answers: list[Any] = spark.sparkContext.parallelize(values, len(values)).map(function).collect()
+        return answers
+
+    return run
+
+
+@contextmanager
+def _output_to(log: Path, descriptors: Sequence[int]) -> Iterator[None]:
+    """What the JVM that is started meanwhile has to say, in a file: it warns of modules that Spark itself asks for.
+
+    Who reads our standard output to its end must not wait for a JVM that outlives us: then that one goes there too.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    own = [(descriptor, os.dup(descriptor)) for descriptor in descriptors]
+    with log.open("wb") as file:
+        for descriptor in descriptors:
+            os.dup2(file.fileno(), descriptor)
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"Spark's own words are in {log}")
+        raise
+    finally:
+        for descriptor, copy in own:
+            os.dup2(copy, descriptor)
+            os.close(copy)
+
+
+def _require_java() -> str:
+    """What Java says of its version."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    advice = f"Spark needs Java {JAVA_VERSION_MIN} or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless)"
+    if java is None or not Path(java).exists():
+        raise ConfigError(f"no java was found{f' at {java}' if java else ''}: {advice}")
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    if found is None or int(found[1]) < JAVA_VERSION_MIN:
+        shown = found[1] if found else "that does not say its version"
+        raise ConfigError(f"{java} is Java {shown}: {advice}")
+    return answer.stderr

@@ -1,0 +1,93 @@
+"""What NumPy and Arrow find in a ledger before Spark asks the rest: begun while Spark starts."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from legato.errors import ConfigError
+from legato.spark.ledger.fact_filter import Those
+from legato.spark.ledger.segments import refuse_unreadable
+from legato.spark.runtime.worker_processes import Run, here, workers
+from legato.spark.summaries.preaggregation import HELD, Part, digest
+from legato.spark.summaries.silver_writer import OPEN, SEGMENTS_PER_TASK, SETTLED, write_silver
+from legato.store.segment_names import spans
+
+LITTLE_BYTES = 256 << 10
+"""Ledgers below this size, of some ten thousand facts, are read sooner than a process starts."""
+
+
+class Prepared:
+    """Files made of a ledger, in a directory that is removed afterwards; to ask for them is to wait for them."""
+
+    def __init__(self, directory: Path, digested: "Future[list[None]]", settled: "Future[None]") -> None:
+        self._directory = directory
+        self._digested, self._settled = digested, settled
+
+    def digest(self, name: str) -> list[Path]:
+        """The files of commits, transactions, landmarks, numbers or registrations: see `preaggregation.py`."""
+        self._digested.result()
+        return sorted((self._directory / name).glob("*.parquet"))
+
+    def silver(self) -> list[Path]:
+        """The directories of the rows of messages: see `silver_writer.py`."""
+        self._settled.result()
+        return [self._directory / "silver" / name for name in (SETTLED, OPEN)]
+
+
+@contextmanager
+def preparing(ledger_dir: Path, suspects: Mapping[str, Those]) -> Iterator[Prepared]:
+    """Read a ledger aside while the block goes on.
+
+    Args:
+        ledger_dir: directory of the segments.
+        suspects: facts to count in each commit, by the name of the column.
+
+    Raises:
+        ConfigError: there is no ledger in the directory.
+        StoreCorruptError: a segment is not whole.
+    """
+    segments = segments_of(ledger_dir)
+    is_little = ledger_bytes(ledger_dir) < LITTLE_BYTES
+    with TemporaryDirectory(prefix="legato-audit-") as aside, ThreadPoolExecutor(2) as pool:
+        directory = Path(aside)
+        if is_little:
+            yield _begin(pool, segments, directory, suspects, here)
+            return
+        with workers(os.cpu_count() or 1) as run:
+            yield _begin(pool, segments, directory, suspects, run)
+
+
+def _begin(
+    pool: ThreadPoolExecutor, segments: Sequence[Path], directory: Path, suspects: Mapping[str, Those], run: Run
+) -> Prepared:
+    for name in HELD:
+        (directory / name).mkdir()
+    parts = [
+        Part(begin, segments[begin : begin + SEGMENTS_PER_TASK], directory, dict(suspects))
+        for begin in range(0, len(segments), SEGMENTS_PER_TASK)
+    ]
+    digested = pool.submit(run, digest, parts)
+    settled = pool.submit(write_silver, segments, [], directory / "silver", run)
+    return Prepared(directory, digested, settled)
+
+
+def segments_of(ledger_dir: Path) -> list[Path]:
+    """The files of a ledger in the order of its log.
+
+    Raises:
+        ConfigError: there are none.
+        StoreCorruptError: one of them is not whole.
+    """
+    segments = [ledger_dir / span.file_name for span in sorted(spans(ledger_dir))]
+    if not segments:
+        raise ConfigError(f"no ledger segments in {ledger_dir}")
+    refuse_unreadable(segments)
+    return segments
+
+
+def ledger_bytes(ledger_dir: Path) -> int:
+    """The size of a ledger's segments together."""
+    return sum((ledger_dir / span.file_name).stat().st_size for span in spans(ledger_dir))

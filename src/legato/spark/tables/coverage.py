@@ -1,0 +1,50 @@
+"""Which commits the tables of a ledger are made of, so that they can say which are missing: by the names of segments.
+
+TABLES/coverage/batch=N.json        the first and last position of each segment of a portion
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from legato.spark.checks.log import POSITIONS_MISSING
+from legato.store.segment_names import SegmentSpan, span_of
+
+
+def note_coverage(tables: Path, batch: int, paths: Iterable[str]) -> None:
+    """Put on record of which segments a portion is made; what was noted of it before is replaced."""
+    directory = tables / "coverage"
+    directory.mkdir(parents=True, exist_ok=True)
+    spans = [span for path in paths if (span := span_of(path.rpartition("/")[2])) is not None]
+    temporary = directory / f".batch={batch}.json"
+    temporary.write_text(json.dumps(sorted(spans)))
+    os.replace(temporary, directory / f"batch={batch}.json")
+
+
+def missing_commits(tables: Path) -> list[SegmentSpan]:
+    """The positions of the log, up to the last one taken over, that no portion has.
+
+    Of tables that a former version began, what lies before the first portion on record is not known.
+    """
+    files = list((tables / "coverage").glob("batch=*.json"))
+    spans = sorted(SegmentSpan(*span) for file in files for span in json.loads(file.read_text()))
+    if not spans:
+        return []
+    is_whole = (tables / "coverage" / "batch=0.json").exists()
+    expected = 1 if is_whole else spans[0].first
+    missing = []
+    for span in spans:
+        if span.first > expected:
+            missing.append(SegmentSpan(expected, span.first - 1))
+        expected = max(expected, span.last + 1)
+    return missing
+
+
+def complaints_of(tables: Path) -> list[str]:
+    """What to say of tables that are not made of the whole log."""
+    says = POSITIONS_MISSING.says
+    return [
+        f"{says.one} {says.remedy}".format(first_missing=span.first, last_missing=span.last, segment=span.file_name)
+        for span in missing_commits(tables)
+    ]

@@ -1,0 +1,40 @@
+"""Tables of gold on disk: each is written anew, in whatever format, and read by its name."""
+
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from legato.errors import ConfigError
+from legato.spark.tables import delta, flow_tables
+from legato.spark.tables.gold import VIEWS
+
+
+def write_gold(table: DataFrame, path: Path, batch: int, *, as_delta: bool) -> None:
+    """Write a table of gold in place of what it was.
+
+    Args:
+        batch: the number of the last portion that is in it.
+        as_delta: as a Delta table, in one commit; else as Parquet.
+    """
+    if as_delta:
+        delta.replace(path, batch, table.toArrow())
+    else:
+        table.coalesce(1).write.mode("overwrite").parquet(str(path))
+
+
+def read_gold(spark: SparkSession, tables: Path, name: str) -> DataFrame:
+    """A table of gold, in whatever format it is.
+
+    Raises:
+        ConfigError: there is none of that name, or no tables.
+    """
+    names = [*(step.name for step in VIEWS), flow_tables.NAME]
+    if name not in names:
+        raise ConfigError(f"no table {name}: there are {', '.join(names)}")
+    path = tables / "gold" / name
+    if not path.is_dir():
+        raise ConfigError(f"no tables in {tables}: `legato ledger run` makes them")
+    if delta.is_delta(path):
+        delta.require_delta()
+        return spark.createDataFrame(delta.read(path))
+    return spark.read.parquet(str(path))
