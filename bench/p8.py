@@ -18,7 +18,7 @@ from bench.emptyspark import Empty
 from bench.figures import Goal, Pair, interleave, spread, summary
 from bench.harness import ROOT, finish, note, options, pairs_table, temporary_store
 from bench.processes import LEGATO, broker, load, processor_s_of_all
-from legato.spark.runtime.session import start_session
+from legato.spark import start_session
 
 SOURCE_GOAL, SINK_GOAL = 0.7, 0.5
 QUEUE = "bench"

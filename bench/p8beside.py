@@ -19,8 +19,8 @@ from bench.figures import Goal, Pair, interleave, spread
 from bench.harness import ROOT, finish_pairs, note, options, table, temporary_store
 from bench.p1 import WARM_UP
 from bench.processes import LEGATO, Broker, broker, load, send_and_receive
+from legato.spark import start_session
 from legato.spark.connector.requests import Requests
-from legato.spark.runtime.session import start_session
 
 GOAL = 0.85
 QUEUE = "beside"

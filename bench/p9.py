@@ -14,10 +14,8 @@ from pyspark.sql import SparkSession
 
 from bench.facts import FACTS_IN_A_SEGMENT, write_facts
 from bench.harness import finish, note, options, table, temporary_store
-from legato.spark.auditor.audit import audit
+from legato.spark import LedgerTables, audit, start_session
 from legato.spark.ledger.fact_frames import aggregate, read_segments
-from legato.spark.runtime.session import start_session
-from legato.spark.tables.ledger_tables import LedgerTables
 
 GOAL_FACTS_PER_S = 800_000
 AUDIT_GOAL_FACTS = 5_000_000

@@ -89,7 +89,7 @@ def pipeline(spark: SparkSession, url: str, out: str) -> tuple[DataStreamWriter,
 
 def run(url: str, out: Path, stop: threading.Event) -> None:
     """The pipeline until it is asked to stop; then what is there is finished."""
-    from legato.spark.runtime.session import start_session
+    from legato.spark import start_session
 
     (out / "delays").mkdir(parents=True, exist_ok=True)
     spark = start_session("flights")

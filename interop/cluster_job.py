@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from legato.spark.runtime.session import start_session
+from legato.spark import start_session
 
 
 def main() -> None:

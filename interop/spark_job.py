@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from legato.spark.runtime.session import start_session
+from legato.spark import start_session
 
 
 def main() -> None:

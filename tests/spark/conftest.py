@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from legato.core.facts import LogRecord
 from legato.spark.auditor.audit import audit
 from legato.spark.auditor.frames import as_rows
-from legato.spark.ledger.fact_frames import read_facts
+from legato.spark.ledger.fact_frames import read_ledger
 from legato.spark.ledger.segments import write_segment
 from legato.spark.result import AuditResult
 from legato.spark.runtime.session import FOR_LITTLE, start_session
@@ -33,7 +33,7 @@ def facts_of(spark: SparkSession, tmp_path: Path) -> MakeFacts:
 
     def make(records: list[LogRecord]) -> DataFrame:
         write_segment(tmp_path, list(enumerate(records, 1)))
-        return as_rows(read_facts(spark, tmp_path))
+        return as_rows(read_ledger(spark, tmp_path))
 
     return make
 

@@ -48,7 +48,7 @@ from legato.spark.auditor.frames import as_rows, frames_of
 from legato.spark.checks.catalogue import CHECKS, SAYS
 from legato.spark.checks.check import Check, find_offenders
 from legato.spark.checks.log import MARKS_MISSED, POSITIONS_MISSING, RECORDS_TORN
-from legato.spark.ledger.fact_frames import read_facts
+from legato.spark.ledger.fact_frames import read_ledger
 from legato.spark.ledger.segments import write_segment
 from legato.spark.result import CheckResult
 from tests.spark.conftest import MakeFacts
@@ -551,7 +551,7 @@ def test_missing_positions_are_named(spark: SparkSession, tmp_path: Path) -> Non
     numbered = list(enumerate(history(), 3))
     write_segment(tmp_path, numbered[:8])
     write_segment(tmp_path, [(position + 4, each) for position, each in numbered[8:]])
-    missing = offenders(POSITIONS_MISSING, read_facts(spark, tmp_path))
+    missing = offenders(POSITIONS_MISSING, read_ledger(spark, tmp_path))
     assert [tuple(row) for row in missing] == [(1, 2), (11, 14)]
 
 
@@ -559,7 +559,7 @@ def test_a_commit_that_the_ledger_holds_in_part_or_twice_is_torn(spark: SparkSes
     numbered = list(enumerate(history(), 1))
     write_segment(tmp_path, numbered)
     write_segment(tmp_path, numbered[8:9])
-    facts = read_facts(spark, tmp_path).where("not (kind = 'QueueCreated' and name = 'orders')")
+    facts = read_ledger(spark, tmp_path).where("not (kind = 'QueueCreated' and name = 'orders')")
     torn = sorted(tuple(row) for row in offenders(RECORDS_TORN, facts))
     assert torn == [(2, 2, 3), (9, 2, 1)]
 

@@ -6,10 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 
-from legato.spark.ledger.fact_frames import SCHEMA
-from legato.spark.summaries.message_summary import MESSAGES_SCHEMA
-from legato.spark.summaries.message_summary_sql import OPEN, lifecycle
-from legato.spark.tables.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS, inputs
+from legato.spark import BRONZE, FACTS_SCHEMA, MESSAGES_SCHEMA, gold_steps, silver
 
 
 @pytest.fixture
@@ -27,13 +24,13 @@ def unasked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("unasked")
 def test_silver_is_planned_without_a_look_at_the_facts(spark: SparkSession) -> None:
-    facts = BRONZE.of(segments=spark.createDataFrame([], SCHEMA))
-    lifecycle(facts).selectExpr("*", f"{OPEN} as open")
+    facts = BRONZE.of(segments=spark.createDataFrame([], FACTS_SCHEMA))
+    silver(facts)
 
 
 @pytest.mark.usefixtures("unasked")
 def test_each_step_of_gold_is_planned_without_a_look_at_what_it_asks(spark: SparkSession) -> None:
-    facts = BRONZE.of(segments=spark.createDataFrame([], SCHEMA))
+    facts = BRONZE.of(segments=spark.createDataFrame([], FACTS_SCHEMA))
     known = {"facts": facts, "messages": spark.createDataFrame([], MESSAGES_SCHEMA)}
-    for step in (*OF_FACTS, *OF_MESSAGES, *VIEWS):
-        known[step.name] = step.of(**{name: known[name] for name in inputs(step)})
+    for step in gold_steps():
+        known[step.name] = step.of(**{name: known[name] for name in step.inputs})

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from legato.core.facts import LogRecord
 from legato.spark.ledger.segments import write_segment
 from legato.spark.tables.flow_tables import FAILED_FLOW, FLOW
-from legato.spark.tables.gold_tables import read_gold
+from legato.spark.tables.gold_tables import read_table
 from legato.spark.tables.ledger_tables import LedgerTables
 from tests.spark.test_flows import flow_history
 
@@ -24,7 +24,7 @@ def test_flows_are_counted_once_however_the_ledger_comes_in(spark: SparkSession,
         span = write_segment(ledger, list(enumerate(HISTORY, 1))[begin:end])
         os.utime(ledger / span.file_name, (number, number))
     LedgerTables(spark, str(ledger), tables, segments_per_batch=1).run_once()
-    rows = read_gold(spark, tables, "flows").collect()
+    rows = read_table(spark, tables, "flows").collect()
     found = {(row["stage"], row["what"]): (row["messages"], row["p50_ms"], row["longest_ms"]) for row in rows}
     assert found.pop(("Order.check", FLOW)) == (1, 45.0, 45.0)
     assert found.pop(("Order.check", FAILED_FLOW)) == (1, 50.0, 50.0)

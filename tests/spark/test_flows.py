@@ -24,7 +24,7 @@ from legato.spark.auditor.flows import FUTURES, audit_flows
 from legato.spark.auditor.message_stories import tell
 from legato.spark.exporter import export_all
 from legato.spark.job import print_audit
-from legato.spark.ledger.fact_frames import read_facts
+from legato.spark.ledger.fact_frames import read_ledger
 from legato.spark.report.audit_page import report_page
 from legato.spark.result import FlowsAudit, FlowsBegun, LatencySummary, StageAudit
 from legato.spark.summaries.message_summary_sql import lifecycle
@@ -162,7 +162,7 @@ def test_a_real_service_is_in_the_ledger_with_the_times_of_its_endpoints(spark: 
         shop.stop(timeout_s=5)
     ledger = tmp_path / "ledger"
     export_all(running.store, ledger)
-    facts = read_facts(spark, ledger)
+    facts = read_ledger(spark, ledger)
     flows = audit_flows(facts, lifecycle(facts))
     assert [(each.stage, each.calls, each.consumed) for each in flows.stages] == [
         (stage, 3, 3) for stage in ("Orders.done", "Orders.place", "Orders.place.stage1", "Prices.of")

@@ -59,7 +59,7 @@ def test_it_is_what_sql_says(spark: SparkSession, tmp_path: Path) -> None:
     records = list(enumerate(one_log([divided(), flags_and_ids(), news_history(), disordered()]), 1))
     for part in (records[:5], records[5:40], records[40:70], records[70:]):
         write_segment(tmp_path, part)
-    facts = as_rows(fact_frames.read_facts(spark, tmp_path))
+    facts = as_rows(fact_frames.read_ledger(spark, tmp_path))
     commits = as_rows(fact_frames.commits(facts, **suspects_in_commits()))
     with (
         preparing(tmp_path, SUSPECT_FACTS) as prepared,

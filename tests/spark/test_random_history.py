@@ -15,7 +15,7 @@ from legato.core.facts import (
     QueueDeleted,
 )
 from legato.spark.auditor.audit import audit_facts
-from legato.spark.ledger.fact_frames import read_facts
+from legato.spark.ledger.fact_frames import read_ledger
 from legato.spark.ledger.segments import write_segment
 from legato.spark.ledger.waiting import waiting_in
 from legato.spark.summaries.message_summary_numpy import add_up, messages_of, read_segment
@@ -42,7 +42,7 @@ def test_random_histories_of_a_real_broker_raise_no_alarm(spark: SparkSession, t
     facts = {fact.__class__ for records in histories for record in records for fact in record.facts}
     assert {MessagePublished, MessageMoved, QueueDeleted, MessageDelivered, MessageSeen, MessageReleased} <= facts
     span = write_segment(tmp_path, list(enumerate(one_log(histories), 1)))
-    frame, segment = read_facts(spark, tmp_path), tmp_path / span.file_name
+    frame, segment = read_ledger(spark, tmp_path), tmp_path / span.file_name
     in_tasks = messages_of(add_up(read_segment(segment))).to_pylist()
     assert sorted(map(repr, in_tasks)) == sorted(repr(row.asDict()) for row in lifecycle(frame).collect())
     exact = audit_facts(frame, spark.createDataFrame(waiting, "queue int, seq bigint"))

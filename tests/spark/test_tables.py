@@ -14,14 +14,14 @@ from legato.core.facts import EpochEnded, LogRecord
 from legato.errors import ConfigError, StoreCorruptError
 from legato.ids import txn_counter
 from legato.spark.auditor.audit import audit
-from legato.spark.ledger.fact_frames import commits, read_facts
+from legato.spark.ledger.fact_frames import commits, read_ledger
 from legato.spark.ledger.fact_schema import facts_table
 from legato.spark.ledger.segments import SegmentSpan, write_rows, write_segment
 from legato.spark.summaries.message_summary_sql import lifecycle
 from legato.spark.tables import delta
 from legato.spark.tables.coverage import complaints_of
 from legato.spark.tables.gold import VIEWS
-from legato.spark.tables.gold_tables import read_gold
+from legato.spark.tables.gold_tables import read_table
 from legato.spark.tables.ledger_tables import LedgerTables
 from tests.spark.history import DEAD, INVOICES, ORDERS, SECOND_TXN, history, idle_takeover, ms_us
 
@@ -71,7 +71,7 @@ def rows(frame: DataFrame) -> list[tuple[object, ...]]:
 def test_silver_made_in_portions_is_silver_made_at_once(
     spark: SparkSession, made: LedgerTables, places: tuple[Path, Path]
 ) -> None:
-    at_once = lifecycle(read_facts(spark, places[0]))
+    at_once = lifecycle(read_ledger(spark, places[0]))
     assert rows(made.silver().select(*at_once.columns)) == rows(at_once)
     third = made.silver().where(f"queue = {ORDERS} and seq = 3").collect()[0]
     said = third["producer"], third["sent_txn"], third["consumed_txn"], third["first_epoch"], third["last_epoch"]
@@ -85,7 +85,7 @@ def test_segments_that_do_not_number_kinds_say_the_same(
     spark: SparkSession, places: tuple[Path, Path], made: LedgerTables, tmp_path: Path
 ) -> None:
     write_rows(facts_table(NUMBERED).drop_columns(["tag"]), tmp_path / SegmentSpan(1, len(NUMBERED)).file_name)
-    former, now = read_facts(spark, tmp_path), read_facts(spark, places[0])
+    former, now = read_ledger(spark, tmp_path), read_ledger(spark, places[0])
     assert former.where("tag is not null").count() == 0
     assert rows(lifecycle(former)) == rows(lifecycle(now))
     assert rows(commits(former)) == rows(commits(now))
@@ -231,11 +231,11 @@ def test_delta_tables_hold_what_the_parquet_tables_hold_and_each_portion_once(
     places = [(row["queue"], row["seq"], row["open"]) for row in silver.to_pyarrow_table().to_pylist()]
     assert sorted(places) == sorted((row["queue"], row["seq"], row["open"]) for row in made.silver().collect())
     for step in VIEWS:
-        assert rows(read_gold(spark, tables, step.name)) == rows(made.view(step)), step.name
+        assert rows(read_table(spark, tables, step.name)) == rows(made.view(step)), step.name
 
 
 def test_a_table_of_gold_that_is_not_there_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there are audit"):
-        read_gold(spark, tmp_path, "none")
+        read_table(spark, tmp_path, "none")
     with pytest.raises(ConfigError, match="no tables"):
-        read_gold(spark, tmp_path, "audit")
+        read_table(spark, tmp_path, "audit")

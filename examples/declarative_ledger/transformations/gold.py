@@ -3,7 +3,7 @@
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
-from legato.spark.tables.gold import OF_FACTS, OF_MESSAGES, VIEWS, Step, inputs
+from legato.spark import Step, gold_steps
 
 spark = SparkSession.active()
 
@@ -20,8 +20,8 @@ def define(step: Step) -> None:
 
     @dp.materialized_view(name=step.name, comment=step.sentence)
     def table() -> DataFrame:
-        return step.of(**{name: asked(name) for name in inputs(step)})
+        return step.of(**{name: asked(name) for name in step.inputs})
 
 
-for step in (*OF_FACTS, *OF_MESSAGES, *VIEWS):
+for step in gold_steps():
     define(step)

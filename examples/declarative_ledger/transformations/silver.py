@@ -3,11 +3,11 @@
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
-from legato.spark.summaries.message_summary_sql import OPEN, lifecycle
+from legato.spark import silver as message_rows
 
 spark = SparkSession.active()
 
 
 @dp.materialized_view(comment="What became of each message; `open` ones may still leave their queue.")
 def silver() -> DataFrame:
-    return lifecycle(spark.read.table("bronze")).selectExpr("*", f"{OPEN} as open")
+    return message_rows(spark.read.table("bronze"))

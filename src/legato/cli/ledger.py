@@ -93,9 +93,9 @@ def show(
 ) -> None:
     """Show a table of gold: audit, latencies, failovers, causes, duplicates, transactions."""
     from legato.spark.runtime.session import start_session
-    from legato.spark.tables.gold_tables import read_gold
+    from legato.spark.tables.gold_tables import read_table
 
-    shown = read_gold(start_session("legato-ledger", master=master), tables, name)
+    shown = read_table(start_session("legato-ledger", master=master), tables, name)
     _complain(tables)
     shown.show(rows, truncate=False)
 
@@ -105,9 +105,9 @@ def sql() -> None:
     """Print the query of each step, with what it is for; `{facts}` and the like are the tables that it asks."""
     from textwrap import dedent
 
-    from legato.spark.tables.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS
+    from legato.spark.tables.gold import BRONZE, gold_steps
 
-    for step in (BRONZE, *OF_FACTS, *OF_MESSAGES, *VIEWS):
+    for step in (BRONZE, *gold_steps()):
         typer.echo(f"-- {step.name}: {step.sentence}\n{dedent(step.sql).strip()};\n")
 
 
@@ -128,11 +128,11 @@ def story(
     import msgspec
 
     from legato.spark.auditor.message_stories import tell
-    from legato.spark.ledger.fact_frames import read_facts
+    from legato.spark.ledger.fact_frames import read_ledger
     from legato.spark.runtime.session import start_session
     from legato.store.segment_names import spans
 
     if next(spans(ledger), None) is None:
         raise ConfigError(f"no ledger segments in {ledger}")
-    told = tell(read_facts(start_session("legato-story"), ledger), message)
+    told = tell(read_ledger(start_session("legato-story"), ledger), message)
     typer.echo(msgspec.json.encode(told).decode() if as_json else "\n".join([told.message_id, *told.lines()]))

@@ -1,1 +1,83 @@
-"""The delivery ledger: facts as Parquet segments, their audit in Spark, and the report."""
+"""The ledger in Spark: facts as Parquet segments, their audit, and tables that grow with them.
+
+```python
+from legato.spark import audit, read_ledger, start_session
+
+result = audit("./store/ledger")
+print(result.verdict, [check.complaint for check in result.failed])
+
+facts = read_ledger(start_session(), "./store/ledger")
+facts.groupBy("kind").count().show()
+```
+
+Names are imported when they are first asked for: the process that exports a ledger needs no Spark.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from legato.spark.auditor.audit import audit
+    from legato.spark.auditor.scope import Scope
+    from legato.spark.lag import LagListener
+    from legato.spark.ledger.fact_frames import SCHEMA as FACTS_SCHEMA
+    from legato.spark.ledger.fact_frames import read_ledger
+    from legato.spark.report.audit_page import write_report
+    from legato.spark.result import AuditResult, CheckResult
+    from legato.spark.runtime.session import start_session
+    from legato.spark.summaries.message_summary import MESSAGES_SCHEMA
+    from legato.spark.summaries.message_summary_sql import silver
+    from legato.spark.tables.gold import BRONZE, Step, gold_steps
+    from legato.spark.tables.gold_tables import read_table
+    from legato.spark.tables.ledger_tables import LedgerTables
+
+__all__ = [
+    "BRONZE",
+    "FACTS_SCHEMA",
+    "MESSAGES_SCHEMA",
+    "AuditResult",
+    "CheckResult",
+    "LagListener",
+    "LedgerTables",
+    "Scope",
+    "Step",
+    "audit",
+    "gold_steps",
+    "read_ledger",
+    "read_table",
+    "silver",
+    "start_session",
+    "write_report",
+]
+
+_HOMES = {
+    "BRONZE": "tables.gold",
+    "FACTS_SCHEMA": "ledger.fact_frames:SCHEMA",
+    "MESSAGES_SCHEMA": "summaries.message_summary",
+    "AuditResult": "result",
+    "CheckResult": "result",
+    "LagListener": "lag",
+    "LedgerTables": "tables.ledger_tables",
+    "Scope": "auditor.scope",
+    "Step": "tables.gold",
+    "audit": "auditor.audit",
+    "gold_steps": "tables.gold",
+    "read_ledger": "ledger.fact_frames",
+    "read_table": "tables.gold_tables",
+    "silver": "summaries.message_summary_sql",
+    "start_session": "runtime.session",
+    "write_report": "report.audit_page",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, original = _HOMES[name].partition(":")
+    value = getattr(import_module(f"{__name__}.{module}"), original or name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

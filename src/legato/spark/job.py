@@ -1,27 +1,21 @@
 """The audit as one call: export what is left, ask Spark, write what was asked for, show a table."""
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from legato.spark.auditor.audit import audit, begin
+from legato.spark.auditor.audit import audit
 from legato.spark.auditor.scope import EVERYTHING, Scope
-from legato.spark.exporter import try_export
-from legato.spark.ledger.waiting import read_waiting
 from legato.spark.quantities import duration
 from legato.spark.report.audit_page import gap_of, write_report
 from legato.spark.report.flights import TotalsComparison
 from legato.spark.report.flow_terminal import flow_tables
 from legato.spark.result import BOTH, OF_THE_WHOLE, AuditResult
-from legato.spark.runtime.session import runs_here, start_session
-from legato.spark.summaries.prefetch import ledger_bytes
 
 
 def run_audit(
@@ -56,26 +50,12 @@ def run_audit(
         ConfigError: there is no ledger, no such destination in it, or no Java.
         StoreError: the store cannot be read.
     """
-    waits = None if store_dir is None else _settle(store_dir, ledger_dir)
-    with ExitStack() as stack:
-        prepared = stack.enter_context(begin(ledger_dir)) if runs_here(master) else None
-        spark = start_session(master=master, minutes=ledger_bytes(ledger_dir) >= LARGE_BYTES, keep_classes=keep_classes)
-        waiting = None if waits is None else spark.createDataFrame(waits)
-        result = audit(ledger_dir, spark, waiting, scope, prepared)
+    result = audit(ledger_dir, scope=scope, store_dir=store_dir, master=master, keep_classes=keep_classes)
     if json_path is not None:
         json_path.write_bytes(result.to_json())
     if report_path is not None:
         write_report(report_path, result, totals=totals, client_gaps_ms=client_gaps_ms or {}, title=title)
     return result
-
-
-LARGE_BYTES = 128 << 20
-"""Ledgers from this size on, of some ten million facts, are worth compiling for."""
-
-
-def _settle(store_dir: Path, ledger_dir: Path) -> pa.Table | None:
-    """Export the rest of the log; returns what waits, or None if a broker is still changing it."""
-    return read_waiting(store_dir, ledger_dir) if try_export(store_dir, ledger_dir) else None
 
 
 def audit_table(result: AuditResult) -> Group:

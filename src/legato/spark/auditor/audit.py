@@ -7,11 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from legato.spark.auditor import metrics
@@ -31,7 +32,9 @@ from legato.spark.auditor.queue_rollup import Accounts
 from legato.spark.auditor.scope import EVERYTHING, Part, Scope
 from legato.spark.auditor.throughput import Causes, activity, departures, throughput, topics
 from legato.spark.checks.check import Frames
+from legato.spark.exporter import try_export
 from legato.spark.ledger import fact_frames
+from legato.spark.ledger.waiting import read_waiting
 from legato.spark.result import (
     STAGES,
     AuditResult,
@@ -41,7 +44,7 @@ from legato.spark.result import (
     Takeover,
     Timeline,
 )
-from legato.spark.runtime.session import FOR_LITTLE, is_local, session_like, staying_active
+from legato.spark.runtime.session import FOR_LITTLE, is_local, runs_here, session_like, start_session, staying_active
 from legato.spark.summaries.prefetch import LITTLE_BYTES, Prepared, ledger_bytes, preparing, segments_of
 
 _FOR_AUDITS = {
@@ -58,6 +61,9 @@ _FOR_AUDITS = {
 FEW_BYTES = 32 << 10
 """Of ledgers below this size, of some hundred facts, the rows may be carried from plan to plan."""
 
+LARGE_BYTES = 128 << 20
+"""Ledgers from this size on, of some ten million facts, are worth compiling for."""
+
 _AT_ONCE = 3
 """Queries under way beside the checks: one is planned while another is computed."""
 
@@ -66,52 +72,69 @@ _BUCKETS_US = [int(s * 1_000_000) for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 
 
 
 def audit(
-    ledger_dir: Path,
-    spark: SparkSession,
+    ledger_dir: Path | str,
+    spark: SparkSession | None = None,
     waiting: DataFrame | None = None,
     scope: Scope = EVERYTHING,
-    prepared: Prepared | None = None,
+    *,
+    store_dir: Path | str | None = None,
+    master: str | None = None,
+    keep_classes: bool = False,
 ) -> AuditResult:
-    """Account for every message of a ledger.
+    """Account for every message of a ledger: what was lost, done twice, moved, and how long it took.
 
     Args:
         ledger_dir: directory of the segments.
-        waiting: `queue`, `seq` of the messages that wait in the store now, if that is known exactly; without it the
-            last high-water marks say how many wait.
+        spark: a session; without one, a session is started (`start_session`), and the ledger is read meanwhile.
+        waiting: `queue int, seq bigint` of the messages that wait in the store now, if that is known exactly; without
+            it the last high-water marks say how many wait.
         scope: which messages it is about.
-        prepared: what is read of the ledger aside, if that began before Spark did.
+        store_dir: the store that the ledger comes from, in place of `waiting`. If no broker writes to it now, its log
+            is exported to the end first, and what waits in it is read; else it is left alone.
+        master: where Spark runs, if a session has to be started.
+        keep_classes: let the JVM that is started leave its classes for those after it (`class_archive.py`).
 
     Raises:
-        ConfigError: there is no ledger in the directory, or no such destination in it.
+        ConfigError: there is no ledger in the directory, no such destination in it, or no Java.
         StoreCorruptError: a segment is not whole.
+        StoreError: the store cannot be read.
     """
     started = time.monotonic()
+    ledger_dir = Path(ledger_dir)
+    exact = _waiting_in(Path(store_dir), ledger_dir) if store_dir is not None and waiting is None else None
     with ExitStack() as stack:
-        if prepared is None and is_local(spark):
-            prepared = stack.enter_context(begin(ledger_dir))
-        elif prepared is None:
+        prepared = None
+        if runs_here(master) if spark is None else is_local(spark):
+            prepared = stack.enter_context(preparing(ledger_dir, SUSPECT_FACTS))
+        else:
             segments_of(ledger_dir)
-        size = ledger_bytes(ledger_dir)
-        session = session_like(spark, _FOR_AUDITS | (FOR_LITTLE if size < LITTLE_BYTES else {}))
-        stack.enter_context(staying_active(spark))
-
-        def facts() -> DataFrame:
-            read = fact_frames.read_facts(session, ledger_dir)
-            return as_rows(read) if size < FEW_BYTES else read
-
-        keep = as_rows if size < FEW_BYTES else cached
-        with frames_of(session, facts, waiting, prepared, keep) as frames:
-            return _since(started, _audit_frames(frames, scope))
+        if spark is None:
+            is_large = ledger_bytes(ledger_dir) >= LARGE_BYTES
+            spark = start_session(master=master, minutes=is_large, keep_classes=keep_classes)
+            started = time.monotonic()
+        if exact is not None:
+            waiting = spark.createDataFrame(exact)
+        return _since(started, _audit_ledger(ledger_dir, spark, waiting, scope, prepared))
 
 
-def begin(ledger_dir: Path) -> AbstractContextManager[Prepared]:
-    """Begin with an audit before there is a session.
+def _waiting_in(store_dir: Path, ledger_dir: Path) -> pa.Table | None:
+    """Export the rest of the log; returns what waits, or None if a broker is still changing it."""
+    return read_waiting(store_dir, ledger_dir) if try_export(store_dir, ledger_dir) else None
 
-    Raises:
-        ConfigError: there is no ledger in the directory.
-        StoreCorruptError: a segment is not whole.
-    """
-    return preparing(ledger_dir, SUSPECT_FACTS)
+
+def _audit_ledger(
+    ledger_dir: Path, spark: SparkSession, waiting: DataFrame | None, scope: Scope, prepared: Prepared | None
+) -> AuditResult:
+    size = ledger_bytes(ledger_dir)
+    session = session_like(spark, _FOR_AUDITS | (FOR_LITTLE if size < LITTLE_BYTES else {}))
+
+    def facts() -> DataFrame:
+        read = fact_frames.read_ledger(session, ledger_dir)
+        return as_rows(read) if size < FEW_BYTES else read
+
+    keep = as_rows if size < FEW_BYTES else cached
+    with staying_active(spark), frames_of(session, facts, waiting, prepared, keep) as frames:
+        return _audit_frames(frames, scope)
 
 
 def audit_facts(facts: DataFrame, waiting: DataFrame | None = None) -> AuditResult:

@@ -43,8 +43,18 @@ def aggregate(frame: DataFrame, by: str, **columns: str) -> DataFrame:
     return frame.groupBy(*by.split(", ")).agg(*(F.expr(text).alias(name) for name, text in columns.items()))
 
 
-def read_facts(spark: SparkSession, ledger: Path) -> DataFrame:
-    """All facts of a ledger, one row each, in the columns of `legato.spark.ledger.fact_schema`."""
+def read_ledger(spark: SparkSession, ledger: Path | str) -> DataFrame:
+    """All facts of a ledger, a row each, in the columns of `FACTS_SCHEMA`; segments of former versions lack some.
+
+    Args:
+        spark: a session.
+        ledger: directory of the segments, as Spark names it: a path, or a URL such as `s3a://bucket/ledger`.
+
+    Returns:
+        A frame with `position bigint, ordinal int` (where the fact stands in the log), `epoch int`, `time_us bigint`,
+        `kind string` (the fact's name), `queue int, seq bigint` (which message), and what each kind has besides: see
+        docs/reference/facts.md.
+    """
     return read_segments(spark, [str(ledger)])
 
 

@@ -119,6 +119,18 @@ def lifecycle(facts: DataFrame) -> DataFrame:
     return messages(added_up(tallies(facts)))
 
 
+def silver(facts: DataFrame) -> DataFrame:
+    """One row for each message and subscription of a ledger: what became of it.
+
+    Args:
+        facts: all facts of a ledger, as `read_ledger` reads them.
+
+    Returns:
+        A frame with the columns of `MESSAGES_SCHEMA`, and `open boolean`: the message may still leave its queue.
+    """
+    return lifecycle(facts).selectExpr("*", f"{OPEN} as open")
+
+
 AUDITED = (
     *MESSAGE,
     *("left", "back", "stored_us", "delivered_us", "left_us", "stored_place", "left_place", "attempt"),

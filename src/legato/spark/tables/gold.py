@@ -23,6 +23,11 @@ class Step(NamedTuple):
     sentence: str
     sql: str
 
+    @property
+    def inputs(self) -> list[str]:
+        """The names of the frames that the query asks."""
+        return sorted({name for _, name, _, _ in Formatter().parse(self.sql) if name})
+
     def of(self, **frames: Any) -> DataFrame:
         """Ask the query of frames: a pure function of them."""
         first: DataFrame = next(iter(frames.values()))
@@ -252,6 +257,6 @@ VIEWS = (
 """The tables of gold, made of what was written for each portion."""
 
 
-def inputs(step: Step) -> list[str]:
-    """The names of the frames that a step asks."""
-    return sorted({name for _, name, _, _ in Formatter().parse(step.sql) if name})
+def gold_steps() -> tuple[Step, ...]:
+    """Every step from facts (`{facts}`) and messages (`{messages}`) to the tables of gold; a step asks earlier ones."""
+    return (*OF_FACTS, *OF_MESSAGES, *VIEWS)

@@ -22,8 +22,13 @@ def write_gold(table: DataFrame, path: Path, batch: int, *, as_delta: bool) -> N
         table.coalesce(1).write.mode("overwrite").parquet(str(path))
 
 
-def read_gold(spark: SparkSession, tables: Path, name: str) -> DataFrame:
-    """A table of gold, in whatever format it is.
+def read_table(spark: SparkSession, tables: Path, name: str) -> DataFrame:
+    """A table of gold as of the last portion, in whatever format it is: see `legato ledger sql` for its columns.
+
+    Args:
+        spark: a session.
+        tables: directory of the tables, as `legato ledger run` and `LedgerTables` write it.
+        name: `audit`, `latencies`, `failovers`, `causes`, `queue_names`, `duplicates`, `transactions` or `flows`.
 
     Raises:
         ConfigError: there is none of that name, or no tables.

@@ -36,7 +36,7 @@ from legato.spark.summaries.message_summary import MESSAGES_SCHEMA
 from legato.spark.summaries.message_summary_sql import OPEN, added_up, messages, tallied, tallies
 from legato.spark.tables import delta, flow_tables
 from legato.spark.tables.coverage import note_coverage
-from legato.spark.tables.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS, Step, inputs
+from legato.spark.tables.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS, Step
 from legato.spark.tables.gold_tables import write_gold
 
 SEGMENTS_PER_BATCH = 500
@@ -280,7 +280,7 @@ class LedgerTables:
         """A table of gold, as of the last portion."""
         files = (self._tables / "parts").glob("*/batch=*/*.parquet")
         session = self._small if sum(file.stat().st_size for file in files) < _SMALL_BYTES else self._spark
-        return step.of(**{name: self.part(name, session) for name in inputs(step)})
+        return step.of(**{name: self.part(name, session) for name in step.inputs})
 
     def write_views(self) -> None:
         """Bring the tables of gold up to date."""
