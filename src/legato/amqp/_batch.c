@@ -311,3 +311,17 @@ int inspect_frames(const char *bytes, size_t size, size_t at, uint64_t *skip, ui
         *skip = frame;
     }
 }
+
+size_t step_over_deliveries(const char *bytes, size_t size, size_t at)
+{
+    const unsigned char *data = (const unsigned char *)bytes;
+    while (at < size && size - at >= FRAME_HEADER + 3) {
+        const unsigned char *head = data + at;
+        uint32_t frame = u32(head);
+        int usual = head[4] == 2 && head[8] == 0 && head[9] == 0x53 && (head[10] == 0x14 || head[10] == 0x15);
+        if (frame != FRAME_HEADER && !(usual && frame > FRAME_HEADER + 3))
+            break;
+        at += frame;
+    }
+    return at;
+}

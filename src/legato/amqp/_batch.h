@@ -62,3 +62,7 @@ void send_all(void *link, int count, const char *bytes, const uint32_t *ends, co
 int inspect_frames(const char *data, size_t size, size_t at, uint64_t *skip, uint32_t frame_bytes_max,
                    uint32_t frame_elements_max, uint32_t empty_max, uint32_t *elements, uint32_t elements_max,
                    size_t *end);
+
+/* Where from `at` on the first frame begins that is neither empty nor a transfer or disposition written the usual way;
+   `size` or more if there is none, or where one begins of which less is there than its descriptor. */
+size_t step_over_deliveries(const char *data, size_t size, size_t at);

@@ -42,7 +42,7 @@ def _bind() -> bool:
 available = _bind()
 """Whether connections made from now on batch: the module was compiled, and `LEGATO_PURE=1` did not forbid it."""
 
-inspects = available and hasattr(_batch.lib, "inspect_frames")
+inspects = available and hasattr(_batch.lib, "step_over_deliveries")
 """Whether the module looks at frames too: one that was compiled earlier does not."""
 
 
@@ -81,6 +81,13 @@ class Inspector:
             self._end,
         )
         return self._end[0], look, self._skip[0], self._elements[0]
+
+
+def step_over_deliveries(data: bytes, at: int) -> int:
+    """Where from `at` on the first frame begins that is neither empty nor a transfer or disposition of the usual form;
+    the end of `data` or more if there is none, or where one begins whose descriptor is not there yet."""
+    found: int = _batch.lib.step_over_deliveries(_batch.ffi.from_buffer(data), len(data), at)
+    return found
 
 
 class Run:

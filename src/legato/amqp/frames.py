@@ -11,6 +11,7 @@ import struct
 from collections import deque
 from typing import Any, NamedTuple
 
+from legato.amqp import batch
 from legato.amqp.codec import decode_value
 from legato.errors import ProtocolError
 
@@ -95,6 +96,8 @@ class Frames:
         begin, at, size = 0, self._skip, len(data)
         read = _HEAD.unpack_from
         while at + _HEAD_BYTES <= size:
+            if batch.inspects and (at := batch.step_over_deliveries(data, at)) + _HEAD_BYTES > size:
+                break
             length, offset, channel, zero, ulong, code = read(data, at)
             # Transfers and dispositions, as nearly all peers write them.
             if code | 1 == DISPOSITION and zero == 0 and ulong == 0x53 and offset == 2 and length > _HEAD_BYTES:
