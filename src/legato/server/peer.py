@@ -134,7 +134,9 @@ class Peer(asyncio.Protocol):
         try:
             if not self.ended:
                 self.amqp.close("amqp:internal-error", "the broker could not do what was asked for")
-                self._service.handle(self, [Closed("", "", clean=False)])
+                rest: list[Event] = [Closed("", "", clean=False)]
+                while rest and not self.ended:
+                    rest = self._service.handle(self, rest)
         except Exception as second:
             log.error("! %s is not cleared away: %s", self.name, _told(second))
         self.ended = True
@@ -164,6 +166,10 @@ class Peer(asyncio.Protocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._end_with(lambda: [Closed("", str(exc) if exc else "connection lost", clean=False)])
         self._service.forget(self)
+
+    def timed_out(self, events: list[Event]) -> None:
+        """What the engine says because time has passed."""
+        self._end_with(lambda: events)
 
     def _end_with(self, last: Callable[[], list[Event]]) -> None:
         """Nothing more comes: what did is handled first."""

@@ -82,4 +82,4 @@ class Ticking:
                 peer.due_ms = min(peer.amqp.tick(now_ms) or latest_ms, latest_ms)
                 self._executor.touched.add(peer)
                 if events := peer.amqp.take_events():
-                    self._shell.handle(peer, events)
+                    peer.timed_out(events)

@@ -117,7 +117,9 @@ class Translator:
             elif kind is TransferPart:
                 self._arrivals.part(peer, event, now_us)  # type: ignore[arg-type]
             else:
-                self._rare(peer, event)
+                if not self._rare(peer, event, deadline_ms):
+                    rest = events[number - 1 :]
+                    break
                 if now_ms() >= deadline_ms:
                     rest = events[number:]
                     break
@@ -214,7 +216,8 @@ class Translator:
 
     # -- connections, sessions, links ----------------------------------------------------------------------------
 
-    def _rare(self, peer: Peer, event: Event) -> None:
+    def _rare(self, peer: Peer, event: Event, deadline_ms: int) -> bool:
+        """Apply an event; False if it is to be applied again, to go on where the time was up."""
         match event:
             case Opened():
                 self._opening.open(peer, event)
@@ -222,8 +225,8 @@ class Translator:
                 session.open()
             case SessionEnded(session=session, condition=condition):
                 ending = Ending.LOST if condition else Ending.SESSION_ENDED
-                for link in [link for link in peer.links if link.session is session]:
-                    self._links.gone(peer, link, ending)
+                if not self._leave(peer, [link for link in peer.links if link.session is session], ending, deadline_ms):
+                    return False
                 self._shell.when_durable(peer, session.close)
             case Attached(link=link):
                 self._links.attach(peer, link)
@@ -236,7 +239,20 @@ class Translator:
             case OutcomeLost(txn_id=txn_id):
                 self._arrivals.doom(peer, txn_id, DROPPED)
             case Closed():
-                self._closed(peer, event)
+                ending = Ending.CONNECTION_CLOSED if event.clean else Ending.LOST
+                if not self._leave(peer, list(peer.links), ending, deadline_ms):
+                    return False
+                self._closed(peer, event, ending)
+        return True
+
+    def _leave(self, peer: Peer, links: list[Link], ending: Ending, deadline_ms: int) -> bool:
+        """Take links from the broker; False if there are more than fit into a slice."""
+        now_ms = self._shell.clock.monotonic_ms
+        for number, link in enumerate(links, 1):
+            self._links.gone(peer, link, ending)
+            if number < len(links) and now_ms() >= deadline_ms:
+                return False
+        return True
 
     def _detached(self, peer: Peer, link: Link, closed: bool) -> None:
         """Answer a detach once all that was asked before is durable: who hears the answer waits for nothing more."""
@@ -250,8 +266,8 @@ class Translator:
             return
         self._shell.when_durable(peer, link.close if closed else link.detach)
 
-    def _closed(self, peer: Peer, event: Closed) -> None:
-        self._let_go(peer, Ending.CONNECTION_CLOSED if event.clean else Ending.LOST)
+    def _closed(self, peer: Peer, event: Closed, ending: Ending) -> None:
+        self._let_go(peer, ending)
         if not event.clean and event.condition:
             log.warning("! %s failed: %s %s", peer.name, event.condition, event.description)
         else:

@@ -273,6 +273,20 @@ def test_very_many_attaches_in_one_write_hold_nobody_up(raw: Callable[[], RawPee
     hostile.hear_until(b"r1999")
 
 
+@pytest.mark.parametrize("same", [True, False], ids=["one-queue", "many-queues"])
+def test_very_many_links_that_leave_at_once_hold_nobody_up(
+    same: bool, raw: Callable[[], RawPeer], connect: Connect
+) -> None:
+    hostile = raw()
+    hostile.send(opening(), *[receiving(number, "left" if same else f"left-{number}") for number in range(3500)])
+    hostile.hear_until(b"r3499")
+    hostile.close()
+    round_trip(connect())
+    peer = connect()
+    peer.receiver("left", 1)
+    round_trip(peer)
+
+
 def test_a_larger_frame_than_the_setting_allows_ends_its_connection(tmp_path: Path) -> None:
     from tests.support.server import server
 
