@@ -9,11 +9,11 @@ Where it connects to, `connecting` says; `outages` brings back what hangs on it.
 
 from __future__ import annotations
 
-import random
 import selectors
 import threading
 import time
 from collections.abc import Callable
+from random import Random
 
 from legato.amqp.connection import Settings
 from legato.amqp.events import Closed, Event, SessionEnded
@@ -54,6 +54,8 @@ class Transport:
     def __init__(self, uri: Uri, settings: Settings, login: Login, notifier: Notifier) -> None:
         self.connecting = Connecting(uri, settings)
         self._login = login
+        # Not the module's own generator: programs seed that, and expect what it says to stay the same.
+        self._chance = Random().random
         self.gate = Gate()
         self.touched: set[Gate] = set()
         self.completed: list[Send] = []
@@ -252,7 +254,7 @@ class Transport:
             JMSError: none did, and it is of no use to go on.
         """
         while True:
-            attempt = self.connecting.next(random.random())
+            attempt = self.connecting.next(self._chance())
             self._pause(attempt.wait_s)
             login = self._login.within(attempt.timeout_s_max)
             try:

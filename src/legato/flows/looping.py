@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from abc import ABC, abstractmethod
+from random import Random
 from typing import TYPE_CHECKING
 
 from legato.client import Message, MessageConsumer, Session
@@ -33,6 +33,7 @@ class SessionLoop(ABC):
     def __init__(self, flows: Flows, name: str) -> None:
         self.name = name
         self._service = flows
+        self._random = Random()
         self._ending = threading.Event()
         self._idle = threading.Event()
         self._session: Session | None = None
@@ -82,7 +83,7 @@ class SessionLoop(ABC):
                 # Whatever it is, a thread that ended would leave its queue to nobody.
                 trace = None if isinstance(error, JMSError) else error
                 logger.warning("%s: %s Again in %.1f s.", self.name, error, chill_s, exc_info=trace)
-                self._ending.wait(chill_s * (1 + random.uniform(-CHILL_JITTER, CHILL_JITTER)))
+                self._ending.wait(chill_s * (1 + self._random.uniform(-CHILL_JITTER, CHILL_JITTER)))
                 chill_s = min(2 * chill_s, CHILL_MAX_S)
         self._idle.set()
 

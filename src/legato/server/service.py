@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from functools import partial
+from random import Random
 from typing import Any, Protocol
 
 from legato import limits
@@ -105,7 +105,7 @@ class Service:
             meta,
             bodies=MessageBodies(),
             settings=self.addresses.settings,
-            chance=random.random,
+            chance=Random().random,
             turn_ms=clock.monotonic_ms,
             detailed=config.ledger.detail == "all" and config.store.log_facts,
             reconnect_timeout_s=config.server.reconnect_timeout_s,

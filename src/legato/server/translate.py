@@ -59,8 +59,8 @@ log = logging.getLogger("legato.translate")
 
 SLICE_MS = 20
 """Then everybody else has a turn."""
-_TIME_EVERY = 15
-"""One less than after how many of the usual events the time is looked at."""
+_TIME_EVERY = 16
+"""After how many of the usual events the time is looked at."""
 
 
 class Translator:
@@ -106,26 +106,29 @@ class Translator:
         now_ms = self._shell.clock.monotonic_ms
         deadline_ms = now_ms() + SLICE_MS
         rest: list[Event] = []
-        for number, event in enumerate(events, 1):
-            kind = event.__class__
-            if kind is Transfer:
-                self._arrivals.transfer(peer, event, now_us)  # type: ignore[arg-type]
-            elif kind is Disposition:
-                self._disposition(peer, event)  # type: ignore[arg-type]
-            elif kind is Flow:
-                flows[event.link] = None  # type: ignore[attr-defined]
-            elif kind is TransferPart:
-                self._arrivals.part(peer, event, now_us)  # type: ignore[arg-type]
+        coming = iter(events)
+        for _ in range(0, len(events), _TIME_EVERY):
+            for event in islice(coming, _TIME_EVERY):
+                kind = event.__class__
+                if kind is Transfer:
+                    self._arrivals.transfer(peer, event, now_us)  # type: ignore[arg-type]
+                elif kind is Disposition:
+                    self._disposition(peer, event)  # type: ignore[arg-type]
+                elif kind is Flow:
+                    flows[event.link] = None  # type: ignore[attr-defined]
+                elif kind is TransferPart:
+                    self._arrivals.part(peer, event, now_us)  # type: ignore[arg-type]
+                elif not self._rare(peer, event, deadline_ms):
+                    rest = [event, *coming]
+                    break
+                elif now_ms() >= deadline_ms:
+                    rest = list(coming)
+                    break
             else:
-                if not self._rare(peer, event, deadline_ms):
-                    rest = events[number - 1 :]
-                    break
-                if now_ms() >= deadline_ms:
-                    rest = events[number:]
-                    break
-            if not number & _TIME_EVERY and now_ms() >= deadline_ms:
-                rest = events[number:]
-                break
+                if now_ms() < deadline_ms:
+                    continue
+                rest = list(coming)
+            break
         for number, link in enumerate(flows, 1):
             self._flow(link, now_us)
             if number < len(flows) and now_ms() >= deadline_ms:
