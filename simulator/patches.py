@@ -87,7 +87,7 @@ def installed(
 
     replaced: list[tuple[Any, str, Any]] = [
         (transport, "time", clock),
-        (transport, "random", kernel.random),
+        (transport, "Random", lambda: kernel.random),
         (transport, "Mailbox", SimulatedMailbox),
         (transport, "Gate", SimulatedGate),
         (transport, "threading", SimpleNamespace(Thread=lambda **_: None)),
@@ -97,7 +97,7 @@ def installed(
         (producer_steps, "time", clock),
         (ids, "uuid", SimpleNamespace(uuid4=lambda: UUID(int=kernel.random.getrandbits(128)))),
         (commits, "GroupWriter", Writer),
-        (service, "random", kernel.random),
+        (service, "Random", lambda: kernel.random),
         (service, "asyncio", SimpleNamespace(**_events())),
         (farewell, "asyncio", SimpleNamespace(**_events(), wait_for=loop.wait_for)),
         (peer, "asyncio", SimpleNamespace(**_events())),
