@@ -270,6 +270,26 @@ static int64_t performative_size(const unsigned char *at, size_t left)
     return -1;
 }
 
+/* Nearly all frames: a transfer whose fields are a short list of no lists, maps or arrays, so that it cannot claim more
+   than it has. `left` bytes of it are there. */
+static int is_flat_transfer(const unsigned char *frame, size_t left, uint32_t size)
+{
+    static const unsigned char beginning[] = {0x00, 0x53, 0x14, 0xC0};
+    int plain = left > 12 && frame[4] == 2 && frame[5] == 0 && frame[6] == 0 && frame[7] <= 1;
+    if (!plain || memcmp(frame + FRAME_HEADER, beginning, sizeof beginning) != 0)
+        return 0;
+    size_t end = 13 + (size_t)frame[12];
+    if (end >= left || end > size)
+        return 0;
+    for (size_t at = 13; at < end; at++) {
+        unsigned char code = frame[at];
+        /* c0, c1, d0, d1, e0, f0 */
+        if (code >= 0xC0 && (code & 0x0E) == 0 && ((code & 1) == 0 || code < 0xE0))
+            return 0;
+    }
+    return 1;
+}
+
 int inspect_frames(const char *bytes, size_t size, size_t at, uint64_t *skip, uint32_t frame_bytes_max,
                    uint32_t frame_elements_max, uint32_t empty_max, uint32_t *elements, uint32_t elements_max,
                    size_t *end)
@@ -290,6 +310,10 @@ int inspect_frames(const char *bytes, size_t size, size_t at, uint64_t *skip, ui
         uint32_t offset = (uint32_t)data[at + 4] * 4;
         if (frame > frame_bytes_max || offset < FRAME_HEADER || offset > frame || data[at + 5] != 0)
             return NO_FRAME;
+        if (is_flat_transfer(data + at, size - at, frame)) {
+            *skip = frame;
+            continue;
+        }
         if (offset < frame) {
             if (size - at <= offset)
                 return UNFINISHED;

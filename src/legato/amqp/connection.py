@@ -36,7 +36,7 @@ ECHOES_MAX = 64
 """Of flows that are asked for between two writes, no more are answered: each tells the state of then."""
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 
-PUSHED_BYTES_MAX = 32 << 10
+PUSHED_BYTES_MAX = 64 << 10
 """The engine takes no more before what it made of it was looked at."""
 ELEMENTS_AT_ONCE = limits.FRAME_ELEMENTS_MAX
 """Nor frames of so many elements, if what it makes of them is to be handled in slices."""
