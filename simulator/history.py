@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from legato.client.deliveries import Delivery
 from legato.core.consumers import Consumer
 from legato.core.effects import Deliver
 from legato.core.message import Message
@@ -33,6 +34,8 @@ class History(Durable):
         self.last_seen: dict[tuple[str, str, str, str], int] = {}
         """By queue, consumer, sender and group: the number that came last, where order is promised."""
         self.confirmed: set[str] = set()
+        self.announced: dict[int, list[Delivery]] = {}
+        """By number: deliveries that the broker was told to count, and that no application has seen yet."""
 
     # -- the wire ------------------------------------------------------------------------------------------------
 
@@ -139,10 +142,13 @@ class History(Durable):
         earlier = [at_us for at_us in copy.presented_us if at_us < dispatched_us]
         if earlier and not message.redelivered and epoch:
             raise self.broken(f"P4: message {number} of {name} came again to {container} and is not flagged")
-        if message.delivery_count - 1 > len(copy.presented_us):
+        announced = self.announced.get(number, [])
+        if message._delivery in announced:
+            announced.remove(message._delivery)
+        if message.delivery_count - 1 > len(copy.presented_us) + len(announced):
             raise self.broken(
                 f"P4: message {number} of {name} says delivery {message.delivery_count} after "
-                f"{len(copy.presented_us)} presentations"
+                f"{len(copy.presented_us)} presentations and {len(announced)} announced ones"
             )
         if message.delivery_count <= copy.sure:
             raise self.broken(
@@ -155,6 +161,12 @@ class History(Durable):
         copy.presented_us.append(now_us)
         copy.holders.append(container)
         return number
+
+    def is_announced(self, delivery: Delivery) -> None:
+        """The broker is told that an application is about to have a message, which it may not live to see."""
+        announced = self.announced.setdefault(number_of(delivery.data), [])
+        if delivery not in announced:
+            announced.append(delivery)
 
     def _check_order(self, name: str, number: int, container: str, sender: str | None) -> None:
         """What one producer sends to one consumer comes in order (Jakarta Messaging 6.2.10)."""
@@ -340,7 +352,7 @@ class History(Durable):
     def _check_death(self, name: str, number: int, copy: Copy) -> None:
         address = self.plan.address(name)
         allowed = address.maximum_deliveries if address is not None else 0
-        if not allowed or len(copy.presented_us) < allowed:
+        if not allowed or len(copy.presented_us) + len(self.announced.get(number, [])) < allowed:
             raise self.broken(f"P4: message {number} of {name} died of {len(copy.presented_us)} presentations")
 
     def _losses(self, name: str) -> set[str]:

@@ -14,7 +14,8 @@ from uuid import UUID
 
 from legato import ids, limits
 from legato.amqp.link_base import Link
-from legato.client import channel, connection_steps, consumer_steps, producer_steps, transport
+from legato.client import channel, connection_steps, consumer_steps, producer_steps, receiver_end, transport
+from legato.client.deliveries import Delivery
 from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
@@ -85,7 +86,14 @@ def installed(
             history.was_given_back(message, consumer)
         return release(self, consumer, message)
 
+    announce = receiver_end.ReceiverEnd.announce
+
+    def watched_announce(self: receiver_end.ReceiverEnd, delivery: Delivery) -> None:
+        history.is_announced(delivery)
+        announce(self, delivery)
+
     replaced: list[tuple[Any, str, Any]] = [
+        (receiver_end.ReceiverEnd, "announce", watched_announce),
         (transport, "time", clock),
         (transport, "Random", lambda: kernel.random),
         (transport, "Mailbox", SimulatedMailbox),
