@@ -44,6 +44,9 @@ class Peer(Protocol):
     due_ms: int
     amqp: Connection
 
+    def timed_out(self, events: list[Event]) -> None:
+        """What the engine says because time has passed: `events` are handled."""
+
     def established(self) -> None:
         """Its open arrived and was answered."""
 
