@@ -5,6 +5,7 @@
 2. Ids are looked up in the store, one at a time; the heap has those that are on their way there. So nothing is read
    when an epoch begins, however many there are.
 3. A position counts the ids of an address. What the store still has from before the window does not count.
+4. An id pushes another out of the window once it is durable, and not before: its commit may find no room.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Duplicates(Moving):
         if first is not None:
             return first
         kept = self._kernel.archive.duplicate(node.id, duplicate_id)
-        if kept is None or kept.position <= window.last + len(window.pending) - node.settings.duplicate_window:
+        if kept is None or kept.position <= window.last - node.settings.duplicate_window:
             return None
         return First(kept.message_id, kept.producer, kept.number)
 

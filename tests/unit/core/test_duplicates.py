@@ -93,6 +93,7 @@ def test_a_window_that_overflows_forgets_the_oldest() -> None:
     s.run()
     send(s, "2 again", b"2")
     send(s, "1 again", b"1")
+    s.run()
     send(s, "2 for the third time", b"2")
     s.run()
     assert s.duplicates == ["3 again", "2 again"]
@@ -100,7 +101,7 @@ def test_a_window_that_overflows_forgets_the_oldest() -> None:
     assert s.broker.duplicates_of(s.broker.queue("q")) == (2, 2)
 
 
-def test_ids_that_are_not_durable_yet_count_for_the_window() -> None:
+def test_ids_count_for_the_window_once_they_are_durable() -> None:
     s = Scenario()
     s.settings["q"] = AddressSettings(duplicate_window=2)
     send(s, "1", b"1")
@@ -109,8 +110,26 @@ def test_ids_that_are_not_durable_yet_count_for_the_window() -> None:
     send(s, "3", b"3")
     send(s, "1 again", b"1")
     s.run()
-    assert s.duplicates == []
-    assert waiting(s) == [b"1", b"2", b"3", b"1 again"]
+    send(s, "1 for the third time", b"1")
+    s.run()
+    assert s.duplicates == ["1 again"]
+    assert waiting(s) == [b"1", b"2", b"3", b"1 for the third time"]
+
+
+def test_an_id_that_finds_no_room_pushes_no_other_out_of_the_window() -> None:
+    """CONTRACT E15. The simulator found it, seed 5203882."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(duplicate_window=1)
+    send(s, "1", b"1")
+    s.run()
+    send(s, "2", b"2")
+    assert s.broker.take_batch(s.now_us) is not None
+    send(s, "1 again", b"1")
+    s.broker.failed("no room")
+    s.run()
+    assert s.refused == {"2": FULL}
+    assert s.duplicates == ["1 again"]
+    assert waiting(s) == [b"1"]
 
 
 def test_a_changed_setting_changes_the_window() -> None:
@@ -123,6 +142,7 @@ def test_a_changed_setting_changes_the_window() -> None:
     s.broker.settings_changed()
     assert s.broker.duplicates_of(s.broker.queue("q")) == (1, 0)
     send(s, "2 again", b"2")
+    s.run()
     send(s, "3 again", b"3")
     s.settings["q"] = AddressSettings(duplicate_window=100)
     s.broker.settings_changed()
