@@ -21,7 +21,7 @@ endef
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help install demo test test-full check unit chaos drill-chaos bench browser contract fuzz message-states lock clean
+.PHONY: help install demo test test-full check unit chaos drill-chaos bench browser contract faces fuzz message-states lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -52,6 +52,7 @@ test-full: $(INSTALLED) ## The same, each property test with all of its examples
 check: $(INSTALLED) ## Lint, format, types, import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/python -m tools.make_faces --check
 	@$(BIN)/mypy
 	@$(BIN)/pyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports --no-cache
@@ -85,6 +86,9 @@ contract: $(INSTALLED) ## Write docs/reference/contract.md: which test shows whi
 
 message-states: $(INSTALLED) ## Write docs/reference/message-states.md from the table in the core
 	@$(BIN)/python -m tools.message_states_page
+
+faces: $(INSTALLED) ## Write the client's public classes from their steps
+	@$(BIN)/python -m tools.make_faces
 
 lock: ## Write requirements.lock from a clean environment
 	rm -rf build/lock-env && $(PYTHON) -m venv build/lock-env

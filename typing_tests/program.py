@@ -57,6 +57,7 @@ def simplified(factory: ConnectionFactory, queue: Queue) -> None:
     with factory.create_context() as context:
         assert_type(context, JMSContext)
         assert_type(context.create_producer(), JMSProducer)
+        assert_type(context.create_producer().send(queue, "tea"), JMSProducer)
         assert_type(context.create_consumer(queue), JMSConsumer)
         assert_type(context.create_browser(queue), QueueBrowser)
         assert_type(context.create_consumer(queue).receive_body(str, timeout_s=5), str | None)

@@ -60,6 +60,7 @@ async def simplified(factory: ConnectionFactory, queue: Queue) -> None:
     async with factory.create_context() as context:
         assert_type(context, JMSContext)
         assert_type(context.create_producer(), JMSProducer)
+        assert_type(await context.create_producer().send(queue, "tea"), JMSProducer)
         async with context.create_consumer(queue) as consumer:
             assert_type(consumer, JMSConsumer)
             assert_type(await consumer.receive_body(str, timeout_s=5), str | None)

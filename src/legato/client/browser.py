@@ -1,4 +1,7 @@
-"""Looking at a queue's messages without consuming them."""
+"""Looking at a queue's messages without consuming them.
+
+Do not edit: `tools/make_faces.py` writes this from `browser_steps`.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,19 @@ from collections.abc import Iterator
 
 from legato.client.browser_steps import BrowserSteps
 from legato.client.message import Message
-from legato.client.steps import drive
+from legato.client.steps import drive, mend
 
 
 class QueueBrowser(BrowserSteps):
-    __doc__ = BrowserSteps.__doc__
+    """Iterates over copies of a queue's messages; each iteration looks anew (Jakarta Messaging 4.1.6)."""
+
+    def close(self) -> None:
+        """End the browsing. May be called again."""
+        try:
+            drive(self._close())
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
 
     def __iter__(self) -> Iterator[Message]:
         """The messages, in the order in which they would be received.
@@ -24,10 +35,6 @@ class QueueBrowser(BrowserSteps):
                 yield message
         finally:
             self._end(end)
-
-    def close(self) -> None:
-        """End the browsing. May be called again."""
-        self._close()
 
     def __enter__(self) -> QueueBrowser:
         return self

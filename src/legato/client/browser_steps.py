@@ -9,7 +9,7 @@ from legato.client.destinations import Destination
 from legato.client.message import Message
 from legato.client.received import read_message
 from legato.client.source import Source
-from legato.client.steps import Steps
+from legato.client.steps import NOTHING, Steps
 from legato.errors import IllegalStateError
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ class BrowserSteps:
         self._ends.discard(end)
         self._session._channel.transport.post(end.close)
 
-    def _close(self) -> None:
+    def _close(self) -> Steps[None]:
+        """End the browsing. May be called again."""
+        yield from NOTHING
         self._closed = True
         for end in list(self._ends):
             self._end(end)

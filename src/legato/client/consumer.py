@@ -1,4 +1,7 @@
-"""Receiving messages: one by one, by iteration, or by a listener."""
+"""Receiving messages: one by one, by iteration, or by a listener.
+
+Do not edit: `tools/make_faces.py` writes this from `consumer_steps`.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,41 @@ from collections.abc import Iterator
 from threading import get_ident
 from typing import cast
 
-from legato.client.consumer_steps import ConsumerSteps, MessageListener
-from legato.client.handing import handing
+from legato.client.consumer_steps import ConsumerSteps
+from legato.client.consumer_work import MessageListener
 from legato.client.message import Message
-from legato.client.steps import blocking, drive, mend
+from legato.client.steps import drive, mend
 from legato.client.turn import ThreadTurn
 
 __all__ = ["MessageConsumer", "MessageListener"]
 
 
 class MessageConsumer(ConsumerSteps):
-    __doc__ = ConsumerSteps.__doc__
+    """Receives messages; iteration receives for ever, until it is closed (Jakarta Messaging 8).
+
+    It survives a failover: what it has not seen comes again, what the application has is not presented again unless the
+    `failover_contract` wants that.
+    """
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
+        """The next message; waits for one at most `timeout_s` seconds, for ever if None.
+
+        If it is interrupted (in asyncio: cancelled; otherwise by a signal handler that raises, as that of Ctrl-C) the
+        next call returns the message that this one would have returned, and until then nobody has had it: it is not
+        acknowledged, in no transaction, and comes again if the consumer closes. What `receive()` has returned the
+        application has; where it may be interrupted before it has done its work, CLIENT mode or a transaction keeps
+        the message for it, AUTO and DUPS_OK have acknowledged it.
+
+        Returns:
+            None if none came in time, or if the consumer is closed, by whoever (CONTRACT A22).
+
+        Raises:
+            IllegalStateError: the consumer has a listener, the session is closed, or somebody else uses it.
+            TransactionRolledBackError: with the failover contract `gigaspaces`, once, if a failover aborted the
+                session's transaction or found unacknowledged messages (CONTRACT A11).
+            JMSError: the connection is gone for good; or, with the failover contract `hornetq`, it was lost during the
+                call (code `UNBLOCKED`, CONTRACT E11).
+        """
         # `_receive` without its steps, and its turn without calls: a message that is here pays for nothing else.
         session = self._session
         turn: ThreadTurn = session._turn  # type: ignore[assignment]
@@ -44,9 +69,34 @@ class MessageConsumer(ConsumerSteps):
                 turn.gate.open()
             raise
 
-    receive.__doc__ = ConsumerSteps._receive.__doc__
-    receive_no_wait = handing(ConsumerSteps._getting_now, ConsumerSteps._receive_no_wait)
-    close = blocking(ConsumerSteps._close)
+    def receive_no_wait(self) -> Message | None:
+        """The next message if the broker has one now; asks it, if none is here (Jakarta Messaging 8.5).
+
+        If it is interrupted, what `receive()` says of that holds.
+        """
+        try:
+            end = self._end
+            value = drive(self._getting_now())
+            # One step: no signal handler runs between its halves.
+            end.handing = None; return value  # fmt: skip  # noqa: E702
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def close(self) -> None:
+        """Close: what was not received goes back. May be called again.
+
+        In CLIENT and INDIVIDUAL mode what was received can still be acknowledged, or given back by `recover()`; until
+        then a durable subscription has an active consumer.
+
+        A `receive()` that waits elsewhere returns None. A listener may close its own consumer; its message is
+        acknowledged as ever when it returns.
+        """
+        try:
+            drive(self._close())
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
 
     def __iter__(self) -> Iterator[Message]:
         # No line of Python's lies between `receive()` and who iterates, where a message could be lost.

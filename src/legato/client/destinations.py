@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar
 
-from legato.client.steps import Steps, blocking
+from legato.client.steps import Steps, drive
 from legato.errors import IllegalStateError, InvalidDestinationError
 
 if TYPE_CHECKING:
@@ -70,6 +70,12 @@ class Temporary(Destination):
         self._node = node
 
     def _delete(self) -> Steps[None]:
+        """`delete()`, as steps for both worlds."""
+        if self._node is None:
+            raise IllegalStateError(f"The temporary destination {self.name} can be deleted only where it was made.")
+        yield from self._node.delete()
+
+    def delete(self) -> None:
         """Delete it before its connection closes (Jakarta Messaging 6.2.2).
 
         Returns when the broker has durably deleted it; after a loss of the connection, when the next one has. If the
@@ -78,11 +84,7 @@ class Temporary(Destination):
         Raises:
             IllegalStateError: a consumer receives from it, or another connection made it.
         """
-        if self._node is None:
-            raise IllegalStateError(f"The temporary destination {self.name} can be deleted only where it was made.")
-        yield from self._node.delete()
-
-    delete = blocking(_delete)
+        drive(self._delete())
 
 
 class TemporaryQueue(Temporary, Queue):

@@ -1,4 +1,7 @@
-"""Sending messages: one by one, each confirmed, or many in flight with a completion listener."""
+"""Sending messages: one by one, each confirmed, or many in flight with a completion listener.
+
+Do not edit: `tools/make_faces.py` writes this from `producer_steps`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,23 @@ from legato.client.completion import CompletionCallable, CompletionListener
 from legato.client.destinations import Destination
 from legato.client.message import DeliveryMode, Message
 from legato.client.producer_steps import ProducerSteps
-from legato.client.steps import blocking, drive, mend
+from legato.client.steps import drive, mend
 from legato.client.turn import ThreadTurn
 
 
 class MessageProducer(ProducerSteps):
-    __doc__ = ProducerSteps.__doc__
+    """Sends messages to a destination, or, created without one, to that which each `send()` names (7).
+
+    A send survives a failover: what is not confirmed is sent again, and the broker stores it once.
+
+    Attributes:
+        delivery_mode, priority, time_to_live_ms, delivery_delay_ms: for sends that do not say otherwise; a time to
+            live of 0 is for ever.
+        disable_message_id, disable_message_timestamp: whether messages go without these (7.2.2).
+        duplicate_listener: is called with each message that the broker dropped because it remembers its duplicate id,
+            before the call returns that heard of it: `send()`, `flush()`, `commit()` or `close()`. In asyncio it may
+            be a coroutine function.
+    """
 
     def send(
         self,
@@ -27,6 +41,32 @@ class MessageProducer(ProducerSteps):
         completion_listener: CompletionListener | CompletionCallable | None = None,
         duplicate_id: str | bytes | None = None,
     ) -> None:
+        """Send a message.
+
+        Returns when the broker has stored it; at once in a transacted session, with a completion listener, or for a
+        non-persistent message. Waits while the producer's window is full. Sets the message's headers. Interrupted
+        while it waits for the confirmation (in asyncio: cancelled), the message is on its way all the same, and if the
+        broker refuses it the exception listener hears so; interrupted before, it is not sent.
+
+        Args:
+            destination: for a producer that was created without one.
+            delivery_mode: this and the next three override the producer's.
+            priority: 0 to 9, higher first.
+            time_to_live_ms: milliseconds until it expires, 0 for never.
+            delivery_delay_ms: milliseconds before which it is not delivered (Jakarta Messaging 7.9).
+            completion_listener: called in another thread, in asyncio by another task, once the broker has stored the
+                message or refused it. It may not use the session while somebody else does (7.3).
+            duplicate_id: the application's name for the message. If the address remembers a message of that name, the
+                broker drops this one; that is a success, and sets `message.duplicate` (CONTRACT E15). The property
+                `_AMQ_DUPL_ID` does the same.
+
+        Raises:
+            IllegalStateError: the producer is closed, or somebody else uses the session.
+            InvalidDestinationError: there is no destination, or two.
+            MessageFormatError: a header, property or body cannot be sent.
+            ResourceAllocationError: the broker has no room.
+            JMSError: the broker refused it for another reason, or the connection is gone for good.
+        """
         # `_send` without its steps, and its turn without calls: most sends wait for nothing, and pay for nothing else.
         session = self._session
         turn: ThreadTurn = session._turn  # type: ignore[assignment]
@@ -69,9 +109,25 @@ class MessageProducer(ProducerSteps):
                 turn.gate.open()
             raise
 
-    send.__doc__ = ProducerSteps._send.__doc__
-    flush = blocking(ProducerSteps._flush)
-    close = blocking(ProducerSteps._close)
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until every asynchronous send is confirmed or refused, and its completion listener has returned.
+
+        Raises:
+            JMSError: that took longer than `timeout_s` seconds, or the connection is gone for good.
+        """
+        try:
+            drive(self._flush(timeout_s))
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def close(self) -> None:
+        """Wait for what is not confirmed yet, then close (Jakarta Messaging 7.3.4). May be called again."""
+        try:
+            drive(self._close())
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
 
     def __enter__(self) -> MessageProducer:
         return self

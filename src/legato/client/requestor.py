@@ -1,16 +1,44 @@
-"""Asking and being answered over a temporary destination."""
+"""Asking and being answered over a temporary destination.
+
+Do not edit: `tools/make_faces.py` writes this from `requestor_steps`.
+"""
 
 from __future__ import annotations
 
+from legato.client.message import Message
 from legato.client.requestor_steps import QueueRequestorSteps, TopicRequestorSteps
-from legato.client.steps import blocking
+from legato.client.steps import drive, mend
 
 
 class QueueRequestor(QueueRequestorSteps):
-    __doc__ = QueueRequestorSteps.__doc__
+    """Sends requests and receives the reply to each (Jakarta Messaging API, `QueueRequestor`, `TopicRequestor`).
 
-    request = blocking(QueueRequestorSteps._request)
-    close = blocking(QueueRequestorSteps._close)
+    Who answers sends to the request's `reply_to`. A reply that comes after its request was given up is dropped if it
+    has that request's id as correlation id.
+    """
+
+    def request(self, message: Message, timeout_s: float | None = None) -> Message | None:
+        """Send a request and wait for its reply; the connection must be started.
+
+        Args:
+            timeout_s: seconds to wait at most; None for ever.
+
+        Returns:
+            The reply, or None if none came in time.
+        """
+        try:
+            return drive(self._request(message, timeout_s))
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def close(self) -> None:
+        """Close the requestor, and its session."""
+        try:
+            drive(self._close())
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
 
     def __enter__(self) -> QueueRequestor:
         return self
@@ -20,10 +48,34 @@ class QueueRequestor(QueueRequestorSteps):
 
 
 class TopicRequestor(TopicRequestorSteps):
-    __doc__ = TopicRequestorSteps.__doc__
+    """Sends requests and receives the reply to each (Jakarta Messaging API, `QueueRequestor`, `TopicRequestor`).
 
-    request = blocking(TopicRequestorSteps._request)
-    close = blocking(TopicRequestorSteps._close)
+    Who answers sends to the request's `reply_to`. A reply that comes after its request was given up is dropped if it
+    has that request's id as correlation id.
+    """
+
+    def request(self, message: Message, timeout_s: float | None = None) -> Message | None:
+        """Send a request and wait for its reply; the connection must be started.
+
+        Args:
+            timeout_s: seconds to wait at most; None for ever.
+
+        Returns:
+            The reply, or None if none came in time.
+        """
+        try:
+            return drive(self._request(message, timeout_s))
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def close(self) -> None:
+        """Close the requestor, and its session."""
+        try:
+            drive(self._close())
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
 
     def __enter__(self) -> TopicRequestor:
         return self

@@ -1,49 +1,304 @@
-"""A single-threaded context for sending and receiving: acknowledgement, transactions, recovery."""
+"""A single-threaded context for sending and receiving: acknowledgement, transactions, recovery.
+
+Do not edit: `tools/make_faces.py` writes this from `session_steps`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from legato.client.browser import QueueBrowser
 from legato.client.consumer import MessageConsumer
-from legato.client.handing import making
+from legato.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from legato.client.producer import MessageProducer
+from legato.client.session_state import AcknowledgementOutcome
 from legato.client.session_steps import SessionSteps
-from legato.client.steps import blocking
+from legato.client.steps import drive, mend
 
 
 class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
-    __doc__ = SessionSteps.__doc__
+    """What one thread, or one task, at a time works with (Jakarta Messaging 6.2); anyone may call `close()`.
+
+    A failover does not end a session: its producers, consumers and listeners go on. In a transacted session it dooms a
+    transaction that has done work: until its end that transaction absorbs what is sent and received, `commit()` then
+    raises `TransactionRolledBackError` once, and what it had received comes again, flagged (CONTRACT B18, E13).
+    """
 
     _producer_type = MessageProducer
     _consumer_type = MessageConsumer
     _browser_type = QueueBrowser
 
-    create_producer = blocking(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_producer)
-    create_consumer = making(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_consumer)
-    create_durable_consumer = making(
-        SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_durable_consumer
-    )
-    create_durable_subscriber = making(
-        SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_durable_subscriber
-    )
-    create_shared_consumer = making(
-        SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_shared_consumer
-    )
-    create_shared_durable_consumer = making(
-        SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_shared_durable_consumer
-    )
-    unsubscribe = blocking(SessionSteps._unsubscribe)
-    create_temporary_queue = blocking(
-        SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_temporary_queue
-    )
-    create_temporary_topic = blocking(
-        SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]._create_temporary_topic
-    )
-    commit = blocking(SessionSteps._commit)
-    commit_outcome = blocking(SessionSteps._commit_outcome)
-    rollback = blocking(SessionSteps._rollback)
-    recover = blocking(SessionSteps._recover)
-    acknowledge_all = blocking(SessionSteps._acknowledge_all)
-    close = blocking(SessionSteps._close)
+    def create_producer(self, destination: Destination | None = None) -> MessageProducer:
+        """A producer for a queue or topic, or for those that each `send()` names.
+
+        Raises:
+            InvalidDestinationError: the destination cannot be sent to.
+            IllegalStateError: the session is closed.
+        """
+        try:
+            return drive(self._create_producer(destination))
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def create_consumer(
+        self,
+        destination: Destination,
+        selector: str | None = None,
+        no_local: bool = False,
+        *,
+        prefetch: int | None = None,
+        priority: int = 0,
+    ) -> MessageConsumer:
+        """A consumer of a queue or of a topic; of a topic it receives what is sent while it exists.
+
+        Args:
+            selector: receive only messages that match it (Jakarta Messaging 3.8.1).
+            no_local: of a topic, do not receive what this connection sent.
+            prefetch: messages kept ready ahead of `receive()`; with 0 each one is asked for when it is wanted.
+                Default: the connection's option.
+            priority: consumers of a higher one get messages before those of a lower one.
+
+        Raises:
+            InvalidDestinationError: the destination cannot be received from.
+            InvalidSelectorError: the selector is none.
+            JMSSecurityError: it is a temporary destination of another connection (CONTRACT A23).
+            IllegalStateError: the session is closed.
+        """
+        try:
+            consumer = drive(
+                self._create_consumer(destination, selector, no_local, prefetch=prefetch, priority=priority)
+            )
+            # One step: no signal handler runs between its halves.
+            self._making = None; return consumer  # fmt: skip  # noqa: E702
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def create_durable_consumer(
+        self,
+        topic: Topic,
+        name: str,
+        selector: str | None = None,
+        no_local: bool = False,
+        *,
+        prefetch: int | None = None,
+    ) -> MessageConsumer:
+        """A consumer of a durable subscription that it has for itself (Jakarta Messaging 8.3.3).
+
+        The subscription is made if there is none, made anew if it had another topic, selector or no-local, and
+        stays until `unsubscribe()`.
+
+        Args:
+            name: of the subscription, unique among those of the client id.
+
+        Raises:
+            IllegalStateError: the connection has no client id, or the subscription has an active consumer.
+            InvalidDestinationError: this is no topic.
+            InvalidSelectorError: the selector is none.
+        """
+        try:
+            consumer = drive(self._create_durable_consumer(topic, name, selector, no_local, prefetch=prefetch))
+            # One step: no signal handler runs between its halves.
+            self._making = None; return consumer  # fmt: skip  # noqa: E702
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def create_durable_subscriber(
+        self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
+    ) -> MessageConsumer:
+        """The older name of `create_durable_consumer`."""
+        try:
+            consumer = drive(self._create_durable_subscriber(topic, name, selector, no_local))
+            # One step: no signal handler runs between its halves.
+            self._making = None; return consumer  # fmt: skip  # noqa: E702
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def create_shared_consumer(
+        self, topic: Topic, name: str, selector: str | None = None, *, prefetch: int | None = None
+    ) -> MessageConsumer:
+        """One of several consumers that share a subscription, which ends with the last one (Jakarta Messaging 8.3.2).
+
+        Raises:
+            IllegalStateError: the subscription has consumers, and another topic or selector.
+            InvalidDestinationError: this is no topic.
+            InvalidSelectorError: the selector is none.
+        """
+        try:
+            consumer = drive(self._create_shared_consumer(topic, name, selector, prefetch=prefetch))
+            # One step: no signal handler runs between its halves.
+            self._making = None; return consumer  # fmt: skip  # noqa: E702
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def create_shared_durable_consumer(
+        self, topic: Topic, name: str, selector: str | None = None, *, prefetch: int | None = None
+    ) -> MessageConsumer:
+        """One of several consumers that share a subscription, which stays until `unsubscribe()` (8.3.4).
+
+        Raises:
+            IllegalStateError: the subscription has consumers, and another topic or selector, or is not shared.
+            InvalidDestinationError: this is no topic.
+            InvalidSelectorError: the selector is none.
+        """
+        try:
+            consumer = drive(self._create_shared_durable_consumer(topic, name, selector, prefetch=prefetch))
+            # One step: no signal handler runs between its halves.
+            self._making = None; return consumer  # fmt: skip  # noqa: E702
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def create_browser(self, destination: Queue, selector: str | None = None) -> QueueBrowser:
+        """A look at the messages of a queue, without consuming them (Jakarta Messaging 4.1.6).
+
+        Args:
+            selector: show only messages that match it.
+        """
+        return super().create_browser(destination, selector)
+
+    def unsubscribe(self, name: str) -> None:
+        """End a durable subscription, with the messages in it (Jakarta Messaging 8.3.3).
+
+        Raises:
+            IllegalStateError: it has an active consumer.
+            InvalidDestinationError: there is none of that name.
+        """
+        try:
+            drive(self._unsubscribe(name))
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def create_temporary_queue(self) -> TemporaryQueue:
+        """A queue that only this connection receives from, and that ends with it or by its `delete()`."""
+        try:
+            return drive(self._create_temporary_queue())
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def create_temporary_topic(self) -> TemporaryTopic:
+        """A topic that only this connection receives from, and that ends with it or by its `delete()`."""
+        try:
+            return drive(self._create_temporary_topic())
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def commit(self) -> None:
+        """Commit: what was received is consumed, what was sent becomes visible, both or neither.
+
+        A commit that is cut off by a failover returns its true outcome (promise 2); under the contracts `hornetq` and
+        `gigaspaces` it raises, and `commit_outcome()` tells (CONTRACT E12, A10). One without work succeeds
+        (CONTRACT B17).
+
+        If the call is interrupted (in asyncio: cancelled) the commit goes on; only an interruption before its first
+        step leaves the transaction as it was. The session's next call waits for the outcome first, whatever it is to
+        do. Call `commit()` again to learn it: it returns if the transaction was committed, and raises if it was
+        rolled back, unless messages were received since, which then come again.
+
+        Raises:
+            TransactionRolledBackError: the transaction was rolled back. What it received comes again; `replay()`
+                sends again what it sent. The session can be used on (CONTRACT E13).
+            IllegalStateError: the session is not transacted, or closed.
+            JMSError: whether it is committed cannot be had: the connection is gone for good (code `IN_DOUBT`).
+        """
+        try:
+            drive(self._commit())
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def commit_outcome(self, transaction_id: bytes) -> bool | None:
+        """What became of a transaction, of this client or another one (CONTRACT E14).
+
+        One that another connection has open is rolled back thereby, so that the answer stays true.
+
+        Args:
+            transaction_id: that of the `TransactionRolledBackError`, or of the `JMSError` with code `IN_DOUBT`.
+
+        Returns:
+            True if it was committed, False if it was rolled back, None if the broker does not know: it is of another
+            store, or of more than a day ago.
+
+        Raises:
+            IllegalStateError: the session is not transacted, or closed; or the transaction is one that is open here.
+            JMSError: the connection is gone for good.
+        """
+        try:
+            return drive(self._commit_outcome(transaction_id))
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def rollback(self) -> None:
+        """Roll back: what was received comes again, in order and counted, what was sent is gone (CONTRACT A4).
+
+        If the call is interrupted (in asyncio: cancelled) the rollback goes on, and the session's next call waits for
+        its end first; only an interruption before its first step leaves the transaction as it was. Called again, it
+        makes sure.
+
+        Raises:
+            IllegalStateError: the session is not transacted, or closed.
+        """
+        try:
+            drive(self._rollback())
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def recover(self) -> None:
+        """Give back what was received and not acknowledged; it comes again, flagged and counted (CONTRACT C8).
+
+        If the call is interrupted (in asyncio: cancelled) the recovery goes on, and the session's next call waits for
+        its end first; only an interruption before its first step leaves all as it was. Called again, it makes sure.
+
+        Raises:
+            IllegalStateError: the session is transacted, or closed.
+        """
+        try:
+            drive(self._recover())
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def acknowledge_all(self) -> Mapping[str, AcknowledgementOutcome]:
+        """Acknowledge all that the session has received, and say what became of each message (promise 5).
+
+        Under every failover contract it waits for the truth, over failovers too, and late acknowledgements are not
+        errors. With INDIVIDUAL mode it acknowledges all as well.
+
+        Returns:
+            Outcomes by message id; messages without one have numbered names in angle brackets.
+
+        Raises:
+            IllegalStateError: the session acknowledges by itself, or is closed.
+            JMSError: the connection is gone for good.
+        """
+        try:
+            return drive(self._acknowledge_all())
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
+
+    def close(self) -> None:
+        """Roll back or give back what is open, close producers and consumers, then the session. May be called again.
+
+        Waits for the listener that runs now, and for completion listeners (Jakarta Messaging 6.2.15).
+
+        Raises:
+            IllegalStateError: one of the session's own listeners asks, which would wait for itself (8.8, 7.3.6).
+        """
+        try:
+            drive(self._close())
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
 
     def __enter__(self) -> Session:
         return self

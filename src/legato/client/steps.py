@@ -7,17 +7,13 @@ exception being raised where they wait.
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Generator
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from legato.client.gate import Gate
 from legato.errors import JMSError
 
 _T = TypeVar("_T")
-_S = TypeVar("_S")
-_P = ParamSpec("_P")
 
 
 class Wait:
@@ -82,31 +78,3 @@ def mend(whose: Any, interruption: BaseException) -> None:
         # Another one; what is cleaned up may be cleaned up again.
         interrupted(interruption)
         raise
-
-
-def blocking(steps: Callable[Concatenate[_S, _P], Steps[_T]]) -> Callable[Concatenate[_S, _P], _T]:
-    """The method that blocks, made from the method whose steps it takes."""
-
-    def call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        try:
-            return drive(steps(self, *args, **kwargs))
-        except BaseException as interruption:
-            mend(self, interruption)
-            raise
-
-    return public(steps, call)
-
-
-_Method = TypeVar("_Method", bound=Callable[..., Any])
-
-
-def public(steps: Callable[..., Any], method: _Method) -> _Method:
-    """Give `method` the name and documentation of the steps that it is made from."""
-    functools.update_wrapper(method, steps)
-    for attribute in ("__name__", "__qualname__"):
-        head, dot, name = getattr(steps, attribute).rpartition(".")
-        setattr(method, attribute, head + dot + name.lstrip("_"))
-    signature = inspect.signature(steps)
-    returned = str(signature.return_annotation).removeprefix("Steps[").removesuffix("]")
-    method.__signature__ = signature.replace(return_annotation=returned)  # type: ignore[attr-defined]
-    return method

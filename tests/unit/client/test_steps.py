@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from legato.client import aio
-from legato.client.aio.steps import Opening, awaiting
+from legato.client.aio.steps import Opening
 from legato.client.aio.steps import drive as drive_in_task
 from legato.client.aio.world import TaskTurn
 from legato.client.connection import Connection
 from legato.client.gate import Gate
 from legato.client.session import Session
-from legato.client.steps import Await, Steps, Wait, blocking, drive
+from legato.client.steps import Await, Steps, Wait, drive
 
 WAIT_S = 20.0
 Take = Callable[[Steps[Any]], Any]
@@ -184,22 +184,6 @@ def test_tasks_take_turns_and_a_task_may_take_its_turn_again() -> None:
         assert order == ["first", "other"]
 
     asyncio.run(main())
-
-
-def test_methods_made_from_steps_look_like_methods() -> None:
-    class Thing:
-        def _double(self, number: int, *, more: int = 0) -> Steps[int]:
-            """Twice the number."""
-            yield Wait(Gate(), lambda: True)
-            return 2 * number + more
-
-        double = blocking(_double)
-        double_soon = awaiting(_double)
-
-    assert Thing().double(3, more=1) == 7
-    assert asyncio.run(Thing().double_soon(3)) == 6
-    assert (Thing.double.__name__, Thing.double.__doc__) == ("double", "Twice the number.")
-    assert str(inspect.signature(Thing.double)) == "(self, number: 'int', *, more: 'int' = 0) -> 'int'"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Looking at a queue's messages without consuming them, with asyncio."""
+"""Looking at a queue's messages without consuming them, with asyncio.
+
+Do not edit: `tools/make_faces.py` writes this from `browser_steps`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,11 @@ from legato.client.message import Message
 
 
 class QueueBrowser(BrowserSteps):
-    __doc__ = BrowserSteps.__doc__
+    """Iterates over copies of a queue's messages; each iteration looks anew (Jakarta Messaging 4.1.6)."""
+
+    async def close(self) -> None:
+        """End the browsing. May be called again."""
+        await drive(self._close())
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """The messages, in the order in which they would be received.
@@ -24,10 +31,6 @@ class QueueBrowser(BrowserSteps):
                 yield message
         finally:
             self._end(end)
-
-    async def close(self) -> None:
-        """End the browsing. May be called again."""
-        self._close()
 
     async def __aenter__(self) -> QueueBrowser:
         return self

@@ -1,35 +1,50 @@
-"""Receiving messages with asyncio: one by one, by iteration, or by a listener."""
+"""Receiving messages with asyncio: one by one, by iteration, or by a listener.
+
+Do not edit: `tools/make_faces.py` writes this from `consumer_steps`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 
-from legato.client.aio.steps import awaiting, drive
+from legato.client.aio.steps import drive
 from legato.client.consumer_steps import ConsumerSteps
-from legato.client.messages import Message
+from legato.client.message import Message
 
 TURNS_MAX = 64
 """Messages that `receive()` takes in a row without letting the loop's other tasks run."""
 
 
 class MessageConsumer(ConsumerSteps):
-    __doc__ = ConsumerSteps.__doc__
+    """Receives messages; iteration receives for ever, until it is closed (Jakarta Messaging 8).
+
+    It survives a failover: what it has not seen comes again, what the application has is not presented again unless the
+    `failover_contract` wants that.
+    """
 
     _in_a_row = 0
 
     async def receive(self, timeout_s: float | None = None) -> Message | None:
         """The next message; waits for one at most `timeout_s` seconds, for ever if None.
 
-        If it is cancelled no message is lost: the next call returns it.
+        If it is interrupted (in asyncio: cancelled; otherwise by a signal handler that raises, as that of Ctrl-C) the
+        next call returns the message that this one would have returned, and until then nobody has had it: it is not
+        acknowledged, in no transaction, and comes again if the consumer closes. What `receive()` has returned the
+        application has; where it may be interrupted before it has done its work, CLIENT mode or a transaction keeps
+        the message for it, AUTO and DUPS_OK have acknowledged it.
 
         Returns:
-            None if none came in time, or if the consumer is closed, by whichever task (CONTRACT A22).
+            None if none came in time, or if the consumer is closed, by whoever (CONTRACT A22).
 
         Raises:
-            IllegalStateError: the consumer has a listener, the session is closed, or another task uses it.
-            JMSError: the connection is gone for good.
+            IllegalStateError: the consumer has a listener, the session is closed, or somebody else uses it.
+            TransactionRolledBackError: with the failover contract `gigaspaces`, once, if a failover aborted the
+                session's transaction or found unacknowledged messages (CONTRACT A11).
+            JMSError: the connection is gone for good; or, with the failover contract `hornetq`, it was lost during the
+                call (code `UNBLOCKED`, CONTRACT E11).
         """
+        # `_receive` without its steps: a message that is here pays for nothing else.
         session = self._session
         turn = session._turn
         if not turn.acquire(False):
@@ -49,8 +64,23 @@ class MessageConsumer(ConsumerSteps):
         finally:
             turn.release()
 
-    receive_no_wait = awaiting(ConsumerSteps._receive_no_wait)
-    close = awaiting(ConsumerSteps._close)
+    async def receive_no_wait(self) -> Message | None:
+        """The next message if the broker has one now; asks it, if none is here (Jakarta Messaging 8.5).
+
+        If it is interrupted, what `receive()` says of that holds.
+        """
+        return await drive(self._receive_no_wait())
+
+    async def close(self) -> None:
+        """Close: what was not received goes back. May be called again.
+
+        In CLIENT and INDIVIDUAL mode what was received can still be acknowledged, or given back by `recover()`; until
+        then a durable subscription has an active consumer.
+
+        A `receive()` that waits elsewhere returns None. A listener may close its own consumer; its message is
+        acknowledged as ever when it returns.
+        """
+        await drive(self._close())
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         while (message := await self.receive()) is not None:

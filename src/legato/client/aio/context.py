@@ -1,31 +1,86 @@
-"""The simplified API, with asyncio (Jakarta Messaging 2.8)."""
+"""The simplified API, with asyncio (Jakarta Messaging 10).
+
+Do not edit: `tools/make_faces.py` writes this from `jms_producer_steps`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Self, cast
 
 from legato.client.aio.browser import QueueBrowser
-from legato.client.aio.steps import awaiting, opening
+from legato.client.aio.destinations import TemporaryQueue, TemporaryTopic
+from legato.client.aio.steps import Opening, drive
 from legato.client.context_steps import ContextSteps
-from legato.client.jms_consumer_steps import JMSConsumerSteps
+from legato.client.destinations import Destination, Queue, Topic
+from legato.client.jms_consumer_steps import _T, JMSConsumerSteps
 from legato.client.jms_producer_steps import JMSProducerSteps
 from legato.client.message import Message
+from legato.client.session_state import AcknowledgementOutcome
 
 
 class JMSProducer(JMSProducerSteps):
-    __doc__ = JMSProducerSteps.__doc__
+    """How messages are to be sent; every `set_` method returns the producer, so that calls can be chained.
 
-    send = awaiting(JMSProducerSteps._send)
+    Attributes:
+        delivery_mode, priority, time_to_live_ms, delivery_delay_ms: for each message; see `MessageProducer`.
+        disable_message_id, disable_message_timestamp: whether messages go without these.
+        duplicate_listener: hears of messages that were dropped as duplicates; see `MessageProducer`.
+        async_listener: if there is one, sends do not wait, and it is told what became of them.
+        correlation_id, reply_to, type: set in each message, unless None.
+        properties: set in each message.
+    """
+
+    async def send(
+        self, destination: Destination, body: Any = None, *, duplicate_id: str | bytes | None = None
+    ) -> Self:
+        """Send a message.
+
+        Args:
+            body: a `Message`, or the body of a new one: a `str`, `bytes`, a `dict`, None for a message without a
+                body, or another object that an `ObjectMessage` can carry.
+            duplicate_id: the application's name for the message; see `MessageProducer.send`.
+
+        Raises:
+            InvalidDestinationError: the destination cannot be sent to.
+            MessageFormatError: a header, property or body cannot be sent.
+            JMSError: see `MessageProducer.send`.
+        """
+        return await drive(self._send(destination, body, duplicate_id=duplicate_id))
 
 
 class JMSConsumer(JMSConsumerSteps):
-    __doc__ = JMSConsumerSteps.__doc__
+    """Receives messages, or their bodies."""
 
-    receive = awaiting(JMSConsumerSteps._receive)
-    receive_no_wait = awaiting(JMSConsumerSteps._receive_no_wait)
-    receive_body = awaiting(JMSConsumerSteps._receive_body)
-    receive_body_no_wait = awaiting(JMSConsumerSteps._receive_body_no_wait)
-    close = awaiting(JMSConsumerSteps._close)
+    async def receive(self, timeout_s: float | None = None) -> Message | None:
+        """The next message; waits for one at most `timeout_s` seconds, for ever if None."""
+        return await drive(self._receive(timeout_s))
+
+    async def receive_no_wait(self) -> Message | None:
+        """The next message if the broker has one now."""
+        return await drive(self._receive_no_wait())
+
+    async def receive_body(self, kind: type[_T], timeout_s: float | None = None) -> _T | None:
+        """The next message's body, of type `kind`; waits for one as `receive()` does (Jakarta Messaging 8.6).
+
+        Args:
+            kind: `str`, `bytes`, `dict`, or the type of an object; or a base of these.
+
+        Returns:
+            None if no message came in time, or if it has an empty body.
+
+        Raises:
+            MessageFormatError: the message has no body of that type. In AUTO and DUPS_OK it stays the next message.
+        """
+        return await drive(self._receive_body(kind, timeout_s))
+
+    async def receive_body_no_wait(self, kind: type[_T]) -> _T | None:
+        """The next message's body if the broker has one now; see `receive_body`."""
+        return await drive(self._receive_body_no_wait(kind))
+
+    async def close(self) -> None:
+        """Close; see `MessageConsumer.close`."""
+        await drive(self._close())
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         while (message := await self.receive()) is not None:
@@ -39,29 +94,115 @@ class JMSConsumer(JMSConsumerSteps):
 
 
 class JMSContext(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]):
-    __doc__ = ContextSteps.__doc__
+    """A connection and a session (Jakarta Messaging 2.8); creating a consumer starts the connection.
+
+    Attributes:
+        auto_start: whether creating a consumer or browser starts the connection.
+    """
 
     _producer_type = JMSProducer
     _consumer_type = JMSConsumer
 
-    create_consumer = opening(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]._create_consumer)
-    create_durable_consumer = opening(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]._create_durable_consumer)
-    create_shared_consumer = opening(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]._create_shared_consumer)
-    create_shared_durable_consumer = opening(
-        ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]._create_shared_durable_consumer
-    )
-    create_temporary_queue = awaiting(ContextSteps._create_temporary_queue)
-    create_temporary_topic = awaiting(ContextSteps._create_temporary_topic)
-    unsubscribe = awaiting(ContextSteps._unsubscribe)
-    set_client_id = awaiting(ContextSteps._set_client_id)
-    stop = awaiting(ContextSteps._stop)
-    commit = awaiting(ContextSteps._commit)
-    commit_outcome = awaiting(ContextSteps._commit_outcome)
-    rollback = awaiting(ContextSteps._rollback)
-    recover = awaiting(ContextSteps._recover)
-    acknowledge = awaiting(ContextSteps._acknowledge)
-    acknowledge_all = awaiting(ContextSteps._acknowledge_all)
-    close = awaiting(ContextSteps._close)
+    def create_producer(self) -> JMSProducer:
+        """What sends messages to the destinations that each `send()` names (Jakarta Messaging 2.8)."""
+        return super().create_producer()
+
+    def create_consumer(
+        self,
+        destination: Destination,
+        selector: str | None = None,
+        no_local: bool = False,
+        *,
+        prefetch: int | None = None,
+        priority: int = 0,
+    ) -> Opening[JMSConsumer]:
+        """A consumer of a queue or topic; see `Session.create_consumer`."""
+        return Opening(self._create_consumer(destination, selector, no_local, prefetch=prefetch, priority=priority))
+
+    def create_durable_consumer(
+        self,
+        topic: Topic,
+        name: str,
+        selector: str | None = None,
+        no_local: bool = False,
+        *,
+        prefetch: int | None = None,
+    ) -> Opening[JMSConsumer]:
+        """A consumer of a durable subscription; see `Session.create_durable_consumer`."""
+        return Opening(self._create_durable_consumer(topic, name, selector, no_local, prefetch=prefetch))
+
+    def create_shared_consumer(
+        self, topic: Topic, name: str, selector: str | None = None, *, prefetch: int | None = None
+    ) -> Opening[JMSConsumer]:
+        """One of several consumers that share a subscription; see `Session.create_shared_consumer`."""
+        return Opening(self._create_shared_consumer(topic, name, selector, prefetch=prefetch))
+
+    def create_shared_durable_consumer(
+        self, topic: Topic, name: str, selector: str | None = None, *, prefetch: int | None = None
+    ) -> Opening[JMSConsumer]:
+        """One of several consumers that share a durable subscription; see `Session.create_shared_durable_consumer`."""
+        return Opening(self._create_shared_durable_consumer(topic, name, selector, prefetch=prefetch))
+
+    def create_browser(self, destination: Queue, selector: str | None = None) -> QueueBrowser:
+        """A look at the messages of a queue, without consuming them."""
+        return super().create_browser(destination, selector)
+
+    async def create_temporary_queue(self) -> TemporaryQueue:
+        """A queue that only this connection receives from, and that ends with it or by its `delete()`."""
+        return cast(TemporaryQueue, await drive(self._create_temporary_queue()))
+
+    async def create_temporary_topic(self) -> TemporaryTopic:
+        """A topic that only this connection receives from, and that ends with it or by its `delete()`."""
+        return cast(TemporaryTopic, await drive(self._create_temporary_topic()))
+
+    async def unsubscribe(self, name: str) -> None:
+        """End a durable subscription; see `Session.unsubscribe`."""
+        await drive(self._unsubscribe(name))
+
+    async def set_client_id(self, client_id: str) -> None:
+        """Give the client a name, before anything else is done with the context (Jakarta Messaging 6.1.2).
+
+        Raises:
+            InvalidClientIDError: the name is in use by another connection, or empty.
+            IllegalStateError: there is one already, or the context was used.
+        """
+        await drive(self._set_client_id(client_id))
+
+    async def stop(self) -> None:
+        """Hold messages back; waits for listeners that run now."""
+        await drive(self._stop())
+
+    async def commit(self) -> None:
+        """Commit; see `Session.commit`."""
+        await drive(self._commit())
+
+    async def commit_outcome(self, transaction_id: bytes) -> bool | None:
+        """What became of a transaction; see `Session.commit_outcome`."""
+        return await drive(self._commit_outcome(transaction_id))
+
+    async def rollback(self) -> None:
+        """Roll back; see `Session.rollback`."""
+        await drive(self._rollback())
+
+    async def recover(self) -> None:
+        """Give back what was received and not acknowledged; see `Session.recover`."""
+        await drive(self._recover())
+
+    async def acknowledge(self) -> None:
+        """In CLIENT_ACKNOWLEDGE: acknowledge all messages the context has received; else harmless (10.2.8)."""
+        await drive(self._acknowledge())
+
+    async def acknowledge_all(self) -> Mapping[str, AcknowledgementOutcome]:
+        """Acknowledge all, and say what became of each message; see `Session.acknowledge_all`."""
+        return await drive(self._acknowledge_all())
+
+    async def close(self) -> None:
+        """Close the session, and the connection with its last context. May be called again.
+
+        Raises:
+            IllegalStateError: one of the context's own listeners asks.
+        """
+        await drive(self._close())
 
     async def __aenter__(self) -> JMSContext:
         return self

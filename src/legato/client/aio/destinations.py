@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 from legato.client import destinations
-from legato.client.aio.steps import awaiting
+from legato.client.aio.steps import drive
 
 
 class TemporaryQueue(destinations.TemporaryQueue):
-    __doc__ = destinations.TemporaryQueue.__doc__
+    """A queue that lives as long as the connection that made it."""
 
     __slots__ = ()
 
-    delete = awaiting(destinations.TemporaryQueue._delete)  # type: ignore[assignment]
+    async def delete(self) -> None:  # type: ignore[override]
+        """Delete it before its connection closes (Jakarta Messaging 6.2.2).
+
+        Returns when the broker has durably deleted it; after a loss of the connection, when the next one has. If the
+        call is interrupted the deletion goes on; called again, it waits for its end.
+
+        Raises:
+            IllegalStateError: a consumer receives from it, or another connection made it.
+        """
+        await drive(self._delete())
 
 
 class TemporaryTopic(destinations.TemporaryTopic):
-    __doc__ = destinations.TemporaryTopic.__doc__
+    """A topic that lives as long as the connection that made it."""
 
     __slots__ = ()
 
-    delete = awaiting(destinations.TemporaryTopic._delete)  # type: ignore[assignment]
+    async def delete(self) -> None:  # type: ignore[override]
+        """Delete it before its connection closes (Jakarta Messaging 6.2.2).
+
+        Returns when the broker has durably deleted it; after a loss of the connection, when the next one has. If the
+        call is interrupted the deletion goes on; called again, it waits for its end.
+
+        Raises:
+            IllegalStateError: a consumer receives from it, or another connection made it.
+        """
+        await drive(self._delete())

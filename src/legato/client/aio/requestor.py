@@ -1,16 +1,36 @@
-"""Asking and being answered over a temporary destination, with asyncio."""
+"""Asking and being answered over a temporary destination, with asyncio.
+
+Do not edit: `tools/make_faces.py` writes this from `requestor_steps`.
+"""
 
 from __future__ import annotations
 
-from legato.client.aio.steps import awaiting
+from legato.client.aio.steps import drive
+from legato.client.message import Message
 from legato.client.requestor_steps import QueueRequestorSteps, TopicRequestorSteps
 
 
 class QueueRequestor(QueueRequestorSteps):
-    __doc__ = QueueRequestorSteps.__doc__
+    """Sends requests and receives the reply to each (Jakarta Messaging API, `QueueRequestor`, `TopicRequestor`).
 
-    request = awaiting(QueueRequestorSteps._request)
-    close = awaiting(QueueRequestorSteps._close)
+    Who answers sends to the request's `reply_to`. A reply that comes after its request was given up is dropped if it
+    has that request's id as correlation id.
+    """
+
+    async def request(self, message: Message, timeout_s: float | None = None) -> Message | None:
+        """Send a request and wait for its reply; the connection must be started.
+
+        Args:
+            timeout_s: seconds to wait at most; None for ever.
+
+        Returns:
+            The reply, or None if none came in time.
+        """
+        return await drive(self._request(message, timeout_s))
+
+    async def close(self) -> None:
+        """Close the requestor, and its session."""
+        await drive(self._close())
 
     async def __aenter__(self) -> QueueRequestor:
         return self
@@ -20,10 +40,26 @@ class QueueRequestor(QueueRequestorSteps):
 
 
 class TopicRequestor(TopicRequestorSteps):
-    __doc__ = TopicRequestorSteps.__doc__
+    """Sends requests and receives the reply to each (Jakarta Messaging API, `QueueRequestor`, `TopicRequestor`).
 
-    request = awaiting(TopicRequestorSteps._request)
-    close = awaiting(TopicRequestorSteps._close)
+    Who answers sends to the request's `reply_to`. A reply that comes after its request was given up is dropped if it
+    has that request's id as correlation id.
+    """
+
+    async def request(self, message: Message, timeout_s: float | None = None) -> Message | None:
+        """Send a request and wait for its reply; the connection must be started.
+
+        Args:
+            timeout_s: seconds to wait at most; None for ever.
+
+        Returns:
+            The reply, or None if none came in time.
+        """
+        return await drive(self._request(message, timeout_s))
+
+    async def close(self) -> None:
+        """Close the requestor, and its session."""
+        await drive(self._close())
 
     async def __aenter__(self) -> TopicRequestor:
         return self

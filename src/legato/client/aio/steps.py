@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, TypeVar
 
 from legato.client.gate import Gate
-from legato.client.steps import Steps, Wait, public
+from legato.client.steps import Steps, Wait
 
 _T = TypeVar("_T")
-_S = TypeVar("_S")
-_P = ParamSpec("_P")
 
 
 async def drive(steps: Steps[_T]) -> _T:
@@ -64,15 +62,6 @@ async def _wait(gate: Gate, ready: Callable[[], object], timeout_s: float | None
     return True
 
 
-def awaiting(steps: Callable[Concatenate[_S, _P], Steps[_T]]) -> Callable[Concatenate[_S, _P], Coroutine[Any, Any, _T]]:
-    """The coroutine method made from the method whose steps it takes."""
-
-    def call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> Coroutine[Any, Any, _T]:
-        return drive(steps(self, *args, **kwargs))
-
-    return public(steps, call)
-
-
 class Opening(Generic[_T]):
     """Something about to be made: `await` it, or use it with `async with`, which also closes it."""
 
@@ -92,12 +81,3 @@ class Opening(Generic[_T]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self._made.close()
-
-
-def opening(steps: Callable[Concatenate[_S, _P], Steps[_T]]) -> Callable[Concatenate[_S, _P], Opening[_T]]:
-    """The method that makes something, to be awaited or entered, made from the method whose steps it takes."""
-
-    def call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> Opening[_T]:
-        return Opening(steps(self, *args, **kwargs))
-
-    return public(steps, call)

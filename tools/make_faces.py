@@ -1,0 +1,485 @@
+"""Write the public classes of `legato.client` and `legato.client.aio` from the steps that both are made of.
+
+What a call does is written once, as steps (`src/legato/client/*_steps.py`). The public classes are ordinary ones, with
+`def` and `async def`, types and documentation, so that editors, type checkers and mocks see what is true. This tool
+writes them; `--check` says whether they are as it would write them.
+
+    python -m tools.make_faces [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import builtins
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from tools import face_bodies as bodies
+
+ROOT = Path(__file__).parents[1]
+CLIENT = ROOT / "src" / "legato" / "client"
+RUFF = [sys.executable, "-m", "ruff"]
+
+WAITS, HANDS, MAKES, OPENS, PLAIN = "waits", "hands", "makes", "opens", "plain"
+"""How a method is made.
+
+WAITS: it waits, and returns what its steps return.
+HANDS: it returns a message, which must not be lost if a signal handler raises; made of the steps without the last one.
+MAKES: it returns a consumer, which must not be lost either; in asyncio it can be entered with `async with`.
+OPENS: it returns something else that in asyncio can be entered.
+PLAIN: it waits for nothing, and returns what only the public class can name.
+"""
+HANDING_STEPS = {
+    "receive": "_getting",
+    "receive_no_wait": "_getting_now",
+    "receive_body": "_getting_body",
+    "receive_body_no_wait": "_getting_body_now",
+}
+"""Steps without the one that leaves a message to the caller."""
+
+
+class Face(NamedTuple):
+    """A public class."""
+
+    name: str
+    steps: tuple[str, ...]
+    """The modules with its steps, the class of the first one being its base."""
+    base: str
+    parameters: str = ""
+    """Of the base."""
+    methods: tuple[tuple[str, str], ...] = ()
+    """Names, and how each is made."""
+    types: Mapping[str, str] = MappingProxyType({})
+    """What stands for the type variables of the steps."""
+    before: tuple[str, str] = ("", "")
+    """What comes before its methods, written by hand: for threads, for asyncio."""
+    after: tuple[str, str] = ("", "")
+    """What comes after them."""
+    by_hand: Mapping[str, tuple[str, str]] = MappingProxyType({})
+    """Bodies written by hand; an empty one is made."""
+    closes: bool = True
+    """Whether it can be used with `with`."""
+
+
+class Module(NamedTuple):
+    """A module with public classes, in both worlds."""
+
+    name: str
+    subject: tuple[str, str]
+    faces: tuple[Face, ...]
+    exports: tuple[str, ...] = ()
+    """What it gives besides, for threads only."""
+    constants: str = ""
+    """For asyncio only."""
+
+
+def _all(kind: str, names: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, kind) for name in names.split())
+
+
+_SESSION_STEPS = (
+    "session_steps",
+    "session_making",
+    "session_messages",
+    "session_acknowledging",
+    "session_transactions",
+    "session_work",
+)
+_OF_SESSIONS = {"_Producer": "MessageProducer", "_Consumer": "MessageConsumer", "_Browser": "QueueBrowser"}
+_OF_CONTEXTS = {"_Producer": "JMSProducer", "_Consumer": "JMSConsumer", "_Browser": "QueueBrowser"}
+_CREATE_CONSUMERS = "create_consumer create_durable_consumer"
+_CREATE_SHARED = "create_shared_consumer create_shared_durable_consumer"
+_CREATE_TEMPORARY = "create_temporary_queue create_temporary_topic"
+_REQUESTOR = _all(WAITS, "request close")
+
+MODULES = (
+    Module(
+        "producer",
+        (
+            "Sending messages: one by one, each confirmed, or many in flight with a completion listener.",
+            "Sending messages with asyncio: one by one, each confirmed, or many in flight with a completion listener.",
+        ),
+        (
+            Face(
+                "MessageProducer",
+                ("producer_steps",),
+                "ProducerSteps",
+                methods=_all(WAITS, "send flush close"),
+                by_hand={"send": (bodies.SEND, "")},
+            ),
+        ),
+    ),
+    Module(
+        "consumer",
+        (
+            "Receiving messages: one by one, by iteration, or by a listener.",
+            "Receiving messages with asyncio: one by one, by iteration, or by a listener.",
+        ),
+        (
+            Face(
+                "MessageConsumer",
+                ("consumer_steps", "consumer_work"),
+                "ConsumerSteps",
+                methods=(*_all(HANDS, "receive receive_no_wait"), ("close", WAITS)),
+                by_hand={"receive": (bodies.RECEIVE, bodies.RECEIVE_IN_TASK)},
+                before=("", "_in_a_row = 0\n"),
+                after=(bodies.ITERATE_CONSUMER, bodies.ITERATE_CONSUMER_IN_TASK),
+            ),
+        ),
+        exports=("MessageListener",),
+        constants=bodies.TURNS,
+    ),
+    Module(
+        "browser",
+        (
+            "Looking at a queue's messages without consuming them.",
+            "Looking at a queue's messages without consuming them, with asyncio.",
+        ),
+        (
+            Face(
+                "QueueBrowser",
+                ("browser_steps",),
+                "BrowserSteps",
+                methods=_all(WAITS, "close"),
+                after=(bodies.ITERATE_BROWSER, bodies.ITERATE_BROWSER_IN_TASK),
+            ),
+        ),
+    ),
+    Module(
+        "session",
+        (
+            "A single-threaded context for sending and receiving: acknowledgement, transactions, recovery.",
+            "A context for one task at a time, for sending and receiving with asyncio.",
+        ),
+        (
+            Face(
+                "Session",
+                _SESSION_STEPS,
+                "SessionSteps",
+                "[MessageProducer, MessageConsumer, QueueBrowser]",
+                (
+                    ("create_producer", OPENS),
+                    *_all(MAKES, f"{_CREATE_CONSUMERS} create_durable_subscriber {_CREATE_SHARED}"),
+                    ("create_browser", PLAIN),
+                    *_all(WAITS, f"unsubscribe {_CREATE_TEMPORARY} commit commit_outcome rollback recover"),
+                    *_all(WAITS, "acknowledge_all close"),
+                ),
+                _OF_SESSIONS,
+                before=(bodies.SESSION_TYPES, bodies.SESSION_TYPES),
+            ),
+        ),
+    ),
+    Module(
+        "context",
+        ("The simplified API (Jakarta Messaging 10).", "The simplified API, with asyncio (Jakarta Messaging 10)."),
+        (
+            Face(
+                "JMSProducer",
+                ("jms_producer_steps",),
+                "JMSProducerSteps",
+                methods=_all(WAITS, "send"),
+                closes=False,
+            ),
+            Face(
+                "JMSConsumer",
+                ("jms_consumer_steps",),
+                "JMSConsumerSteps",
+                methods=(
+                    *_all(HANDS, "receive receive_no_wait receive_body receive_body_no_wait"),
+                    ("close", WAITS),
+                ),
+                after=(bodies.ITERATE_CONSUMER, bodies.ITERATE_CONSUMER_IN_TASK),
+            ),
+            Face(
+                "JMSContext",
+                ("context_steps",),
+                "ContextSteps",
+                "[JMSProducer, JMSConsumer, QueueBrowser]",
+                (
+                    ("create_producer", PLAIN),
+                    *_all(MAKES, f"{_CREATE_CONSUMERS} {_CREATE_SHARED}"),
+                    ("create_browser", PLAIN),
+                    *_all(WAITS, f"{_CREATE_TEMPORARY} unsubscribe set_client_id stop commit commit_outcome rollback"),
+                    *_all(WAITS, "recover acknowledge acknowledge_all close"),
+                ),
+                _OF_CONTEXTS,
+                before=(bodies.CONTEXT_TYPES, bodies.CONTEXT_TYPES),
+            ),
+        ),
+    ),
+    Module(
+        "connection",
+        (
+            "Connections to a broker and its backups, and the factory that makes them.",
+            "Connections to a broker and its backups with asyncio, and the factory that makes them.",
+        ),
+        (
+            Face(
+                "Connection",
+                ("connection_steps",),
+                "ConnectionSteps",
+                "[Session]",
+                (("create_session", PLAIN), *_all(WAITS, "set_client_id stop close")),
+                {"_Session": "Session"},
+                before=(bodies.CONNECTION_TYPES, bodies.CONNECTION_TYPES_IN_TASK),
+                after=(bodies.CLIENT_ID, ""),
+            ),
+            Face(
+                "ConnectionFactory",
+                ("connection_steps",),
+                "FactorySteps",
+                "[Connection, JMSContext]",
+                _all(OPENS, "create_connection create_context"),
+                {"_Connection": "Connection", "_Context": "JMSContext"},
+                before=(bodies.FACTORY_TYPES, bodies.FACTORY_TYPES),
+                closes=False,
+            ),
+        ),
+        exports=("ExceptionListener", "FailoverListener"),
+    ),
+    Module(
+        "requestor",
+        (
+            "Asking and being answered over a temporary destination.",
+            "Asking and being answered over a temporary destination, with asyncio.",
+        ),
+        (
+            Face("QueueRequestor", ("requestor_steps",), "QueueRequestorSteps", methods=_REQUESTOR),
+            Face("TopicRequestor", ("requestor_steps",), "TopicRequestorSteps", methods=_REQUESTOR),
+        ),
+    ),
+)
+
+SHARED_NAMES = {
+    "drive": "legato.client.steps",
+    "mend": "legato.client.steps",
+    "get_ident": "threading",
+    "cast": "typing",
+    "Iterator": "collections.abc",
+    "AsyncIterator": "collections.abc",
+    "Message": "legato.client.message",
+    "ThreadTurn": "legato.client.turn",
+    "Threads": "legato.client.world",
+}
+ASYNCIO_NAMES = {
+    "drive": "legato.client.aio.steps",
+    "Opening": "legato.client.aio.steps",
+    "EventLoop": "legato.client.aio.world",
+    "TemporaryQueue": "legato.client.aio.destinations",
+    "TemporaryTopic": "legato.client.aio.destinations",
+}
+
+
+# -- what the steps say --------------------------------------------------------------------------------------
+
+
+@cache
+def _module(name: str) -> tuple[str, ast.Module]:
+    text = (CLIENT / f"{name}.py").read_text()
+    return text, ast.parse(text)
+
+
+def _imports(name: str) -> dict[str, str]:
+    """Where a module has its names from; those that it defines itself included."""
+    _, tree = _module(name)
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module not in (None, "__future__"):
+            found.update({alias.name: str(node.module) for alias in node.names})
+    for statement in tree.body:
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        if isinstance(target, ast.Name):
+            found[target.id] = f"legato.client.{name}"
+        elif isinstance(statement, ast.ClassDef | ast.FunctionDef):
+            found[statement.name] = f"legato.client.{name}"
+    return found
+
+
+def _class(face: Face) -> ast.ClassDef:
+    _, tree = _module(face.steps[0])
+    return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == face.base)
+
+
+def _steps_of(face: Face, method: str) -> tuple[str, ast.FunctionDef]:
+    """A method's steps, and the module that they are in."""
+    for name in face.steps:
+        text, tree = _module(name)
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+        for kind in (each for each in classes if len(face.steps) > 1 or each.name == face.base or _is_base(face, each)):
+            for node in kind.body:
+                if isinstance(node, ast.FunctionDef) and node.name in (method, f"_{method}"):
+                    return text, node
+    raise LookupError(f"{face.name}.{method} has no steps in {face.steps}")
+
+
+def _is_base(face: Face, kind: ast.ClassDef) -> bool:
+    return any(isinstance(base, ast.Name) and base.id == kind.name for base in _class(face).bases)
+
+
+def _doc(text: str, node: ast.FunctionDef | ast.ClassDef) -> str:
+    """The documentation as it is written."""
+    first = node.body[0]
+    assert isinstance(first, ast.Expr)
+    written = ast.get_source_segment(text, first)
+    assert written is not None
+    return written
+
+
+class _Types(ast.NodeTransformer):
+    """Puts public types in place of type variables."""
+
+    def __init__(self, types: Mapping[str, str]) -> None:
+        self._types = types
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self._types.get(node.id, node.id))
+
+
+# -- what the faces say --------------------------------------------------------------------------------------
+
+
+def _method(face: Face, name: str, kind: str, *, asyncio: bool) -> str:
+    text, steps = _steps_of(face, name)
+    returned = steps.returns
+    assert returned is not None
+    if kind != PLAIN and isinstance(returned, ast.Subscript):
+        returned = returned.slice  # of `Steps[...]`
+    value = ast.unparse(_Types(face.types).visit(ast.parse(ast.unparse(returned), mode="eval").body))
+    passed = [each.arg for each in steps.args.args[1:]] + [f"{each.arg}={each.arg}" for each in steps.args.kwonlyargs]
+    call = f"{steps.name}({', '.join(passed)})"
+    opening = asyncio and kind in (MAKES, OPENS)
+    awaited = asyncio and kind not in (MAKES, OPENS, PLAIN)
+    head = f"{'async ' if awaited else ''}def {name}({ast.unparse(steps.args)})"
+    head += f" -> {f'Opening[{value}]' if opening else value}:\n"
+    body = face.by_hand.get(name, ("", ""))[asyncio] or _body(name, kind, call, value, asyncio=asyncio)
+    documentation = _doc(text, steps) if ast.get_docstring(steps) else ""
+    return head + textwrap.indent(f"{documentation}\n{body}", "    ").replace("        \n", "\n")
+
+
+def _body(name: str, kind: str, call: str, value: str, *, asyncio: bool) -> str:
+    returning = "" if value == "None" else "return "
+    if kind == PLAIN:
+        return f"return super().{call}\n"
+    if asyncio:
+        if kind in (MAKES, OPENS):
+            return f"return Opening(self.{call})\n"
+        if value in ASYNCIO_NAMES:  # the steps know the type of the other world
+            return f"return cast({value}, await drive(self.{call}))\n"
+        return f"{returning}await drive(self.{call})\n"
+    if kind == HANDS:
+        arguments = call.partition("(")[2]
+        steps = [
+            "end = self._end",
+            f"value = drive(self.{HANDING_STEPS[name]}({arguments})",
+            "# One step: no signal handler runs between its halves.",
+            "end.handing = None; return value  # fmt: skip  # noqa: E702",
+        ]
+    elif kind == MAKES:
+        steps = [
+            f"consumer = drive(self.{call})",
+            "# One step: no signal handler runs between its halves.",
+            "self._making = None; return consumer  # fmt: skip  # noqa: E702",
+        ]
+    else:
+        steps = [f"{returning}drive(self.{call})"]
+    lines = "".join(f"    {line}\n" for line in steps)
+    return f"try:\n{lines}except BaseException as interruption:\n    mend(self, interruption)\n    raise\n"
+
+
+def _entering(face: Face, *, asyncio: bool) -> str:
+    if asyncio:
+        return (
+            f"async def __aenter__(self) -> {face.name}:\n    return self\n\n"
+            "async def __aexit__(self, *_: object) -> None:\n    await self.close()\n"
+        )
+    return (
+        f"def __enter__(self) -> {face.name}:\n    return self\n\n"
+        "def __exit__(self, *_: object) -> None:\n    self.close()\n"
+    )
+
+
+def _face(face: Face, *, asyncio: bool) -> str:
+    text, _ = _module(face.steps[0])
+    kind = _class(face)
+    if ast.get_docstring(kind) is None:
+        bases = [base.id for base in kind.bases if isinstance(base, ast.Name)]
+        kind = _class(face._replace(base=bases[0]))
+    parts = [textwrap.dedent("    " + _doc(text, kind)) + "\n", face.before[asyncio]]
+    parts += [_method(face, name, made, asyncio=asyncio) for name, made in face.methods]
+    parts += [face.after[asyncio], _entering(face, asyncio=asyncio) if face.closes else ""]
+    return f"class {face.name}({face.base}{face.parameters}):\n" + textwrap.indent(
+        "\n".join(part for part in parts if part), "    "
+    )
+
+
+def written(module: Module, *, asyncio: bool) -> str:
+    """The text of a module."""
+    classes = "\n\n".join(_face(face, asyncio=asyncio) for face in module.faces)
+    sources = {name: where for face in module.faces for each in face.steps for name, where in _imports(each).items()}
+    package = "legato.client.aio" if asyncio else "legato.client"
+    public = {face.name: f"{package}.{other.name}" for other in MODULES for face in other.faces}
+    here = {face.name for face in module.faces}
+    known = {**sources, **SHARED_NAMES, **(ASYNCIO_NAMES if asyncio else {}), **public}
+    constants = module.constants if asyncio else ""
+    tree = ast.parse(constants + classes)
+    exports = () if asyncio else module.exports
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | set(exports)
+    bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)} | {"interruption"}
+    lines = [
+        f'"""{module.subject[asyncio]}\n',
+        f"Do not edit: `tools/make_faces.py` writes this from `{module.faces[0].steps[0]}`.",
+        '"""\n',
+        "from __future__ import annotations\n",
+    ]
+    for name in sorted(names - here - bound - set(dir(builtins))):
+        lines.append("import asyncio" if name == "asyncio" else f"from {known[name]} import {name}")
+    listed = sorted([*here, *exports]) if exports else []
+    lines += [f"\n__all__ = {listed!r}\n" if listed else "", constants, "", classes]
+    return _formatted("\n".join(lines))
+
+
+def _formatted(text: str) -> str:
+    for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
+        run = subprocess.run(
+            [*RUFF, *command, "--config", str(ROOT / "pyproject.toml"), "--stdin-filename", str(CLIENT / "x.py"), "-"],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if run.returncode or not run.stdout:
+            raise RuntimeError(f"ruff {command[0]}: {run.stdout}{run.stderr}\n{text}")
+        text = run.stdout
+    return text
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if something would be written")
+    check = parser.parse_args().check
+    stale = 0
+    for module in MODULES:
+        for asyncio in (False, True):
+            path = CLIENT / ("aio" if asyncio else ".") / f"{module.name}.py"
+            text = written(module, asyncio=asyncio)
+            if path.read_text() == text:
+                continue
+            stale += 1
+            if check:
+                print(f"{path.relative_to(ROOT)} is not what tools/make_faces.py writes: run `make faces`.")
+            else:
+                path.write_text(text)
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
