@@ -21,8 +21,11 @@ LANE_BITS = 56
 COLUMNS = (
     *("position", "ordinal", "epoch", "kind", "queue", "seq", "message_id", "producer", "number", "txn", "cause"),
     *("origin_queue", "name", "queue_kind", "topic", "to_queue", "dead_queue", "dead_seq", "to_seq", "temporary"),
+    "stored",
 )
 DEAD_LETTERS = "DLQ."
+STREAMED = "-out"
+"""What the name of the queue that a Spark job writes into has behind that of the one that it reads."""
 EXAMPLES_MAX = 3
 
 
@@ -66,6 +69,8 @@ def count_ledger(rows: list[dict[str, Any]], count: Count) -> Counter[str]:
     numbers: Counter[tuple[int, int]] = Counter()
     order: defaultdict[tuple[int, int, int], list[tuple[int, int]]] = defaultdict(list)
     originals: Counter[str] = Counter()
+    batches: Counter[tuple[int, int]] = Counter()
+    told = in_runs = 0
     dropped: list[tuple[int, int]] = []
     ended: defaultdict[bytes, set[str]] = defaultdict(set)
     for row in rows:
@@ -88,6 +93,11 @@ def count_ledger(rows: list[dict[str, Any]], count: Count) -> Counter[str]:
             )
             if to[0]:
                 moved.append((place, to))
+        elif kind == "BatchPublished":
+            batches[producer, number] += 1
+            told += row["stored"]
+        elif kind == "RunStored":
+            in_runs += row["stored"]
         elif kind == "DuplicateDropped":
             dropped.append((producer, number))
         elif kind == "TransactionCommitted":
@@ -96,7 +106,7 @@ def count_ledger(rows: list[dict[str, Any]], count: Count) -> Counter[str]:
             ended[row["txn"]].add("rolled back")
         is_copy = kind == "MessageStored" and row["topic"] is not None
         if kind in ("MessageStored", "MessagePublished") and row["origin_queue"] is None and not is_copy:
-            originals[str(row["message_id"])] += 1
+            originals[row["message_id"] or ""] += 1
             if producer:
                 numbers[producer, number] += 1
                 order[producer, queue, int(seq) >> LANE_BITS].append((seq, number))
@@ -120,7 +130,9 @@ def count_ledger(rows: list[dict[str, Any]], count: Count) -> Counter[str]:
     )
     count.zero("messages stored twice under one number", [key for key, times in numbers.items() if times > 1])
     count.zero("messages stored twice under one id", [key for key, times in originals.items() if key and times > 1])
-    count.zero("resends dropped of a number that is not stored", [key for key in dropped if key not in numbers])
+    known = numbers.keys() | batches.keys()
+    count.zero("resends dropped of a number that is not stored", [key for key in dropped if key not in known])
+    count.zero("batches of sinks published twice", [key for key, times in batches.items() if times > 1])
     count.zero("transactions both committed and rolled back", [txn.hex() for txn, how in ended.items() if len(how) > 1])
     disorder: list[Any] = []
     for key, pairs in order.items():
@@ -131,7 +143,19 @@ def count_ledger(rows: list[dict[str, Any]], count: Count) -> Counter[str]:
         f"{sum(numbers.values()):>9,} numbered messages, {len(dropped):,} resends dropped, {len(ended):,} transactions"
     )
     waiting = Counter(names.get(q, str(q)) for q, s in stored if (q, s) not in left and q not in deleted)
+    if batches:
+        count.say(f"{len(batches):>9,} batches of sinks, of {told:,} messages; {in_runs:,} of these are in runs")
+    count_streams(names, stored, count)
     return waiting
+
+
+def count_streams(names: dict[int, str], stored: Counter[tuple[int, int]], count: Count) -> None:
+    """Whether of each queue that a Spark job read, as many messages came out as were stored in it."""
+    by_name = Counter(names.get(queue, "") for queue, _ in stored)
+    pairs = [(name, f"{name}{STREAMED}") for name in by_name if f"{name}{STREAMED}" in set(names.values())]
+    for source, sink in pairs:
+        count.say(f"{by_name[source]:>9,} messages in {source}, {by_name[sink]:,} in {sink}")
+    count.zero("streams with more or less out than in", [(a, b) for a, b in pairs if by_name[a] != by_name[b]])
 
 
 def count_records(directory: Path, waiting: Counter[str], count: Count) -> None:

@@ -106,6 +106,35 @@ PLANTED: dict[str, Planted] = {
             ),
         ),
     ),
+    "batches-published-again": Planted(
+        "A sink's batch is published again when its driver, killed after it had published it, repeats it.",
+        "--spark-load --faults kill-driver --count 1 --seed 1 --at between-publish-and-commit",
+        "spark/end-to-end",
+        (
+            Change(
+                "core/staging.py",
+                "        if producer.may_be_stored(number):\n            self._repeat",
+                "        if False:\n            self._repeat",
+            ),
+            Change(
+                "server/stages.py",
+                "            published = self._broker.is_published(name, number)\n",
+                "            published = False\n",
+            ),
+        ),
+    ),
+    "batches-left-out": Planted(
+        "A sink's driver hears that its batch is published, and the batch is not in the queue.",
+        "--spark-load --faults kill-driver --count 1 --seed 1 --at between-stage-and-publish",
+        "spark/end-to-end",
+        (
+            Change(
+                "server/stages.py",
+                "            published = self._broker.is_published(name, number)\n",
+                "            published = number % 10 == 5\n",
+            ),
+        ),
+    ),
 }
 
 

@@ -48,7 +48,14 @@ class FlowPoint(StrEnum):
     BETWEEN_MESSAGING_COMMIT_AND_CLEANING = "between-messaging-commit-and-cleaning"
 
 
-AnyPoint = Point | FlowPoint
+class SinkPoint(StrEnum):
+    """Where the process of a Spark query that publishes its batches can be held."""
+
+    BETWEEN_STAGE_AND_PUBLISH = "between-stage-and-publish"
+    BETWEEN_PUBLISH_AND_COMMIT = "between-publish-and-commit"
+
+
+AnyPoint = Point | FlowPoint | SinkPoint
 
 
 class Stuck(StrEnum):
@@ -76,7 +83,7 @@ class Rig:
 
     # -- for the drill
 
-    def arm(self, point: Point | FlowPoint) -> None:
+    def arm(self, point: AnyPoint) -> None:
         """The next process that comes to `point` is held there."""
         partial = self._armed.with_suffix(".partial")
         partial.write_text(point)
@@ -116,7 +123,7 @@ class Rig:
 
     # -- for those that are drilled
 
-    def reach(self, point: Point | FlowPoint) -> None:
+    def reach(self, point: AnyPoint) -> None:
         """The process is at `point`: it is held there if the drill wants so."""
         mine = self._armed.with_suffix(f".{os.getpid()}")
         try:

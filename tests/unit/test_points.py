@@ -8,7 +8,7 @@ import pytest
 
 from legato.clock import SystemClock
 from legato.core.facts import MessageStored, QueueCreated, QueueMarked
-from legato.points import VARIABLE, FlowPoint, Point, Rig
+from legato.points import VARIABLE, AnyPoint, Point, Rig
 from legato.server.config import StoreSection
 from legato.server.rigging import RiggedClock, RiggedStore, make_clock, open_store
 from legato.store.base import Batch
@@ -84,9 +84,9 @@ class Passed(Rig):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self.points: list[Point | FlowPoint] = []
+        self.points: list[AnyPoint] = []
 
-    def reach(self, point: Point | FlowPoint) -> None:
+    def reach(self, point: AnyPoint) -> None:
         self.points.append(point)
 
 

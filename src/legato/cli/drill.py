@@ -58,6 +58,10 @@ def drill(
             metavar="CLASSPATH",
         ),
     ] = None,
+    spark_load: Annotated[
+        bool,
+        typer.Option("--spark-load", help="Run a Spark job too, which streams from one queue into another."),
+    ] = False,
     show_list: Annotated[bool, typer.Option("--list", help="Show the faults and the points, and end.")] = False,
 ) -> None:
     """Load on a primary and its backups, faults while it runs, and an account of every message.
@@ -69,7 +73,8 @@ def drill(
 
     Faults: kill, kill-both, switchover, stop, loop-stuck, kill-client, stop-client, cut, freeze, late, half-close,
     partition, full-disk, full-disk-kill, full-disk-switchover, slow-disk, clock-jump, kill-reader, stop-reader,
-    delete-lock; or all, which is the default.
+    delete-lock, kill-driver; or all, which is the default. kill-driver needs --spark-load, and is one of all only with
+    it.
 
     Examples: legato drill; legato drill --minutes 10 --config legato.toml; legato drill --faults kill,cut --seed 7;
     legato drill --faults kill --at between-commit-and-confirm --count 20
@@ -83,8 +88,8 @@ def drill(
     from legato.drill.options import DrillOptions
 
     options = DrillOptions(
-        faults=tuple(parse_faults(faults, owned=url is None)),
-        points=tuple(parse_points(at or [], owned=url is None, ledger=spark)),
+        faults=tuple(parse_faults(faults, owned=url is None, spark_load=spark_load)),
+        points=tuple(parse_points(at or [], owned=url is None, ledger=spark, spark_load=spark_load)),
         minutes=1.0 if minutes is None and count is None else minutes,
         count=count,
         every_s=every,
@@ -99,6 +104,7 @@ def drill(
         spark=spark,
         contract=contract,
         java=java,
+        spark_load=spark_load,
     )
     outcome = run_drill(options, make_console())
     raise typer.Exit(0 if outcome.passes else 1)
@@ -107,9 +113,9 @@ def drill(
 def _show_list() -> None:
     from legato.drill.faults import ANY_INSTANT, FAULTS, POINTS, SOME_POINT
 
-    typer.echo("Faults (--faults); * also with --url:")
+    typer.echo("Faults (--faults); * also with --url, + only with --spark-load:")
     for fault, text in FAULTS.items():
-        typer.echo(f"  {fault:<21}{' ' if text.owned else '*'} {text.does}")
+        typer.echo(f"  {fault:<21}{'+' if text.spark_load else ' ' if text.owned else '*'} {text.does}")
     typer.echo("Points (--at):")
     for point, where in POINTS.items():
         typer.echo(f"  {point:<45} {where}")

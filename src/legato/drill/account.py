@@ -3,7 +3,7 @@
 from legato.client import AcknowledgeMode, Message
 from legato.core.redelivering import DEAD_LETTER_COUNT
 from legato.drill.flows import Counts, Flows
-from legato.drill.load import Client, Trait, Work
+from legato.drill.load import Client, Work
 from legato.drill.messages import check, identity_of, source_of
 from legato.drill.records import Consuming, Identity, RecordWriter
 from legato.points import Point, Rig
@@ -38,7 +38,7 @@ def head_of(client: Client) -> Consuming:
         client.sent_to or client.flow,
         told=client.work in TOLD,
         takes_along=client.work in TAKE_ALONG,
-        exactly_once=client.work in TRANSACTED or client.trait is Trait.STAGED,
+        exactly_once=client.work in TRANSACTED or client.collects,
     )
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from legato.errors import ConfigError
-from legato.points import AnyPoint, FlowPoint, Point
+from legato.points import AnyPoint, FlowPoint, Point, SinkPoint
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
 
@@ -34,13 +34,20 @@ class Fault(StrEnum):
     KILL_READER = "kill-reader"
     STOP_READER = "stop-reader"
     DELETE_LOCK = "delete-lock"
+    KILL_DRIVER = "kill-driver"
 
 
 class FaultText(NamedTuple):
-    """What a fault does; `owned` says that it needs brokers that the drill itself started."""
+    """What a fault does.
+
+    Args:
+        owned: it needs brokers that the drill itself started.
+        spark_load: it needs the Spark job of `--spark-load`.
+    """
 
     does: str
     owned: bool
+    spark_load: bool = False
 
 
 FAULTS: dict[Fault, FaultText] = {
@@ -64,6 +71,9 @@ FAULTS: dict[Fault, FaultText] = {
     Fault.KILL_READER: FaultText("SIGKILL to a process in a read of the store: what it read must be cleared.", True),
     Fault.STOP_READER: FaultText("SIGSTOP to a process in a read of the store: the status must name it.", True),
     Fault.DELETE_LOCK: FaultText("The lock's file is deleted or replaced: its primary must become a backup.", True),
+    Fault.KILL_DRIVER: FaultText(
+        "SIGKILL to driver, JVM and workers of the Spark job; the driver is started again 20 to 60 s later.", True, True
+    ),
 }
 
 FULL_DISK_FAULTS = (Fault.FULL_DISK, Fault.FULL_DISK_KILL, Fault.FULL_DISK_SWITCHOVER)
@@ -89,21 +99,28 @@ POINTS: dict[AnyPoint, str] = {
     FlowPoint.BETWEEN_DATABASE_COMMIT_AND_MESSAGING_COMMIT: "A stage's rows are durable, and nothing is sent.",
     FlowPoint.BETWEEN_SEND_AND_MESSAGING_COMMIT: "A stage has sent, and its message is not acknowledged yet.",
     FlowPoint.BETWEEN_MESSAGING_COMMIT_AND_CLEANING: "A stage has committed, and its outbox has what it sent still.",
+    SinkPoint.BETWEEN_STAGE_AND_PUBLISH: "The Spark job has staged a batch, and has not published it.",
+    SinkPoint.BETWEEN_PUBLISH_AND_COMMIT: "The Spark job has published a batch, and its checkpoint does not say so.",
 }
 
 
-def parse_faults(text: str, *, owned: bool) -> list[Fault]:
+def parse_faults(text: str, *, owned: bool, spark_load: bool = False) -> list[Fault]:
     """The faults of a list with commas, in which some may be more often than others.
 
     `all`, or nothing, means all that are possible.
 
     Args:
         owned: whether the drill started the brokers itself.
+        spark_load: whether there is a Spark job.
 
     Raises:
-        ConfigError: a fault is unknown, or not possible with somebody else's brokers.
+        ConfigError: a fault is unknown, or not possible with somebody else's brokers, or without a Spark job.
     """
-    possible = [fault for fault, description in FAULTS.items() if owned or not description.owned]
+    possible = [
+        fault
+        for fault, description in FAULTS.items()
+        if (owned or not description.owned) and (spark_load or not description.spark_load)
+    ]
     if not hasattr(resource, "prlimit"):
         possible = [fault for fault in possible if fault not in FULL_DISK_FAULTS]
     faults: list[Fault] = []
@@ -111,7 +128,11 @@ def parse_faults(text: str, *, owned: bool) -> list[Fault]:
         faults += possible if name.strip() == ALL else [_named(Fault, name.strip(), "fault")]
     for fault in faults:
         if fault not in possible:
-            why = "brokers that the drill starts itself (--config)" if FAULTS[fault].owned and not owned else "Linux"
+            why = "Linux"
+            if FAULTS[fault].owned and not owned:
+                why = "brokers that the drill starts itself (--config)"
+            elif FAULTS[fault].spark_load:
+                why = "a Spark job (--spark-load)"
             raise ConfigError(f"The fault {fault} needs {why}; here there are {', '.join(possible)}.")
     return faults
 
@@ -120,19 +141,26 @@ ANY_INSTANT = "any-instant"
 SOME_POINT = "some-point"
 
 
-def parse_points(texts: Sequence[str], *, owned: bool, ledger: bool = True) -> list[AnyPoint | None]:
+def parse_points(
+    texts: Sequence[str], *, owned: bool, ledger: bool = True, spark_load: bool = False
+) -> list[AnyPoint | None]:
     """The points of `--at`, each of which may be a list with commas; None stands for an instant at random.
 
     Nothing means half of the faults at random instants, the others at some point.
 
     Args:
         ledger: whether the brokers write a ledger: otherwise there is no point in its export.
+        spark_load: whether there is a Spark job: otherwise nobody comes to its points.
 
     Raises:
-        ConfigError: a point is unknown, or the brokers are not the drill's own.
+        ConfigError: a point is unknown, or the brokers are not the drill's own, or it needs a Spark job.
     """
     names = [name.strip() for text in texts for name in text.split(",")]
-    every: list[AnyPoint] = [point for point in POINTS if ledger or point is not Point.DURING_LEDGER_EXPORT]
+    every: list[AnyPoint] = [
+        point
+        for point in POINTS
+        if (ledger or point is not Point.DURING_LEDGER_EXPORT) and (spark_load or not isinstance(point, SinkPoint))
+    ]
     if not names:
         return [*every, *[None] * len(every)] if owned else [None]
     points: list[AnyPoint | None] = []
@@ -143,6 +171,9 @@ def parse_points(texts: Sequence[str], *, owned: bool, ledger: bool = True) -> l
             points.append(None if name == ANY_INSTANT else _point_named(name))
     if not owned and any(point is not None for point in points):
         raise ConfigError("Points need brokers that the drill starts itself: give --config, or neither it nor --url.")
+    for point in points:
+        if isinstance(point, SinkPoint) and not spark_load:
+            raise ConfigError(f"The point {point} needs a Spark job (--spark-load).")
     return points
 
 

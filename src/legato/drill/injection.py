@@ -14,6 +14,7 @@ from legato.demo.brokers import BrokerProcess, Role
 from legato.demo.processes import DemoError
 from legato.drill.ballast import Ballast
 from legato.drill.crew import Crew
+from legato.drill.driver import Driver
 from legato.drill.faults import Fault
 from legato.drill.pair import Pair
 from legato.drill.plan import Strike
@@ -31,6 +32,8 @@ STUCK_WAIT_S = 30.0
 START_WAIT_S = 60.0
 ASIDE_WAIT_S = 60.0
 BLINK_S = 0.1
+DRIVER_WAIT_S = 240.0
+"""A driver that is started a minute late has done a batch by then, although Spark takes its time to start."""
 READER_WAIT_S = 20.0
 """Ten looks of a broker's upkeep."""
 SPARE_BYTES = 1 << 20
@@ -45,6 +48,7 @@ class Injector:
         url: of the brokers, for those who administer them.
         pause: does what else there is to do, for some seconds or until a condition holds.
         ballast: fills a store up.
+        driver: of the Spark job, if there is one.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Injector:
         ballast: Ballast,
         url: str,
         pause: Callable[[float, Callable[[], bool]], None],
+        driver: Driver | None = None,
     ) -> None:
         self._network = network
         self._pair = pair
@@ -62,6 +67,7 @@ class Injector:
         self._ballast = ballast
         self._url = url
         self._pause = pause
+        self._driver = driver
         self.points_reached = 0
         self.clients_killed = 0
         self.victim = ""
@@ -88,12 +94,15 @@ class Injector:
             Fault.KILL_READER: self._kill_reader,
             Fault.STOP_READER: self._stop_reader,
             Fault.DELETE_LOCK: self._delete_lock,
+            Fault.KILL_DRIVER: self._kill_driver,
         }
 
     def strike(self, strike: Strike) -> None:
         """Let one fault happen; afterwards it is over, and the pair is whole again."""
         self.victim = ""
         try:
+            if strike.fault is Fault.KILL_DRIVER:
+                self._wait_for_driver()
             if strike.point is not None:
                 self._go_to(strike.point)
             self._faults[strike.fault](strike)
@@ -204,6 +213,25 @@ class Injector:
             self._sleep(strike.lasts_s)
         finally:
             self._crew.go_on(victim)
+
+    # -- the Spark job
+
+    def _wait_for_driver(self) -> None:
+        """One that was killed before has to be back, and at work: batches must go on whatever else happened.
+
+        Raises:
+            DemoError: it is not.
+        """
+        driver = self._own_driver
+        self._pause(DRIVER_WAIT_S, driver.is_at_work)
+        if not driver.is_at_work():
+            words = driver.last_words() or "; ".join(driver.failures[-1:])
+            raise DemoError(f"The Spark job has not done a batch in {DRIVER_WAIT_S:g} s: {words}")
+
+    def _kill_driver(self, strike: Strike) -> None:
+        """It is over at once: other faults happen until the driver is back."""
+        self._own_driver.kill(strike.amount)
+        self._release()
 
     # -- the network
 
@@ -413,6 +441,11 @@ class Injector:
     def _sleep(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         self._pause(seconds, lambda: time.monotonic() > deadline)
+
+    @property
+    def _own_driver(self) -> Driver:
+        assert self._driver is not None, "parse_faults lets nobody else get here"
+        return self._driver
 
     @property
     def _own_pair(self) -> Pair:

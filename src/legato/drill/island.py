@@ -14,6 +14,7 @@ from typing import Self
 
 NETWORK = "10.99.0"
 START_WAIT_S = 5.0
+LISTEN_WAIT_S = 30.0
 SOCKETS_MAX = 1
 
 
@@ -73,6 +74,24 @@ class Island:
         if not descriptors:
             raise ConnectionRefusedError(answer.decode())
         return await asyncio.open_connection(sock=socket.socket(fileno=descriptors[0]))
+
+    def visitor(self) -> list[str]:
+        """What runs a Python module in the midst of the island, from where all brokers are reached; ends likewise."""
+        return [*_enter(self._middle), "setpriv", "--pdeathsig", "KILL", sys.executable, "-m"]
+
+    def listen(self, place: int) -> socket.socket:
+        """A socket that listens where a broker is, on another port, for visitors; a relay outside accepts them.
+
+        Raises:
+            OSError: there is none.
+        """
+        near, far = socket.socketpair()
+        with near, far:
+            command = [*_enter(self._places[place]), sys.executable, "-m", "legato.drill.listener", self.host(place)]
+            far.set_inheritable(True)
+            subprocess.run([*command, str(far.fileno())], check=True, timeout=LISTEN_WAIT_S, pass_fds=(far.fileno(),))
+            descriptors = socket.recv_fds(near, 100, SOCKETS_MAX)[1]
+        return socket.socket(fileno=descriptors[0])
 
     def close(self) -> None:
         """End the namespaces with the processes that hold them."""

@@ -15,6 +15,7 @@ from legato.drill.outcome import Outcome, outcome_of, outcome_table, write_json
 from legato.drill.run import Run
 from legato.drill.target import named, own
 from legato.drill.verdict import judge_records
+from legato.errors import ConfigError
 from legato.store.environment import DATA_NAME
 
 REPORT_NAME = "report.html"
@@ -24,9 +25,11 @@ def run_drill(options: DrillOptions, console: Console) -> Outcome:
     """Perform a drill and judge it.
 
     Raises:
-        ConfigError: an option or the machine is not fit for the drill.
+        ConfigError: an option or the machine is not fit for the drill, or lacks Spark for `spark_load`.
         StoreError: the store cannot be read afterwards.
     """
+    if options.spark_load and not spark_is_there():
+        raise ConfigError("--spark-load needs Spark: pip install 'legato[spark]', and Java 17 or newer.")
     unmount(options.out / "store")
     prepare_directory(options.out, "drill")
     seed = choose_seed() if options.seed is None else options.seed

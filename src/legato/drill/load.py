@@ -51,6 +51,8 @@ class Trait(StrEnum):
     """With a property that selectors choose by."""
     STAGED = "staged"
     """JSON, which begins flows; what these send at their ends has the identity of what began them."""
+    STREAMED = "streamed"
+    """Goes through a Spark job, and comes out of it as it was sent."""
 
 
 class Client(msgspec.Struct, frozen=True):
@@ -65,7 +67,7 @@ class Client(msgspec.Struct, frozen=True):
         shared: whether others share that.
         to: the queue that a forwarder sends to.
         of: for who collects what forwarders sent, the flow that they had it from.
-        sent_to: where its messages were sent to before an administrator, or a flow, moved them on to its own.
+        sent_to: where its messages were sent to before an administrator, a flow or a Spark job moved them on.
         trait: what its messages are like.
         selector: which messages a consumer wants.
         asyncio: whether it is a client for asyncio.
@@ -91,9 +93,14 @@ class Client(msgspec.Struct, frozen=True):
         return self.work in (Work.SEND, Work.SEND_ASYNC, Work.SEND_TRANSACTED)
 
     @property
+    def collects(self) -> bool:
+        """Whether it receives what came out of flows, or of a Spark job, with the identity of what went in."""
+        return bool(self.sent_to) and self.trait in (Trait.STAGED, Trait.STREAMED)
+
+    @property
     def receives_from(self) -> str:
         """What a consumer receives from: its queue, or its topic's subscription."""
-        if self.trait is Trait.STAGED:
+        if self.collects:
             return f"{self.sent_to}/{END_TO_END}"
         return f"{self.flow}/{self.subscription}" if self.topic else self.flow
 
@@ -105,6 +112,8 @@ END_TO_END = "end-to-end"
 """What the records call the way of a message through a forwarder to who collects its results."""
 PICKY_FLOW = "picky"
 STAGED_FLOW = "flows"
+STREAMED_FLOW, STREAMED_TO = "spark", "spark-out"
+"""From where to where the Spark job of a drill streams."""
 COLOURS = ("red", "blue")
 
 
@@ -270,6 +279,16 @@ def _asyncio(prefix: str) -> list[Client]:
             asyncio=True,
             work=Work.CANCEL,
         ),
+    ]
+
+
+def spark_clients_of(prefix: str) -> list[Client]:
+    """Who sends to the Spark job, and who collects what came out of it."""
+    source, target = f"{prefix}{STREAMED_FLOW}", f"{prefix}{STREAMED_TO}"
+    return [
+        Client("spark-producer", Work.SEND_ASYNC, source, "producers-1", trait=Trait.STREAMED),
+        Client("spark-transacted-producer", Work.SEND_TRANSACTED, source, "producers-2", trait=Trait.STREAMED),
+        Client("spark-consumer", Work.CLIENT, target, "consumers-1", sent_to=source, trait=Trait.STREAMED),
     ]
 
 

@@ -77,6 +77,8 @@ def check(message: Message, trait: Trait, selector: str) -> None:
     """
     if trait is Trait.LARGE and len(str(message.body)) <= LARGE_BYTES:
         raise MutilatedError(f"The large message {message.message_id} came with {len(str(message.body))} bytes.")
+    if trait is Trait.STREAMED and message.body != text_of(identity_of(message)):
+        raise MutilatedError(f"The body of {message.message_id} is not what was sent: {str(message.body)[:80]!r}.")
     if selector and selector != f"colour = '{message.properties['colour']}'":
         raise MutilatedError(f"{message.properties['colour']} came to a consumer with the selector {selector}.")
 

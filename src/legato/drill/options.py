@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from legato.client.uri import FAILOVER_CONTRACTS
-from legato.drill.faults import Fault
+from legato.drill.faults import FAULTS, Fault
 from legato.errors import ConfigError
 from legato.points import AnyPoint
 
@@ -31,9 +31,10 @@ class DrillOptions:
         spark: whether Spark audits the ledger; without, the log of facts is audited here, which says less.
         contract: the failover contract of the Python clients.
         java: classpath with `legato.interop.DrillClients`, for Java clients beside the Python ones.
+        spark_load: whether a Spark job streams from one queue into another beside the clients.
     """
 
-    faults: tuple[Fault, ...] = tuple(Fault)
+    faults: tuple[Fault, ...] = tuple(fault for fault in Fault if not FAULTS[fault].spark_load)
     points: tuple[AnyPoint | None, ...] = ()
     minutes: float | None = 1.0
     count: int | None = None
@@ -49,12 +50,15 @@ class DrillOptions:
     spark: bool = True
     contract: str = "legato"
     java: str | None = None
+    spark_load: bool = False
 
     def __post_init__(self) -> None:
         if self.url is not None and self.config is not None:
             raise ConfigError("--config is for brokers that the drill starts, --url for brokers that run: give one.")
         if self.url is not None and self.brokers != 2:
             raise ConfigError("--brokers says how many the drill starts; with --url it starts none.")
+        if self.url is not None and self.spark_load:
+            raise ConfigError("--spark-load needs brokers that the drill starts itself: leave out --url.")
         if self.minutes is None and self.count is None:
             raise ConfigError("Say how long: --minutes, or how many faults: --count.")
         if self.contract not in FAILOVER_CONTRACTS:

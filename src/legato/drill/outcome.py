@@ -44,6 +44,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     rolled_back: int
     clients: int
     clients_killed: int
+    drivers_killed: int
+    batches: int
+    """Of the Spark job."""
     takeovers: int
     points_reached: int
     seconds: float
@@ -104,6 +107,8 @@ def outcome_of(
         rolled_back=result.rolled_back,
         clients=result.clients,
         clients_killed=result.clients_killed,
+        drivers_killed=result.drivers_killed,
+        batches=result.batches,
         takeovers=result.takeovers,
         points_reached=result.points_reached,
         seconds=round(result.seconds, 1),

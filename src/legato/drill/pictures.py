@@ -28,7 +28,7 @@ LONG_GAP_MS, VERY_LONG_GAP_MS = 300.0, 1500.0
 
 FAMILIES: dict[str, tuple[str, frozenset[Fault]]] = {
     "brokers": ("red", frozenset({Fault.KILL, Fault.KILL_BOTH, Fault.STOP, Fault.LOOP_STUCK, Fault.SWITCHOVER})),
-    "clients": ("orange", frozenset({Fault.KILL_CLIENT, Fault.STOP_CLIENT})),
+    "clients": ("orange", frozenset({Fault.KILL_CLIENT, Fault.STOP_CLIENT, Fault.KILL_DRIVER})),
     "the network": ("blue", frozenset({Fault.CUT, Fault.FREEZE, Fault.PARTITION})),
     "the machine": ("green", frozenset({Fault.FULL_DISK, Fault.SLOW_DISK, Fault.CLOCK_JUMP})),
 }

@@ -22,9 +22,16 @@ class Network:
     Args:
         targets: hosts and ports of the brokers.
         dial: connects to one of them, with plain TCP if None.
+        doors: sockets that listen elsewhere, one for each broker: who connects there is relayed likewise.
     """
 
-    def __init__(self, targets: Sequence[tuple[str, int]], dial: Dial | None = None) -> None:
+    def __init__(
+        self,
+        targets: Sequence[tuple[str, int]],
+        dial: Dial | None = None,
+        doors: Sequence[socket.socket] = (),
+    ) -> None:
+        self._doors = doors
         self._dial: Dial = dial or asyncio.open_connection
         self.ports: list[int] = []
         self.relayed_bytes = 0
@@ -85,6 +92,8 @@ class Network:
             server = await asyncio.start_server(self._accept_for(place), "127.0.0.1", 0)
             self._servers.append(server)
             self.ports.append(server.sockets[0].getsockname()[1])
+        for place, door in enumerate(self._doors):
+            self._servers.append(await asyncio.start_server(self._accept_for(place), sock=door))
 
     async def _end(self) -> None:
         for server in self._servers:

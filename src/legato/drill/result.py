@@ -40,6 +40,9 @@ class RunResult:
     rolled_back: int = 0
     clients: int = 0
     clients_killed: int = 0
+    drivers_killed: int = 0
+    batches: int = 0
+    """What the Spark job has done, as its checkpoint says."""
     gaps: list[Gap] = field(default_factory=list)
     reigns: list[Reign] = field(default_factory=list)
     """Of the drill's own brokers, in seconds since the load began."""

@@ -15,10 +15,11 @@ from legato.demo.processes import DemoError
 from legato.drill import management
 from legato.drill.ballast import Ballast
 from legato.drill.crew import JAVA_NAME, Crew, resident_bytes
+from legato.drill.driver import Driver
 from legato.drill.faults import FULL_DISK_FAULTS, Fault
 from legato.drill.flows import PATIENCE_S
 from legato.drill.injection import Injector
-from legato.drill.load import Work, clients_of, java_clients_of
+from legato.drill.load import STREAMED_FLOW, STREAMED_TO, Work, clients_of, java_clients_of, spark_clients_of
 from legato.drill.options import DrillOptions
 from legato.drill.pair import Pair, Reign
 from legato.drill.plan import Strike, plan
@@ -26,6 +27,7 @@ from legato.drill.reading import file_use
 from legato.drill.relay import Network
 from legato.drill.reports import ClientFailedOver
 from legato.drill.result import Gap, RunResult, Struck
+from legato.drill.spark_job import SparkOrders
 from legato.drill.target import Target
 from legato.errors import LegatoError, StoreError
 
@@ -35,6 +37,8 @@ SAMPLE_INTERVAL_S = 0.2
 POLL_S = 0.02
 START_WAIT_S = 60.0
 END_WAIT_S = PATIENCE_S + 120.0
+DRAIN_WAIT_S = 300.0
+"""Spark takes its time to start, and what waited a minute for it is worked off in some batches."""
 FREE_BYTES_MIN = 2 << 30
 """A drill ends before it fills a disk that others use too."""
 STORE_FREE_BYTES_MIN = 128 << 20
@@ -59,6 +63,10 @@ class Run:
         self._prefix = f"drill.{seed}." if target.pair is not None else f"drill.{seed}-{os.getpid()}."
         self._console = console
         self._crew = Crew(options.out, target.pair.rig_variable if target.pair else None, self._failed_over)
+        self._doors: list[str] = []
+        """Where relays listen on the brokers' island, for Spark."""
+        self._driver: Driver | None = None
+        """Of the Spark job, if there is one."""
         self._next_line_at = 0.0
         self._next_size_at = 0.0
         self._began_at = 0.0
@@ -87,12 +95,15 @@ class Run:
                     names = [broker.name for broker in pair.brokers]
                     self._event(f"{', '.join(names[:-1])} and {names[-1]} serve from {pair.store}")
                 stack.callback(crew.end)
+                if self.options.spark_load:
+                    self._driver = self._make_driver(network)
+                    stack.callback(self._driver.end)
                 url = self._target.url(network.ports)
                 if pair is None:
                     stack.callback(self._clean_up, url)
                 self._start_clients(url, self._target.java_url(network.ports))
                 ballast = Ballast(url, self.records, f"{self._prefix}ballast")
-                injector = Injector(network, pair, crew, ballast, url, self._pause)
+                injector = Injector(network, pair, crew, ballast, url, self._pause, self._driver)
                 self._strike_all(injector)
                 self.result.full = ballast.refused
                 self._stop_clients()
@@ -106,13 +117,28 @@ class Run:
         pair = self._target.pair
         if pair is None or pair.island is None:
             return Network(self._target.hosts, self._target.dial)
-        return Network([(broker.host, broker.port) for broker in pair.brokers], pair.island.dial)
+        doors = [pair.island.listen(place) for place in range(len(pair.brokers))] if self.options.spark_load else []
+        self._doors = [f"{door.getsockname()[0]}:{door.getsockname()[1]}" for door in doors]
+        return Network([(broker.host, broker.port) for broker in pair.brokers], pair.island.dial, doors)
+
+    def _make_driver(self, network: Network) -> Driver:
+        """What Spark reads and writes in bulk has ports of the brokers' own, so the job runs where these are."""
+        pair, out = self._target.pair, self.options.out
+        assert pair is not None, "DrillOptions lets nobody else get here"
+        places = self._doors or [f"127.0.0.1:{port}" for port in network.ports]
+        source, sink = f"{self._prefix}{STREAMED_FLOW}", f"{self._prefix}{STREAMED_TO}"
+        orders = SparkOrders(self._target.url_of(places), source, sink, str((out / "checkpoint").resolve()))
+        if pair.island is None:
+            return Driver(orders, pair.logs, pair.rig_variable)
+        return Driver(orders, pair.logs, pair.rig_variable, pair.island.visitor())
 
     def _gather(self) -> None:
         result, pair = self.result, self._target.pair
         result.seconds = time.monotonic() - self._began_at if self._began_at else 0.0
         result.complaints += self._crew.complaints
         result.notes += self._target.notes
+        if self._driver is not None:
+            self._gather_driver(self._driver)
         if pair is not None:
             result.takeovers = pair.takeovers
             result.complaints += pair.surprises
@@ -120,6 +146,19 @@ class Run:
             for reign in pair.reigns:
                 ended_s = result.seconds if reign.ended_s is None else reign.ended_s - self._began_at
                 result.reigns.append(Reign(reign.broker, reign.epoch, reign.began_s - self._began_at, ended_s))
+
+    def _gather_driver(self, driver: Driver) -> None:
+        result = self.result
+        result.drivers_killed, result.batches = driver.kills, driver.batches
+        result.notes.append(
+            f"The Spark job did {driver.batches:,} batches in {driver.starts:,} lives; its driver was killed "
+            f"{driver.kills:,} times, {driver.interrupted:,} of them in the midst of a batch."
+        )
+        if driver.failures:
+            result.notes.append(
+                f"Its driver ended by itself {len(driver.failures):,} times, and was started again: last with "
+                f"{driver.failures[-1]}"
+            )
 
     def _clean_up(self, url: str) -> None:
         """Somebody else's brokers are left as they were found."""
@@ -147,6 +186,8 @@ class Run:
             more, works = java_clients_of(self._prefix)
             clients += more
             self._crew.start_java(self.options.java, java_url, works, self.options.rate_per_s)
+        if self.options.spark_load:
+            clients += spark_clients_of(self._prefix)
         processes = sorted({client.process for client in clients})
         for sending in (False, True):
             for name in processes:
@@ -156,12 +197,14 @@ class Run:
                     self._crew.start(name, url, members, rate, lenient=lenient)
             for member in list(self._crew.members.values()):
                 self._wait_until(member.has_begun, f"the {member.name} to connect", START_WAIT_S)
+        if self._driver is not None:
+            self._driver.start()
         self._began_at = time.monotonic()
         self.result.clients = len(clients) + len(works)
         self._event(f"{self.result.clients} clients are at work in {len(self._crew.members)} processes")
 
     def _stop_clients(self) -> None:
-        """Producers first, so that consumers know what there is to wait for."""
+        """Producers first, so that consumers know what there is to wait for; then who works on what these sent."""
         self._event("no more faults: producers finish, consumers drain")
         names = list(self._crew.members)
         for group in (
@@ -169,12 +212,32 @@ class Run:
             [name for name in names if name == JAVA_NAME],
             [name for name in names if name.startswith("administrators")],
             [name for name in names if name.startswith("flows")],
-            [name for name in names if name.startswith(("consumers", "interrupted"))],
         ):
-            for name in group:
-                self._crew.ask_to_stop(name)
-            for name in group:
-                self._wait_for_end(name)
+            self._stop_all(group)
+        if self._driver is not None:
+            self._drain(self._driver)
+        self._stop_all([name for name in names if name.startswith(("consumers", "interrupted"))])
+
+    def _stop_all(self, names: list[str]) -> None:
+        for name in names:
+            self._crew.ask_to_stop(name)
+        for name in names:
+            self._wait_for_end(name)
+
+    def _drain(self, driver: Driver) -> None:
+        """All that was sent to the Spark job is in the store: one more life is to publish what is left of it."""
+        driver.drain()
+        self._pause(DRAIN_WAIT_S, driver.has_ended)
+        if not driver.has_ended():
+            self.result.complaints.append(
+                f"The Spark job did not come to its end within {DRAIN_WAIT_S:.0f} s: {driver.last_words()}"
+            )
+        elif driver.exit_code:
+            self.result.complaints.append(
+                f"The Spark job, which was to publish what was left, ended with exit code {driver.exit_code}: "
+                f"{driver.last_words()}"
+            )
+        driver.end()
 
     def _wait_for_end(self, name: str) -> None:
         """As long as messages still come, a slow machine has but more to do."""
@@ -270,6 +333,8 @@ class Run:
         if self._target.pair is not None:
             self._target.pair.poll()
         self._crew.poll(POLL_S)
+        if self._driver is not None:
+            self._driver.poll()
         totals, result = self._crew.totals, self.result
         result.stored, result.seen, result.rolled_back = totals.stored, totals.seen, totals.rolled_back
         now = time.monotonic()
@@ -282,6 +347,8 @@ class Run:
         result, pair = self.result, self._target.pair
         result.disk_bytes_max = max(result.disk_bytes_max, directory_bytes(self.options.out))
         brokers = sum(resident_bytes(broker.pid) for broker in pair.brokers) if pair is not None else 0
+        if self._driver is not None:
+            brokers += sum(map(resident_bytes, self._driver.pids))
         if pair is not None:
             self._see_growth(pair)
         result.memory_bytes_max = max(result.memory_bytes_max, brokers + sum(self._crew.memory_bytes().values()))

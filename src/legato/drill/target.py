@@ -47,12 +47,16 @@ class Target:
 
     def url(self, ports: list[int]) -> str:
         """The URL of the brokers behind relays on these ports of this machine."""
+        return self.url_of([f"127.0.0.1:{port}" for port in ports])
+
+    def url_of(self, places: list[str]) -> str:
+        """The URL of the brokers behind relays at these places."""
         query = self.query
         if "client_failure_check_period_s" not in query:
             query += f"{'&' if query else ''}client_failure_check_period_s={CHECK_PERIOD_S:g}"
         # A broker that told where it is would be reached without the relays.
         query += "&discover=false"
-        return f"{self.scheme}://{self.login}{','.join(f'127.0.0.1:{port}' for port in ports)}?{query}"
+        return f"{self.scheme}://{self.login}{','.join(places)}?{query}"
 
     def java_url(self, ports: list[int]) -> str:
         """The same for Qpid JMS."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from legato.drill.island import Island
+from legato.drill.relay import Network
 
 ANSWER = """
 import socket
@@ -17,6 +18,7 @@ while True:
     server.accept()[0].sendall(b"tea")
 """
 NOTHING_COMES_S = 0.5
+WAIT_S = 30.0
 
 
 @pytest.fixture
@@ -53,4 +55,23 @@ def test_a_link_that_is_cut_drops_everything_until_it_is_healed(island: Island) 
                 await island.dial(island.host(1), 7777)
 
         asyncio.run(act())
+        broker.kill()
+
+
+def test_who_is_in_the_island_goes_through_the_relays_too(island: Island) -> None:
+    """As the Spark job of a drill does, which reads and writes in bulk at ports of the brokers' own."""
+    ask = "import socket, sys; print(socket.create_connection((sys.argv[1], int(sys.argv[2]))).recv(3).decode())"
+    with subprocess.Popen([*island.program(0)[:-1], "-c", ANSWER], stdout=subprocess.PIPE) as broker:
+        assert broker.stdout is not None
+        broker.stdout.readline()
+        door = island.listen(0)
+        host, port = door.getsockname()
+        assert host == island.host(0)
+        with Network([(host, 7777)], island.dial, [door]) as network:
+            asking = [*island.visitor()[:-1], "-c", ask, host, str(port)]
+            told = subprocess.run(asking, capture_output=True, text=True, check=True, timeout=WAIT_S)
+            assert (told.stdout, network.relayed_bytes) == ("tea\n", 3)
+            network.cut()
+            refused = subprocess.run(asking, capture_output=True, text=True, check=False, timeout=WAIT_S)
+            assert "Connection reset" in refused.stderr or refused.stdout == "\n"
         broker.kill()

@@ -11,7 +11,7 @@ from legato.drill.faults import FAULTS, POINTS, Fault, parse_faults, parse_point
 from legato.drill.options import DrillOptions
 from legato.drill.plan import plan
 from legato.errors import ConfigError
-from legato.points import FlowPoint, Point
+from legato.points import FlowPoint, Point, SinkPoint
 
 
 def test_a_seed_makes_the_same_plan_again() -> None:
@@ -34,16 +34,17 @@ def test_every_round_has_every_point_once() -> None:
 
 
 def test_without_a_wish_every_other_fault_strikes_at_a_point() -> None:
-    assert Counter(point is None for point in parse_points([], owned=True)) == {True: len(POINTS), False: len(POINTS)}
+    points = parse_points([], owned=True, spark_load=True)
+    assert Counter(point is None for point in points) == {True: len(POINTS), False: len(POINTS)}
     assert parse_points([], owned=False) == [None]
-    assert parse_points(["some-point"], owned=True) == list(POINTS)
+    assert parse_points(["some-point"], owned=True, spark_load=True) == list(POINTS)
     assert Point.DURING_LEDGER_EXPORT not in parse_points(["some-point"], owned=True, ledger=False)
     assert parse_points(["any-instant"], owned=False) == [None]
 
 
 def test_every_fault_and_every_point_is_explained() -> None:
     assert set(FAULTS) == set(Fault)
-    assert set(POINTS) == {*Point, *FlowPoint}
+    assert set(POINTS) == {*Point, *FlowPoint, *SinkPoint}
 
 
 def test_every_fault_is_named_by_the_help() -> None:
@@ -53,8 +54,40 @@ def test_every_fault_is_named_by_the_help() -> None:
 
 def test_faults_are_named_in_a_list() -> None:
     assert parse_faults("kill, cut", owned=True) == [Fault.KILL, Fault.CUT]
-    assert parse_faults("all", owned=True) == list(Fault)
-    assert parse_faults("all,kill,kill", owned=True) == [*Fault, Fault.KILL, Fault.KILL]
+    assert parse_faults("all", owned=True, spark_load=True) == list(Fault)
+    assert parse_faults("all,kill,kill", owned=True, spark_load=True) == [*Fault, Fault.KILL, Fault.KILL]
+
+
+def test_without_a_spark_job_nobody_kills_its_driver_or_waits_at_its_points() -> None:
+    assert parse_faults("all", owned=True) == [fault for fault in Fault if fault is not Fault.KILL_DRIVER]
+    assert parse_points(["some-point"], owned=True) == [*Point, *FlowPoint]
+    assert Fault.KILL_DRIVER not in DrillOptions().faults
+    with pytest.raises(ConfigError, match="kill-driver needs a Spark job"):
+        parse_faults("kill-driver", owned=True)
+    with pytest.raises(ConfigError, match="between-publish-and-commit needs a Spark job"):
+        parse_points(["between-publish-and-commit"], owned=True)
+    with pytest.raises(ConfigError, match="kill-driver needs brokers that the drill starts"):
+        parse_faults("kill-driver", owned=False, spark_load=True)
+    with pytest.raises(ConfigError, match="--spark-load needs brokers that the drill starts"):
+        DrillOptions(url="amqp://somewhere", spark_load=True)
+
+
+def test_drivers_are_killed_where_they_publish_and_started_again_20_to_60_s_later() -> None:
+    points = parse_points([], owned=True, spark_load=True)
+    strikes = list(islice(plan([Fault.KILL_DRIVER, Fault.KILL], points, 4.0, Random(1)), 60))
+    killed = [strike for strike in strikes if strike.fault is Fault.KILL_DRIVER]
+    assert Counter(strike.point for strike in killed) == dict.fromkeys([*SinkPoint, None], 10)
+    late = [strike.amount for strike in killed]
+    assert all(20 <= late_s <= 60 for late_s in late)
+    assert min(late) < 30 < 50 < max(late)
+    assert str(killed[0]).startswith(f"kill-driver for {killed[0].amount:.0f} s")
+    assert [strike.amount for strike in strikes if strike.fault is Fault.KILL] == [0.0] * 30
+
+
+def test_where_a_point_was_asked_for_drivers_are_killed_there() -> None:
+    points = parse_points(["between-commit-and-confirm"], owned=True, spark_load=True)
+    strikes = islice(plan([Fault.KILL_DRIVER], points, 4.0, Random(1)), 10)
+    assert {strike.point for strike in strikes} == {Point.BETWEEN_COMMIT_AND_CONFIRM}
 
 
 def test_with_somebody_elses_brokers_only_clients_and_the_network_can_fail() -> None:
