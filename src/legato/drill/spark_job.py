@@ -28,7 +28,7 @@ class SparkOrders(msgspec.Struct, frozen=True):
 
 def main() -> None:
     """Entry point of `python -m legato.drill.spark_job ORDERS`; runs until it is killed, or until nothing is left."""
-    from legato.spark.session import start_session
+    from legato.spark.runtime.session import start_session
 
     orders = msgspec.json.decode(sys.argv[1], type=SparkOrders)
     spark = start_session("legato-drill", master="local[2]", driver_memory="1g")
