@@ -32,8 +32,8 @@ STUCK_WAIT_S = 30.0
 START_WAIT_S = 60.0
 ASIDE_WAIT_S = 60.0
 BLINK_S = 0.1
-DRIVER_WAIT_S = 240.0
-"""A driver that is started a minute late has done a batch by then, although Spark takes its time to start."""
+DRIVER_WAIT_S = 480.0
+"""A driver that is started a minute late has done a batch by then: on a busy machine Spark takes minutes to start."""
 READER_WAIT_S = 20.0
 """Ten looks of a broker's upkeep."""
 SPARE_BYTES = 1 << 20

@@ -37,7 +37,7 @@ SAMPLE_INTERVAL_S = 0.2
 POLL_S = 0.02
 START_WAIT_S = 60.0
 END_WAIT_S = PATIENCE_S + 120.0
-DRAIN_WAIT_S = 300.0
+DRAIN_WAIT_S = 600.0
 """Spark takes its time to start, and what waited a minute for it is worked off in some batches."""
 FREE_BYTES_MIN = 2 << 30
 """A drill ends before it fills a disk that others use too."""
