@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from legato.core import moving
+from legato.core import router
 from legato.core.broker import Broker
 from legato.core.commit import Commit
 from legato.core.consumers import Consumer
 from legato.core.effects import Confirm, Discharged
 from legato.core.lanes import Lane
 from legato.core.message import Message
-from legato.core.moving import Outgoing as Publication
 from legato.core.producers import Producer
 from legato.core.queues import Queue
 from legato.core.records import Archive, Batch, StoredMessage
+from legato.core.router import Outgoing as Publication
 from legato.core.schedule import Schedule, Scheduled
 from legato.core.topics import Topic
 from legato.core.transaction import Transaction
@@ -29,7 +29,7 @@ _commit = Broker._commit
 _fail = Broker._fail
 _restored = Lane.restored
 _claim = Lane.claim
-_takers = moving._takers
+_takers = router._takers
 
 
 def commit_in_any_epoch(self: MemoryStore, batch: Batch) -> int:

@@ -8,15 +8,15 @@ import msgspec
 
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
+from legato.core.directory import Node
 from legato.core.effects import Refuse
 from legato.core.facts import MessageDeadLettered, MessagePresented
 from legato.core.groups import Groups
 from legato.core.message import Message
-from legato.core.moving import Outgoing as Publication
 from legato.core.producers import Producer
 from legato.core.records import TakenMessage
 from legato.core.repeats import Duplicate
-from legato.core.state import Node
+from legato.core.router import Outgoing as Publication
 from legato.core.transaction import Transaction
 from legato.store.memory import MemoryStore
 

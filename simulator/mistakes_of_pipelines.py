@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from legato import limits
-from legato.core.assigning import Assignment, Extent
+from legato.core.assignments import Assignment, Extent
 from legato.core.broker import Broker
 from legato.core.commit import Commit
 from legato.core.lanes import Lane

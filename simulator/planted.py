@@ -14,7 +14,7 @@ from legato.client.receiver_end import ReceiverEnd
 from legato.client.session_state import Outgoing
 from legato.client.session_work import SessionWork
 from legato.client.temporaries import TemporaryEnd
-from legato.core import moving
+from legato.core import router
 from legato.core.broker import Broker
 from legato.core.commit import Commit
 from legato.core.groups import Groups
@@ -77,7 +77,7 @@ FAULTS = [
     Fault(Broker, "_commit", mistakes.commit_all_but_the_first),
     Fault(MemoryStore, "outcome", mistakes.no_outcome),
     Fault(Broker, "_discharge_again", mistakes.always_committed),
-    Fault(moving, "_takers", mistakes.takers_but_one),
+    Fault(router, "_takers", mistakes.takers_but_one),
     Fault(Schedule, "due", mistakes.nothing_due),
     Fault(Outgoing, "connection_lost", mistakes_of_clients.resend_as_new),
     Fault(Outgoing, "connection_lost", mistakes_of_clients.resend_nothing),

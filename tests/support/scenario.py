@@ -7,6 +7,7 @@ from typing import Any
 
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
+from legato.core.directory import Node
 from legato.core.effects import (
     Confirm,
     ConfirmAcknowledged,
@@ -31,7 +32,6 @@ from legato.core.invariants import violations
 from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
-from legato.core.state import Node
 from legato.core.traits import PLAIN, Traits
 from legato.errors import StoreFullError
 from legato.store.memory import MemoryStore

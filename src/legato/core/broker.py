@@ -13,11 +13,11 @@ from collections.abc import Collection
 from typing import Any, assert_never
 
 from legato import limits
-from legato.core.assigning import Assigning
-from legato.core.browsing import Browsing
-from legato.core.capacity import Capacity
+from legato.core.assignments import Assigning
+from legato.core.browsers import Browsing
 from legato.core.commit import Commit
 from legato.core.dispatch import mark_wanted
+from legato.core.drop_oldest import Capacity
 from legato.core.effects import (
     Confirm,
     ConfirmAcknowledged,
@@ -71,7 +71,7 @@ from legato.core.message_states import REFUSE, enter
 from legato.core.queues import Queue
 from legato.core.records import Batch
 from legato.core.refusals import FULL
-from legato.core.staging import Staging
+from legato.core.staged_batches import Staging
 from legato.core.topics import Topic
 from legato.core.transactions import ROLLED_BACK, Transactions
 

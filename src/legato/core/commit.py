@@ -26,7 +26,7 @@ from legato.core.repeats import Duplicate, First, Window
 from legato.core.transaction import Transaction
 
 if TYPE_CHECKING:
-    from legato.core.staging import Stage
+    from legato.core.staged_batches import Stage
 
 
 class Publication(msgspec.Struct, gc=False):

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from legato.core.directory import Node
 from legato.core.facts import DuplicateDropped, DuplicateIdDropped, DuplicateIdKept
-from legato.core.moving import Moving, Outgoing
 from legato.core.producers import Producer
 from legato.core.records import Archive, Meta
 from legato.core.repeats import Duplicate, First, Window
-from legato.core.state import Node
+from legato.core.router import Moving, Outgoing
 
 
 class Duplicates(Moving):

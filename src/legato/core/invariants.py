@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from legato import limits
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
+from legato.core.directory import Node
 from legato.core.facts import Kind
 from legato.core.lanes import LANE_SHIFT, Lane
 from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.records import Archive, QueueRecord, StoredMessage
 from legato.core.refused_numbers import RefusedNumbers
-from legato.core.state import Node
 from legato.core.topics import Topic
 
 ALL = 1 << 62

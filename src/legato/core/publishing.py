@@ -6,15 +6,15 @@ from typing import Any
 
 from legato import limits
 from legato.core.commit import Commit
+from legato.core.directory import Node
 from legato.core.duplicates import Duplicates
 from legato.core.effects import Refuse
 from legato.core.facts import MessageStored, NumberRefused, ProducerForgotten, ProducerRegistered
 from legato.core.message import Message
-from legato.core.moving import Outgoing
 from legato.core.producers import SINK_PREFIX, Producer
 from legato.core.records import ProducerRecord
 from legato.core.refusals import FULL, NOT_FOUND
-from legato.core.state import Node
+from legato.core.router import Outgoing
 from legato.core.topics import Topic
 from legato.core.traits import PLAIN, Traits
 

@@ -9,7 +9,7 @@ from legato.core.facts import MessagePresented, MessageReturned
 from legato.core.message import Message
 from legato.core.message_states import CLAIM, KEEP, enter
 from legato.core.queues import Queue
-from legato.core.redelivering import Redelivering
+from legato.core.redelivery import Redelivering
 from legato.core.reservations import Reservation
 
 CLAIMED = "claimed"

@@ -11,8 +11,8 @@ from legato.core.message import Message
 from legato.core.repeats import Duplicate, First
 
 if TYPE_CHECKING:
-    from legato.core.moving import Outgoing
-    from legato.core.state import Node
+    from legato.core.directory import Node
+    from legato.core.router import Outgoing
 
 
 class Disposal(msgspec.Struct, frozen=True):

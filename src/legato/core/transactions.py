@@ -8,20 +8,20 @@ from typing import Any
 from legato import limits
 from legato.core.commit import Commit
 from legato.core.consumers import Consumer
+from legato.core.directory import Node
 from legato.core.effects import Discharged, DischargeRefused, SettleSends
 from legato.core.facts import TransactionCommitted, TransactionRolledBack
 from legato.core.message import Message
 from legato.core.message_states import ENLIST, enter
-from legato.core.moving import Outgoing
 from legato.core.publishing import Publishing
 from legato.core.queues import Queue
 from legato.core.records import Archive, Meta
 from legato.core.repeats import First
-from legato.core.settling import Settling
-from legato.core.state import Node
+from legato.core.router import Outgoing
+from legato.core.settlement import Settling
 from legato.core.traits import PLAIN, Traits
 from legato.core.transaction import Disposal, Transaction
-from legato.core.uploading import Uploading
+from legato.core.uploads import Uploading
 from legato.ids import make_txn_id, txn_counter, txn_epoch
 
 UNKNOWN_TXN = "amqp:transaction:unknown-id"

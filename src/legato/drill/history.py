@@ -48,7 +48,7 @@ from legato.core.facts import (
     TransactionCommitted,
     TransactionRolledBack,
 )
-from legato.core.redelivering import ORIGINAL_DESTINATION
+from legato.core.redelivery import ORIGINAL_DESTINATION
 from legato.core.schedule import unwrap
 from legato.drill.load import PICKY_FLOW
 from legato.drill.messages import identity_of, is_poisoned

@@ -11,7 +11,7 @@ from legato.core.broker import Broker
 from legato.core.facts import Kind
 from legato.core.queues import Queue
 from legato.core.records import QueueRecord
-from legato.core.redelivering import holds_dead_letters
+from legato.core.redelivery import holds_dead_letters
 from legato.core.topics import TOPIC_PREFIX, Topic
 from legato.server.addresses import matches
 from legato.server.ports import Node

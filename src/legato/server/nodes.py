@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from legato.core.assigning import ASSIGNMENT_PREFIX
+from legato.core.assignments import ASSIGNMENT_PREFIX
 from legato.core.broker import Broker
 from legato.server.ports import Node
 from legato.server.refused import NOT_ALLOWED, NOT_FOUND, Refused

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from legato.bulk.tickets import BODY_BYTES_MAX
-from legato.core.assigning import ASSIGNMENT_PREFIX, Assigned, Assignment
+from legato.core.assignments import ASSIGNMENT_PREFIX, Assigned, Assignment
 from legato.core.broker import Broker
 from legato.core.facts import Kind
 from legato.core.queues import Queue

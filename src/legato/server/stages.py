@@ -27,7 +27,7 @@ from legato.core.producers import ONCE_PREFIX, SINK_PREFIX
 from legato.core.published_batches import BatchIdentity
 from legato.core.queues import Queue
 from legato.core.refusals import Refusal
-from legato.core.staging import StagedMessage, StagedRun
+from legato.core.staged_batches import StagedMessage, StagedRun
 from legato.core.traits import Traits
 from legato.errors import StoreError
 from legato.server.arguments import Pending, Rejection, flag, number, text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from legato.core.assigning import Assignment
+from legato.core.assignments import Assignment
 from legato.core.facts import AssignmentAcknowledged
 from legato.core.refusals import AssignmentFencedOff, NotFound, Refusal
 from legato.core.settings import AddressSettings

@@ -2,11 +2,11 @@
 
 import pytest
 
+from legato.core.directory import Node
 from legato.core.facts import DuplicateIdDropped, DuplicateIdKept, MessageStored
 from legato.core.producers import Producer
 from legato.core.refusals import FULL
 from legato.core.settings import AddressSettings
-from legato.core.state import Node
 from legato.core.traits import Traits
 from tests.support.scenario import Scenario
 

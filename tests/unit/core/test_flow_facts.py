@@ -1,7 +1,7 @@
 """What the log says of messages that carry calls of flows."""
 
+from legato.core.directory import Node
 from legato.core.facts import MessageMoved, MessageOfFlow, MessagePublished, MessageStored
-from legato.core.state import Node
 from legato.core.traits import FlowCall, Traits
 from tests.support.scenario import Scenario
 

@@ -3,7 +3,7 @@
 import pytest
 from tools.message_states_page import PAGE, page
 
-from legato.core import commit, dispatch, lanes, moving, reserving, transactions
+from legato.core import commit, dispatch, lanes, reserving, router, transactions
 from legato.core.message import Message
 from legato.core.message_states import (
     ARRIVING,
@@ -34,7 +34,7 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         enter(message, transition)
         names.add(transition.name)
 
-    for module in (commit, dispatch, lanes, moving, reserving, transactions):
+    for module in (commit, dispatch, lanes, reserving, router, transactions):
         monkeypatch.setattr(module, "enter", note)
     return names
 

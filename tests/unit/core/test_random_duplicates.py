@@ -6,10 +6,10 @@ import random
 
 import pytest
 
+from legato.core.directory import Node
 from legato.core.facts import DuplicateIdDropped, DuplicateIdKept, MessagePublished, MessageStored
 from legato.core.producers import Producer
 from legato.core.settings import AddressSettings
-from legato.core.state import Node
 from legato.core.traits import Traits
 from tests.support.scenario import Scenario
 

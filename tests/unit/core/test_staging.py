@@ -13,7 +13,7 @@ from legato.core.published_batches import BatchIdentity
 from legato.core.queues import Queue
 from legato.core.refusals import NotFound, Refusal
 from legato.core.settings import AddressSettings
-from legato.core.staging import UNKNOWN_BATCH, StagedMessage, StagedRun
+from legato.core.staged_batches import UNKNOWN_BATCH, StagedMessage, StagedRun
 from legato.core.steady import STEP_MAX_US
 from legato.core.traits import Traits
 from legato.store.placing import new_blocks

@@ -4,8 +4,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from legato.core.lanes import LANE_SHIFT
-from legato.core.moving import EXPIRED
-from legato.core.redelivering import MAXIMUM_DELIVERIES
+from legato.core.redelivery import MAXIMUM_DELIVERIES
+from legato.core.router import EXPIRED
 from legato.spark.checks.check import Check, Says
 from legato.spark.ledger.fact_filter import Those, is_kind
 from legato.spark.ledger.fact_frames import PLACE, aggregate

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from legato import limits
-from legato.core.administering import Administering
+from legato.core.administration import Administering
 from legato.core.commit import Commit
+from legato.core.directory import Node
 from legato.core.facts import Kind, MessagePresented
 from legato.core.message import Message
-from legato.core.moving import Outgoing
 from legato.core.queues import Queue
 from legato.core.records import Archive, ExpiryPlace, Meta, QueueRecord
+from legato.core.router import Outgoing
 from legato.core.schedule import SCHEDULE_NAME, Schedule, Scheduled
-from legato.core.state import Node
 from legato.core.traits import Traits
 
 _EXPIRY_PERIOD_US = 500_000

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from legato.core.commit import Commit
 from legato.core.consumers import Consumer
-from legato.core.consuming import Consuming
 from legato.core.facts import MessageConsumed, MessageSeen, MessageTaken
 from legato.core.message import Message
 from legato.core.message_states import LEAVING, MAY_CONSUME
-from legato.core.redelivering import NOTHING_MORE
+from legato.core.receivers import Consuming
+from legato.core.redelivery import NOTHING_MORE
 
 
 class Settling(Consuming):

@@ -7,15 +7,15 @@ from typing import Any
 
 from legato import limits
 from legato.core.consumers import Consumer, Matcher
-from legato.core.consuming import Consuming
+from legato.core.directory import Node
 from legato.core.effects import Finished
 from legato.core.facts import QueuePaused
 from legato.core.message import Message
 from legato.core.queues import Queue
+from legato.core.receivers import Consuming
 from legato.core.records import StoredMessage
-from legato.core.redelivering import NOTHING_MORE
+from legato.core.redelivery import NOTHING_MORE
 from legato.core.refusals import Exists
-from legato.core.state import Node
 from legato.core.topics import Topic
 
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from legato.core.consumers import Consumer
-from legato.core.dispatching import Dispatching
+from legato.core.dispatcher import Dispatching
 from legato.core.facts import Kind, MessageDeadLettered, MessageReturned
 from legato.core.message import Message
-from legato.core.moving import Outgoing
 from legato.core.queues import Queue
 from legato.core.records import StoredMessage
+from legato.core.router import Outgoing
 from legato.core.settings import AddressSettings
 from legato.core.traits import Traits
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from legato.core.administering import Administering
+from legato.core.administration import Administering
 from legato.core.facts import Kind
 from legato.core.queues import Queue
 from legato.core.refusals import SubscriptionInUse

@@ -11,8 +11,8 @@ from legato.core.effects import Deliver, Drained, Paced
 from legato.core.facts import MessageDelivered
 from legato.core.message import Message
 from legato.core.message_states import GIVE, enter
-from legato.core.moving import Moving
 from legato.core.queues import Queue
+from legato.core.router import Moving
 from legato.core.selecting import Selection
 
 

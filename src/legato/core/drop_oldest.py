@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from legato import limits
-from legato.core.administering import Administering
+from legato.core.administration import Administering
 from legato.core.lanes import Lane
 from legato.core.message import Message
 from legato.core.queues import Queue

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from legato.core.commit import Publication
+from legato.core.directory import Node, State
 from legato.core.facts import (
     Kind,
     MessageMoved,
@@ -24,7 +25,6 @@ from legato.core.message import Message
 from legato.core.message_states import LEAVE, enter
 from legato.core.queues import Queue
 from legato.core.schedule import SCHEDULE_NAME, Schedule, Scheduled, wrap
-from legato.core.state import Node, State
 from legato.core.topics import Topic
 from legato.core.traits import PLAIN, FlowCall, Traits
 

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 from legato import limits
+from legato.core.expiry import Timing
 from legato.core.facts import AssignmentAcknowledged, AssignmentFenced, Kind, MessagesAssigned, MessageTaken
 from legato.core.lanes import LANE_SHIFT, Lane
 from legato.core.queues import Queue
 from legato.core.records import ExpiryPlace, QueueRecord, Run
 from legato.core.refusals import AssignmentFencedOff, NotFound, Refusal
-from legato.core.timing import Timing
 
 ASSIGNMENT_PREFIX = "assignment://"
 _NO_LIMIT = 1 << 62

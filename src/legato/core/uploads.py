@@ -6,8 +6,8 @@ from typing import Any
 
 from legato import limits
 from legato.core.commit import Commit
+from legato.core.directory import State
 from legato.core.records import Archive, Meta
-from legato.core.state import State
 from legato.core.transaction import Transaction
 
 _EPOCH_SHIFT = 32

@@ -12,17 +12,17 @@ import msgspec
 
 from legato import limits
 from legato.core.commit import Commit
+from legato.core.directory import Node
 from legato.core.effects import StagePublished, StageRefused
 from legato.core.facts import BatchPublished, DuplicateDropped, NumberRefused, QueueGrouped, RunStored
 from legato.core.lanes import Lane
-from legato.core.moving import Outgoing
 from legato.core.producers import SINK_PREFIX, Producer
 from legato.core.published_batches import BatchIdentity, objection
 from legato.core.publishing import Publishing
 from legato.core.queues import Queue
 from legato.core.records import ProducerRecord
 from legato.core.refusals import FULL, STILL_COMMITTING, NotFound, Refusal
-from legato.core.state import Node
+from legato.core.router import Outgoing
 from legato.core.traits import Traits
 
 UNKNOWN_BATCH = BatchIdentity()

@@ -19,8 +19,8 @@ from legato.core.steady import SteadyClock
 from legato.core.topics import TOPIC_PREFIX, Topic
 
 if TYPE_CHECKING:
-    from legato.core.administering import Job
-    from legato.core.assigning import Assignment
+    from legato.core.administration import Job
+    from legato.core.assignments import Assignment
     from legato.core.consumers import Browser
 
 Node = Queue | Topic

@@ -10,7 +10,7 @@ from legato.core.consumers import Browser, Matcher
 from legato.core.effects import Drained, Show
 from legato.core.message import Message
 from legato.core.queues import Queue
-from legato.core.subscribing import Subscribing
+from legato.core.subscriptions import Subscribing
 
 
 class Browsing(Subscribing):
