@@ -38,8 +38,8 @@ def measure(named: bool, given: argparse.Namespace) -> float:
         store = LmdbStore(Path(path), sync=False)
         meta = store.begin_epoch("bench", 0)
         broker = Broker(store, meta, bodies=MessageBodies(), settings=lambda address: settings)
-        queue, admit = broker.queue("q"), Admission().admit
-        consumer, _ = broker.attach(queue, None, "c", reports_presented=False)
+        queue, admit = broker.directory.queue("q"), Admission().admit
+        consumer, _ = broker.receivers.attach(queue, None, "c", reports_presented=False)
         spent = 0.0
         warm = given.window // given.batch
         for commit in range(warm + given.count // given.batch):
@@ -48,16 +48,18 @@ def measure(named: bool, given: argparse.Namespace) -> float:
             begin = time.thread_time()
             for data in arrived:
                 body, message_id, special = admit(data)
-                broker.publish(queue, body, message_id, data, PLAIN if special is None else traits_of(special, 0))
+                broker.publisher.publish(
+                    queue, body, message_id, data, PLAIN if special is None else traits_of(special, 0)
+                )
             batch = broker.take_batch(commit)
             assert batch is not None
             store.commit(batch)
             broker.committed(commit)
-            broker.flow(consumer, given.batch, False, commit)
-            broker.dispatch_returned(commit)
+            broker.receivers.flow(consumer, given.batch, False, commit)
+            broker.dispatcher.dispatch_returned(commit)
             broker.take_effects()
             for message in list(consumer.unsettled.values()):
-                broker.acknowledge(consumer, message, confirm=False)
+                broker.settlement.acknowledge(consumer, message, confirm=False)
             if commit >= warm:
                 spent += time.thread_time() - begin
         store.close()

@@ -8,28 +8,33 @@ from legato.core import router
 from legato.core.broker import Broker
 from legato.core.commit import Commit
 from legato.core.consumers import Consumer
+from legato.core.dispatch_modes import DispatchModes
 from legato.core.effects import Confirm, Discharged
 from legato.core.lanes import Lane
 from legato.core.message import Message
+from legato.core.outgoing import Outgoing as Publication
 from legato.core.producers import Producer
 from legato.core.queues import Queue
+from legato.core.receivers import Receivers
 from legato.core.records import Archive, Batch, StoredMessage
-from legato.core.router import Outgoing as Publication
+from legato.core.redelivery import Redelivery
 from legato.core.schedule import Schedule, Scheduled
+from legato.core.settlement import Settlement
 from legato.core.topics import Topic
 from legato.core.transaction import Transaction
+from legato.core.transactions import Transactions
 from legato.store.memory import MemoryStore
 
 _take_batch = Broker.take_batch
-_detach = Broker.detach
-_acknowledge = Broker.acknowledge
-_attach = Broker.attach
-_give_up = Broker._give_up
-_commit = Broker._commit
-_fail = Broker._fail
+_detach = Receivers.detach
+_acknowledge = Settlement.acknowledge
+_attach = Receivers.attach
+_give_up = Transactions.give_up
+_commit = Transactions._commit
+_fail = Redelivery.fail
 _restored = Lane.restored
 _claim = Lane.claim
-_takers = router._takers
+_takers = router.matching_subscriptions
 
 
 def commit_in_any_epoch(self: MemoryStore, batch: Batch) -> int:
@@ -58,7 +63,7 @@ def deliver_before_commit(self: Broker, now_us: int) -> Batch | None:
             lane = message.queue.lane(message.seq)
             lane.mark = max(lane.mark, message.seq)
             lane.append(message)
-            self._dispatch(message.queue)
+            self.dispatcher.dispatch(message.queue)
     return batch
 
 
@@ -79,37 +84,39 @@ def without_header(data: bytes, message: Message, exact: bool) -> bytes:
     return data
 
 
-def detach_counting_all(self: Broker, consumer: Consumer, **options: Any) -> None:
+def detach_counting_all(self: Receivers, consumer: Consumer, **options: Any) -> None:
     """What waited in a prefetch buffer counts as delivered."""
     for message in consumer.unsettled.values():
         message.presented = True
     _detach(self, consumer, **options)
 
 
-def fail_twice(self: Broker, message: Message, *arguments: Any, **options: Any) -> None:
+def fail_twice(self: Redelivery, message: Message, *arguments: Any, **options: Any) -> None:
     """A failed delivery counts twice."""
     message.count += 1
     _fail(self, message, *arguments, **options)
 
 
-def attach_hiding_who_has_it(self: Broker, queue: Queue, *arguments: Any, **options: Any) -> tuple[Consumer, list[int]]:
+def attach_hiding_who_has_it(
+    self: Receivers, queue: Queue, *arguments: Any, **options: Any
+) -> tuple[Consumer, list[int]]:
     """A returning consumer is not told that others have what it held."""
     consumer, _ = _attach(self, queue, *arguments, **options)
     return consumer, []
 
 
-def acknowledge_nothing(self: Broker, consumer: Consumer, message: Message, *, confirm: bool) -> bool:
+def acknowledge_nothing(self: Settlement, consumer: Consumer, message: Message, *, confirm: bool) -> bool:
     """One acknowledgement in eight is confirmed and forgotten."""
     if message.seq % 8 == 5 and message.consumer is consumer:
         message.consumer = None
         del consumer.unsettled[message.seq]
         if confirm:
-            self.kernel.gathering.acknowledged.append((consumer, message))
+            self._kernel.gathering.acknowledged.append((consumer, message))
         return True
     return _acknowledge(self, consumer, message, confirm=confirm)
 
 
-def begin_selecting_forgetful(self: Broker, queue: Queue) -> None:
+def begin_selecting_forgetful(self: DispatchModes, queue: Queue) -> None:
     """When selecting begins, what consumers have already is not passed over."""
     queue.selecting = queue.claims = True
     for lane in queue.order:
@@ -131,23 +138,23 @@ def give_nothing_back(self: Commit, message: Message) -> None:
     """A message that comes back is forgotten."""
 
 
-def give_up_and_consume(self: Broker, transaction: Transaction, cause: str) -> None:
+def give_up_and_consume(self: Transactions, transaction: Transaction, cause: str) -> None:
     """What a transaction received stays consumed although it is rolled back."""
     for consumer, message in transaction.consumed:
-        self._consume(consumer, message, b"", self.kernel.gathering)
+        self._settlement.consume(consumer, message, b"", self._kernel.gathering)
     transaction.consumed = []
     _give_up(self, transaction, cause)
 
 
-def give_up_and_publish(self: Broker, transaction: Transaction, cause: str) -> None:
+def give_up_and_publish(self: Transactions, transaction: Transaction, cause: str) -> None:
     """What a transaction sent is stored although it is rolled back."""
     for node, outgoing in transaction.sends:
         outgoing.txn = b""
-        self._enqueue(node, outgoing)
+        self._router.enqueue(node, outgoing)
     _give_up(self, transaction, cause)
 
 
-def commit_all_but_the_first(self: Broker, transaction: Transaction, token: Any) -> None:
+def commit_all_but_the_first(self: Transactions, transaction: Transaction, token: Any) -> None:
     """A commit forgets the first message that its transaction received."""
     transaction.consumed = transaction.consumed[1:]
     _commit(self, transaction, token)
@@ -158,9 +165,9 @@ def no_outcome(self: MemoryStore, txn: bytes) -> bool:
     return False
 
 
-def always_committed(self: Broker, txn_id: bytes, fail: bool, token: Any) -> None:
+def always_committed(self: Transactions, txn_id: bytes, fail: bool, token: Any) -> None:
     """Who asks for the outcome of a commit that was cut off hears that all went well."""
-    self.kernel.effects.append(Discharged(token))
+    self._kernel.effects.append(Discharged(token))
 
 
 def takers_but_one(topic: Topic, outgoing: Publication) -> list[Queue]:

@@ -6,24 +6,32 @@ from typing import Any
 
 import msgspec
 
-from legato.core.broker import Broker
+from legato.core.backpressure import Backpressure, refusal
 from legato.core.consumers import Consumer
-from legato.core.directory import Node
+from legato.core.dead_letters import DeadLetters
+from legato.core.duplicates import Duplicates
 from legato.core.effects import Refuse
 from legato.core.facts import MessageDeadLettered, MessagePresented
 from legato.core.groups import Groups
 from legato.core.message import Message
+from legato.core.outgoing import Outgoing as Publication
 from legato.core.producers import Producer
+from legato.core.publishing import Publisher
+from legato.core.queues import Queue
+from legato.core.receivers import Receivers
 from legato.core.records import TakenMessage
 from legato.core.repeats import Duplicate
-from legato.core.router import Outgoing as Publication
+from legato.core.reservations import Reservations
+from legato.core.router import Router
+from legato.core.topics import Node
 from legato.core.transaction import Transaction
+from legato.core.transactions import Transactions
 from legato.store.memory import MemoryStore
 
-_detach = Broker.detach
-_refresh = Broker._refresh
-_pass_over = Broker._pass_over
-_drop_resent = Broker._drop_resent
+_detach = Receivers.detach
+_review_turn = Queue.review_turn
+_pass_over = Duplicates._pass_over
+_drop_resent = Duplicates.drop_resent
 
 
 def all_may_have_a_group(self: Groups, group: str, consumer: Consumer, now_us: int) -> bool:
@@ -36,46 +44,45 @@ def groups_for_good(self: Groups, consumer: Consumer) -> bool:
     return False
 
 
-def refresh_all(self: Broker, consumer: Consumer) -> None:
+def refresh_all(self: Queue, consumer: Consumer) -> None:
     """All consumers of an exclusive queue receive."""
-    queue = consumer.queue
-    settings = queue.settings
-    queue.settings = msgspec.structs.replace(settings, exclusive=False)
+    settings = self.settings
+    self.settings = msgspec.structs.replace(settings, exclusive=False)
     try:
-        _refresh(self, consumer)
+        _review_turn(self, consumer)
     finally:
-        queue.settings = settings
+        self.settings = settings
 
 
-def refuse_and_store(self: Broker, node: Node, outgoing: Publication) -> bool:
+def refuse_and_store(self: Publisher, node: Node, outgoing: Publication) -> bool:
     """A full address refuses a message, and stores it."""
-    refusal = self._refusal(node)
-    if refusal is not None:
-        self.kernel.effects.append(Refuse(outgoing.token, *refusal))
+    why = refusal(node)
+    if why is not None:
+        self._kernel.emit(Refuse(outgoing.token, *why))
         outgoing.token = None
-        self._enqueue(node, outgoing)
+        self._router.enqueue(node, outgoing)
         return False
-    self._enqueue(node, outgoing)
+    self._router.enqueue(node, outgoing)
     return True
 
 
-def room_and_no_word(self: Broker, node: Node) -> int | None:
+def room_and_no_word(self: Backpressure, node: Node) -> int | None:
     """Who waits for room in a full address is never told of any."""
     return node.room if node.settings.when_full == "block" else None
 
 
-def expire_into_nothing(self: Broker, message: Message) -> None:
+def expire_into_nothing(self: Router, message: Message) -> None:
     """What expires is dropped, whatever the settings say."""
-    self._drop(message, "expired")
+    self.drop(message, "expired")
 
 
-def dead_letter_dropped(self: Broker, message: Message, consumer: Consumer, cause: str, text: str) -> None:
+def dead_letter_dropped(self: DeadLetters, message: Message, consumer: Consumer, cause: str, text: str) -> None:
     """Dead letters are dropped."""
-    self._left(message)
-    self.kernel.gathering.facts.append(MessageDeadLettered(message.queue.id, message.seq, consumer.id, cause, 0, 0))
+    self._router.account_departure(message)
+    self._kernel.record(MessageDeadLettered(message.queue.id, message.seq, consumer.id, cause, 0, 0))
 
 
-def no_duplicates(self: Broker, node: Node, duplicate_id: bytes) -> None:
+def no_duplicates(self: Duplicates, node: Node, duplicate_id: bytes) -> None:
     """Addresses remember no duplicate ids."""
 
 
@@ -83,32 +90,32 @@ def no_duplicates_on_disk(self: MemoryStore, queue: int, duplicate_id: bytes) ->
     """Duplicate ids are forgotten as soon as they are durable."""
 
 
-def duplicates_of_the_lost(self: Broker, ids: list[Any]) -> None:
+def duplicates_of_the_lost(self: Duplicates, ids: list[Any]) -> None:
     """Ids of messages for which the store had no room are remembered."""
 
 
-def sort_nothing_out(self: Broker, transaction: Transaction) -> None:
+def sort_nothing_out(self: Transactions, transaction: Transaction) -> None:
     """What a transaction sends is stored, whatever ids it has."""
 
 
-def duplicates_untold(self: Broker, duplicate: Duplicate) -> Duplicate:
+def duplicates_untold(self: Duplicates, duplicate: Duplicate) -> Duplicate:
     """Senders are not told of duplicates."""
     duplicate.told = False
     return _pass_over(self, duplicate)
 
 
-def resent_untold(self: Broker, node: Node, outgoing: Publication, producer: Producer) -> None:
+def resent_untold(self: Duplicates, node: Node, outgoing: Publication, producer: Producer) -> None:
     """A duplicate that is sent again after a failover is confirmed like a message that is stored."""
     _drop_resent(self, node, outgoing, producer)
-    self.kernel.gathering.duplicates[-1].told = False
+    self._kernel.gathering.duplicates[-1].told = False
 
 
-def detach_keeping_nothing(self: Broker, consumer: Consumer, **options: Any) -> None:
+def detach_keeping_nothing(self: Receivers, consumer: Consumer, **options: Any) -> None:
     """Nothing is kept for a client that lost its connection."""
     _detach(self, consumer, **(options | {"hold_until_us": 0}))
 
 
-def keep_for_ever(self: Broker) -> None:
+def keep_for_ever(self: Reservations) -> None:
     """What is kept for a client is kept although it does not come back."""
 
 
@@ -117,7 +124,7 @@ def nobody_took(self: MemoryStore, queue: int) -> list[TakenMessage]:
     return []
 
 
-def take_nothing_back(self: Broker, consumer: Consumer, message: Message) -> None:
+def take_nothing_back(self: Reservations, consumer: Consumer, message: Message) -> None:
     """A delivery that goes on after its connection was lost counts as another one."""
     message.flagged = message.presented = True
-    self.kernel.gathering.facts.append(MessagePresented(message.queue.id, message.seq, consumer.id))
+    self._kernel.record(MessagePresented(message.queue.id, message.seq, consumer.id))

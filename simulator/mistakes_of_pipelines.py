@@ -6,23 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 from legato import limits
-from legato.core.assignments import Assignment, Extent
-from legato.core.broker import Broker
+from legato.core.assignments import Assignment, Assignments, Extent
 from legato.core.commit import Commit
+from legato.core.dispatch_modes import DispatchModes
 from legato.core.lanes import Lane
+from legato.core.numbered_producers import NumberedProducers
 from legato.core.producers import SINK_PREFIX
 from legato.core.queues import Queue
 from legato.core.records import Run
+from legato.core.staged_batches import StagedBatches
 from legato.server.commits import Commits
 from legato.server.subscribing import Subscribing
 
-_extent_of = Broker._extent_of
+_extent_of = Assignments._extent_of
 _pass_over = Lane.pass_over
-_stages_committed = Broker._stages_committed
-_begin_selecting = Broker._begin_selecting
+_stages_committed = StagedBatches.committed
+_begin_selecting = DispatchModes._begin_selecting
 
 
-def bytes_for_good(self: Broker, assignment: Assignment, through: int) -> Extent:
+def bytes_for_good(self: Assignments, assignment: Assignment, through: int) -> Extent:
     """What a pipeline is done with is counted among the bytes of its assignment for ever."""
     return Extent(_extent_of(self, assignment, through).count, 0)
 
@@ -32,7 +34,7 @@ def floors_passed_over(self: Lane, run: Run, floor: int) -> list[int]:
     return _pass_over(self, run, 0)
 
 
-def batches_passed_over(self: Broker, commit: Commit) -> set[Queue]:
+def batches_passed_over(self: StagedBatches, commit: Commit) -> set[Queue]:
     """The window reaches beyond a batch that was never loaded."""
     touched = _stages_committed(self, commit)
     for stage in commit.stages:
@@ -41,22 +43,21 @@ def batches_passed_over(self: Broker, commit: Commit) -> set[Queue]:
     return touched
 
 
-def sinks_forgotten(self: Broker) -> None:
+def sinks_forgotten(self: NumberedProducers) -> None:
     """D3: a sink is forgotten when it has published nothing for a day by the clock on the wall."""
-    end_us = self.now_us - limits.PRODUCER_RETENTION_S * 1_000_000
-    for record in self.kernel.archive.producers(0, 1_000):
+    end_us = self._kernel.now_us - limits.PRODUCER_RETENTION_S * 1_000_000
+    for record in self._kernel.archive.producers(0, 1_000):
         old = record.name.startswith(SINK_PREFIX) and record.seen_us < end_us
-        if old and record.name not in self._producers and record.name not in self._forgetting:
-            self._forget_producer(record.producer, record.name)
+        if old and record.name not in self.attached and record.name not in self.forgetting:
+            self.forget(record.producer, record.name)
 
 
-def claimed_for_good(self: Broker, queue: Queue) -> None:
+def claimed_for_good(self: DispatchModes, queue: Queue) -> None:
     """What left before consumers began to select stays claimed."""
-    gone = [len(commit.gone) if commit is not None else 0 for commit in (self.kernel.gathering, self.kernel.in_flight)]
+    gone = [len(commit.gone) for commit in self._kernel.commits]
     _begin_selecting(self, queue)
-    for commit, before in zip((self.kernel.gathering, self.kernel.in_flight), gone, strict=True):
-        if commit is not None:
-            del commit.gone[before:]
+    for commit, before in zip(self._kernel.commits, gone, strict=True):
+        del commit.gone[before:]
 
 
 def answer_at_once(self: Commits, peer: Any, then: Callable[[], None]) -> None:

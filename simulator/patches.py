@@ -16,10 +16,12 @@ from legato import ids, limits
 from legato.amqp.link_base import Link
 from legato.client import channel, connection_steps, consumer_steps, producer_steps, receiver_end, transport
 from legato.client.deliveries import Delivery
-from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
 from legato.core.queues import Queue
+from legato.core.receivers import Receivers
+from legato.core.reservations import Reservations
+from legato.core.settlement import Settlement
 from legato.server import commits, executor, farewell, peer, service, stages, ticking, upkeep, welcome
 from simulator.clients import SimulatedGate, Task
 from simulator.disk import Writer
@@ -69,20 +71,24 @@ def installed(
         if effect.consumer.port.link.credit < 0:
             raise history.broken(f"consumer {effect.consumer.id} was given more messages than it had credit for")
 
-    detach, release_container, release = Broker.detach, Broker.release_container, Broker.release
+    detach, release_container, release = Receivers.detach, Reservations.release_container, Settlement.release
 
-    def watched_detach(self: Broker, consumer: Consumer, **options: Any) -> None:
-        if self.epoch == history.epoch and options.get("hold_until_us") and consumer in consumer.queue.consumers:
+    def watched_detach(self: Receivers, consumer: Consumer, **options: Any) -> None:
+        if (
+            self._kernel.epoch == history.epoch
+            and options.get("hold_until_us")
+            and consumer in consumer.queue.consumers
+        ):
             history.went_away(consumer.id, consumer.container)
         detach(self, consumer, **options)
 
-    def watched_close(self: Broker, container: str) -> None:
-        if self.epoch == history.epoch:
+    def watched_close(self: Reservations, container: str) -> None:
+        if self._kernel.epoch == history.epoch:
             history.came_back(container)
         release_container(self, container)
 
-    def watched_release(self: Broker, consumer: Consumer, message: Message) -> bool:
-        if self.epoch == history.epoch and message.consumer is consumer:
+    def watched_release(self: Settlement, consumer: Consumer, message: Message) -> bool:
+        if self._kernel.epoch == history.epoch and message.consumer is consumer:
             history.was_given_back(message, consumer)
         return release(self, consumer, message)
 
@@ -121,9 +127,9 @@ def installed(
         *(_sizes() if history.plan.large else []),
         *(full_disk(is_full) if history.plan.papers else []),
         (executor.Executor, "_deliver", watched),
-        (Broker, "detach", watched_detach),
-        (Broker, "release_container", watched_close),
-        (Broker, "release", watched_release),
+        (Receivers, "detach", watched_detach),
+        (Reservations, "release_container", watched_close),
+        (Settlement, "release", watched_release),
         *_hashes(),
     ]
     running = asyncio._get_running_loop()

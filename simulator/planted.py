@@ -15,13 +15,28 @@ from legato.client.session_state import Outgoing
 from legato.client.session_work import SessionWork
 from legato.client.temporaries import TemporaryEnd
 from legato.core import router
+from legato.core.assignments import Assignments
+from legato.core.backpressure import Backpressure
 from legato.core.broker import Broker
 from legato.core.commit import Commit
+from legato.core.dead_letters import DeadLetters
+from legato.core.dispatch_modes import DispatchModes
+from legato.core.duplicates import Duplicates
 from legato.core.groups import Groups
 from legato.core.lanes import Lane
+from legato.core.numbered_producers import NumberedProducers
 from legato.core.producers import Producer
+from legato.core.publishing import Publisher
+from legato.core.queues import Queue
+from legato.core.receivers import Receivers
+from legato.core.redelivery import Redelivery
+from legato.core.reservations import Reservations
+from legato.core.router import Router
 from legato.core.schedule import Schedule
+from legato.core.settlement import Settlement
+from legato.core.staged_batches import StagedBatches
 from legato.core.steady import SteadyClock
+from legato.core.transactions import Transactions
 from legato.ha.flock import LockFile
 from legato.ha.members import Membership
 from legato.server import executor
@@ -65,19 +80,19 @@ FAULTS = [
     Fault(Producer, "is_duplicate", mistakes.is_never_a_duplicate),
     Fault(Lane, "restored", mistakes.restored_unflagged),
     Fault(executor, "_redelivered", mistakes.without_header),
-    Fault(Broker, "detach", mistakes.detach_counting_all),
-    Fault(Broker, "_fail", mistakes.fail_twice),
-    Fault(Broker, "attach", mistakes.attach_hiding_who_has_it),
-    Fault(Broker, "acknowledge", mistakes.acknowledge_nothing),
-    Fault(Broker, "_begin_selecting", mistakes.begin_selecting_forgetful),
+    Fault(Receivers, "detach", mistakes.detach_counting_all),
+    Fault(Redelivery, "fail", mistakes.fail_twice),
+    Fault(Receivers, "attach", mistakes.attach_hiding_who_has_it),
+    Fault(Settlement, "acknowledge", mistakes.acknowledge_nothing),
+    Fault(DispatchModes, "_begin_selecting", mistakes.begin_selecting_forgetful),
     Fault(Lane, "claim", mistakes.claim_all_that_is_read),
     Fault(Commit, "give_back", mistakes.give_nothing_back),
-    Fault(Broker, "_give_up", mistakes.give_up_and_consume),
-    Fault(Broker, "_give_up", mistakes.give_up_and_publish),
-    Fault(Broker, "_commit", mistakes.commit_all_but_the_first),
+    Fault(Transactions, "give_up", mistakes.give_up_and_consume),
+    Fault(Transactions, "give_up", mistakes.give_up_and_publish),
+    Fault(Transactions, "_commit", mistakes.commit_all_but_the_first),
     Fault(MemoryStore, "outcome", mistakes.no_outcome),
-    Fault(Broker, "_discharge_again", mistakes.always_committed),
-    Fault(router, "_takers", mistakes.takers_but_one),
+    Fault(Transactions, "_discharge_again", mistakes.always_committed),
+    Fault(router, "matching_subscriptions", mistakes.takers_but_one),
     Fault(Schedule, "due", mistakes.nothing_due),
     Fault(Outgoing, "connection_lost", mistakes_of_clients.resend_as_new),
     Fault(Outgoing, "connection_lost", mistakes_of_clients.resend_nothing),
@@ -87,21 +102,21 @@ FAULTS = [
     Fault(Channel, "_report_abort", mistakes_of_clients.no_abort),
     Fault(Groups, "may_have", mistakes_at_addresses.all_may_have_a_group),
     Fault(Groups, "release", mistakes_at_addresses.groups_for_good),
-    Fault(Broker, "_refresh", mistakes_at_addresses.refresh_all),
-    Fault(Broker, "_publish_closely", mistakes_at_addresses.refuse_and_store),
-    Fault(Broker, "room", mistakes_at_addresses.room_and_no_word),
-    Fault(Broker, "_expire", mistakes_at_addresses.expire_into_nothing),
-    Fault(Broker, "_dead_letter", mistakes_at_addresses.dead_letter_dropped),
-    Fault(Broker, "detach", mistakes_at_addresses.detach_keeping_nothing),
-    Fault(Broker, "_release_overdue", mistakes_at_addresses.keep_for_ever),
+    Fault(Queue, "review_turn", mistakes_at_addresses.refresh_all),
+    Fault(Publisher, "publish_closely", mistakes_at_addresses.refuse_and_store),
+    Fault(Backpressure, "room", mistakes_at_addresses.room_and_no_word),
+    Fault(Router, "expire", mistakes_at_addresses.expire_into_nothing),
+    Fault(DeadLetters, "bury", mistakes_at_addresses.dead_letter_dropped),
+    Fault(Receivers, "detach", mistakes_at_addresses.detach_keeping_nothing),
+    Fault(Reservations, "release_overdue", mistakes_at_addresses.keep_for_ever),
     Fault(MemoryStore, "taken", mistakes_at_addresses.nobody_took),
-    Fault(Broker, "_take_back", mistakes_at_addresses.take_nothing_back),
-    Fault(Broker, "_first_of", mistakes_at_addresses.no_duplicates),
+    Fault(Reservations, "take_back", mistakes_at_addresses.take_nothing_back),
+    Fault(Duplicates, "first_of", mistakes_at_addresses.no_duplicates),
     Fault(MemoryStore, "duplicate", mistakes_at_addresses.no_duplicates_on_disk),
-    Fault(Broker, "_lose_ids", mistakes_at_addresses.duplicates_of_the_lost),
-    Fault(Broker, "_sort_out", mistakes_at_addresses.sort_nothing_out),
-    Fault(Broker, "_pass_over", mistakes_at_addresses.duplicates_untold),
-    Fault(Broker, "_drop_resent", mistakes_at_addresses.resent_untold),
+    Fault(Duplicates, "lose_ids", mistakes_at_addresses.duplicates_of_the_lost),
+    Fault(Transactions, "_sort_out", mistakes_at_addresses.sort_nothing_out),
+    Fault(Duplicates, "_pass_over", mistakes_at_addresses.duplicates_untold),
+    Fault(Duplicates, "drop_resent", mistakes_at_addresses.resent_untold),
     Fault(MemoryStore, "prune", mistakes_of_retention.prune_the_attached),
     Fault(SteadyClock, "tick", mistakes_of_retention.clock_that_jumps),
     Fault(Membership, "refresh", mistakes_of_retention.members_must_be_written),
@@ -109,11 +124,11 @@ FAULTS = [
     Fault(SessionWork, "_hear", mistakes_of_clients.hear_nothing),
     Fault(ReceiverEnd, "look", mistakes_of_clients.lazy_and_silent),
     Fault(TemporaryEnd, "connection_lost", mistakes_of_clients.deletion_forgotten),
-    Fault(Broker, "_extent_of", mistakes_of_pipelines.bytes_for_good),
+    Fault(Assignments, "_extent_of", mistakes_of_pipelines.bytes_for_good),
     Fault(Lane, "pass_over", mistakes_of_pipelines.floors_passed_over),
-    Fault(Broker, "_stages_committed", mistakes_of_pipelines.batches_passed_over),
-    Fault(Broker, "forget_producers", mistakes_of_pipelines.sinks_forgotten),
-    Fault(Broker, "_begin_selecting", mistakes_of_pipelines.claimed_for_good),
+    Fault(StagedBatches, "committed", mistakes_of_pipelines.batches_passed_over),
+    Fault(NumberedProducers, "forget_unused", mistakes_of_pipelines.sinks_forgotten),
+    Fault(DispatchModes, "_begin_selecting", mistakes_of_pipelines.claimed_for_good),
     Fault(Commits, "when_durable", mistakes_of_pipelines.answer_at_once),
     Fault(Subscribing, "end_found", mistakes_of_pipelines.end_or_not),
 ]

@@ -7,7 +7,6 @@ from typing import Any
 
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
-from legato.core.directory import Node
 from legato.core.effects import (
     Confirm,
     ConfirmAcknowledged,
@@ -32,6 +31,7 @@ from legato.core.invariants import violations
 from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
+from legato.core.topics import Node
 from legato.core.traits import PLAIN, Traits
 from legato.errors import StoreFullError
 from legato.store.memory import MemoryStore
@@ -84,11 +84,11 @@ class Scenario:
 
     def publish(self, queue: str | Node, *bodies: bytes, container: str = "", **traits: Any) -> None:
         """Publish and settle everything; the body is its own token, and says its group."""
-        node = self.broker.queue(queue) if isinstance(queue, str) else queue
+        node = self.broker.directory.queue(queue) if isinstance(queue, str) else queue
         for body in bodies:
             group, closes = TextBodies().group(body)
             said = Traits(**traits, group=group, closes_group=closes)
-            self.broker.publish(node, body, body.decode(), body, PLAIN if said == PLAIN else said, container)
+            self.broker.publisher.publish(node, body, body.decode(), body, PLAIN if said == PLAIN else said, container)
         self.run()
 
     def consumer(
@@ -103,8 +103,8 @@ class Scenario:
         priority: int = 0,
         link: str = "",
     ) -> Consumer:
-        consumer, self.elsewhere = self.broker.attach(
-            self.broker.queue(queue) if isinstance(queue, str) else queue,
+        consumer, self.elsewhere = self.broker.receivers.attach(
+            self.broker.directory.queue(queue) if isinstance(queue, str) else queue,
             None,
             name,
             reports_presented=exact,
@@ -115,13 +115,13 @@ class Scenario:
         )
         self.inbox[consumer] = []
         if credit:
-            self.broker.flow(consumer, credit, False, self.now_us)
+            self.broker.receivers.flow(consumer, credit, False, self.now_us)
         self.run()
         return consumer
 
     def run(self) -> None:
         """Commit, and let sockets take what they are given, until nothing is left to do."""
-        self.broker.dispatch_returned(self.now_us)
+        self.broker.dispatcher.dispatch_returned(self.now_us)
         self._perform(self.broker.take_effects())
         while self.step() or self.resume() or self.go_on():
             pass
@@ -154,7 +154,7 @@ class Scenario:
         """Sockets take what they were given; whether any had been given as much as it may."""
         paced, self.paced = self.paced, []
         for consumer in paced:
-            self.broker.resume(consumer, self.now_us)
+            self.broker.receivers.resume(consumer, self.now_us)
         self._perform(self.broker.take_effects())
         return bool(paced)
 
@@ -198,17 +198,17 @@ class Scenario:
     def present(self, consumer: Consumer, *seqs: int) -> None:
         """Its application gets these messages."""
         for seq in seqs:
-            self.broker.present(consumer, consumer.unsettled[seq])
+            self.broker.presentations.present(consumer, consumer.unsettled[seq])
 
     def lose(self, consumer: Consumer, *, hold_s: float = 60.0) -> None:
         """Its connection is lost; what it had is kept for so long."""
         until_us = self.now_us + int(hold_s * 1_000_000) if hold_s else 0
-        self.broker.detach(consumer, clean=False, hold_until_us=until_us)
+        self.broker.receivers.detach(consumer, clean=False, hold_until_us=until_us)
         self.run()
 
     def accept(self, consumer: Consumer, *messages: Message) -> None:
         for message in messages:
-            assert self.broker.acknowledge(consumer, message, confirm=False)
+            assert self.broker.settlement.acknowledge(consumer, message, confirm=False)
         self.run()
 
     def _perform(self, effects: list[Effect]) -> None:

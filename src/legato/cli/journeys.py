@@ -10,7 +10,7 @@ from typing import Any
 from legato.amqp.names import FLOW_BUNDLE, FLOW_TRACE_ID
 from legato.cli.management import rows
 from legato.client import Connection, ConnectionFactory, Message, Queue
-from legato.core.redelivery import EXCEPTION
+from legato.core.dead_letters import EXCEPTION
 from legato.errors import MessageFormatError
 from legato.flows.envelope import Envelope
 from legato.flows.records import RunRecord, decode_record, queue_of_records

@@ -12,7 +12,7 @@ from typing import Any
 
 from legato.cli.management import request, rows
 from legato.client import BytesMessage, ConnectionFactory, Message, Queue, TextMessage
-from legato.core.redelivery import (
+from legato.core.dead_letters import (
     CAUSE,
     DEAD_LETTER_COUNT,
     DEAD_LETTERED_AT_MS,

@@ -1,22 +1,25 @@
-"""Administration: addresses come and go, are emptied, paused and re-read; long work is done in slices."""
+"""Administration: addresses are emptied, paused, and their settings read again; long work is done in slices."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 from legato import limits
-from legato.core.consumers import Consumer, Matcher
-from legato.core.directory import Node
+from legato.core.consumers import Matcher
+from legato.core.dead_letters import NOTHING_MORE
+from legato.core.directory import Directory
+from legato.core.dispatch_modes import DispatchModes
+from legato.core.dispatcher import Dispatcher
 from legato.core.effects import Finished
 from legato.core.facts import QueuePaused
+from legato.core.kernel import Kernel
 from legato.core.message import Message
 from legato.core.queues import Queue
-from legato.core.receivers import Consuming
 from legato.core.records import StoredMessage
-from legato.core.redelivery import NOTHING_MORE
-from legato.core.refusals import Exists
-from legato.core.topics import Topic
+from legato.core.router import Router
+from legato.core.topics import Node
 
 
 class Job:
@@ -42,49 +45,36 @@ class Job:
         """What is still to be looked at: above the first, up to the second."""
 
 
-class Administering(Consuming):
-    """Creating, deleting, emptying, moving, pausing."""
+class Administration:
+    """Emptying, moving, pausing, and settings that were read again."""
 
-    def create_temporary(self, name: str, *, topic: bool, container: str) -> Node:
-        """A queue or topic that lives until `delete` (AMQP 3.5.10), or until nobody comes back for it.
+    __slots__ = ("_directory", "_dispatcher", "_jobs", "_kernel", "_modes", "_router")
 
-        Raises:
-            Exists: there is one of that name.
-        """
-        if self.lookup(name) is not None:
-            raise Exists(f"There is already something named {name!r}.")
-        if topic:
-            return self.create_topic(name, container=container, temporary=True)
-        return self.create_queue(name, container=container, temporary=True)
-
-    def delete(self, node: Node) -> list[Consumer]:
-        """Delete a queue, subscription or topic with all that is in it; returns the consumers that were cut off."""
-        if isinstance(node, Topic):
-            cut_off = [consumer for queue in node.subscriptions.values() for consumer in queue.consumers]
-            for queue in list(node.subscriptions.values()):
-                self._delete(queue)
-            self._forget(node, 0)
-            self.topics.pop(node.address, None)
-            return cut_off
-        cut_off = list(node.consumers)
-        self._delete(node)
-        return cut_off
+    def __init__(
+        self, kernel: Kernel, modes: DispatchModes, directory: Directory, router: Router, dispatcher: Dispatcher
+    ) -> None:
+        self._kernel = kernel
+        self._modes = modes
+        self._directory = directory
+        self._router = router
+        self._dispatcher = dispatcher
+        self._jobs: deque[Job] = deque()
 
     def pause(self, queue: Queue, paused: bool) -> None:
         """Stop dispatching from a queue, or go on; publishing goes on."""
         if queue.paused != paused:
             queue.paused = paused
             self._kernel.record(QueuePaused(queue.id, paused))
-            self._dispatch(queue)
+            self._dispatcher.dispatch(queue)
 
     def settings_changed(self) -> None:
         """Settings were read again: they hold for what happens from now on."""
-        for topic in self.topics.values():
-            topic.settings = self._settings(topic.address)
-        for queue in self.queues.values():
-            queue.settings = self._settings(queue.address)
-            self._review(queue)
-            self._dispatch(queue)
+        for topic in self._directory.topics.values():
+            topic.settings = self._directory.settings_of(topic.address)
+        for queue in self._directory.queues.values():
+            queue.settings = self._directory.settings_of(queue.address)
+            self._modes.review(queue)
+            self._dispatcher.dispatch(queue)
 
     # -- long work -----------------------------------------------------------------------------------------------
 
@@ -111,30 +101,19 @@ class Administering(Consuming):
 
     def _begin(self, job: Job) -> None:
         job.queue.jobs += 1
-        self._review(job.queue)
+        self._modes.review(job.queue)
         self._jobs.append(job)
         self._kernel.scan_again()
 
-    def go_on(self, now_us: int) -> None:
-        """The next slice of what is looked through in slices."""
-        self._kernel.now_us = now_us
-        self._kernel.scan_began()
-        is_over = self._kernel.begin_slice()
-        unscanned, self._unscanned = list(self._unscanned), {}
-        for place, queue in enumerate(unscanned, 1):
-            self._dispatch(queue)
-            if place < len(unscanned) and is_over():
-                # First the next time, before those that were looked through now.
-                self._unscanned = dict.fromkeys(unscanned[place:]) | self._unscanned
-                self._kernel.scan_again()
-                break
+    def go_on(self) -> None:
+        """The next slice of the oldest job."""
         if self._jobs:
             job = self._jobs.popleft()
             if self._work(job):
                 job.queue.jobs -= 1
                 if not job.queue.deleted:
-                    self._review(job.queue)
-                    self._dispatch(job.queue)
+                    self._modes.review(job.queue)
+                    self._dispatcher.dispatch(job.queue)
                 self._kernel.emit(Finished(job.token, job.count))
             else:
                 self._jobs.append(job)
@@ -184,12 +163,12 @@ class Administering(Consuming):
             return
         job.queue.lane(message.seq).claimed.add(message.seq)
         if job.to is None:
-            self._drop(message, "purged")
+            self._router.drop(message, "purged")
         else:
-            outgoing = self._again(message)
+            outgoing = self._router.copy_of(message)
             outgoing.count = 0
             if job.properties:
                 outgoing.body = self._kernel.bodies.annotate(outgoing.body, job.properties)
-            self._move(message, "moved", job.to, outgoing)
+            self._router.move(message, "moved", job.to, outgoing)
         job.count += 1
         job.left -= 1

@@ -14,11 +14,16 @@ from typing import Any
 import msgspec
 
 from legato import limits
-from legato.core.expiry import Timing
+from legato.core.administration import Administration
+from legato.core.deletion import Deletion
+from legato.core.directory import Directory
+from legato.core.dispatch_modes import DispatchModes
+from legato.core.expiry import Expiry
 from legato.core.facts import AssignmentAcknowledged, AssignmentFenced, Kind, MessagesAssigned, MessageTaken
+from legato.core.kernel import Kernel
 from legato.core.lanes import LANE_SHIFT, Lane
 from legato.core.queues import Queue
-from legato.core.records import ExpiryPlace, QueueRecord, Run
+from legato.core.records import QueueRecord, Run
 from legato.core.refusals import AssignmentFencedOff, NotFound, Refusal
 
 ASSIGNMENT_PREFIX = "assignment://"
@@ -65,10 +70,33 @@ class Extent(msgspec.Struct, frozen=True):
     size: int
 
 
-class Assigning(Timing):
-    """Commands of pipelines."""
+class Assignments:
+    """Commands of pipelines.
 
-    def open_assignment(self, name: str, source: Queue, *, latest: bool = False, renew: bool = False) -> Assignment:
+    Attributes:
+        by_number: those in use, by the number of their queue.
+    """
+
+    __slots__ = ("_administration", "_deletion", "_directory", "_expiry", "_kernel", "_modes", "by_number")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        modes: DispatchModes,
+        directory: Directory,
+        expiry: Expiry,
+        deletion: Deletion,
+        administration: Administration,
+    ) -> None:
+        self.by_number: dict[int, Assignment] = {}
+        self._kernel = kernel
+        self._modes = modes
+        self._directory = directory
+        self._expiry = expiry
+        self._deletion = deletion
+        self._administration = administration
+
+    def open(self, name: str, source: Queue, *, latest: bool = False, renew: bool = False) -> Assignment:
         """The assignment of that name, made if there is none; a new run of its pipeline has it from now on.
 
         Args:
@@ -80,14 +108,14 @@ class Assigning(Timing):
             Refusal: there is one of that name that takes from another queue.
         """
         renewed = 0
-        assignment = self.find_assignment(name)
+        assignment = self.find(name)
         if assignment is None:
             floors = [lane.last_seq for lane in source.order] if latest else []
-            record = self._new_record(name, Kind.ASSIGNMENT, topic=source.id)
+            record = self._directory.new_record(name, Kind.ASSIGNMENT, topic=source.id)
             record.floors = floors
-            queue = self._adopt(record)
+            queue = self._directory.adopt(record)
             assert isinstance(queue, Queue)
-            assignment = self._assignments[queue.id] = Assignment(queue, record)
+            assignment = self.by_number[queue.id] = Assignment(queue, record)
         elif assignment.source != source.id:
             if not renew or self.has_source(assignment):
                 raise Refusal(
@@ -99,13 +127,13 @@ class Assigning(Timing):
         self._fence(assignment, renewed)
         return assignment
 
-    def resume_assignment(self, assignment: Assignment) -> None:
+    def resume(self, assignment: Assignment) -> None:
         """A new run of its pipeline has the assignment from now on, whether or not its queue is still there."""
         self._fence(assignment)
 
     def has_source(self, assignment: Assignment) -> bool:
         """Whether the queue that it takes from is there, or was deleted."""
-        return isinstance(self._node(assignment.source), Queue)
+        return isinstance(self._directory.node(assignment.source), Queue)
 
     def _fence(self, assignment: Assignment, renewed: int = 0) -> None:
         """Whoever had the assignment so far has it no more.
@@ -118,21 +146,21 @@ class Assigning(Timing):
             AssignmentFenced(assignment.queue.id, assignment.fence, list(assignment.floors.values()), renewed)
         )
 
-    def find_assignment(self, name: str) -> Assignment | None:
+    def find(self, name: str) -> Assignment | None:
         """The assignment of that name, if there is one."""
-        queue = self.find_queue(name)
+        queue = self._directory.find_queue(name)
         if queue is None or queue.kind != Kind.ASSIGNMENT:
             return None
-        assignment = self._assignments.get(queue.id)
+        assignment = self.by_number.get(queue.id)
         if assignment is None:
             record = self._kernel.archive.queue_by_number(queue.id)
             assert record is not None, f"{name} is in use and not in the store"
-            assignment = self._assignments[queue.id] = Assignment(queue, record)
+            assignment = self.by_number[queue.id] = Assignment(queue, record)
         return assignment
 
     def stand(self, assignment: Assignment) -> Assigned:
         """How the assignment stands."""
-        source = self._node(assignment.source)
+        source = self._directory.node(assignment.source)
         depth = source.depth if isinstance(source, Queue) else 0
         return Assigned(assignment.fence, assignment.acknowledged, assignment.last, depth)
 
@@ -149,7 +177,7 @@ class Assigning(Timing):
             Refusal: the queue's consumers select what they want (selectors, groups, priorities of consumers).
         """
         self._check_fence(assignment, fence)
-        source = self._node(assignment.source)
+        source = self._directory.node(assignment.source)
         if not isinstance(source, Queue):
             raise NotFound(f"The queue of {assignment.queue.name} was deleted.")
         if source.selecting and (source.consumers or source.jobs):
@@ -158,7 +186,7 @@ class Assigning(Timing):
                 "may be theirs cannot be assigned."
             )
         if limit > 0:
-            self._expire_first(source)
+            self._expiry.expire_first(source)
         for lane in source.order:
             for run in self._available(assignment, source, lane, limit, limit_bytes):
                 self._take_run(assignment, source, run)
@@ -212,7 +240,7 @@ class Assigning(Timing):
         for commit in self._kernel.commits:
             yield from (fact for fact in commit.facts if isinstance(fact, MessagesAssigned))
 
-    def release_assignment(self, assignment: Assignment, token: Any) -> None:
+    def release(self, assignment: Assignment, token: Any) -> None:
         """What was not acknowledged goes back to its queue, behind what waits there; its pipeline has it no more.
 
         `Finished` tells how many those were.
@@ -220,22 +248,22 @@ class Assigning(Timing):
         Raises:
             NotFound: its queue was deleted.
         """
-        source = self._node(assignment.source)
+        source = self._directory.node(assignment.source)
         if not isinstance(source, Queue):
             raise NotFound(f"The queue of {assignment.queue.name} was deleted.")
         self._fence(assignment)
-        self.move(assignment.queue, source, token)
+        self._administration.move(assignment.queue, source, token)
 
-    def delete_assignment(self, assignment: Assignment) -> None:
+    def delete(self, assignment: Assignment) -> None:
         """Forget an assignment in which nothing is left, or whose queue was deleted.
 
         Raises:
             Refusal: something is left.
         """
         left = assignment.queue.depth
-        if left and isinstance(self._node(assignment.source), Queue):
+        if left and isinstance(self._directory.node(assignment.source), Queue):
             raise Refusal(f"{left} messages of {assignment.queue.name} were not acknowledged: release them first.")
-        self._delete(assignment.queue)
+        self._deletion.delete(assignment.queue)
 
     def _check_fence(self, assignment: Assignment, fence: int) -> None:
         if fence != assignment.fence:
@@ -243,18 +271,12 @@ class Assigning(Timing):
                 f"Another run of the pipeline uses {assignment.queue.name} since: this one must stop."
             )
 
-    def _expire_first(self, source: Queue) -> None:
-        """What has expired and is still there is not assigned: as much as one look at the clock would find."""
-        for place in self._kernel.archive.expired(ExpiryPlace(), self._kernel.now_us, limits.SCAN_MESSAGES):
-            if place.queue == source.id:
-                self._expire_at(source, place.seq)
-
     def _available(
         self, assignment: Assignment, source: Queue, lane: Lane, limit: int, limit_bytes: int
     ) -> Iterator[Run]:
         """Runs of a lane that are on disk and that nobody has; none of what an earlier call took without its commit."""
         after = max(lane.number << LANE_SHIFT, assignment.floors.get(lane.number, 0), self._pending(source, lane))
-        yield from self._kernel.archive.runs(source.id, after, limit, limit_bytes, self._in_heap(source))
+        yield from self._kernel.archive.runs(source.id, after, limit, limit_bytes, self._modes.in_heap(source))
 
     def _pending(self, source: Queue, lane: Lane) -> int:
         """Up to where the lane's messages are being assigned by commits that are not durable yet."""

@@ -9,24 +9,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, assert_never
 
 from legato import limits
-from legato.core.assignments import Assigning
-from legato.core.browsers import Browsing
+from legato.core.administration import Administration
+from legato.core.assignments import Assignments
+from legato.core.backpressure import Backpressure
+from legato.core.browsers import Browsers
 from legato.core.commit import Commit
-from legato.core.dispatch import mark_wanted
-from legato.core.drop_oldest import Capacity
+from legato.core.dead_letters import DeadLetters
+from legato.core.deletion import Deletion
+from legato.core.directory import Directory
+from legato.core.dispatch_modes import DispatchModes
+from legato.core.dispatcher import Dispatcher
+from legato.core.drop_oldest import DropOldest
+from legato.core.duplicates import Duplicates
 from legato.core.effects import (
     Confirm,
     ConfirmAcknowledged,
     ConfirmDuplicates,
     Discharged,
     DischargeRefused,
+    Effect,
     Refuse,
-    Room,
 )
+from legato.core.expiry import Expiry
 from legato.core.facts import (
     AnyFact,
     AssignmentAcknowledged,
@@ -65,65 +73,188 @@ from legato.core.facts import (
     TransactionCommitted,
     TransactionRolledBack,
 )
+from legato.core.kernel import Kernel
 from legato.core.lanes import LANE_SHIFT
 from legato.core.message import Message
 from legato.core.message_states import REFUSE, enter
+from legato.core.numbered_producers import NumberedProducers
+from legato.core.presentations import Presentations
+from legato.core.publishing import Publisher
 from legato.core.queues import Queue
-from legato.core.records import Batch
+from legato.core.receivers import Receivers
+from legato.core.records import Archive, Batch, Bodies, Meta
+from legato.core.redelivery import Redelivery
 from legato.core.refusals import FULL
-from legato.core.staged_batches import Staging
+from legato.core.reservations import Reservations
+from legato.core.router import Router
+from legato.core.scheduled_deliveries import ScheduledDeliveries
+from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
+from legato.core.settlement import Settlement
+from legato.core.staged_batches import StagedBatches
+from legato.core.subscriptions import Subscriptions
+from legato.core.temporaries import Temporaries
 from legato.core.topics import Topic
+from legato.core.transaction import OpenTransactions
 from legato.core.transactions import ROLLED_BACK, Transactions
+from legato.core.uploads import Uploads
 
 __all__ = ["FULL", "Broker"]
 
 
-class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
-    """The state machine of one epoch; see `State` for its arguments."""
+class Broker:
+    """The state machine of one epoch.
+
+    Its commands are those of its parts: `broker.publisher.publish(...)`, `broker.transactions.declare(peer)`. Here they
+    are built, each from the kernel and the parts under it; and here commits begin and end.
+
+    Args:
+        archive: committed state, read when a queue, producer or outcome is first asked for, or a window loaded.
+        meta: what `Store.begin_epoch` returned.
+        bodies: what reads messages' bytes for us.
+        settings: the settings of an address.
+        chance: a number in [0, 1), another one each time.
+        turn_ms: a clock that tells how long the shell's turn has taken; one that stands still sets no bound.
+        detailed: whether the ledger is to show each delivery.
+        reconnect_timeout_s: how long temporary things of earlier epochs wait for their clients (CONTRACT B21).
+    """
+
+    def __init__(
+        self,
+        archive: Archive,
+        meta: Meta,
+        *,
+        bodies: Bodies,
+        settings: Callable[[str], AddressSettings] = lambda address: DEFAULT_SETTINGS,
+        chance: Callable[[], float] = lambda: 0.5,
+        turn_ms: Callable[[], int] = lambda: 0,
+        detailed: bool = False,
+        reconnect_timeout_s: float = limits.RECONNECT_TIMEOUT_S,
+    ) -> None:
+        kernel = self.kernel = Kernel(archive, meta, bodies=bodies, turn_ms=turn_ms, detailed=detailed)
+        self.open_transactions = OpenTransactions()
+        modes = self.modes = DispatchModes(kernel, self.open_transactions)
+        directory = self.directory = Directory(kernel, modes, settings, meta.next_queue)
+        # Senders: what comes in.
+        router = self.router = Router(kernel, directory, modes)
+        self.backpressure = Backpressure(kernel)
+        self.drop_oldest = DropOldest(kernel, router)
+        self.duplicates = Duplicates(kernel)
+        self.producers = NumberedProducers(kernel, meta.next_producer)
+        self.publisher = Publisher(kernel, router, self.producers, self.duplicates)
+        self.uploads = Uploads(kernel)
+        # Receivers: what goes out, and what comes back.
+        dispatcher = self.dispatcher = Dispatcher(kernel, router)
+        presentations = self.presentations = Presentations(kernel)
+        dead_letters = self.dead_letters = DeadLetters(kernel, directory, router)
+        redelivery = self.redelivery = Redelivery(kernel, presentations, router, dispatcher, dead_letters, chance)
+        self.reservations = Reservations(kernel, modes, dispatcher, presentations, redelivery)
+        self.deletion = Deletion(kernel, directory, self.backpressure, self.reservations)
+        self.receivers = Receivers(
+            kernel,
+            modes,
+            self.open_transactions,
+            dispatcher,
+            redelivery,
+            self.reservations,
+            self.deletion,
+            meta.next_consumer,
+        )
+        self.settlement = Settlement(kernel, dispatcher, presentations, redelivery, dead_letters)
+        self.browsers = Browsers(kernel)
+        self.subscriptions = Subscriptions(directory, self.deletion)
+        # Both.
+        self.transactions = Transactions(kernel, self.open_transactions, router, self.duplicates, self.settlement)
+        self.staged_batches = StagedBatches(kernel, modes, dispatcher, self.producers, self.publisher)
+        self.administration = Administration(kernel, modes, directory, router, dispatcher)
+        self.expiry = Expiry(kernel, directory, router)
+        self.scheduled_deliveries = ScheduledDeliveries(kernel, directory, router)
+        self.temporaries = Temporaries(kernel, directory, self.deletion, reconnect_timeout_s)
+        self.assignments = Assignments(kernel, modes, directory, self.expiry, self.deletion, self.administration)
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch."""
+        return self.kernel.epoch
+
+    @property
+    def now_us(self) -> int:
+        """The time as it was said last."""
+        return self.kernel.now_us
+
+    @now_us.setter
+    def now_us(self, now_us: int) -> None:
+        self.kernel.now_us = now_us
+
+    def take_effects(self) -> list[Effect]:
+        """The effects gathered since the last call."""
+        return self.kernel.take_effects()
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def tick(self, now_us: int) -> None:
+        """Time passed: what was presented is put on record, what is kept, held, due or over goes its way."""
+        self.kernel.now_us = now_us
+        self.kernel.steady.tick(now_us)
+        self.presentations.tick()
+        self.reservations.release_overdue()
+        self.redelivery.let_go()
+        self.scheduled_deliveries.tick()
+        self.expiry.tick()
+        self.temporaries.tick()
+
+    def go_on(self, now_us: int) -> None:
+        """The next slice of what is looked through in slices, as `ScanAgain` asked."""
+        self.kernel.now_us = now_us
+        self.kernel.scan_began()
+        self.dispatcher.go_on()
+        self.administration.go_on()
+        self.browsers.go_on()
+
+    # -- commits -----------------------------------------------------------------------------------------------------
 
     def take_batch(self, now_us: int) -> Batch | None:
         """What must be committed next, or None. Only one batch is out at a time."""
-        if self._kernel.in_flight is not None:
+        if self.kernel.in_flight is not None:
             return None
-        self._kernel.now_us = now_us
-        commit = self._kernel.gathering
-        self._gather_marks(commit)
+        self.kernel.now_us = now_us
+        commit = self.kernel.gathering
+        self.dispatcher.mark(commit)
         if not commit:
             return None
-        self._kernel.gathering = Commit()
-        self._kernel.in_flight = commit
-        return commit.batch(self._kernel.epoch, now_us, self._kernel.steady.now_us)
+        self.kernel.gathering = Commit()
+        self.kernel.in_flight = commit
+        return commit.batch(self.kernel.epoch, now_us, self.kernel.steady.now_us)
 
     @property
     def tick_is_full(self) -> bool:
         """Whether so much waits for the next commit that publishers should be slowed."""
-        commit = self._kernel.gathering
+        commit = self.kernel.gathering
         return len(commit.facts) >= limits.BATCH_FACTS_MAX or commit.body_bytes >= limits.BATCH_BYTES_MAX
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits to be committed or for a commit to end."""
-        return self._kernel.in_flight is None and not self._kernel.gathering
+        return self.kernel.in_flight is None and not self.kernel.gathering
 
     def committed(self, now_us: int) -> None:
         """The batch taken last is durable: its consequences become visible."""
-        commit = self._kernel.in_flight
+        commit = self.kernel.in_flight
         assert commit is not None
-        self._kernel.now_us = now_us
-        self._kernel.in_flight = None
+        self.kernel.now_us = now_us
+        self.kernel.in_flight = None
         touched: set[Queue] = set()
         confirms: list[Any] = []
         told: list[Any] = []
         for duplicate in commit.duplicates:
             if duplicate.token is not None:
                 (told if duplicate.told else confirms).append(duplicate.token)
-        self._ids_committed(commit.ids)
+        self.duplicates.ids_committed(commit.ids)
         for queue, seq in commit.marks:
             lane = queue.lane(seq)
             lane.mark = max(lane.mark, seq)
             touched.add(queue)
         # Before what was stored by itself: a window that reaches up to that would pass over a run that is before it.
-        touched |= self._stages_committed(commit)
+        touched |= self.staged_batches.committed(commit)
         for message in commit.stored:
             queue = message.queue
             if queue not in touched:
@@ -149,67 +280,49 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
             message.queue.returning -= 1
             message.queue.put_back(message)
             touched.add(message.queue)
-        effects = self._kernel.effects
+        effects = self.kernel.effects
         if confirms:
             effects.append(Confirm(confirms))
         if told:
             effects.append(ConfirmDuplicates(told))
         if commit.acknowledged:
             effects.append(ConfirmAcknowledged(commit.acknowledged))
-        for producer in commit.left:
-            if producer.links == 0 and self._producers.get(producer.name) is producer:
-                del self._producers[producer.name]
-        self._producers_forgotten(commit)
+        self.producers.committed(commit)
         for number in commit.deleted:
-            self._by_number.pop(number, None)
-            self._windows.pop(number, None)
+            self.directory.by_number.pop(number, None)
+            self.duplicates.windows.pop(number, None)
         for token, transaction, _ in commit.discharges:
-            self._committing.discard(transaction.id)
-            self._settle_sends(transaction, transaction.told)
+            self.transactions.committing.discard(transaction.id)
+            self.transactions.settle_sends(transaction, transaction.told)
             effects.append(Discharged(token))
-        if self._schedule is not None:
-            self._schedule_committed(self._schedule, commit)
+        self.scheduled_deliveries.committed(commit)
         for queue in touched:
             if queue.limited:
-                self._enforce(queue)
-            self._dispatch(queue)
-        self._announce_room(commit)
-        self._show_early()
-
-    def _announce_room(self, commit: Commit) -> None:
-        """Producers that wait are told when what they wait for has left."""
-        for fact in commit.facts if self._starving else ():
-            if isinstance(fact, MessageConsumed | MessageDeadLettered | MessageMoved | MessagesAssigned):
-                queue = self._by_number.get(fact.queue)
-                if isinstance(queue, Queue):
-                    self._announce_room_of(queue)
-
-    def _announce_room_of(self, queue: Queue) -> None:
-        if queue.starved and queue.room:
-            queue.starved = False
-            self._starving.discard(queue)
-            self._kernel.emit(Room(queue))
+                self.drop_oldest.enforce(queue)
+            self.dispatcher.dispatch(queue)
+        self.backpressure.announce(commit, self.directory.by_number)
+        self.browsers.show_early()
 
     def failed(self, description: str) -> None:
         """The batch taken last could not be stored for lack of room: nothing of it happened.
 
         Publications are refused and transactions that publish are rolled back; what only consumes is tried again.
         """
-        commit = self._kernel.in_flight
+        commit = self.kernel.in_flight
         assert commit is not None
-        self._kernel.in_flight = None
-        newer, self._kernel.gathering = self._kernel.gathering, Commit()
-        retry = self._kernel.gathering
-        self._lose_ids(commit.ids)
+        self.kernel.in_flight = None
+        newer, self.kernel.gathering = self.kernel.gathering, Commit()
+        retry = self.kernel.gathering
+        self.duplicates.lose_ids(commit.ids)
         lost = commit.numbers()
         if commit.chunks or any(duplicate.is_lost(lost) for duplicate in newer.duplicates):
             # What came meanwhile may need what is lost: it is undone too.
-            self._lose_ids(newer.ids)
+            self.duplicates.lose_ids(newer.ids)
             lost |= newer.numbers()
             commit.append(newer)
             newer = Commit()
         if commit.chunks:
-            self._spoil(commit, description)
+            self.transactions.spoil(self.uploads.lose_chunks(commit), description)
         rolled_back = {
             transaction.id: (token, transaction)
             for token, transaction, commits in commit.discharges
@@ -222,8 +335,8 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
         }
         self._undo(commit, retry, rolled_back.keys(), description)
         if commit.released:
-            retry.released = [seq for seq in commit.released if seq in self._scheduled.releasing]
-        self._stages_failed(commit, description)
+            retry.released = [seq for seq in commit.released if seq in self.router.schedule.releasing]
+        self.staged_batches.failed(commit, description)
         self._undo_duplicates(commit, retry, lost, rolled_back.keys(), description)
         retry.marks = commit.marks
         retry.left = commit.left
@@ -242,26 +355,25 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
         retry.gone = [message for message in commit.gone if (message.queue, message.seq) not in kept]
         retry.passed = commit.passed
         for token, transaction in rolled_back.values():
-            self._committing.discard(transaction.id)
+            self.transactions.committing.discard(transaction.id)
             for _, message in transaction.consumed:
                 enter(message, REFUSE)
                 message.queue.consumed -= 1
                 message.queue.bytes += message.size
-            self._give_up(transaction, "failed")
-            self._kernel.emit(DischargeRefused(token, FULL, description))
+            self.transactions.give_up(transaction, "failed")
+            self.kernel.emit(DischargeRefused(token, FULL, description))
         for asked in [d for d in (*commit.discharges, *newer.discharges) if d[1].id in rolled_back]:
             if asked[1] is not rolled_back[asked[1].id][1]:
-                self._kernel.emit(DischargeRefused(asked[0], ROLLED_BACK, description))
+                self.kernel.emit(DischargeRefused(asked[0], ROLLED_BACK, description))
         newer.discharges = [d for d in newer.discharges if d[1].id not in rolled_back]
         newer.facts = [fact for fact in newer.facts if not isinstance(fact, QueueMarked)]
         retry.append(newer)
         retry.facts = [self._recounted(fact) for fact in retry.facts]
         staged = {queue for stage in commit.stages for queue, _, _ in stage.runs}
         for queue in {message.queue for message in commit.stored} | self._queues_of(commit) | staged:
-            self._dispatch(queue)
-        for queue in list(self._starving):
-            self._announce_room_of(queue)
-        self._show_early()
+            self.dispatcher.dispatch(queue)
+        self.backpressure.announce_all()
+        self.browsers.show_early()
 
     def _queues_of(self, commit: Commit) -> set[Queue]:
         return {message.queue for publication in commit.published for message in publication.copies}
@@ -270,7 +382,7 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
         """The fact, if what it counts still counts after messages that it had counted were refused."""
         if not isinstance(fact, QueueDeleted):
             return fact
-        node = self._by_number[fact.queue]
+        node = self.directory.by_number[fact.queue]
         return QueueDeleted(node.id, node.name, node.depth if isinstance(node, Queue) else 0)
 
     def _undo(self, commit: Commit, retry: Commit, rolled_back: Collection[bytes], description: str) -> None:
@@ -283,7 +395,7 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
                     message = next(stored)
                     _undo_copy(message)
                     if message.queue.is_schedule:
-                        self._scheduled.not_stored(message.seq)
+                        self.router.schedule.not_stored(message.seq)
                     # What was moved and found no room goes back to where it was, below.
                     if fact.origin is None and not fact.txn:
                         self._refuse(message.token, fact, description)
@@ -291,7 +403,7 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
                     publication = next(published)
                     for message in publication.copies:
                         _undo_copy(message)
-                    topic = self._by_number.get(fact.topic)
+                    topic = self.directory.by_number.get(fact.topic)
                     if isinstance(topic, Topic) and fact.subscriptions:
                         topic.stored -= 1
                     if fact.origin is None and not fact.txn:
@@ -305,13 +417,13 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
                     message.queue.consumed -= 1
                     message.queue.bytes += message.size
                     if message.queue.is_schedule:
-                        self._scheduled.releasing.discard(message.seq)
+                        self.router.schedule.releasing.discard(message.seq)
                     else:
                         # Its application may have had it, and rejected it.
                         message.flagged = message.flagged or message.presented
                         message.presented = False
                         retry.give_back(message)
-                        if self._kernel.detailed and isinstance(fact, MessageDeadLettered):
+                        if self.kernel.detailed and isinstance(fact, MessageDeadLettered):
                             # Nothing else says that its consumer does not have it any more.
                             flagged = message.flagged or message.count > 0
                             retry.facts.append(MessageReleased(fact.queue, fact.seq, fact.consumer, flagged))
@@ -385,56 +497,33 @@ class Broker(Transactions, Staging, Browsing, Capacity, Assigning):
         description: str,
     ) -> None:
         if fact.producer:
-            producer = next((p for p in self._producers.values() if p.id == fact.producer), None)
-            if producer is not None:
-                producer.refuse(fact.number)
-            self._kernel.record(NumberRefused(fact.producer, fact.number))
+            self.producers.refuse(fact.producer, fact.number)
         if token is not None:
-            self._kernel.emit(Refuse(token, FULL, description))
+            self.kernel.emit(Refuse(token, FULL, description))
 
     def mark_queues(self) -> None:
         """Record the high-water marks of the queues and topics that moved since the last time."""
-        for queue in self.queues.values():
+        for queue in self.directory.queues.values():
             marks = (queue.stored, queue.consumed)
             if queue.recorded != marks:
                 queue.recorded = marks
-                self._kernel.record(QueueMarked(queue.id, queue.main.last_seq, queue.stored, queue.consumed))
-        for topic in self.topics.values():
+                self.kernel.record(QueueMarked(queue.id, queue.main.last_seq, queue.stored, queue.consumed))
+        for topic in self.directory.topics.values():
             if topic.recorded != topic.stored:
                 topic.recorded = topic.stored
                 # Which bodies are gone only the store knows: of a topic nothing is said to be consumed.
-                self._kernel.record(QueueMarked(topic.id, topic.last_seq, topic.stored, 0))
+                self.kernel.record(QueueMarked(topic.id, topic.last_seq, topic.stored, 0))
 
     def begin_serving(self, now_us: int, cause: str, detection_us: int) -> None:
         """Clients are answered from here on; see `ServingBegan`."""
-        self._kernel.record(ServingBegan(now_us, cause, detection_us))
+        self.kernel.record(ServingBegan(now_us, cause, detection_us))
 
     def end(self, reason: str) -> None:
         """The broker stops cleanly; what follows is refused by the shell."""
-        for transaction in list(self._transactions.values()):
-            self.roll_back(transaction, "disconnect")
-        self._record_presented(self._presented_before + self._presented)
+        self.transactions.roll_back_all("disconnect")
+        self.presentations.record_all()
         self.mark_queues()
-        self._kernel.record(EpochEnded(reason))
-
-    def _gather_marks(self, commit: Commit) -> None:
-        """Raise dispatch marks for what consumers may be given once this commit is durable."""
-        queues = self._unmarked
-        queues.update(message.queue for message in commit.stored)
-        for publication in commit.published:
-            queues.update(message.queue for message in publication.copies)
-        consumed_from = self._consumed_from
-        for queue in queues | consumed_from:
-            if queue.deleted or not queue.consumers:
-                continue
-            for lane in queue.order:
-                wanted = mark_wanted(lane, ahead=queue in consumed_from)
-                if wanted > lane.mark_pending:
-                    lane.mark_pending = wanted
-                    commit.facts.append(DispatchMarked(queue.id, wanted))
-                    commit.marks.append((queue, wanted))
-        self._unmarked = set()
-        self._consumed_from = set()
+        self.kernel.record(EpochEnded(reason))
 
 
 def _staying(commit: Commit, rolled_back: Collection[bytes]) -> set[tuple[int, int]]:

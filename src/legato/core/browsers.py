@@ -8,13 +8,23 @@ from typing import Any
 from legato import limits
 from legato.core.consumers import Browser, Matcher
 from legato.core.effects import Drained, Show
+from legato.core.kernel import Kernel
 from legato.core.message import Message
 from legato.core.queues import Queue
-from legato.core.subscriptions import Subscribing
 
 
-class Browsing(Subscribing):
-    """Looking on."""
+class Browsers:
+    """Those who look on."""
+
+    __slots__ = ("_browsers", "_early", "_kernel", "_unshown")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._browsers: set[Browser] = set()
+        self._early: set[Browser] = set()
+        """Browsers that wait for what was published before they came to be durable."""
+        self._unshown: dict[Browser, None] = {}
+        """Browsers that saw a part of what they want: the rest is for `go_on`."""
 
     def browse(self, queue: Queue, port: Any, matches: Matcher | None = None) -> Browser:
         """A browser comes: it sees what waits now, by priority."""
@@ -26,25 +36,25 @@ class Browsing(Subscribing):
         """A browser is gone."""
         self._browsers.discard(browser)
 
-    def browser_flow(self, browser: Browser, credit: int, draining: bool) -> None:
+    def flow(self, browser: Browser, credit: int, draining: bool) -> None:
         """The browser's credit is now `credit`."""
         browser.credit = credit
         browser.draining = draining
         self._show(browser)
 
-    def block_browser(self, browser: Browser, blocked: bool) -> None:
+    def block(self, browser: Browser, blocked: bool) -> None:
         """The browser's connection cannot take more bytes now, or can again."""
         browser.blocked = blocked
         self._show(browser)
 
-    def _show_early(self) -> None:
+    def show_early(self) -> None:
         """Something became durable: browsers that wait for that may go on."""
         early, self._early = self._early, set()
         for browser in early & self._browsers:
             self._show(browser)
 
-    def go_on(self, now_us: int) -> None:
-        super().go_on(now_us)
+    def go_on(self) -> None:
+        """The next slice of what was shown in part."""
         is_over = self._kernel.begin_slice()
         unshown, self._unshown = [browser for browser in self._unshown if browser in self._browsers], {}
         for place, browser in enumerate(unshown, 1):

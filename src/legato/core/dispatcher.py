@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from legato import limits
+from legato.core.commit import Commit
 from legato.core.consumers import Consumer
-from legato.core.dispatch import Given, dispatch_in_order
+from legato.core.dispatch import Given, dispatch_in_order, mark_wanted
 from legato.core.effects import Deliver, Drained, Paced
-from legato.core.facts import MessageDelivered
+from legato.core.facts import DispatchMarked, MessageDelivered
+from legato.core.kernel import Kernel
 from legato.core.message import Message
 from legato.core.message_states import GIVE, enter
 from legato.core.queues import Queue
-from legato.core.router import Moving
+from legato.core.router import Router
 from legato.core.selecting import Selection
 
 
-class Dispatching(Moving):
-    """Giving messages to consumers."""
+class Dispatcher:
+    """Gives messages to consumers.
 
-    def _dispatch(self, queue: Queue) -> None:
+    Attributes:
+        consumed_from: queues whose consumers acknowledged something: they will ask for more before the next commit is
+            done.
+        returned_to: queues that something went back to since they were dispatched.
+        unmarked: queues that wait for a higher dispatch mark.
+    """
+
+    __slots__ = ("_kernel", "_router", "_unscanned", "consumed_from", "returned_to", "unmarked")
+
+    def __init__(self, kernel: Kernel, router: Router) -> None:
+        self._kernel = kernel
+        self._router = router
+        self.consumed_from: set[Queue] = set()
+        self.returned_to: set[Queue] = set()
+        self.unmarked: set[Queue] = set()
+        self._unscanned: dict[Queue, None] = {}
+        """Queues that were looked through in part: the rest is for `go_on`."""
+
+    def dispatch(self, queue: Queue) -> None:
+        """Give what waits in the queue to those who have credit."""
         if queue.returning or queue.deleted:
             return
         given: Given = {}
@@ -30,8 +49,8 @@ class Dispatching(Moving):
         if not queue.paused and queue.held_until_us <= self._kernel.now_us:
             if queue.selecting:
                 unfinished = self._select(queue, given)
-            elif dispatch_in_order(queue, self._kernel.archive, self._kernel.now_us, given, self._expire):
-                self._unmarked.add(queue)
+            elif dispatch_in_order(queue, self._kernel.archive, self._kernel.now_us, given, self._router.expire):
+                self.unmarked.add(queue)
                 unfinished = set(queue.consumers)
         for consumer, messages in given.items():
             if messages:
@@ -64,13 +83,13 @@ class Dispatching(Moving):
             self._kernel.archive,
             self._kernel.bodies,
             self._kernel.now_us,
-            self._expire,
+            self._router.expire,
             self._kernel.begin_slice(),
         )
         selection.run(given)
         queue.claims = True
         if selection.blocked_by_mark:
-            self._unmarked.add(queue)
+            self.unmarked.add(queue)
         if selection.out_of_budget:
             self._unscanned[queue] = None
             self._kernel.scan_again()
@@ -81,7 +100,7 @@ class Dispatching(Moving):
         while consumer.first and consumer.ready:
             message = consumer.first.popleft()
             if message.expires_us and message.expires_us <= self._kernel.now_us and not message.presented:
-                self._expire(message)
+                self._router.expire(message)
                 continue
             consumer.queue.body(message, self._kernel.archive)
             enter(message, GIVE)
@@ -108,80 +127,40 @@ class Dispatching(Moving):
                 consumer.queue.ring.remove(consumer)
         self._kernel.emit(Drained(consumer))
 
-    def _refresh(self, consumer: Consumer) -> None:
-        """Whether the consumer can be given something now may have changed."""
-        queue = consumer.queue
-        may = consumer.ready and queue.gives_to(consumer)
-        if may and consumer not in queue.ring:
-            _enter(queue.ring, consumer)
-        elif not may and consumer in queue.ring:
-            queue.ring.remove(consumer)
-
     def dispatch_returned(self, now_us: int) -> None:
         """Dispatch again what was given back since the last call; once for all commands of one read."""
         self._kernel.now_us = now_us
-        queues, self._returned_to = self._returned_to, set()
+        queues, self.returned_to = self.returned_to, set()
         for queue in queues:
-            self._dispatch(queue)
+            self.dispatch(queue)
 
-    # -- beginning and ending to select --------------------------------------------------------------------------
+    def go_on(self) -> None:
+        """The next slice of what was looked through in part."""
+        is_over = self._kernel.begin_slice()
+        unscanned, self._unscanned = list(self._unscanned), {}
+        for place, queue in enumerate(unscanned, 1):
+            self.dispatch(queue)
+            if place < len(unscanned) and is_over():
+                # First the next time, before those that were looked through now.
+                self._unscanned = dict.fromkeys(unscanned[place:]) | self._unscanned
+                self._kernel.scan_again()
+                break
 
-    def _review(self, queue: Queue) -> None:
-        """Consumers, groups or settings changed: perhaps consumers now want different messages, or no longer do."""
-        priorities = {consumer.priority for consumer in queue.consumers}
-        select = bool(
-            queue.jobs
-            or queue.grouped
-            or len(priorities) > 1
-            or any(consumer.matches is not None for consumer in queue.consumers)
-        )
-        if select and not queue.selecting:
-            self._begin_selecting(queue)
-        elif queue.selecting and not select:
-            queue.selecting = False
+    def mark(self, commit: Commit) -> None:
+        """Raise dispatch marks for what consumers may be given once the commit is durable."""
+        queues = self.unmarked
+        queues.update(message.queue for message in commit.stored)
+        for publication in commit.published:
+            queues.update(message.queue for message in publication.copies)
+        consumed_from = self.consumed_from
+        for queue in queues | consumed_from:
+            if queue.deleted or not queue.consumers:
+                continue
             for lane in queue.order:
-                lane.restart()
-            for consumer in queue.consumers:
-                consumer.cursors.clear()
-        queue.review()
-        for consumer in queue.consumers:
-            self._refresh(consumer)
-
-    def _begin_selecting(self, queue: Queue) -> None:
-        """From here on every consumer looks through what is on disk: what is in the heap must be passed over there."""
-        queue.selecting = True
-        queue.claims = True
-        for seq in self._in_heap(queue):
-            queue.lane(seq).claimed.add(seq)
-        for commit in self._kernel.commits:
-            # What left before there were claims is let go of with its commit, like what leaves from now on.
-            commit.gone += [Message(queue, seq, None, 0) for seq in sorted(commit.taken(queue))]
-        for lane in queue.order:
-            lane.unload()
-            lane.claimed.update(message.seq for message in lane.returned if message.waiting)
-            lane.wanted = 0
-
-    def _in_heap(self, queue: Queue) -> set[int]:
-        """Sequences of messages that somebody has, or that were taken and are not gone from disk yet."""
-        seqs = {seq for consumer in queue.consumers for seq in consumer.unsettled}
-        seqs |= {message.seq for consumer in queue.consumers for message in consumer.first}
-        seqs |= {seq for reservation in queue.reservations.values() for seq in reservation.messages}
-        seqs |= self._in_transactions(queue)
-        for commit in self._kernel.commits:
-            seqs |= commit.leaving(queue)
-        return seqs
-
-    def _in_transactions(self, queue: Queue) -> set[int]:
-        """Sequences of messages that transactions will consume."""
-        return set()
-
-    def _rewind(self, queue: Queue) -> None:
-        """What consumers passed over may be theirs now: they look through all of it again."""
-        for consumer in queue.consumers:
-            consumer.cursors.clear()
-
-
-def _enter(ring: deque[Consumer], consumer: Consumer) -> None:
-    """Before those that were served after it: who drained, or had no credit for a while, keeps its turn."""
-    place = next((place for place, other in enumerate(ring) if other.served > consumer.served), len(ring))
-    ring.insert(place, consumer)
+                wanted = mark_wanted(lane, ahead=queue in consumed_from)
+                if wanted > lane.mark_pending:
+                    lane.mark_pending = wanted
+                    commit.facts.append(DispatchMarked(queue.id, wanted))
+                    commit.marks.append((queue, wanted))
+        self.unmarked = set()
+        self.consumed_from = set()

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from legato import limits
-from legato.core.administration import Administering
+from legato.core.kernel import Kernel
 from legato.core.lanes import Lane
 from legato.core.message import Message
 from legato.core.queues import Queue
+from legato.core.router import Router
 
 
-class Capacity(Administering):
+class DropOldest:
     """`when_full = "drop-oldest"`."""
 
-    def _enforce(self, queue: Queue) -> None:
+    __slots__ = ("_kernel", "_router")
+
+    def __init__(self, kernel: Kernel, router: Router) -> None:
+        self._kernel = kernel
+        self._router = router
+
+    def enforce(self, queue: Queue) -> None:
         """Drop what is too much: the lowest priority first, the oldest of that first; never what somebody has."""
         if queue.settings.when_full != "drop-oldest":
             return
@@ -21,7 +28,7 @@ class Capacity(Administering):
                 oldest = self._take_oldest(lane)
                 if oldest is None:
                     break
-                self._drop(oldest, "dropped")
+                self._router.drop(oldest, "dropped")
         if not queue.consumers:
             queue.unload()
 

@@ -10,31 +10,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from legato.core.directory import Node
 from legato.core.facts import DuplicateDropped, DuplicateIdDropped, DuplicateIdKept
+from legato.core.kernel import Kernel
+from legato.core.outgoing import Outgoing
 from legato.core.producers import Producer
-from legato.core.records import Archive, Meta
 from legato.core.repeats import Duplicate, First, Window
-from legato.core.router import Moving, Outgoing
+from legato.core.topics import Node
 
 
-class Duplicates(Moving):
+class Duplicates:
     """Remembering duplicate ids, and dropping what comes again."""
 
-    def __init__(self, archive: Archive, meta: Meta, **options: Any) -> None:
-        super().__init__(archive, meta, **options)
-        self._windows: dict[int, Window] = {}
+    __slots__ = ("_kernel", "windows")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.windows: dict[int, Window] = {}
         """Of the addresses at which ids were used in this epoch, by number."""
 
-    def duplicates_of(self, node: Node) -> tuple[int, int]:
+    def counts_of(self, node: Node) -> tuple[int, int]:
         """How many ids an address remembers, and how many duplicates it has dropped since the epoch began."""
-        window = self._windows.get(node.id)
+        window = self.windows.get(node.id)
         first, last = self._kernel.archive.duplicates(node.id)
         return min(last - first + 1, node.settings.duplicate_window), window.dropped if window is not None else 0
 
-    def _duplicate_id(self, node: Node, outgoing: Outgoing) -> bytes:
+    def duplicate_id_of(self, node: Node, outgoing: Outgoing) -> bytes:
         """What a message is not to be stored twice under; empty if there is nothing."""
         settings = node.settings
         if not settings.duplicate_window:
@@ -43,9 +43,9 @@ class Duplicates(Moving):
             return outgoing.traits.duplicate_id
         return outgoing.message_id.encode() if settings.duplicate_detection == "message-id" else b""
 
-    def _first_of(self, node: Node, duplicate_id: bytes) -> First | None:
+    def first_of(self, node: Node, duplicate_id: bytes) -> First | None:
         """The message that has the id, if the address remembers it; what is not in the store yet it always does."""
-        window = self._window(node)
+        window = self.window(node)
         first = window.pending.get(duplicate_id)
         if first is not None:
             return first
@@ -54,9 +54,9 @@ class Duplicates(Moving):
             return None
         return First(kept.message_id, kept.producer, kept.number)
 
-    def _keep_id(self, node: Node, duplicate_id: bytes, outgoing: Outgoing) -> None:
+    def keep_id(self, node: Node, duplicate_id: bytes, outgoing: Outgoing) -> None:
         """From now on the message has the id."""
-        window = self._window(node)
+        window = self.window(node)
         first = window.pending[duplicate_id] = First(outgoing.message_id, outgoing.producer, outgoing.number)
         commit = self._kernel.gathering
         commit.facts.append(
@@ -71,9 +71,9 @@ class Duplicates(Moving):
         )
         commit.ids.append((window, duplicate_id, first))
 
-    def _drop_duplicate(self, node: Node, duplicate_id: bytes, outgoing: Outgoing, first: First) -> Duplicate:
+    def drop(self, node: Node, duplicate_id: bytes, outgoing: Outgoing, first: First) -> Duplicate:
         """A message whose id another one has is confirmed, once that one is durable, and not stored."""
-        self._window(node).dropped += 1
+        self.window(node).dropped += 1
         fact = DuplicateIdDropped(
             node.id,
             duplicate_id,
@@ -85,10 +85,10 @@ class Duplicates(Moving):
         )
         return self._pass_over(Duplicate(None if outgoing.txn else outgoing.token, fact, first, told=True))
 
-    def _drop_resent(self, node: Node, outgoing: Outgoing, producer: Producer) -> None:
+    def drop_resent(self, node: Node, outgoing: Outgoing, producer: Producer) -> None:
         """A repeated number of a numbered producer: the same outcome as when it came first."""
-        duplicate_id = self._duplicate_id(node, outgoing)
-        first = self._first_of(node, duplicate_id) if duplicate_id else None
+        duplicate_id = self.duplicate_id_of(node, outgoing)
+        first = self.first_of(node, duplicate_id) if duplicate_id else None
         if first is not None and (first.producer, first.number) == (outgoing.producer, outgoing.number):
             first = None
         fact = DuplicateDropped(producer.id, outgoing.number)
@@ -99,19 +99,19 @@ class Duplicates(Moving):
         self._kernel.gathering.duplicates.append(duplicate)
         return duplicate
 
-    def _window(self, node: Node) -> Window:
-        window = self._windows.get(node.id)
+    def window(self, node: Node) -> Window:
+        window = self.windows.get(node.id)
         if window is None:
-            window = self._windows[node.id] = Window(self._kernel.archive.duplicates(node.id)[1])
+            window = self.windows[node.id] = Window(self._kernel.archive.duplicates(node.id)[1])
         return window
 
-    def _ids_committed(self, ids: list[tuple[Window, bytes, First]]) -> None:
+    def ids_committed(self, ids: list[tuple[Window, bytes, First]]) -> None:
         """They are in the store."""
         for window, duplicate_id, _ in ids:
             window.last += 1
             del window.pending[duplicate_id]
 
-    def _lose_ids(self, ids: list[tuple[Window, bytes, First]]) -> None:
+    def lose_ids(self, ids: list[tuple[Window, bytes, First]]) -> None:
         """Their messages could not be stored."""
         for window, duplicate_id, first in ids:
             first.lost = True

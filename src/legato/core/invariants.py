@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 from legato import limits
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
-from legato.core.directory import Node
 from legato.core.facts import Kind
 from legato.core.lanes import LANE_SHIFT, Lane
 from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.records import Archive, QueueRecord, StoredMessage
 from legato.core.refused_numbers import RefusedNumbers
-from legato.core.topics import Topic
+from legato.core.topics import Node, Topic
 
 ALL = 1 << 62
 """As many messages as there are."""
@@ -50,7 +49,7 @@ def violations(
     """
     assert broker.idle, "between a commit's begin and its end heap and store differ"
     found = list(_of_broker(broker, archive))
-    for queue in broker.queues.values() if queues is None else queues:
+    for queue in broker.directory.queues.values() if queues is None else queues:
         found += violations_of(broker, queue, archive, messages_max=messages_max)
     return found
 
@@ -69,39 +68,39 @@ def _of_broker(broker: Broker, archive: Archive) -> Iterator[Violation]:
     yield from _of_names(broker)
     yield from _of_producers(broker, archive)
     yield from _of_transactions(broker, archive)
-    for topic in broker.topics.values():
+    for topic in broker.directory.topics.values():
         yield from _of_topic(topic, archive)
-    for number, window in broker._windows.items():
+    for number, window in broker.duplicates.windows.items():
         last = archive.duplicates(number)[1]
         if window.pending or window.last != last:
             found = f"{len(window.pending)} pending, the last is {window.last}, in the store {last}"
             yield Violation(f"address {number}", "its duplicate ids are in the store", found)
-    for assignment in broker._assignments.values():
+    for assignment in broker.assignments.by_number.values():
         record = archive.queue_by_number(assignment.queue.id)
         here = (assignment.fence, assignment.acknowledged, assignment.last)
         if record is not None and here != (there := (record.fence, record.acknowledged, record.last_seq)):
             yield Violation(assignment.queue.name, "an assignment stands as in the store", f"{here}, {there}")
-    schedule = broker._schedule
+    schedule = broker.router.open_schedule
     if schedule is not None and (schedule.releasing or schedule._uncommitted):
         found = f"{sorted(schedule.releasing)}, {sorted(schedule._uncommitted)}"
         yield Violation("the schedule", "nothing is on its way into it or out of it", found)
 
 
 def _of_names(broker: Broker) -> Iterator[Violation]:
-    nodes: list[Node] = [*broker.queues.values(), *broker.topics.values()]
+    nodes: list[Node] = [*broker.directory.queues.values(), *broker.directory.topics.values()]
     named = {node.id: node for node in nodes}
-    if named != broker._by_number:
-        found = f"numbers {sorted(named.keys() ^ broker._by_number.keys())}"
+    if named != broker.directory.by_number:
+        found = f"numbers {sorted(named.keys() ^ broker.directory.by_number.keys())}"
         yield Violation("the broker", "what has a name has a number", found)
     for invariant, kept, true in (
-        ("queues with reservations are known", broker._reserved, lambda queue: queue.reservations),
-        ("queues whose producers wait are known", broker._starving, lambda queue: queue.starved),
-        ("queues that hold something back are known", broker._holding, _holds_back),
+        ("queues with reservations are known", broker.reservations.queues, lambda queue: queue.reservations),
+        ("queues whose producers wait are known", broker.backpressure.starving, lambda queue: queue.starved),
+        ("queues that hold something back are known", broker.redelivery.holding, _holds_back),
     ):
-        missing = [queue.name for queue in broker.queues.values() if true(queue) and queue not in kept]
+        missing = [queue.name for queue in broker.directory.queues.values() if true(queue) and queue not in kept]
         if missing:
             yield Violation("the broker", invariant, f"not {missing}")
-    dead = [queue.name for queue in broker._reserved | broker._starving if queue.deleted]
+    dead = [queue.name for queue in broker.reservations.queues | broker.backpressure.starving if queue.deleted]
     if dead:
         yield Violation("the broker", "a deleted queue keeps nothing and nobody", f"{dead}")
 
@@ -112,7 +111,7 @@ def _holds_back(queue: Queue) -> bool:
 
 
 def _of_producers(broker: Broker, archive: Archive) -> Iterator[Violation]:
-    for producer in broker._producers.values():
+    for producer in broker.producers.attached.values():
         record = archive.producer(producer.name)
         if record is None:
             if producer.links:
@@ -129,9 +128,9 @@ def _refused(refused: RefusedNumbers, last: int) -> list[int]:
 
 
 def _of_transactions(broker: Broker, archive: Archive) -> Iterator[Violation]:
-    if broker._committing:
-        yield Violation("the broker", "no transaction is being committed", f"{len(broker._committing)} are")
-    for transaction in broker._transactions.values():
+    if broker.transactions.committing:
+        yield Violation("the broker", "no transaction is being committed", f"{len(broker.transactions.committing)} are")
+    for transaction in broker.open_transactions.by_id.values():
         subject = f"transaction {transaction.id.hex()}"
         if archive.outcome(transaction.id):
             yield Violation(subject, "a live transaction has no outcome", "it is committed")
@@ -320,7 +319,7 @@ class _Look:
                     self._broken("what is kept was presented and is nobody else's", f"{name}, {message}")
 
     def _in_transactions(self) -> Iterator[Message]:
-        for transaction in self._broker._transactions.values():
+        for transaction in self._broker.open_transactions.by_id.values():
             for _, message in transaction.consumed:
                 if message.queue is self._queue:
                     yield message

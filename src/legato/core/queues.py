@@ -183,6 +183,21 @@ class Queue:
         self.special = self.deleted or self.limited or by_message_id
         self.windowed = bool(self.consumers) and not self.selecting
 
+    def review_turn(self, consumer: Consumer) -> None:
+        """Whether one of its consumers can be given something now may have changed."""
+        may = consumer.ready and self.gives_to(consumer)
+        if may and consumer not in self.ring:
+            # Before those that were served after it: who drained, or had no credit for a while, keeps its turn.
+            place = next((place for place, other in enumerate(self.ring) if other.served > consumer.served), None)
+            self.ring.insert(len(self.ring) if place is None else place, consumer)
+        elif not may and consumer in self.ring:
+            self.ring.remove(consumer)
+
+    def rewind(self) -> None:
+        """What consumers passed over may be theirs now: they look through all of it again."""
+        for consumer in self.consumers:
+            consumer.cursors.clear()
+
     def lane(self, seq: int) -> Lane:
         """The lane of a sequence number."""
         return self.lanes[seq >> LANE_SHIFT]

@@ -6,15 +6,51 @@ from collections.abc import Sequence
 from typing import Any
 
 from legato.core.consumers import Consumer, Matcher
-from legato.core.facts import ConsumerAttached, Kind, MessageReleased
+from legato.core.deletion import Deletion
+from legato.core.dispatch_modes import DispatchModes
+from legato.core.dispatcher import Dispatcher
+from legato.core.facts import ConsumerAttached, Kind
+from legato.core.kernel import Kernel
 from legato.core.message import Message
 from legato.core.queues import Queue
-from legato.core.reservations import Reservation
-from legato.core.reserving import Reserving
+from legato.core.redelivery import Redelivery, record_released
+from legato.core.reservations import Reservation, Reservations
+from legato.core.transaction import OpenTransactions
 
 
-class Consuming(Reserving):
-    """Receiving messages."""
+class Receivers:
+    """Attaches and detaches consumers, and gives them credit."""
+
+    __slots__ = (
+        "_deletion",
+        "_dispatcher",
+        "_kernel",
+        "_modes",
+        "_next",
+        "_redelivery",
+        "_reservations",
+        "_transactions",
+    )
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        modes: DispatchModes,
+        transactions: OpenTransactions,
+        dispatcher: Dispatcher,
+        redelivery: Redelivery,
+        reservations: Reservations,
+        deletion: Deletion,
+        next_number: int,
+    ) -> None:
+        self._kernel = kernel
+        self._modes = modes
+        self._transactions = transactions
+        self._dispatcher = dispatcher
+        self._redelivery = redelivery
+        self._reservations = reservations
+        self._deletion = deletion
+        self._next = next_number
 
     def attach(
         self,
@@ -39,17 +75,17 @@ class Consuming(Reserving):
         Returns:
             The consumer, and those of `held` that another receiver has or had.
         """
-        consumer = Consumer(self._next_consumer, queue, port, container, reports_presented, matches, priority, name)
-        self._next_consumer += 1
+        consumer = Consumer(self._next, queue, port, container, reports_presented, matches, priority, name)
+        self._next += 1
         self._kernel.record(ConsumerAttached(consumer.id, queue.id, container, name))
         reservation = queue.reservations.get((container, name))
-        self._resume(consumer, held)
+        self._reservations.resume(consumer, held)
         elsewhere = self._claim_held(consumer, set(held) - {message.seq for message in consumer.first})
         if reservation is not None and reservation.leads:
             queue.consumers.insert(0, consumer)
         else:
             queue.consumers.append(consumer)
-        self._review(queue)
+        self._modes.review(queue)
         return consumer, elsewhere
 
     def _claim_held(self, consumer: Consumer, held: set[int]) -> list[int]:
@@ -59,13 +95,13 @@ class Consuming(Reserving):
             return []
         claimed = self._claim(queue, held)
         for seq in sorted(claimed):
-            self._take_back(consumer, claimed[seq])
+            self._reservations.take_back(consumer, claimed[seq])
             consumer.first.append(claimed[seq])
             if queue.grouped and (
                 group := self._kernel.bodies.group(queue.body(claimed[seq], self._kernel.archive))[0]
             ):
                 queue.groups.claim(group, consumer)
-        in_transactions = self._in_transactions(queue)
+        in_transactions = self._transactions.held_in(queue)
         mine = (None, (consumer.container, consumer.name))
         return [
             seq
@@ -101,19 +137,19 @@ class Consuming(Reserving):
         consumer.cursors.clear()
         reservation = None
         if hold_until_us and consumer.reports_presented:
-            reservation = self._reserve(consumer, hold_until_us, leads=leads)
+            reservation = self._reservations.reserve(consumer, hold_until_us, leads=leads)
         elif queue.groups.release(consumer):
-            self._rewind(queue)
+            queue.rewind()
         self._return_all(consumer, reservation, clean=clean)
         if reservation is not None:
-            self._review_reservation(queue, reservation)
+            self._reservations.review(queue, reservation)
         if not queue.consumers:
             queue.unload()
             if queue.temporary and queue.kind == Kind.SUBSCRIPTION and not moving:
-                self._delete(queue)
+                self._deletion.delete(queue)
                 return
-        self._review(queue)
-        self._returned_to.add(queue)
+        self._modes.review(queue)
+        self._dispatcher.returned_to.add(queue)
 
     def _return_all(self, consumer: Consumer, reservation: Reservation | None, *, clean: bool) -> None:
         """What the consumer had in flight goes back to its place, or is kept for it."""
@@ -121,22 +157,16 @@ class Consuming(Reserving):
         consumer.unsettled.clear()
         consumer.first.clear()
         if reservation is not None:
-            self._keep(reservation, [message for message in had if message.presented])
+            self._reservations.keep(reservation, [message for message in had if message.presented])
         for message in had:
             message.consumer = None
             if not message.presented:
                 message.flagged = message.flagged or not clean
-                self._record_released(message, consumer)
+                record_released(self._kernel, message, consumer)
                 self._put_back(message)
             elif reservation is None:
                 message.presented = False
-                self._fail(message, consumer, "disconnect")
-
-    def _record_released(self, message: Message, consumer: Consumer) -> None:
-        """For the ledger: the message goes back, and its delivery does not count."""
-        if self._kernel.detailed and not message.queue.deleted:
-            flagged = message.flagged or message.count > 0
-            self._kernel.record(MessageReleased(message.queue.id, message.seq, consumer.id, flagged))
+                self._redelivery.fail(message, consumer, "disconnect")
 
     def _put_back(self, message: Message) -> None:
         """The message goes to its place; if it was given back a moment ago, when that is durable."""
@@ -154,21 +184,21 @@ class Consuming(Reserving):
         if draining and not consumer.draining:
             consumer.drain_after = consumer.queue.coming()
         consumer.draining = draining
-        self._refresh(consumer)
-        self._returned_to.add(consumer.queue)
+        consumer.queue.review_turn(consumer)
+        self._dispatcher.returned_to.add(consumer.queue)
 
     def block(self, consumer: Consumer, blocked: bool, now_us: int) -> None:
         """The consumer's connection cannot take more bytes now, or can again."""
         self._kernel.now_us = now_us
         consumer.blocked = blocked
-        self._refresh(consumer)
+        consumer.queue.review_turn(consumer)
         if not blocked:
-            self._dispatch(consumer.queue)
+            self._dispatcher.dispatch(consumer.queue)
 
     def resume(self, consumer: Consumer, now_us: int) -> None:
         """The consumer's socket took what it was given."""
         if consumer.unsent_bytes:
             self._kernel.now_us = now_us
             consumer.unsent_bytes = 0
-            self._refresh(consumer)
-            self._dispatch(consumer.queue)
+            consumer.queue.review_turn(consumer)
+            self._dispatcher.dispatch(consumer.queue)

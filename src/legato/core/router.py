@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from legato.core.commit import Publication
-from legato.core.directory import Node, State
+from legato.core.directory import Directory
+from legato.core.dispatch_modes import DispatchModes
 from legato.core.facts import (
     Kind,
     MessageMoved,
@@ -21,12 +20,14 @@ from legato.core.facts import (
     MessageTaken,
     QueueGrouped,
 )
+from legato.core.kernel import Kernel
 from legato.core.message import Message
 from legato.core.message_states import LEAVE, enter
+from legato.core.outgoing import Outgoing
 from legato.core.queues import Queue
 from legato.core.schedule import SCHEDULE_NAME, Schedule, Scheduled, wrap
-from legato.core.topics import Topic
-from legato.core.traits import PLAIN, FlowCall, Traits
+from legato.core.topics import Node, Topic
+from legato.core.traits import FlowCall, Traits
 
 EXPIRED = "expired"
 """Cause of a `MessageMoved`."""
@@ -34,30 +35,21 @@ _GOES_ON = ("due", "moved")
 """A message that moves for one of these causes is still to be worked on."""
 
 
-class Outgoing(msgspec.Struct, gc=False):
-    """A message on its way into a queue or topic; `container` is its publisher's, `origin` where it was before."""
+class Router:
+    """Enqueues, moves and drops messages."""
 
-    body: bytes
-    message_id: str = ""
-    token: Any = None
-    traits: Traits = PLAIN
-    container: str = ""
-    producer: int = 0
-    number: int = 0
-    txn: bytes = b""
-    origin: tuple[int, int] | None = None
-    count: int = 0
+    __slots__ = ("_directory", "_kernel", "_modes", "_schedule")
 
+    def __init__(self, kernel: Kernel, directory: Directory, modes: DispatchModes) -> None:
+        self._kernel = kernel
+        self._directory = directory
+        self._modes = modes
+        self._schedule: Schedule | None = None
 
-class Moving(State):
-    """Enqueueing and moving."""
-
-    _schedule: Schedule | None = None
-
-    def _enqueue(self, node: Node, outgoing: Outgoing) -> tuple[int, int]:
+    def enqueue(self, node: Node, outgoing: Outgoing) -> tuple[int, int]:
         """Add a message; returns the number and sequence of its place."""
         if outgoing.traits.deliver_us > self._kernel.now_us:
-            return self._put_off(node, outgoing, outgoing.traits.deliver_us)
+            return self._schedule_message(node, outgoing, outgoing.traits.deliver_us)
         if isinstance(node, Topic):
             return self._fan_out(node, outgoing)
         if node.topic is not None:
@@ -92,7 +84,7 @@ class Moving(State):
     def _fan_out(self, topic: Topic, outgoing: Outgoing, only: Queue | None = None) -> tuple[int, int]:
         """Publish to all subscriptions that want it, or to one of them; the body is stored once."""
         body = outgoing.body
-        queues = [only] if only is not None else _takers(topic, outgoing)
+        queues = [only] if only is not None else matching_subscriptions(topic, outgoing)
         seq = topic.next_seq(outgoing.traits.priority)
         commit = self._kernel.gathering
         commit.facts.append(
@@ -134,24 +126,30 @@ class Moving(State):
         if outgoing.traits.group and not queue.grouped:
             queue.grouped = True
             self._kernel.record(QueueGrouped(queue.id))
-            self._review(queue)
+            self._modes.review(queue)
         return message
 
     # -- later ---------------------------------------------------------------------------------------------------
 
     @property
-    def _scheduled(self) -> Schedule:
+    def schedule(self) -> Schedule:
         """The schedule, made when it is first needed."""
         if self._schedule is None:
-            queue = self.find_queue(SCHEDULE_NAME)
+            directory = self._directory
+            queue = directory.find_queue(SCHEDULE_NAME)
             if queue is None:
-                adopted = self._adopt(self._new_record(SCHEDULE_NAME, Kind.SCHEDULE))
+                adopted = directory.adopt(directory.new_record(SCHEDULE_NAME, Kind.SCHEDULE))
                 assert isinstance(adopted, Queue)
                 queue = adopted
             self._schedule = Schedule(queue, self._kernel.archive)
         return self._schedule
 
-    def _put_off(self, node: Node, outgoing: Outgoing, due_us: int) -> tuple[int, int]:
+    @property
+    def open_schedule(self) -> Schedule | None:
+        """The schedule, if it was needed in this epoch."""
+        return self._schedule
+
+    def _schedule_message(self, node: Node, outgoing: Outgoing, due_us: int) -> tuple[int, int]:
         """The message waits in the schedule until it is due, and goes to `node` then."""
         traits = outgoing.traits
         scheduled = Scheduled(
@@ -165,7 +163,7 @@ class Moving(State):
             outgoing.count,
             outgoing.body,
         )
-        schedule = self._scheduled
+        schedule = self.schedule
         queue = schedule.queue
         seq = schedule.place(due_us)
         body = wrap(scheduled)
@@ -189,9 +187,17 @@ class Moving(State):
         commit.stored.append(Message(queue, seq, body, len(body), outgoing.token))
         return queue.id, seq
 
+    def copy_of(self, message: Message) -> Outgoing:
+        """The message as it goes to another place with its delivery count."""
+        body = message.queue.body(message, self._kernel.archive)
+        group, closes = self._kernel.bodies.group(body)
+        priority = message.queue.lane(message.seq).priority
+        traits = Traits(priority, message.expires_us, 0, group, closes)
+        return Outgoing(body, traits=traits, count=message.count)
+
     # -- leaving -------------------------------------------------------------------------------------------------
 
-    def _left(self, message: Message) -> None:
+    def account_departure(self, message: Message) -> None:
         """The message is no longer its queue's."""
         queue = message.queue
         enter(message, LEAVE)
@@ -206,46 +212,50 @@ class Moving(State):
         if queue.claims:
             self._kernel.gathering.gone.append(message)
 
-    def _drop(self, message: Message, cause: str) -> None:
+    def drop(self, message: Message, cause: str) -> None:
         """The message leaves its queue for nowhere."""
-        self._left(message)
+        self.account_departure(message)
         self._kernel.record(MessageMoved(message.queue.id, message.seq, cause, expired_us=self._expired_us(cause)))
 
     def _expired_us(self, cause: str) -> int:
         """The clock may be set back before the commit: the ledger shows by which time a message was judged."""
         return self._kernel.now_us if cause == EXPIRED else 0
 
-    def _move(self, message: Message, cause: str, to: Node, outgoing: Outgoing, due_us: int = 0) -> None:
+    def move(self, message: Message, cause: str, to: Node, outgoing: Outgoing, due_us: int = 0) -> None:
         """The message leaves its queue for `to`, or for the schedule until it is due there."""
         outgoing.origin = (message.queue.id, message.seq)
-        self._left(message)
+        self.account_departure(message)
         facts = self._kernel.gathering.facts
         at = len(facts)
         if due_us:
-            place = self._put_off(to, outgoing, due_us)
+            place = self._schedule_message(to, outgoing, due_us)
         else:
-            place = self._enqueue(to, outgoing)
+            place = self.enqueue(to, outgoing)
             if cause in _GOES_ON:
                 self._note_flows(*place, self._kernel.bodies.flows(outgoing.body))
         facts.insert(at, MessageMoved(message.queue.id, message.seq, cause, *place, self._expired_us(cause)))
         self._kernel.gathering.moved.append(message)
 
-    def _expire(self, message: Message) -> None:
+    def expire(self, message: Message) -> None:
         """The message's time is over: it goes to the expiry queue of its address, if there is one."""
         queue = message.queue
         name = queue.settings.expiry_queue.format(address=queue.address)
-        to = None if not name or name == queue.name else self.find_queue(name) or self.create_queue(name)
+        to = (
+            None
+            if not name or name == queue.name
+            else self._directory.find_queue(name) or self._directory.create_queue(name)
+        )
         if to is None:
-            self._drop(message, EXPIRED)
+            self.drop(message, EXPIRED)
             return
         body = self._kernel.bodies.annotate(
             queue.body(message, self._kernel.archive),
             {"JMS_LEGATO_CAUSE": EXPIRED, "JMS_LEGATO_ORIGINAL_DESTINATION": queue.address},
         )
-        self._move(message, EXPIRED, to, Outgoing(body))
+        self.move(message, EXPIRED, to, Outgoing(body))
 
 
-def _takers(topic: Topic, outgoing: Outgoing) -> list[Queue]:
+def matching_subscriptions(topic: Topic, outgoing: Outgoing) -> list[Queue]:
     """The subscriptions that want the message: by selector, and not from their own connection if no-local."""
     return [
         queue

@@ -6,26 +6,46 @@ from collections.abc import Mapping
 
 from legato.core.commit import Commit
 from legato.core.consumers import Consumer
-from legato.core.facts import MessageConsumed, MessageSeen, MessageTaken
+from legato.core.dead_letters import NOTHING_MORE, DeadLetters
+from legato.core.dispatcher import Dispatcher
+from legato.core.facts import MessageConsumed, MessageTaken
+from legato.core.kernel import Kernel
 from legato.core.message import Message
-from legato.core.message_states import LEAVING, MAY_CONSUME
-from legato.core.receivers import Consuming
-from legato.core.redelivery import NOTHING_MORE
+from legato.core.message_states import ENLIST, LEAVING, MAY_CONSUME, enter
+from legato.core.presentations import Presentations
+from legato.core.redelivery import Redelivery, record_released
 
 
-class Settling(Consuming):
-    """Settling deliveries. Each command returns False if the consumer does not have the message."""
+class Settlement:
+    """Settles deliveries. Each command returns False if the consumer does not have the message."""
+
+    __slots__ = ("_dead_letters", "_dispatcher", "_kernel", "_presentations", "_redelivery")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        dispatcher: Dispatcher,
+        presentations: Presentations,
+        redelivery: Redelivery,
+        dead_letters: DeadLetters,
+    ) -> None:
+        self._kernel = kernel
+        self._dispatcher = dispatcher
+        self._presentations = presentations
+        self._redelivery = redelivery
+        self._dead_letters = dead_letters
 
     def acknowledge(self, consumer: Consumer, message: Message, *, confirm: bool) -> bool:
         """The consumer accepted the message: it leaves the queue. False if it does not have it (promise 5)."""
         if message.consumer is not consumer:
             return False
-        self._consume(consumer, message, b"", self._kernel.gathering)
+        self.consume(consumer, message, b"", self._kernel.gathering)
         if confirm:
             self._kernel.gathering.acknowledged.append((consumer, message))
         return True
 
-    def _consume(self, consumer: Consumer, message: Message, txn: bytes, commit: Commit) -> None:
+    def consume(self, consumer: Consumer, message: Message, txn: bytes, commit: Commit) -> None:
+        """The message is consumed with `commit`, in the transaction `txn` if there is one."""
         queue = message.queue
         assert message.state & MAY_CONSUME, f"consume: {message}"
         message.state = LEAVING
@@ -38,7 +58,7 @@ class Settling(Consuming):
         assert queue.consumed <= queue.stored, f"{queue.name} gave more than it had"
         if queue.claims:
             commit.gone.append(message)
-        self._consumed_from.add(queue)
+        self._dispatcher.consumed_from.add(queue)
         commit.facts.append(
             MessageConsumed(queue.id, message.seq, consumer.id, message.delivered_us, message.count + 1, txn)
         )
@@ -51,11 +71,7 @@ class Settling(Consuming):
         if message.consumer is not consumer:
             return False
         del consumer.unsettled[message.seq]
-        message.consumer = None
-        message.presented = False
-        self._record_released(message, consumer)
-        message.queue.put_back(message)
-        self._returned_to.add(message.queue)
+        self.put_back(consumer, message)
         return True
 
     def modify(
@@ -69,10 +85,7 @@ class Settling(Consuming):
         if not failed:
             return self.release(consumer, message)
         del consumer.unsettled[message.seq]
-        message.consumer = None
-        message.presented = False
-        self._fail(message, consumer, "modified", text=text)
-        self._returned_to.add(message.queue)
+        self.fail(consumer, message, "modified", text=text)
         return True
 
     def reject(
@@ -84,13 +97,32 @@ class Settling(Consuming):
         del consumer.unsettled[message.seq]
         message.consumer = None
         if not message.queue.deleted:
-            self._dead_letter(message, consumer, "rejected", text, properties)
+            self.bury(consumer, message, text, properties)
         return True
 
-    def present(self, consumer: Consumer, message: Message) -> None:
-        """The consumer's application has the message now: from here on this delivery counts (promise 4)."""
-        if message.consumer is consumer and not message.presented:
-            message.presented = True
-            self._presented.append(message)
-            if self._kernel.detailed:
-                self._kernel.record(MessageSeen(message.queue.id, message.seq, consumer.id))
+    # -- the same of what a transaction has --------------------------------------------------------------------------
+
+    def enlist(self, consumer: Consumer, message: Message) -> None:
+        """The message is a transaction's: whoever acknowledges has seen it, which counts should we crash before."""
+        self._presentations.present(consumer, message)
+        del consumer.unsettled[message.seq]
+        enter(message, ENLIST)
+
+    def put_back(self, consumer: Consumer, message: Message) -> None:
+        """The message returns to its place, and its delivery does not count."""
+        message.consumer = None
+        message.presented = False
+        record_released(self._kernel, message, consumer)
+        message.queue.put_back(message)
+        self._dispatcher.returned_to.add(message.queue)
+
+    def fail(self, consumer: Consumer, message: Message, cause: str, txn: bytes = b"", text: str = "") -> None:
+        """The message returns, and its delivery counts as failed."""
+        message.consumer = None
+        message.presented = False
+        self._redelivery.fail(message, consumer, cause, txn, text)
+        self._dispatcher.returned_to.add(message.queue)
+
+    def bury(self, consumer: Consumer, message: Message, text: str, properties: Mapping[str, str | int]) -> None:
+        """The message goes to the dead letters since its receiver rejects it."""
+        self._dead_letters.bury(message, consumer, "rejected", text, properties)

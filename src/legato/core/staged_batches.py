@@ -11,18 +11,23 @@ from typing import Any
 import msgspec
 
 from legato import limits
+from legato.core.backpressure import refusal
 from legato.core.commit import Commit
-from legato.core.directory import Node
+from legato.core.dispatch_modes import DispatchModes
+from legato.core.dispatcher import Dispatcher
 from legato.core.effects import StagePublished, StageRefused
-from legato.core.facts import BatchPublished, DuplicateDropped, NumberRefused, QueueGrouped, RunStored
+from legato.core.facts import BatchPublished, DuplicateDropped, QueueGrouped, RunStored
+from legato.core.kernel import Kernel
 from legato.core.lanes import Lane
+from legato.core.numbered_producers import NumberedProducers
+from legato.core.outgoing import Outgoing
 from legato.core.producers import SINK_PREFIX, Producer
 from legato.core.published_batches import BatchIdentity, objection
-from legato.core.publishing import Publishing
+from legato.core.publishing import Publisher
 from legato.core.queues import Queue
 from legato.core.records import ProducerRecord
 from legato.core.refusals import FULL, STILL_COMMITTING, NotFound, Refusal
-from legato.core.router import Outgoing
+from legato.core.topics import Node
 from legato.core.traits import Traits
 
 UNKNOWN_BATCH = BatchIdentity()
@@ -63,10 +68,26 @@ class Stage:
         self.runs: list[tuple[Queue, Lane, RunStored]] = []
 
 
-class Staging(Publishing):
-    """Publishing batches."""
+class StagedBatches:
+    """Publishes batches."""
 
-    def publish_stage(
+    __slots__ = ("_dispatcher", "_kernel", "_modes", "_producers", "_publisher")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        modes: DispatchModes,
+        dispatcher: Dispatcher,
+        producers: NumberedProducers,
+        publisher: Publisher,
+    ) -> None:
+        self._kernel = kernel
+        self._modes = modes
+        self._dispatcher = dispatcher
+        self._producers = producers
+        self._publisher = publisher
+
+    def publish(
         self,
         name: str,
         number: int,
@@ -86,8 +107,8 @@ class Staging(Publishing):
                 published under its number, or there are too many sinks.
         """
         self._check_sink(name)
-        producer = self.producer(name)
-        self.detach_producer(producer, forget=False)
+        producer = self._producers.attach(name)
+        self._producers.detach(producer, forget=False)
         if producer.may_be_stored(number):
             self._repeat_stage(producer, number, token, identity)
             return
@@ -103,7 +124,7 @@ class Staging(Publishing):
         for message in messages:
             outgoing = Outgoing(message.body, message.message_id, None, message.traits)
             outgoing.producer, outgoing.number = producer.id, number
-            self._publish_closely(message.node, outgoing)
+            self._publisher.publish_closely(message.node, outgoing)
         stage.count += len(messages)
         published = BatchPublished(producer.id, number, stage.count, identity.digest, identity.stages)
         self._kernel.record(published)
@@ -111,7 +132,7 @@ class Staging(Publishing):
 
     def is_published(self, name: str, number: int) -> bool:
         """Whether a batch was published, or is being."""
-        producer = self._producers.get(name)
+        producer = self._producers.attached.get(name)
         if producer is not None:
             return producer.may_be_stored(number)
         record = self._kernel.archive.producer(name)
@@ -121,7 +142,7 @@ class Staging(Publishing):
         """Those that are remembered, some of them, by name."""
         names = self._kernel.archive.producer_names(SINK_PREFIX, limits.SINKS_MAX)[offset : offset + count]
         records = [self._kernel.archive.producer(name) for name in names]
-        return [record for record in records if record is not None and record.name not in self._forgetting]
+        return [record for record in records if record is not None and record.name not in self._producers.forgetting]
 
     def forget_sink(self, name: str) -> None:
         """Forget a sink: should its query ever repeat a batch, it is published once more.
@@ -130,17 +151,17 @@ class Staging(Publishing):
             NotFound: there is none of that name.
             Refusal: a batch of it is being committed.
         """
-        if name in self._producers:
+        if name in self._producers.attached:
             raise Refusal(STILL_COMMITTING)
-        record = None if name in self._forgetting else self._kernel.archive.producer(name)
+        record = None if name in self._producers.forgetting else self._kernel.archive.producer(name)
         if record is None:
             raise NotFound(f"There is no sink {name.removeprefix(SINK_PREFIX)!r}.")
-        self._forget_producer(record.producer, name)
+        self._producers.forget(record.producer, name)
 
     def _check_sink(self, name: str) -> None:
         if (
             not name.startswith(SINK_PREFIX)
-            or name in self._producers
+            or name in self._producers.attached
             or self._kernel.archive.producer(name) is not None
         ):
             return
@@ -167,9 +188,9 @@ class Staging(Publishing):
         for message in messages:
             wanted[message.node] = wanted.get(message.node, 0) + 1
         for node, count in wanted.items():
-            refusal = self._refusal(node)
-            if refusal is not None:
-                raise Refusal(refusal[1])
+            why = refusal(node)
+            if why is not None:
+                raise Refusal(why[1])
             waits = node.settings.when_full in ("fail", "block")
             if waits and (room := node.room) is not None and room < count:
                 raise Refusal(f"{node.address} has room for {room} messages, and {count} are to be published ({FULL}).")
@@ -190,9 +211,9 @@ class Staging(Publishing):
         if run.grouped and not queue.grouped:
             queue.grouped = True
             self._kernel.record(QueueGrouped(queue.id))
-            self._review(queue)
+            self._modes.review(queue)
 
-    def _stages_committed(self, commit: Commit) -> set[Queue]:
+    def committed(self, commit: Commit) -> set[Queue]:
         """What was staged is visible: it waits on disk, and is loaded when somebody wants it. Returns where."""
         touched: set[Queue] = set()
         for stage in commit.stages:
@@ -200,10 +221,10 @@ class Staging(Publishing):
                 lane.visible_seq = max(lane.visible_seq, fact.seq + fact.count - 1)
                 touched.add(queue)
             self._kernel.emit(StagePublished(stage.token, stage.count))
-        self._unmarked |= {queue for queue in touched if queue.consumers}
+        self._dispatcher.unmarked |= {queue for queue in touched if queue.consumers}
         return touched
 
-    def _stages_failed(self, commit: Commit, description: str) -> None:
+    def failed(self, commit: Commit, description: str) -> None:
         """There was no room: nothing of a batch is stored; who repeated one has to ask again."""
         for stage in commit.stages:
             for queue, lane, fact in stage.runs:
@@ -212,6 +233,5 @@ class Staging(Publishing):
                 # Nobody need wait for it to become durable any more.
                 lane.visible_seq = max(lane.visible_seq, fact.seq + fact.count - 1)
             if stage.number:
-                stage.producer.refuse(stage.number)
-                self._kernel.record(NumberRefused(stage.producer.id, stage.number))
+                self._producers.refuse_number(stage.producer, stage.number)
             self._kernel.emit(StageRefused(stage.token, description))

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from legato.core.administration import Administering
+from legato.core.deletion import Deletion
+from legato.core.directory import Directory
 from legato.core.facts import Kind
 from legato.core.queues import Queue
 from legato.core.refusals import SubscriptionInUse
 from legato.core.topics import Topic
 
 
-class Subscribing(Administering):
+class Subscriptions:
     """Topics' subscriptions."""
+
+    __slots__ = ("_deletion", "_directory")
+
+    def __init__(self, directory: Directory, deletion: Deletion) -> None:
+        self._directory = directory
+        self._deletion = deletion
 
     def subscribe(
         self,
@@ -35,7 +42,7 @@ class Subscribing(Administering):
             SubscriptionInUse: it has a consumer and is not shared, or differs; or it is shared and was not meant to
                 be, or the other way round.
         """
-        queue = self.find_queue(name)
+        queue = self._directory.find_queue(name)
         if queue is not None:
             differs = queue.topic is not topic or queue.selector != selector or queue.no_local != no_local
             if queue.shared != shared:
@@ -52,8 +59,8 @@ class Subscribing(Administering):
                 if not shared:
                     queue.container = container
                 return queue
-            self._delete(queue)
-        record = self._new_record(
+            self._deletion.delete(queue)
+        record = self._directory.new_record(
             name,
             Kind.SUBSCRIPTION,
             topic=topic.id,
@@ -63,11 +70,11 @@ class Subscribing(Administering):
             temporary=not durable,
             shared=shared,
         )
-        return self._adopt_subscription(record, topic)
+        return self._directory.adopt_subscription(record, topic)
 
-    def find_subscription(self, name: str) -> Queue | None:
+    def find(self, name: str) -> Queue | None:
         """The subscription of that name in the store."""
-        queue = self.find_queue(name)
+        queue = self._directory.find_queue(name)
         return queue if queue is not None and queue.kind == Kind.SUBSCRIPTION else None
 
     def unsubscribe(self, queue: Queue) -> None:
@@ -78,7 +85,7 @@ class Subscribing(Administering):
         """
         if queue.consumers:
             raise SubscriptionInUse(f"Subscription {_plain(queue.name)} has a consumer; close that first.")
-        self._delete(queue)
+        self._deletion.delete(queue)
 
 
 def _plain(name: str) -> str:

@@ -66,3 +66,6 @@ class Topic:
         """How many more messages all subscriptions take; None if there is no limit."""
         rooms = [room for queue in self.subscriptions.values() if (room := queue.room) is not None]
         return min(rooms, default=None)
+
+
+Node = Queue | Topic

@@ -11,8 +11,9 @@ from legato.core.message import Message
 from legato.core.repeats import Duplicate, First
 
 if TYPE_CHECKING:
-    from legato.core.directory import Node
-    from legato.core.router import Outgoing
+    from legato.core.outgoing import Outgoing
+    from legato.core.queues import Queue
+    from legato.core.topics import Node
 
 
 class Disposal(msgspec.Struct, frozen=True):
@@ -82,3 +83,21 @@ class Transaction:
     def did_work(self) -> bool:
         """Whether its outcome matters to anybody (CONTRACT B17)."""
         return bool(self.sends or self.consumed or self.repeats)
+
+
+class OpenTransactions:
+    """The transactions that were declared and not discharged, by id."""
+
+    __slots__ = ("by_id",)
+
+    def __init__(self) -> None:
+        self.by_id: dict[bytes, Transaction] = {}
+
+    def held_in(self, queue: Queue) -> set[int]:
+        """Sequences of messages of the queue that they will consume."""
+        return {
+            message.seq
+            for transaction in self.by_id.values()
+            for _, message in transaction.consumed
+            if message.queue is queue
+        }

@@ -6,22 +6,20 @@ from collections import Counter
 from typing import Any
 
 from legato import limits
-from legato.core.commit import Commit
+from legato.core.backpressure import refusal
 from legato.core.consumers import Consumer
-from legato.core.directory import Node
+from legato.core.duplicates import Duplicates
 from legato.core.effects import Discharged, DischargeRefused, SettleSends
 from legato.core.facts import TransactionCommitted, TransactionRolledBack
+from legato.core.kernel import Kernel
 from legato.core.message import Message
-from legato.core.message_states import ENLIST, enter
-from legato.core.publishing import Publishing
-from legato.core.queues import Queue
-from legato.core.records import Archive, Meta
+from legato.core.outgoing import Outgoing
 from legato.core.repeats import First
-from legato.core.router import Outgoing
-from legato.core.settlement import Settling
+from legato.core.router import Router
+from legato.core.settlement import Settlement
+from legato.core.topics import Node
 from legato.core.traits import PLAIN, Traits
-from legato.core.transaction import Disposal, Transaction
-from legato.core.uploads import Uploading
+from legato.core.transaction import Disposal, OpenTransactions, Transaction
 from legato.ids import make_txn_id, txn_counter, txn_epoch
 
 UNKNOWN_TXN = "amqp:transaction:unknown-id"
@@ -29,29 +27,49 @@ ROLLED_BACK = "amqp:transaction:rollback"
 DROPPED = "An acknowledgement in it is of a message that its receiver does not have any more."
 
 
-class Transactions(Settling, Publishing, Uploading):
-    """Transactions over publishing and consuming (AMQP 4)."""
+class Transactions:
+    """Transactions over publishing and consuming (AMQP 4).
 
-    def __init__(self, archive: Archive, meta: Meta, **options: Any) -> None:
-        super().__init__(archive, meta, **options)
-        self._next_txn = 0
-        self._transactions: dict[bytes, Transaction] = {}
-        self._committing: set[bytes] = set()
+    Args:
+        open_transactions: where those are kept that are not discharged.
+
+    Attributes:
+        committing: ids of those whose commits are not durable yet.
+    """
+
+    __slots__ = ("_duplicates", "_kernel", "_last", "_open", "_router", "_settlement", "committing")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        open_transactions: OpenTransactions,
+        router: Router,
+        duplicates: Duplicates,
+        settlement: Settlement,
+    ) -> None:
+        self._kernel = kernel
+        self._open = open_transactions.by_id
+        self._router = router
+        self._duplicates = duplicates
+        self._settlement = settlement
+        self._last = 0
+        """The counter of the last one."""
+        self.committing: set[bytes] = set()
 
     def declare(self, owner: Any) -> bytes:
         """A new transaction of the connection `owner` (AMQP 4.2)."""
         # A counter that is a time tells for how long the outcome is known: by the clock that outcomes are kept by.
-        self._next_txn = max(self._next_txn + 1, self._kernel.steady.now_us)
-        txn_id = make_txn_id(self._kernel.epoch, self._next_txn)
-        self._transactions[txn_id] = Transaction(txn_id, owner)
+        self._last = max(self._last + 1, self._kernel.steady.now_us)
+        txn_id = make_txn_id(self._kernel.epoch, self._last)
+        self._open[txn_id] = Transaction(txn_id, owner)
         return txn_id
 
-    def transaction(self, txn_id: bytes, owner: Any) -> Transaction | None:
+    def find(self, txn_id: bytes, owner: Any) -> Transaction | None:
         """The live transaction of that id, if `owner` declared it."""
-        found = self._transactions.get(txn_id)
+        found = self._open.get(txn_id)
         return found if found is not None and found.owner is owner else None
 
-    def publish_in(
+    def publish(
         self,
         transaction: Transaction,
         node: Node,
@@ -73,12 +91,12 @@ class Transactions(Settling, Publishing, Uploading):
         if transaction.bytes > limits.TRANSACTION_BYTES_MAX:
             transaction.failed = f"it sends more than {limits.TRANSACTION_BYTES_MAX >> 20} MiB; commit more often"
             transaction.sends.clear()
-        elif node.special and (refusal := self._refusal(node)):
-            transaction.failed = refusal[1]
+        elif node.special and (why := refusal(node)):
+            transaction.failed = why[1]
         else:
             outgoing = Outgoing(body, message_id, None, traits, container, txn=transaction.id)
             transaction.sends.append((node, outgoing))
-            if (node.special or traits is not PLAIN) and self._duplicate_id(node, outgoing):
+            if (node.special or traits is not PLAIN) and self._duplicates.duplicate_id_of(node, outgoing):
                 transaction.has_ids = True
                 if token is not None:
                     outgoing.token = token
@@ -86,7 +104,7 @@ class Transactions(Settling, Publishing, Uploading):
                     return True
         return False
 
-    def acknowledge_in(
+    def acknowledge(
         self, transaction: Transaction, consumer: Consumer, message: Message, disposal: Disposal | None = None
     ) -> bool:
         """Consume at commit, or do with it what `disposal` says; until then the message is the transaction's.
@@ -97,10 +115,7 @@ class Transactions(Settling, Publishing, Uploading):
             if not message.queue.deleted:
                 transaction.failed = DROPPED
             return False
-        # An application that acknowledges has seen the message: should we crash before it commits, that counts.
-        self.present(consumer, message)
-        del consumer.unsettled[message.seq]
-        enter(message, ENLIST)
+        self._settlement.enlist(consumer, message)
         transaction.consumed.append((consumer, message))
         if disposal is not None:
             transaction.disposals[message] = disposal
@@ -112,7 +127,7 @@ class Transactions(Settling, Publishing, Uploading):
         A client whose commit was cut off discharges again, on another connection, to learn the outcome (promise 2):
         a transaction that is not committing by then is rolled back, so the answer stays true.
         """
-        transaction = self._transactions.get(txn_id)
+        transaction = self._open.get(txn_id)
         if transaction is None:
             self._discharge_again(txn_id, fail, token)
         elif transaction.owner is not owner:
@@ -131,10 +146,10 @@ class Transactions(Settling, Publishing, Uploading):
         sends: list[tuple[Node, Outgoing]] = []
         own: dict[tuple[int, bytes], First] = {}
         for node, outgoing in transaction.sends:
-            duplicate_id = b"" if node.deleted else self._duplicate_id(node, outgoing)
+            duplicate_id = b"" if node.deleted else self._duplicates.duplicate_id_of(node, outgoing)
             first = None
             if duplicate_id:
-                first = own.get((node.id, duplicate_id)) or self._first_of(node, duplicate_id)
+                first = own.get((node.id, duplicate_id)) or self._duplicates.first_of(node, duplicate_id)
             if first is not None:
                 transaction.repeats.append((node, outgoing, duplicate_id, first))
                 continue
@@ -155,7 +170,7 @@ class Transactions(Settling, Publishing, Uploading):
         return None
 
     def _discharge_again(self, txn_id: bytes, fail: bool, token: Any) -> None:
-        committed = txn_id in self._committing or self._kernel.archive.outcome(txn_id)
+        committed = txn_id in self.committing or self._kernel.archive.outcome(txn_id)
         if committed and not fail:
             # If its batch is still on its way, this answer must not overtake it: it rides on the next one.
             self._kernel.gathering.discharges.append((token, Transaction(txn_id, None), True))
@@ -171,7 +186,7 @@ class Transactions(Settling, Publishing, Uploading):
             self._kernel.emit(DischargeRefused(token, ROLLED_BACK, "rolled back"))
 
     def _commit(self, transaction: Transaction, token: Any) -> None:
-        del self._transactions[transaction.id]
+        del self._open[transaction.id]
         commit = self._kernel.gathering
         txn = transaction.id
         did_work = transaction.did_work
@@ -180,21 +195,21 @@ class Transactions(Settling, Publishing, Uploading):
         if transaction.disposals:
             self._dispose(transaction)
         for consumer, message in transaction.consumed:
-            self._consume(consumer, message, txn, commit)
+            self._settlement.consume(consumer, message, txn, commit)
         for node, outgoing in transaction.sends:
             if transaction.has_ids:
                 outgoing.token = None
-                if duplicate_id := self._duplicate_id(node, outgoing):
-                    self._keep_id(node, duplicate_id, outgoing)
-            self._enqueue(node, outgoing)
+                if duplicate_id := self._duplicates.duplicate_id_of(node, outgoing):
+                    self._duplicates.keep_id(node, duplicate_id, outgoing)
+            self._router.enqueue(node, outgoing)
         for node, outgoing, duplicate_id, first in transaction.repeats:
-            transaction.duplicates.append(self._drop_duplicate(node, duplicate_id, outgoing, first))
+            transaction.duplicates.append(self._duplicates.drop(node, duplicate_id, outgoing, first))
             if outgoing.token is not None:
                 transaction.told.append(outgoing.token)
         commit.ended += transaction.larges
         if did_work:
             commit.facts.append(TransactionCommitted(txn, len(transaction.consumed), len(transaction.sends)))
-            self._committing.add(txn)
+            self.committing.add(txn)
         commit.discharges.append((token, transaction, True))
 
     def _dispose(self, transaction: Transaction) -> None:
@@ -205,64 +220,55 @@ class Transactions(Settling, Publishing, Uploading):
             if disposal is None:
                 kept.append((consumer, message))
                 continue
-            message.consumer = None
-            message.presented = False
             if disposal.rejected:
                 transaction.buries = True
-                self._dead_letter(message, consumer, "rejected", disposal.text, dict(disposal.properties))
-                continue
-            if disposal.failed:
-                self._fail(message, consumer, "modified", transaction.id, disposal.text)
+                message.consumer = None
+                message.presented = False
+                self._settlement.bury(consumer, message, disposal.text, dict(disposal.properties))
+            elif disposal.failed:
+                self._settlement.fail(consumer, message, "modified", transaction.id, disposal.text)
             else:
-                self._record_released(message, consumer)
-                message.queue.put_back(message)
-            self._returned_to.add(message.queue)
+                self._settlement.put_back(consumer, message)
         transaction.consumed = kept
 
     def roll_back(self, transaction: Transaction, cause: str, token: Any = None) -> None:
         """Undo a transaction: what it received returns to its place and counts, what it sent is gone."""
-        self._transactions.pop(transaction.id, None)
-        self._give_up(transaction, cause)
+        self._open.pop(transaction.id, None)
+        self.give_up(transaction, cause)
         if token is not None:
             self._kernel.gathering.discharges.append((token, transaction, False))
 
-    def _give_up(self, transaction: Transaction, cause: str) -> None:
+    def give_up(self, transaction: Transaction, cause: str) -> None:
+        """Undo one that is not open any more."""
         self._kernel.gathering.ended += transaction.larges
-        self._settle_sends(transaction, [])
+        self.settle_sends(transaction, [])
         for consumer, message in _by_place(transaction.consumed):
-            message.consumer = None
-            message.presented = False
-            self._fail(message, consumer, "rollback", transaction.id)
-            self._returned_to.add(message.queue)
+            self._settlement.fail(consumer, message, "rollback", transaction.id)
         if transaction.did_work:
             self._kernel.record(
                 TransactionRolledBack(transaction.id, len(transaction.consumed), len(transaction.sends), cause)
             )
 
-    def _settle_sends(self, transaction: Transaction, duplicates: list[Any]) -> None:
+    def settle_sends(self, transaction: Transaction, duplicates: list[Any]) -> None:
         """Those senders hear of it that waited for the end of the transaction."""
         if transaction.unsettled:
             self._kernel.emit(SettleSends(transaction.id, transaction.unsettled, duplicates))
             transaction.unsettled = []
 
-    def _spoil(self, commit: Commit, description: str) -> None:
+    def spoil(self, larges: set[int], description: str) -> None:
         """Parts of large messages could not be stored: who sends them in a transaction can only roll back."""
-        lost = self._lose_chunks(commit)
-        for transaction in self._transactions.values():
-            if not lost.isdisjoint(transaction.larges):
+        for transaction in self._open.values():
+            if not larges.isdisjoint(transaction.larges):
                 transaction.failed = description
 
-    def _in_transactions(self, queue: Queue) -> set[int]:
-        return {
-            message.seq
-            for transaction in self._transactions.values()
-            for _, message in transaction.consumed
-            if message.queue is queue
-        }
+    def roll_back_all(self, cause: str) -> None:
+        """The broker stops."""
+        for transaction in list(self._open.values()):
+            self.roll_back(transaction, cause)
 
     def disconnect(self, owner: Any) -> None:
         """The connection `owner` is gone: its transactions are rolled back (CONTRACT A5)."""
-        for transaction in [t for t in self._transactions.values() if t.owner is owner]:
+        for transaction in [t for t in self._open.values() if t.owner is owner]:
             self.roll_back(transaction, "disconnect")
 
 

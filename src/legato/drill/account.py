@@ -1,7 +1,7 @@
 """What a consuming client puts on record, whichever way it receives."""
 
 from legato.client import AcknowledgeMode, Message
-from legato.core.redelivery import DEAD_LETTER_COUNT
+from legato.core.dead_letters import DEAD_LETTER_COUNT
 from legato.drill.flows import Counts, Flows
 from legato.drill.load import Client, Work
 from legato.drill.messages import check, identity_of, source_of

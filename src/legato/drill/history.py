@@ -8,6 +8,7 @@ from typing import assert_never
 
 from legato.client import Queue
 from legato.client.received import read_message
+from legato.core.dead_letters import ORIGINAL_DESTINATION
 from legato.core.facts import (
     AnyFact,
     AssignmentAcknowledged,
@@ -48,7 +49,6 @@ from legato.core.facts import (
     TransactionCommitted,
     TransactionRolledBack,
 )
-from legato.core.redelivery import ORIGINAL_DESTINATION
 from legato.core.schedule import unwrap
 from legato.drill.load import PICKY_FLOW
 from legato.drill.messages import identity_of, is_poisoned

@@ -110,9 +110,11 @@ class Arrivals:
         if event.txn_id is not None:
             self._publish_in(peer, event, port, target, body, message_id, traits)
         elif producer is not None:
-            self._broker.publish_numbered(target, body, message_id, token, producer, number, traits, peer.container)
+            self._broker.publisher.publish_numbered(
+                target, body, message_id, token, producer, number, traits, peer.container
+            )
         else:
-            self._broker.publish(target, body, message_id, token, traits, peer.container)
+            self._broker.publisher.publish(target, body, message_id, token, traits, peer.container)
         if token is None:
             self._credit.owe(link, port)
 
@@ -146,7 +148,7 @@ class Arrivals:
         self._own_stub = whole
         self.transfer(peer, whole, now_us)
         self._own_stub = None
-        upload.end(None if event.txn_id is None else self._broker.transaction(event.txn_id, peer))
+        upload.end(None if event.txn_id is None else self._broker.transactions.find(event.txn_id, peer))
 
     def aborted(self, event: TransferAborted) -> None:
         """A large message does not come after all; its credit is used up."""
@@ -172,7 +174,7 @@ class Arrivals:
 
     def doom(self, peer: Peer, txn_id: bytes, description: str) -> None:
         """A transaction that lost a send or an acknowledgement of its own can only roll back (AMQP 4.3)."""
-        transaction = self._broker.transaction(txn_id, peer)
+        transaction = self._broker.transactions.find(txn_id, peer)
         if transaction is not None:
             transaction.failed = description
 
@@ -191,7 +193,7 @@ class Arrivals:
             return None
         kind = sections.message_annotations().get(JMS_DESTINATION)
         node = self._nodes.find(address, _CAPABILITIES.get(kind, ()) if isinstance(kind, int) else ())
-        if self._broker.room(node) == 0:
+        if self._broker.backpressure.room(node) == 0:
             raise Refused(FULL, f"{node.address} is full, and the anonymous relay cannot wait for it.")
         return node
 
@@ -206,12 +208,12 @@ class Arrivals:
         traits: Traits,
     ) -> None:
         assert event.txn_id is not None
-        transaction = self._broker.transaction(event.txn_id, peer)
+        transaction = self._broker.transactions.find(event.txn_id, peer)
         if transaction is None:
             self._refuse(peer, event, port, 0, UNKNOWN_TXN, "the transaction is not known on this connection")
             return
         token = (event.link, event.delivery) if port.notices and not event.settled else None
-        waits = self._broker.publish_in(transaction, target, body, message_id, traits, peer.container, token)
+        waits = self._broker.transactions.publish(transaction, target, body, message_id, traits, peer.container, token)
         if not event.settled:
             state = Transactional(event.txn_id, ACCEPTED)
             if waits:
@@ -227,7 +229,7 @@ class Arrivals:
         if event.txn_id is not None:
             self.doom(peer, event.txn_id, description)
         if number and port.producer is not None and not port.producer.is_duplicate(number):
-            self._broker.refuse_number(port.producer, number)
+            self._broker.producers.refuse_number(port.producer, number)
         tag = event.tag if port.target is None else b""
         if not event.settled and port.rejects:
             rejected = Rejected(condition, description, tag=tag)
@@ -252,13 +254,13 @@ class Arrivals:
                 self._cutter.cut(link, error.condition, str(error))
             return
         if isinstance(asked, Declare):
-            txn_id = self._broker.declare(peer)
+            txn_id = self._broker.transactions.declare(peer)
             port.declared.add(txn_id)
             link.settle(event.delivery, Declared(txn_id))
         else:
             port.declared.discard(asked.txn_id)
             token: Any = DischargeToken(link, event.delivery)
-            self._broker.discharge(asked.txn_id, peer, fail=asked.fail, token=token)
+            self._broker.transactions.discharge(asked.txn_id, peer, fail=asked.fail, token=token)
         self._owe(link, port)
 
 

@@ -113,7 +113,7 @@ class Links:
                 return False
             self._lingering.leave(_waiting_name(peer, link), seconds, "", lambda: self._expire(peer, link))
         if isinstance(port, Consumer):
-            self._broker.flow(port, 0, False, self._broker.now_us)
+            self._broker.receivers.flow(port, 0, False, self._broker.now_us)
         else:
             assert isinstance(link, Receiver)
             self._credit.gone(link, port)
@@ -127,7 +127,7 @@ class Links:
     def _expire(self, peer: Peer, link: Link) -> None:
         """A link that was detached does not come back."""
         self.gone(peer, link, Ending.DETACHED)
-        self._broker.dispatch_returned(self._broker.now_us)
+        self._broker.dispatcher.dispatch_returned(self._broker.now_us)
         # Not before its detach was answered.
         self._shell.when_durable(peer, link.close)
 
@@ -157,17 +157,17 @@ class Links:
                 self._credit.gone(link, port)
                 self._registry.release_sending(link)
                 if port.producer is not None:
-                    self._broker.detach_producer(port.producer, forget=ending is Ending.CLOSED)
+                    self._broker.producers.detach(port.producer, forget=ending is Ending.CLOSED)
             case Consumer():
                 self._consumer_gone(peer, link, port, ending)
             case Browser():
                 peer.receivers.discard(port)
-                self._broker.leave(port)
+                self._broker.browsers.leave(port)
             case Coordinator():
                 for txn_id in port.declared:
-                    transaction = self._broker.transaction(txn_id, peer)
+                    transaction = self._broker.transactions.find(txn_id, peer)
                     if transaction is not None:
-                        self._broker.roll_back(transaction, "disconnect")
+                        self._broker.transactions.roll_back(transaction, "disconnect")
             case HeartbeatPort():
                 self._heartbeats.gone(port)
             case SubscriptionLookup() if ending is Ending.CLOSED:

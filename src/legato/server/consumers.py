@@ -57,7 +57,7 @@ class Consumers:
         consumer, old.context = old.context, None
         resumed = self._registry.suspended.pop(old, None) is not None
         hold_until_us = 0 if resumed else self._broker.now_us + _STEAL_US
-        self._broker.detach(consumer, clean=resumed, hold_until_us=hold_until_us, moving=True)
+        self._broker.receivers.detach(consumer, clean=resumed, hold_until_us=hold_until_us, moving=True)
         old_peer.links.discard(old)
         old_peer.receivers.discard(consumer)
         if (node := self._registry.remove(old)) is not None:
@@ -76,7 +76,7 @@ class Consumers:
         held = _held_by(link)
         if held:
             pass_claim()
-        consumer, elsewhere = self._broker.attach(
+        consumer, elsewhere = self._broker.receivers.attach(
             queue,
             outlet,
             peer.container,
@@ -111,7 +111,7 @@ class Consumers:
     def detach(self, consumer: Consumer, ending: Ending, *, moving: bool = False) -> None:
         """A consumer's link ended; what it has is kept for it if its connection was lost."""
         hold_until_us = self._lingering.hold_until_us(ending, self._broker.now_us)
-        self._broker.detach(consumer, clean=ending.clean, hold_until_us=hold_until_us, moving=moving)
+        self._broker.receivers.detach(consumer, clean=ending.clean, hold_until_us=hold_until_us, moving=moving)
 
 
 def _held_by(link: Sender) -> list[int]:

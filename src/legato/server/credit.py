@@ -46,7 +46,7 @@ class ProducerCredit:
     def give(self, link: Receiver, port: Publisher) -> None:
         """Give what is owed, as far as there is room."""
         target = port.target
-        room = None if target is None else self._broker.room(target)
+        room = None if target is None else self._broker.backpressure.room(target)
         if target is None or room is None:
             self.gone(link, port)
             given = port.owed

@@ -44,7 +44,7 @@ class Cutter:
     def delete(self, node: Node) -> None:
         """Delete a node: who receives from it or sends to it is told (AMQP 2.8.15)."""
         links = list(self._registry.links(node.name))
-        links += [consumer.port.link for consumer in self._broker.delete(node)]
+        links += [consumer.port.link for consumer in self._broker.deletion.delete(node)]
         for link in dict.fromkeys(links):
             self.cut(link, RESOURCE_DELETED, f"{node.address} was deleted")
         self.deleted(node.name)

@@ -100,7 +100,7 @@ class Executor:
         consumer = effect.consumer
         outlet: Outlet = consumer.port
         self.touched.add(outlet.peer)
-        if self._broker.has_larges:
+        if self._broker.uploads.has_larges:
             self._deliver_any(consumer, outlet, effect.messages)
             return
         if outlet.settled:
@@ -129,7 +129,7 @@ class Executor:
                 data = _redelivered(data, message, consumer.reports_presented)
             outlet.link.send(data, _TAG(message.seq), None, settled=True)
             message.body = None
-            self._broker.acknowledge(consumer, message, confirm=False)
+            self._broker.settlement.acknowledge(consumer, message, confirm=False)
 
     def _deliver_any(self, consumer: Consumer, outlet: Outlet, messages: list[Message]) -> None:
         """Some of them may be stubs of large messages."""
@@ -142,7 +142,7 @@ class Executor:
             parcel = Parcel(data, _TAG(message.seq), message)
             if outlet.settled:
                 parcel.message = None
-                parcel.sent = partial(self._broker.acknowledge, consumer, message, confirm=False)
+                parcel.sent = partial(self._broker.settlement.acknowledge, consumer, message, confirm=False)
             self.streams.send(consumer, parcel)
 
     def _paced(self, effect: Paced) -> None:
@@ -153,7 +153,7 @@ class Executor:
         for message in effect.messages:
             assert message.body is not None
             data = with_delivery(message.body, message.count, False)
-            if self._broker.has_larges:
+            if self._broker.uploads.has_larges:
                 self.streams.send(effect.browser, Parcel(data, _TAG(message.seq), None))
             else:
                 outlet.link.send(data, _TAG(message.seq), None, settled=True)

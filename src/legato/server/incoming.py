@@ -96,7 +96,7 @@ class Incoming:
         name = link.remote_properties.get(names.PRODUCER_ID)
         if isinstance(name, str) and name:
             name = str(name)
-            producer = self._broker.producer(name)
+            producer = self._broker.producers.attach(name)
             properties[names.LAST_NUMBER] = producer.last
         port = link.context = Publisher(
             peer, node, producer, notices=link.remote_properties.get(names.DUPLICATE_NOTICE) is True

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from legato.core.broker import Broker
+from legato.core.dead_letters import holds_dead_letters
 from legato.core.facts import Kind
 from legato.core.queues import Queue
 from legato.core.records import QueueRecord
-from legato.core.redelivery import holds_dead_letters
 from legato.core.topics import TOPIC_PREFIX, Topic
 from legato.server.addresses import matches
 from legato.server.ports import Node
@@ -95,7 +95,7 @@ class Inspector:
         record = self._store.queue_by_number(node.id) or QueueRecord(node.id, node.name, kind=int(node.kind))
         result = msgspec.to_builtins(self.row(record))
         result["settings"] = msgspec.to_builtins(node.settings)
-        result["duplicate_ids"], result["duplicates_dropped"] = self._broker.duplicates_of(node)
+        result["duplicate_ids"], result["duplicates_dropped"] = self._broker.duplicates.counts_of(node)
         if isinstance(node, Topic):
             result["subscription_names"] = sorted(node.subscriptions)
         return result
@@ -121,7 +121,7 @@ class Inspector:
         more = False
         for record in self._records():
             yield
-            if self._broker.is_deleted(record.queue):
+            if self._broker.directory.is_deleted(record.queue):
                 continue
             if kind is not None and _TYPES[Kind(record.kind)] != kind:
                 continue
@@ -142,14 +142,14 @@ class Inspector:
         for record in self._store.queues():
             yield record
             last = record.queue
-        for record in self._broker.unstored():
+        for record in self._broker.directory.unstored():
             if record.queue > last:
                 yield record
 
     def row(self, record: QueueRecord) -> QueueStatus | TopicStatus:
         """A node as it is now: in the heap if somebody uses it, else in the store."""
         if record.kind == Kind.TOPIC:
-            topic = self._broker.topics.get(record.name.removeprefix(TOPIC_PREFIX))
+            topic = self._broker.directory.topics.get(record.name.removeprefix(TOPIC_PREFIX))
             return TopicStatus(
                 name=record.name.removeprefix(TOPIC_PREFIX),
                 type=_TYPES[Kind.TOPIC],
@@ -159,7 +159,7 @@ class Inspector:
                 ),
                 temporary=record.temporary,
             )
-        queue = self._broker.queues.get(record.name)
+        queue = self._broker.directory.queues.get(record.name)
         return self._resting(record) if queue is None else self._live(queue)
 
     def _live(self, queue: Queue) -> QueueStatus:
@@ -207,7 +207,7 @@ class Inspector:
             temporary=record.temporary,
             selector=record.selector,
             dead_letters=record.kind == Kind.QUEUE
-            and holds_dead_letters(record.name, self._broker.settings_of(record.name)),
+            and holds_dead_letters(record.name, self._broker.directory.settings_of(record.name)),
         )
 
     def _head_age_s(self, queue: int, depth: int, lanes: list[int]) -> float | None:

@@ -37,7 +37,7 @@ class InvariantCheck:
         if now_ms < self._next_ms:
             return
         self._next_ms = now_ms + PERIOD_MS
-        queues = sorted(self._broker.queues.values(), key=lambda queue: queue.id)
+        queues = sorted(self._broker.directory.queues.values(), key=lambda queue: queue.id)
         queue = next((queue for queue in queues if queue.id > self._last), None)
         if queue is None:
             self._last = 0

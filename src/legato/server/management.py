@@ -89,7 +89,7 @@ class Management:
             self._shell.when_durable(peer, lambda: self._reply(port, answer))
         elif asked.reply_to:
             try:
-                self._broker.publish(self._nodes.find(asked.reply_to), answer, "", None)
+                self._broker.publisher.publish(self._nodes.find(asked.reply_to), answer, "", None)
             except (Refused, Refusal) as error:
                 log.warning("! the answer to %s cannot be sent: %s", peer.name, error)
 

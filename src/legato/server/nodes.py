@@ -46,13 +46,13 @@ class Nodes:
         if address.startswith(_RESERVED):
             raise Refused(NOT_ALLOWED, f"{address!r} is a name of the broker's own.")
         if address.startswith(_TEMPORARY):
-            node = self._broker.lookup(address)
+            node = self._broker.directory.lookup(address)
             if node is None:
                 raise Refused(NOT_FOUND, f"The temporary destination {address!r} is gone.")
             return node
         if topic is None:
-            return self._broker.lookup(address) or self._broker.queue(address)
-        return self._broker.topic(address) if topic else self._broker.queue(address)
+            return self._broker.directory.lookup(address) or self._broker.directory.queue(address)
+        return self._broker.directory.topic(address) if topic else self._broker.directory.queue(address)
 
     def create(self, address: str, *, topic: bool) -> Node:
         """The queue or topic of that name, made if there is none, whatever its settings say.
@@ -63,8 +63,8 @@ class Nodes:
         if not address or address.startswith((*_RESERVED, *_TEMPORARY, TOPIC_PREFIX, QUEUE_PREFIX)):
             raise Refused(NOT_ALLOWED, f"{address!r} is no name for a queue or topic.")
         if topic:
-            return self._broker.find_topic(address) or self._broker.create_topic(address)
-        return self._broker.find_queue(address) or self._broker.create_queue(address)
+            return self._broker.directory.find_topic(address) or self._broker.directory.create_topic(address)
+        return self._broker.directory.find_queue(address) or self._broker.directory.create_queue(address)
 
 
 def wants_topic(capabilities: Iterable[str]) -> bool | None:

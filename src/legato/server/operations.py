@@ -100,11 +100,11 @@ class Operations:
         """The queue, topic or subscription that is named; it must be there."""
         name, kind = text(arguments, "name"), _type(arguments)
         if kind == "subscription" or name.startswith(_SUBSCRIPTIONS):
-            node: Node | None = self._broker.find_subscription(name)
+            node: Node | None = self._broker.subscriptions.find(name)
         elif kind == "topic":
-            node = self._broker.find_topic(name)
+            node = self._broker.directory.find_topic(name)
         else:
-            node = self._broker.find_queue(name)
+            node = self._broker.directory.find_queue(name)
         if node is None:
             raise Refused(NOT_FOUND, f"There is no {kind} {name!r}.")
         return node
@@ -154,7 +154,7 @@ class Operations:
     def _purge(self, arguments: dict[str, Any]) -> Any:
         queue = self._queue(arguments)
         pending = Pending(queue.name, "purged")
-        self._broker.purge(queue, pending)
+        self._broker.administration.purge(queue, pending)
         return pending
 
     def _move(self, arguments: dict[str, Any]) -> Any:
@@ -168,13 +168,15 @@ class Operations:
         limit = number(arguments, "limit", 0) or 1 << 62
         pending = Pending(queue.name, "moved")
         matches = compiled(selector) if selector.strip() else None
-        self._broker.move(queue, to, pending, matches=matches, limit=limit, properties=properties(arguments))
+        self._broker.administration.move(
+            queue, to, pending, matches=matches, limit=limit, properties=properties(arguments)
+        )
         return pending
 
     def _target(self, name: str) -> Node:
         """Where messages are moved to: what is under that name, or a subscription that is there."""
         if name.startswith(_SUBSCRIPTIONS):
-            subscription = self._broker.find_subscription(name)
+            subscription = self._broker.subscriptions.find(name)
             if subscription is None:
                 raise Refused(NOT_FOUND, f"There is no subscription {name!r}.")
             return subscription
@@ -182,7 +184,7 @@ class Operations:
 
     def _pause(self, arguments: dict[str, Any], paused: bool) -> Any:
         queue = self._queue(arguments)
-        self._broker.pause(queue, paused)
+        self._broker.administration.pause(queue, paused)
         return {"name": queue.name, "paused": paused}
 
     def _update(self, arguments: dict[str, Any]) -> Any:

@@ -78,7 +78,7 @@ class Outgoing:
 
     def _browse_subscription(self, peer: Peer, link: Sender, address: str, filters: Filters) -> bool:
         """What waits in a durable subscription can be looked at, under the name that the broker keeps it by."""
-        subscription = self._broker.find_subscription(address) if address.startswith(DURABLE_PREFIX) else None
+        subscription = self._broker.subscriptions.find(address) if address.startswith(DURABLE_PREFIX) else None
         if subscription is None:
             return False
         filters.ignore_no_local()
@@ -88,7 +88,7 @@ class Outgoing:
         return True
 
     def _browse(self, peer: Peer, link: Sender, queue: Queue, filters: Filters, answer: Terminus) -> None:
-        browser = link.context = self._broker.browse(queue, Outlet(peer, link), filters.matches)
+        browser = link.context = self._broker.browsers.browse(queue, Outlet(peer, link), filters.matches)
         link.accept(source=answer)
         peer.links.add(link)
         peer.receivers.add(browser)

@@ -65,15 +65,15 @@ class Pipelines:
             compiled(selector)
         topic = flag(arguments, "topic")
         if flag(arguments, "existing") and not (
-            self._broker.find_topic(address) if topic else self._broker.find_queue(address)
+            self._broker.directory.find_topic(address) if topic else self._broker.directory.find_queue(address)
         ):
             raise Refused(NOT_FOUND, f"There is no {'topic' if topic else 'queue'} {address!r}.")
         source = self._source(subscription, address, selector, topic=topic)
         name = _name(subscription, source.name)
-        assignment = self._broker.open_assignment(
+        assignment = self._broker.assignments.open(
             name, source, latest=flag(arguments, "latest"), renew=flag(arguments, "renew")
         )
-        return {"name": name, "source": source.name} | _shown(self._broker.stand(assignment))
+        return {"name": name, "source": source.name} | _shown(self._broker.assignments.stand(assignment))
 
     def _resume(self, arguments: dict[str, Any]) -> Any:
         """The assignment of `subscription` to `address`, whose queue was deleted: what it took is still to be done.
@@ -83,15 +83,17 @@ class Pipelines:
         subscription, address = text(arguments, "subscription"), text(arguments, "address")
         source = _durable(subscription) if flag(arguments, "topic") else address
         assignment = self._assignment({"name": _name(subscription, source)})
-        if self._broker.has_source(assignment):
-            return {"name": assignment.queue.name, "source": source} | _shown(self._broker.stand(assignment))
-        self._broker.resume_assignment(assignment)
-        return {"name": assignment.queue.name, "source": ""} | _shown(self._broker.stand(assignment))
+        if self._broker.assignments.has_source(assignment):
+            return {"name": assignment.queue.name, "source": source} | _shown(
+                self._broker.assignments.stand(assignment)
+            )
+        self._broker.assignments.resume(assignment)
+        return {"name": assignment.queue.name, "source": ""} | _shown(self._broker.assignments.stand(assignment))
 
     def _source(self, subscription: str, address: str, selector: str, *, topic: bool) -> Queue:
         node = self._nodes.find(address, ["topic"] if topic else ["queue"])
         if isinstance(node, Topic):
-            return self._broker.subscribe(
+            return self._broker.subscriptions.subscribe(
                 node, _durable(subscription), container="", selector=selector, no_local=False, durable=True, shared=True
             )
         if selector.strip():
@@ -102,22 +104,24 @@ class Pipelines:
         limit = min(number(arguments, "limit", ASSIGN_MESSAGES_MAX), ASSIGN_MESSAGES_MAX)
         limit_bytes = min(number(arguments, "limit_bytes", ASSIGN_BYTES_MAX), ASSIGN_BYTES_MAX)
         assignment = self._assignment(arguments)
-        return _shown(self._broker.assign(assignment, number(arguments, "fence", 0), limit, limit_bytes))
+        return _shown(self._broker.assignments.assign(assignment, number(arguments, "fence", 0), limit, limit_bytes))
 
     def _acknowledge(self, arguments: dict[str, Any]) -> Any:
         assignment = self._assignment(arguments)
-        self._broker.acknowledge_through(assignment, number(arguments, "fence", 0), number(arguments, "through", 0))
-        return _shown(self._broker.stand(assignment))
+        self._broker.assignments.acknowledge_through(
+            assignment, number(arguments, "fence", 0), number(arguments, "through", 0)
+        )
+        return _shown(self._broker.assignments.stand(assignment))
 
     def _release(self, arguments: dict[str, Any]) -> Any:
         assignment = self._assignment(arguments)
         pending = Pending(assignment.queue.name, "released")
-        self._broker.release_assignment(assignment, pending)
+        self._broker.assignments.release(assignment, pending)
         return pending
 
     def _delete(self, arguments: dict[str, Any]) -> Any:
         assignment = self._assignment(arguments)
-        self._broker.delete_assignment(assignment)
+        self._broker.assignments.delete(assignment)
         return {"name": assignment.queue.name}
 
     def _ticket(self, arguments: dict[str, Any]) -> Any:
@@ -136,14 +140,14 @@ class Pipelines:
         return self._bulk.answer(queue.name, ticket, through=through)
 
     def _readable(self, name: str) -> Queue:
-        queue = self._broker.find_queue(name)
+        queue = self._broker.directory.find_queue(name)
         if queue is None or queue.kind not in (Kind.QUEUE, Kind.SUBSCRIPTION, Kind.ASSIGNMENT):
             raise Refused(NOT_FOUND, f"There is no queue, subscription or assignment {name!r}.")
         return queue
 
     def _assignment(self, arguments: dict[str, Any]) -> Assignment:
         name = text(arguments, "name")
-        assignment = self._broker.find_assignment(name)
+        assignment = self._broker.assignments.find(name)
         if assignment is None:
             raise Refused(NOT_FOUND, f"There is no assignment {name!r}.")
         return assignment

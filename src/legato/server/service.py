@@ -132,7 +132,7 @@ class Service:
             self.advance,
         )
         self.credit = ProducerCredit(self.broker, self.touch)
-        self.rates = RateMeter(self.broker.queues)
+        self.rates = RateMeter(self.broker.directory.queues)
         self.inspector = Inspector(
             self.broker, store, self.rates, clock.now_us, lambda: snapshot(self, store, self.inspector)
         )
@@ -255,7 +255,7 @@ class Service:
         # What these events begin (a loss is waited out, a delivery put off) lasts from now, not from the last tick.
         now_us = self.broker.now_us = self.clock.now_us()
         rest = self._translator.handle(peer, events, now_us)
-        self.broker.dispatch_returned(now_us)
+        self.broker.dispatcher.dispatch_returned(now_us)
         self._executor.touched.add(peer)
         self.advance()
         return rest
@@ -272,11 +272,11 @@ class Service:
 
     def _block(self, receiver: Consumer | Browser, blocked: bool, now_us: int) -> None:
         if isinstance(receiver, Browser):
-            self.broker.block_browser(receiver, blocked)
+            self.broker.browsers.block(receiver, blocked)
             return
-        self.broker.block(receiver, blocked, now_us)
+        self.broker.receivers.block(receiver, blocked, now_us)
         if not blocked:
-            self.broker.resume(receiver, now_us)
+            self.broker.receivers.resume(receiver, now_us)
 
     def _unblock(self, receiver: Consumer | Browser) -> None:
         self._block(receiver, False, self.clock.now_us())
@@ -299,7 +299,7 @@ class Service:
         config = self._read_config()
         self.addresses.replace(Addresses(config.address))
         self.config.auth = config.auth
-        self.broker.settings_changed()
+        self.broker.administration.settings_changed()
         self._links.review_credit()
         self.advance()
         log.info("= settings of addresses and users were read again")

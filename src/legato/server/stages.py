@@ -123,14 +123,14 @@ class Stages:
     def _forget(self, arguments: dict[str, Any]) -> Any:
         """Forget a sink: which of its batches are published."""
         name = text(arguments, "name")
-        self._broker.forget_sink(SINK_PREFIX + name)
+        self._broker.staged_batches.forget_sink(SINK_PREFIX + name)
         return {"name": name}
 
     def _query(self, arguments: dict[str, Any]) -> Any:
         """The sinks that are remembered, each with its last batch and how many rows that had."""
         offset, count = number(arguments, "offset", 0), number(arguments, "count", _PAGE_ROWS_MAX)
         count = min(count, _PAGE_ROWS_MAX)
-        sinks = self._broker.sinks(offset, count + 1)
+        sinks = self._broker.staged_batches.sinks(offset, count + 1)
         rows = [
             {
                 "name": sink.name.removeprefix(SINK_PREFIX),
@@ -149,9 +149,9 @@ class Stages:
             records = await self._read(pending, stages)
             identity = _identified(identity, len(stages), records)
             # Destinations are not looked up, nor made, for a batch that is published.
-            published = self._broker.is_published(name, number)
+            published = self._broker.staged_batches.is_published(name, number)
             runs, messages = ([], []) if published else self._staged(records)
-            self._broker.publish_stage(name, number, runs, messages, pending, identity)
+            self._broker.staged_batches.publish(name, number, runs, messages, pending, identity)
         except (StoreError, Refused, Refusal, Rejection) as error:
             self._fail(pending, name, number, identity, error)
         except Exception as error:
@@ -175,9 +175,9 @@ class Stages:
     def _fail(self, pending: Publishing, name: str, number: int, identity: BatchIdentity, error: Exception) -> None:
         """Answer why a batch was not published; if it was asked for twice at once, it was."""
         try:
-            if self._broker.is_published(name, number):
+            if self._broker.staged_batches.is_published(name, number):
                 # Its files are written over already.
-                self._broker.publish_stage(name, number, [], [], pending, identity)
+                self._broker.staged_batches.publish(name, number, [], [], pending, identity)
                 return
         except Refusal as refusal:
             error = refusal

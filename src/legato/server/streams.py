@@ -171,9 +171,9 @@ class Streams:
 
     def _block(self, receiver: Consumer | Browser) -> None:
         if isinstance(receiver, Consumer):
-            self._broker.block(receiver, True, self._broker.now_us)
+            self._broker.receivers.block(receiver, True, self._broker.now_us)
         else:
-            self._broker.block_browser(receiver, True)
+            self._broker.browsers.block(receiver, True)
 
 
 def _send_whole(link: Sender, parcel: Parcel) -> None:

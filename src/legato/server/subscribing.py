@@ -44,7 +44,7 @@ class Subscribing:
         if holder is not None and holder.connection is link.connection and wanted.durable:
             raise Refused(RESOURCE_LOCKED, f"This connection has an active subscription {link.name!r} already.")
         self._consumers.steal(peer, link)
-        subscription = self._broker.subscribe(
+        subscription = self._broker.subscriptions.subscribe(
             topic,
             wanted.stored,
             container=peer.container,
@@ -54,7 +54,7 @@ class Subscribing:
             shared=wanted.shared,
         )
         self._lingering.come_back(subscription.name)
-        self._broker.reclaim(subscription)
+        self._broker.temporaries.reclaim(subscription)
         outlet = Outlet(peer, link, durable=wanted.durable)
         properties = self._consumers.attach(peer, link, subscription, outlet)
         answer.filters = filters.applied
@@ -70,7 +70,7 @@ class Subscribing:
             Refused: there is none, or it is in use.
         """
         name = durable_name(link.name, peer.container)
-        subscription = self._broker.find_subscription(name)
+        subscription = self._broker.subscriptions.find(name)
         if subscription is None:
             raise Refused(NOT_FOUND, f"There is no durable subscription {link.name!r}.")
         if subscription.consumers:
@@ -111,7 +111,7 @@ class Subscribing:
         """End a subscription that nobody receives from; whether it did."""
         if subscription.consumers or subscription.deleted:
             return False
-        self._broker.unsubscribe(subscription)
+        self._broker.subscriptions.unsubscribe(subscription)
         return True
 
 

@@ -92,13 +92,13 @@ class Temporaries:
                 raise Refused(RESOURCE_LOCKED, f"{name} belongs to another link.")
             del self._nodes[key]
             self._cutter.steal(known.maker)
-        node = self._broker.lookup(name)
+        node = self._broker.directory.lookup(name)
         if node is None:
-            node = self._broker.create_temporary(name, topic=topic, container=peer.container)
+            node = self._broker.directory.create_temporary(name, topic=topic, container=peer.container)
         elif not node.temporary or node.container != peer.container:
             raise Refused(RESOURCE_LOCKED, f"{name} belongs to another client.")
         else:
-            self._broker.reclaim(node)
+            self._broker.temporaries.reclaim(node)
         self._lingering.come_back(key)
         self._until_empty.pop(key, None)
         self._nodes[key] = TemporaryNode(node, lifetime_of(terminus), link, terminus.timeout_s, peer)

@@ -64,14 +64,14 @@ class Ticking:
         if self._ticks % MARKS_EVERY_TICKS == 0:
             broker.mark_queues()
         if self._ticks % PRODUCERS_EVERY_TICKS == 0:
-            broker.refresh_producers()
+            broker.producers.refresh()
         if self._ticks % PRUNE_EVERY_TICKS == 0:
-            broker.forget_producers()
+            broker.producers.forget_unused()
         self._keep_alive()
         if self._ticks % UPKEEP_EVERY_TICKS == 0:
-            self._upkeep.run(prune=broker.has_larges or self._ticks % PRUNE_EVERY_TICKS == 0)
-            if broker.has_larges and not self._executor.streams.are_running:
-                broker.review_larges()
+            self._upkeep.run(prune=broker.uploads.has_larges or self._ticks % PRUNE_EVERY_TICKS == 0)
+            if broker.uploads.has_larges and not self._executor.streams.are_running:
+                broker.uploads.review()
         shell.advance()
 
     def _keep_alive(self) -> None:

@@ -153,17 +153,17 @@ class Translator:
         broker = self._broker
         kind = outcome.__class__
         if kind is Accepted:
-            known = broker.acknowledge(consumer, message, confirm=confirm)
+            known = broker.settlement.acknowledge(consumer, message, confirm=confirm)
         elif kind is Transactional:
             self._acknowledge_in(consumer, message, outcome, confirm)  # type: ignore[arg-type]
             return
         elif kind is Received:
-            broker.present(consumer, message)
+            broker.presentations.present(consumer, message)
             return
         elif outcome is None:
             # Settled without an outcome: the source's default (AMQP 3.4.5), modified with delivery-failed.
             if event.settled:
-                broker.modify(consumer, message, failed=True, undeliverable_here=False)
+                broker.settlement.modify(consumer, message, failed=True, undeliverable_here=False)
             return
         else:
             known = self._give_back(consumer, message, outcome)
@@ -175,22 +175,24 @@ class Translator:
     def _give_back(self, consumer: Consumer, message: Message, outcome: Outcome) -> bool:
         match outcome:
             case Released():
-                return self._broker.release(consumer, message)
+                return self._broker.settlement.release(consumer, message)
             case Modified(delivery_failed=failed, undeliverable_here=here, text=text):
-                return self._broker.modify(consumer, message, failed=failed, undeliverable_here=here, text=text)
+                return self._broker.settlement.modify(
+                    consumer, message, failed=failed, undeliverable_here=here, text=text
+                )
             case Rejected(condition=condition, description=description, info=info):
-                return self._broker.reject(consumer, message, description or condition, dict(info))
+                return self._broker.settlement.reject(consumer, message, description or condition, dict(info))
         return False
 
     def _acknowledge_in(self, consumer: Consumer, message: Message, state: Transactional, unsettled: bool) -> None:
         outlet: Outlet = consumer.port
-        transaction = self._broker.transaction(state.txn_id, outlet.peer)
+        transaction = self._broker.transactions.find(state.txn_id, outlet.peer)
         inner = state.outcome
         if transaction is None:
             # The transaction is gone (rolled back by a failure): what it would have consumed returns.
-            self._broker.modify(consumer, message, failed=True, undeliverable_here=False)
+            self._broker.settlement.modify(consumer, message, failed=True, undeliverable_here=False)
         else:
-            self._broker.acknowledge_in(transaction, consumer, message, _disposal_of(inner))
+            self._broker.transactions.acknowledge(transaction, consumer, message, _disposal_of(inner))
         if unsettled:
             outlet.link.confirm(message.handle, state)
 
@@ -199,9 +201,9 @@ class Translator:
     def _flow(self, link: Sender, now_us: int) -> None:
         port = link.context
         if isinstance(port, Consumer):
-            self._broker.flow(port, link.credit, link.draining, now_us)
+            self._broker.receivers.flow(port, link.credit, link.draining, now_us)
         elif isinstance(port, Browser):
-            self._broker.browser_flow(port, link.credit, link.draining)
+            self._broker.browsers.flow(port, link.credit, link.draining)
         elif isinstance(port, StatusPort):
             self._send_status(link)
         elif isinstance(port, HeartbeatPort):
@@ -284,10 +286,10 @@ class Translator:
         """Take from the broker all that the peer has."""
         for link in list(peer.links):
             self._links.gone(peer, link, ending)
-        self._broker.disconnect(peer)
+        self._broker.transactions.disconnect(peer)
         self._opening.closed(peer)
         if ending is Ending.CONNECTION_CLOSED and not self._opening.is_connected(peer.container):
-            self._broker.release_container(peer.container)
+            self._broker.reservations.release_container(peer.container)
             self._lingering.release(peer.container)
 
 

@@ -69,7 +69,7 @@ class Turns:
         now_us = self._shell.clock.now_us()
         for consumer in paced:
             if not consumer.port.peer.paused:
-                self._broker.resume(consumer, now_us)
+                self._broker.receivers.resume(consumer, now_us)
         self._shell.advance()
 
     def _throttle(self) -> None:
@@ -80,12 +80,12 @@ class Turns:
             for peer in self._shell.peers:
                 peer.pause_reading(full)
             self._waiting.clear()
-        if self._broker.has_larges and not full and not self._shell.ending:
+        if self._broker.uploads.has_larges and not full and not self._shell.ending:
             self._throttle_uploads()
 
     def _throttle_uploads(self) -> None:
         """Senders of large messages wait sooner than the others, so that commits stay short."""
-        uploading = self._uploads.peers if self._broker.uploads_are_full else set()
+        uploading = self._uploads.peers if self._broker.uploads.are_full else set()
         for peer in self._waiting - uploading:
             peer.pause_reading(False)
         for peer in uploading - self._waiting:

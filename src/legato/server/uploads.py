@@ -29,7 +29,7 @@ class Upload:
         self.refusal: ProtocolError | Refused | None = None
         """Why it will be refused once its sender is done with it."""
         self._broker = broker
-        self._large = broker.begin_upload() if wanted else 0
+        self._large = broker.uploads.begin() if wanted else 0
         self._head = b""
         self._least = 0
         self._size = 0
@@ -66,7 +66,7 @@ class Upload:
         self._pieces_bytes = len(data) - begin
 
     def _store(self, chunk: bytes) -> None:
-        self._broker.add_chunk(self._large, self._index, chunk)
+        self._broker.uploads.add_chunk(self._large, self._index, chunk)
         self._index += 1
 
     def finish(self) -> bytes:
@@ -77,7 +77,7 @@ class Upload:
         """
         if self.refusal is None and self._size < self._least:
             self.refusal = malformed("the body ends before its end")
-        if self._large and self._broker.is_spoilt(self._large):
+        if self._large and self._broker.uploads.is_spoilt(self._large):
             self.refusal = Refused(FULL, NO_ROOM)
         if self.refusal is not None:
             raise self.refusal
@@ -96,7 +96,7 @@ class Upload:
         self._pieces_bytes = 0
         if self.wanted:
             self.wanted = False
-            self._broker.end_upload(self._large, transaction)
+            self._broker.uploads.end(self._large, transaction)
 
 
 class Uploads:

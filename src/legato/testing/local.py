@@ -109,7 +109,7 @@ class LocalBroker:
 
     def waiting(self, queue: str) -> int:
         """How many messages a queue holds, with those that a consumer has and did not acknowledge."""
-        found = self._ask(lambda service: service.broker.find_queue(queue))
+        found = self._ask(lambda service: service.broker.directory.find_queue(queue))
         return 0 if found is None else found.depth
 
     def wait_until_empty(self, queue: str, timeout_s: float = WAIT_S) -> None:
@@ -221,7 +221,7 @@ class LocalBroker:
 
 
 def _queue_names(service: Service) -> list[str]:
-    return [queue.name for queue in service.broker.queues.values()]
+    return [queue.name for queue in service.broker.directory.queues.values()]
 
 
 @contextmanager

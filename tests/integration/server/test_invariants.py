@@ -21,7 +21,7 @@ def test_a_broker_whose_memory_disagrees_with_its_store_stops_and_says_why(
         connection.create_session().create_producer(Queue("orders")).send(TextMessage("tea"))
 
     def corrupt(service: Service) -> None:
-        service.broker.queues["orders"].bytes += 1
+        service.broker.directory.queues["orders"].bytes += 1
 
     running._ask(corrupt)
     assert running._thread is not None

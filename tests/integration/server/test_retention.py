@@ -41,7 +41,7 @@ def jump(running: LocalBroker, seconds: float) -> None:
     """The clock jumps, and the upkeep of the next minute comes."""
 
     def upkeep(service: Service) -> None:
-        service.broker.forget_producers()
+        service.broker.producers.forget_unused()
         service.upkeep._forget(prune=True)
         service.advance()
 
@@ -97,7 +97,7 @@ def test_after_a_jump_of_the_clock_the_outcome_of_a_commit_is_known(running: Loc
 
 def test_the_steady_clock_is_in_the_store(running: LocalBroker) -> None:
     """The next primary, of this machine or another, goes on with it."""
-    began_us = running._ask(lambda service: service.broker.steady.now_us)
+    began_us = running._ask(lambda service: service.broker.kernel.steady.now_us)
     jump(running, 8 * 86_400.0)
     peer = connected(running, "c")
     peer.send(peer.sender("q"), text(b"x"))

@@ -28,14 +28,14 @@ def test_a_commit_counts_only_what_it_consumed_of_queues_that_are_still_there() 
     s = Scenario()
     s.publish("q", b"1")
     s.publish("r", b"2")
-    txn = s.broker.declare("me")
-    transaction = s.broker.transaction(txn, "me")
+    txn = s.broker.transactions.declare("me")
+    transaction = s.broker.transactions.find(txn, "me")
     assert transaction is not None
     for name in ("q", "r"):
         consumer = s.consumer(name, 1)
-        s.broker.acknowledge_in(transaction, consumer, s.in_hand(consumer)[0])
-    s.broker.delete(s.broker.queue("q"))
-    s.broker.discharge(txn, "me", fail=False, token="end")
+        s.broker.transactions.acknowledge(transaction, consumer, s.in_hand(consumer)[0])
+    s.broker.deletion.delete(s.broker.directory.queue("q"))
+    s.broker.transactions.discharge(txn, "me", fail=False, token="end")
     s.run()
     assert len(facts_of(s, MessageConsumed)) == 1
     assert facts_of(s, TransactionCommitted) == [TransactionCommitted(txn, 1, 0)]
@@ -45,10 +45,10 @@ def test_a_commit_counts_only_what_it_consumed_of_queues_that_are_still_there() 
 def test_messages_that_found_no_room_were_not_deleted_with_their_queue(in_the_same_commit: bool) -> None:
     s = Scenario()
     s.publish("q", b"1")
-    queue = s.broker.queue("q")
-    s.broker.publish(queue, b"2", "2", "refused")
+    queue = s.broker.directory.queue("q")
+    s.broker.publisher.publish(queue, b"2", "2", "refused")
     batch = None if in_the_same_commit else s.broker.take_batch(s.now_us)
-    s.broker.delete(queue)
+    s.broker.deletion.delete(queue)
     batch = batch or s.broker.take_batch(s.now_us)
     assert batch is not None
     s.broker.failed("no room")
@@ -61,18 +61,18 @@ def test_messages_that_found_no_room_were_not_deleted_with_their_queue(in_the_sa
 def test_what_a_transaction_that_found_no_room_had_consumed_was_deleted_with_the_queue(deleted_first: bool) -> None:
     s = Scenario()
     s.publish("q", b"1", b"2")
-    queue = s.broker.queue("q")
+    queue = s.broker.directory.queue("q")
     consumer = s.consumer("q", 1)
-    txn = s.broker.declare("me")
-    transaction = s.broker.transaction(txn, "me")
+    txn = s.broker.transactions.declare("me")
+    transaction = s.broker.transactions.find(txn, "me")
     assert transaction is not None
-    s.broker.acknowledge_in(transaction, consumer, s.in_hand(consumer)[0])
-    s.broker.publish_in(transaction, s.broker.queue("r"), b"3", "3")
+    s.broker.transactions.acknowledge(transaction, consumer, s.in_hand(consumer)[0])
+    s.broker.transactions.publish(transaction, s.broker.directory.queue("r"), b"3", "3")
     if deleted_first:
-        s.broker.delete(queue)
-    s.broker.discharge(txn, "me", fail=False, token="end")
+        s.broker.deletion.delete(queue)
+    s.broker.transactions.discharge(txn, "me", fail=False, token="end")
     if not deleted_first:
-        s.broker.delete(queue)
+        s.broker.deletion.delete(queue)
     s.full = True
     s.run()
     assert list(s.discharge_refused) == ["end"]
@@ -85,7 +85,7 @@ def test_a_count_is_not_carried_to_where_there_was_no_room() -> None:
     s.settings["q"] = AddressSettings(redelivery_delay_s=0.5)
     s.publish("q", b"1")
     consumer = s.consumer("q", 1)
-    s.broker.modify(consumer, s.in_hand(consumer)[0], failed=True, undeliverable_here=False)
+    s.broker.settlement.modify(consumer, s.in_hand(consumer)[0], failed=True, undeliverable_here=False)
     s.run()
     s.full = True
     s.wait(1)
@@ -98,7 +98,7 @@ def test_who_had_a_message_is_told_apart_when_its_dead_letter_found_no_room() ->
     s = Scenario(detailed=True)
     s.publish("q", b"1")
     first = s.consumer("q", 1)
-    s.broker.reject(first, s.in_hand(first)[0], "no")
+    s.broker.settlement.reject(first, s.in_hand(first)[0], "no")
     s.full = True
     second = s.consumer("q", 1)
     s.run()
@@ -115,8 +115,8 @@ def test_who_had_a_message_is_told_apart_when_its_dead_letter_found_no_room() ->
 def test_a_mark_does_not_count_messages_that_found_no_room() -> None:
     s = Scenario()
     s.publish("q", b"1")
-    queue = s.broker.queue("q")
-    s.broker.publish(queue, b"2", "2", "refused")
+    queue = s.broker.directory.queue("q")
+    s.broker.publisher.publish(queue, b"2", "2", "refused")
     assert s.broker.take_batch(s.now_us) is not None
     s.broker.mark_queues()
     s.broker.failed("no room")
@@ -129,13 +129,13 @@ def test_a_mark_does_not_count_messages_that_found_no_room() -> None:
 def test_a_mark_of_a_topic_counts_what_had_copies_and_found_room() -> None:
     """Of a topic, too, an audit must see a lost tail."""
     s = Scenario()
-    topic = s.broker.topic("t")
-    s.broker.publish(topic, b"0", "0", "unheard")
+    topic = s.broker.directory.topic("t")
+    s.broker.publisher.publish(topic, b"0", "0", "unheard")
     s.run()
-    s.broker.subscribe(topic, "subscription://c/s", container="c", durable=True, shared=True)
-    s.broker.publish(topic, b"1", "1", "stored")
+    s.broker.subscriptions.subscribe(topic, "subscription://c/s", container="c", durable=True, shared=True)
+    s.broker.publisher.publish(topic, b"1", "1", "stored")
     s.run()
-    s.broker.publish(topic, b"2", "2", "refused")
+    s.broker.publisher.publish(topic, b"2", "2", "refused")
     assert s.broker.take_batch(s.now_us) is not None
     s.broker.failed("no room")
     s.run()

@@ -13,21 +13,27 @@ def test_a_purge_leaves_what_somebody_has_and_what_comes_later() -> None:
     s.publish("q", *(b"%d" % n for n in range(2 * limits.SCAN_MESSAGES)))
     s.publish("q", b"high", priority=8)
     consumer = s.consumer("q", 2)
-    s.broker.flow(consumer, 0, False, s.now_us)
-    s.broker.purge(s.broker.queue("q"), "purge")
+    s.broker.receivers.flow(consumer, 0, False, s.now_us)
+    s.broker.administration.purge(s.broker.directory.queue("q"), "purge")
     s.publish("q", b"late")
     assert s.finished == {"purge": 2 * limits.SCAN_MESSAGES - 1}
-    assert s.broker.queue("q").depth == 3
-    s.broker.flow(consumer, 5, False, s.now_us)
+    assert s.broker.directory.queue("q").depth == 3
+    s.broker.receivers.flow(consumer, 5, False, s.now_us)
     s.run()
     assert s.received(consumer) == [b"high", b"0", b"late"]
-    assert s.crash().broker.queue("q").depth == 3
+    assert s.crash().broker.directory.queue("q").depth == 3
 
 
 def test_messages_move_to_another_queue_by_selector_and_limit() -> None:
     s = Scenario()
     s.publish("q", b"red 1", b"blue 2", b"red 3", b"red 4")
-    s.broker.move(s.broker.queue("q"), s.broker.queue("r"), "move", matches=lambda body: b"red" in body, limit=2)
+    s.broker.administration.move(
+        s.broker.directory.queue("q"),
+        s.broker.directory.queue("r"),
+        "move",
+        matches=lambda body: b"red" in body,
+        limit=2,
+    )
     s.run()
     assert s.finished == {"move": 2}
     assert s.received(s.consumer("r", 9)) == [b"red 1", b"red 3"]
@@ -36,17 +42,17 @@ def test_messages_move_to_another_queue_by_selector_and_limit() -> None:
 
 def test_a_paused_queue_takes_but_does_not_give_also_after_a_takeover() -> None:
     s = Scenario()
-    s.broker.pause(s.broker.queue("q"), True)
+    s.broker.administration.pause(s.broker.directory.queue("q"), True)
     consumer = s.consumer("q", 5)
     s.publish("q", b"1")
     assert s.received(consumer) == []
-    s.broker.flow(consumer, 5, True, s.now_us)
+    s.broker.receivers.flow(consumer, 5, True, s.now_us)
     s.run()
     assert s.drained == [consumer]
     other = s.crash()
     again = other.consumer("q", 5)
     assert other.received(again) == []
-    other.broker.pause(other.broker.queue("q"), False)
+    other.broker.administration.pause(other.broker.directory.queue("q"), False)
     other.run()
     assert other.received(again) == [b"1"]
 
@@ -55,27 +61,27 @@ def test_a_deleted_queue_is_gone_with_its_messages_and_its_name_is_free() -> Non
     s = Scenario()
     s.publish("q", b"1")
     consumer = s.consumer("q", 1)
-    queue = s.broker.queue("q")
+    queue = s.broker.directory.queue("q")
     [message] = s.in_hand(consumer)
-    assert s.broker.delete(queue) == [consumer]
-    assert not s.broker.acknowledge(consumer, message, confirm=False)
-    assert s.broker.find_queue("q") is None
+    assert s.broker.deletion.delete(queue) == [consumer]
+    assert not s.broker.settlement.acknowledge(consumer, message, confirm=False)
+    assert s.broker.directory.find_queue("q") is None
     s.publish("q", b"2")
     assert s.received(s.consumer("q", 5)) == [b"2"]
-    assert s.crash().broker.queue("q").depth == 1
+    assert s.crash().broker.directory.queue("q").depth == 1
 
 
 def test_a_transaction_over_a_deleted_queue_does_no_harm() -> None:
     s = Scenario()
     s.publish("q", b"1")
     consumer = s.consumer("q", 1)
-    txn = s.broker.declare("me")
-    transaction = s.broker.transaction(txn, "me")
+    txn = s.broker.transactions.declare("me")
+    transaction = s.broker.transactions.find(txn, "me")
     assert transaction is not None
-    s.broker.acknowledge_in(transaction, consumer, s.in_hand(consumer)[0])
-    s.broker.delete(s.broker.queue("q"))
+    s.broker.transactions.acknowledge(transaction, consumer, s.in_hand(consumer)[0])
+    s.broker.deletion.delete(s.broker.directory.queue("q"))
     s.run()
-    s.broker.discharge(txn, "me", fail=False, token="end")
+    s.broker.transactions.discharge(txn, "me", fail=False, token="end")
     s.run()
     assert s.discharged == ["end"]
 
@@ -84,28 +90,28 @@ def test_an_address_is_not_made_by_use_if_its_settings_say_so() -> None:
     s = Scenario()
     s.settings["q"] = AddressSettings(auto_create=False)
     with pytest.raises(NotFound, match="auto_create"):
-        s.broker.queue("q")
+        s.broker.directory.queue("q")
     with pytest.raises(NotFound, match="auto_create"):
-        s.broker.topic("q")
+        s.broker.directory.topic("q")
 
 
 def test_temporary_addresses_have_names_of_their_own_and_end() -> None:
     s = Scenario()
-    node = s.broker.create_temporary("temp", topic=False, container="me")
+    node = s.broker.directory.create_temporary("temp", topic=False, container="me")
     with pytest.raises(Exists, match="temp"):
-        s.broker.create_temporary("temp", topic=True, container="me")
+        s.broker.directory.create_temporary("temp", topic=True, container="me")
     s.publish(node, b"1")
-    s.broker.delete(node)
+    s.broker.deletion.delete(node)
     s.run()
-    assert s.broker.lookup("temp") is None
-    assert s.crash().broker.lookup("temp") is None
+    assert s.broker.directory.lookup("temp") is None
+    assert s.crash().broker.directory.lookup("temp") is None
 
 
 def test_settings_that_change_hold_at_once() -> None:
     s = Scenario()
     one, two = s.consumer("q", 1), s.consumer("q", 10)
     s.settings["q"] = AddressSettings(exclusive=True)
-    s.broker.settings_changed()
+    s.broker.administration.settings_changed()
     s.publish("q", b"1", b"2")
     assert (s.received(one), s.received(two)) == ([b"1"], [])
 
@@ -115,9 +121,9 @@ def test_a_browser_sees_by_priority_and_selector_what_waits_when_it_comes() -> N
     s = Scenario()
     s.publish("q", *(b"blue" for _ in range(2 * limits.SCAN_MESSAGES)), b"red 1")
     s.publish("q", b"red 2", priority=9)
-    browser = s.broker.browse(s.broker.queue("q"), None, lambda body: b"red" in body)
+    browser = s.broker.browsers.browse(s.broker.directory.queue("q"), None, lambda body: b"red" in body)
     s.publish("q", b"red 3")
-    s.broker.browser_flow(browser, 10, True)
+    s.broker.browsers.flow(browser, 10, True)
     s.run()
     assert len(s.shown) == 2
     assert s.shown[0] > s.shown[1], "the higher priority's lane has higher sequences"
@@ -128,8 +134,8 @@ def test_a_browser_does_not_see_what_was_acknowledged_a_moment_ago() -> None:
     s = Scenario()
     s.publish("q", b"1", b"2")
     consumer = s.consumer("q", 1)
-    assert s.broker.acknowledge(consumer, s.in_hand(consumer)[0], confirm=False)
-    browser = s.broker.browse(s.broker.queue("q"), None)
-    s.broker.browser_flow(browser, 10, True)
+    assert s.broker.settlement.acknowledge(consumer, s.in_hand(consumer)[0], confirm=False)
+    browser = s.broker.browsers.browse(s.broker.directory.queue("q"), None)
+    s.broker.browsers.flow(browser, 10, True)
     s.run()
     assert s.shown == [2]

@@ -18,14 +18,14 @@ def s() -> Scenario:
 
 
 def opened(s: Scenario, name: str = NAME, *, latest: bool = False) -> Assignment:
-    assignment = s.broker.open_assignment(name, s.broker.queue("q"), latest=latest)
+    assignment = s.broker.assignments.open(name, s.broker.directory.queue("q"), latest=latest)
     s.run()
     return assignment
 
 
 def assigned(s: Scenario, assignment: Assignment, limit: int = 100) -> list[bytes]:
     """Take up to `limit` more; returns all that the assignment holds."""
-    s.broker.assign(assignment, assignment.fence, limit, PLENTY)
+    s.broker.assignments.assign(assignment, assignment.fence, limit, PLENTY)
     s.run()
     return bodies(s, assignment)
 
@@ -37,7 +37,7 @@ def bodies(s: Scenario, assignment: Assignment) -> list[bytes]:
 def test_messages_are_assigned_in_order_and_leave_their_queue(s: Scenario) -> None:
     s.publish("q", b"1", b"2", b"3")
     assert assigned(s, opened(s), 2) == [b"1", b"2"]
-    assert s.broker.queue("q").depth == 1
+    assert s.broker.directory.queue("q").depth == 1
     consumer = s.consumer("q", 10)
     assert [message.body for message in s.inbox[consumer]] == [b"3"]
 
@@ -54,8 +54,8 @@ def test_what_a_consumer_has_is_not_assigned_until_it_comes_back(s: Scenario) ->
     consumer = s.consumer("q", 1)
     assignment = opened(s)
     assert assigned(s, assignment) == [b"2", b"3"]
-    s.broker.release(consumer, s.in_hand(consumer)[0])
-    s.broker.detach(consumer, clean=True)
+    s.broker.settlement.release(consumer, s.in_hand(consumer)[0])
+    s.broker.receivers.detach(consumer, clean=True)
     s.run()
     assert assigned(s, assignment) == [b"2", b"3", b"1"]
 
@@ -63,7 +63,7 @@ def test_what_a_consumer_has_is_not_assigned_until_it_comes_back(s: Scenario) ->
 def test_what_came_back_and_waits_is_assigned_and_given_to_nobody_else(s: Scenario) -> None:
     s.publish("q", b"1", b"2")
     first = s.consumer("q", 2)
-    s.broker.detach(first, clean=True)
+    s.broker.receivers.detach(first, clean=True)
     s.run()
     assert assigned(s, opened(s)) == [b"1", b"2"]
     assert s.in_hand(s.consumer("q", 5)) == []
@@ -72,8 +72,8 @@ def test_what_came_back_and_waits_is_assigned_and_given_to_nobody_else(s: Scenar
 def test_two_calls_before_a_commit_take_nothing_twice(s: Scenario) -> None:
     s.publish("q", b"1", b"2", b"3", b"4")
     assignment = opened(s)
-    s.broker.assign(assignment, assignment.fence, 2, PLENTY)
-    stand = s.broker.assign(assignment, assignment.fence, 2, PLENTY)
+    s.broker.assignments.assign(assignment, assignment.fence, 2, PLENTY)
+    stand = s.broker.assignments.assign(assignment, assignment.fence, 2, PLENTY)
     assert stand.last == 4
     s.run()
     assert bodies(s, assignment) == [b"1", b"2", b"3", b"4"]
@@ -82,7 +82,7 @@ def test_two_calls_before_a_commit_take_nothing_twice(s: Scenario) -> None:
 def test_what_is_being_assigned_is_not_dispatched_before_the_commit(s: Scenario) -> None:
     s.publish("q", b"1", b"2")
     assignment = opened(s)
-    s.broker.assign(assignment, assignment.fence, 1, PLENTY)
+    s.broker.assignments.assign(assignment, assignment.fence, 1, PLENTY)
     consumer = s.consumer("q", 5)
     assert [message.body for message in s.inbox[consumer]] == [b"2"]
 
@@ -91,8 +91,8 @@ def test_acknowledging_a_number_acknowledges_all_below_it(s: Scenario) -> None:
     s.publish("q", b"1", b"2", b"3")
     assignment = opened(s)
     assigned(s, assignment)
-    s.broker.acknowledge_through(assignment, assignment.fence, 2)
-    s.broker.acknowledge_through(assignment, assignment.fence, 1)
+    s.broker.assignments.acknowledge_through(assignment, assignment.fence, 2)
+    s.broker.assignments.acknowledge_through(assignment, assignment.fence, 1)
     s.run()
     assert bodies(s, assignment) == [b"3"]
     assert assignment.acknowledged == 2
@@ -104,7 +104,7 @@ def test_a_number_that_was_never_given_cannot_be_acknowledged(s: Scenario) -> No
     assignment = opened(s)
     assigned(s, assignment)
     with pytest.raises(Refusal, match="up to 1"):
-        s.broker.acknowledge_through(assignment, assignment.fence, 2)
+        s.broker.assignments.acknowledge_through(assignment, assignment.fence, 2)
 
 
 def test_a_later_run_fences_the_earlier(s: Scenario) -> None:
@@ -113,9 +113,9 @@ def test_a_later_run_fences_the_earlier(s: Scenario) -> None:
     old = assignment.fence
     opened(s)
     with pytest.raises(AssignmentFencedOff):
-        s.broker.assign(assignment, old, 1, PLENTY)
+        s.broker.assignments.assign(assignment, old, 1, PLENTY)
     with pytest.raises(AssignmentFencedOff):
-        s.broker.acknowledge_through(assignment, old, 0)
+        s.broker.assignments.acknowledge_through(assignment, old, 0)
     assert assigned(s, assignment) == [b"1"]
 
 
@@ -123,7 +123,7 @@ def test_numbers_fence_and_acknowledgements_survive_a_takeover(s: Scenario) -> N
     s.publish("q", b"1", b"2", b"3")
     assignment = opened(s)
     assigned(s, assignment, 2)
-    s.broker.acknowledge_through(assignment, assignment.fence, 1)
+    s.broker.assignments.acknowledge_through(assignment, assignment.fence, 1)
     s.run()
     after = Scenario(s.store)
     again = opened(after)
@@ -152,14 +152,14 @@ def test_what_latest_leaves_to_others_goes_to_a_consumer_of_the_same_epoch(s: Sc
     assert assigned(s, assignment) == [b"new", b"newer"]
     late = s.consumer("q", 5)
     assert s.received(early) + s.received(late) == [b"old", b"older"]
-    assert s.broker.queue("q").main.claimed == set()
+    assert s.broker.directory.queue("q").main.claimed == set()
 
 
 def test_what_is_assigned_above_a_floor_is_not_given_while_its_commit_is_under_way(s: Scenario) -> None:
     s.publish("q", b"old")
     assignment = opened(s, latest=True)
     s.publish("q", b"new")
-    s.broker.assign(assignment, assignment.fence, 1, PLENTY)
+    s.broker.assignments.assign(assignment, assignment.fence, 1, PLENTY)
     consumer = s.consumer("q", 5)
     assert s.received(consumer) == [b"old"]
     assert bodies(s, assignment) == [b"new"]
@@ -170,12 +170,12 @@ def test_the_bytes_of_an_assignment_go_with_what_is_acknowledged(s: Scenario) ->
     s.publish("q", b"1", b"22", b"333", b"4444")
     assignment = opened(s)
     assert assigned(s, assignment, 2) == [b"1", b"22"]
-    s.broker.acknowledge_through(assignment, assignment.fence, 1)
+    s.broker.assignments.acknowledge_through(assignment, assignment.fence, 1)
     assert assignment.queue.bytes == 2
-    s.broker.assign(assignment, assignment.fence, 2, PLENTY)
-    s.broker.acknowledge_through(assignment, assignment.fence, 3)
+    s.broker.assignments.assign(assignment, assignment.fence, 2, PLENTY)
+    s.broker.assignments.acknowledge_through(assignment, assignment.fence, 3)
     assert assignment.queue.bytes == 4
-    s.broker.acknowledge_through(assignment, assignment.fence, 4)
+    s.broker.assignments.acknowledge_through(assignment, assignment.fence, 4)
     s.run()
     assert assignment.queue.bytes == assignment.queue.depth == 0
 
@@ -183,7 +183,7 @@ def test_the_bytes_of_an_assignment_go_with_what_is_acknowledged(s: Scenario) ->
 def test_a_crash_before_the_commit_assigns_nothing(s: Scenario) -> None:
     s.publish("q", b"1")
     assignment = opened(s)
-    s.broker.assign(assignment, assignment.fence, 1, PLENTY)
+    s.broker.assignments.assign(assignment, assignment.fence, 1, PLENTY)
     after = Scenario(s.store)
     assert len(after.in_hand(after.consumer("q", 5))) == 1
 
@@ -192,7 +192,7 @@ def test_a_full_store_puts_an_assignment_off(s: Scenario) -> None:
     s.publish("q", b"1", b"2")
     assignment = opened(s)
     s.full = True
-    s.broker.assign(assignment, assignment.fence, 5, PLENTY)
+    s.broker.assignments.assign(assignment, assignment.fence, 5, PLENTY)
     s.run()
     s.full = False
     s.run()
@@ -204,23 +204,23 @@ def test_a_queue_whose_consumers_select_is_refused(s: Scenario) -> None:
     assignment = opened(s)
     consumer = s.consumer("q", 0, wants=b"2")
     with pytest.raises(Refusal, match="selectors"):
-        s.broker.assign(assignment, assignment.fence, 5, PLENTY)
-    s.broker.detach(consumer, clean=True)
+        s.broker.assignments.assign(assignment, assignment.fence, 5, PLENTY)
+    s.broker.receivers.detach(consumer, clean=True)
     assert assigned(s, assignment) == [b"1"]
 
 
 def test_a_deleted_queue_has_nothing_to_assign(s: Scenario) -> None:
     assignment = opened(s)
-    s.broker.delete(s.broker.queue("q"))
+    s.broker.deletion.delete(s.broker.directory.queue("q"))
     s.run()
     with pytest.raises(NotFound):
-        s.broker.assign(assignment, assignment.fence, 5, PLENTY)
+        s.broker.assignments.assign(assignment, assignment.fence, 5, PLENTY)
 
 
 def test_expiry_leaves_alone_what_is_being_assigned(s: Scenario) -> None:
     s.publish("q", b"1", expires_us=s.now_us + 100)
     assignment = opened(s)
-    s.broker.assign(assignment, assignment.fence, 1, PLENTY)
+    s.broker.assignments.assign(assignment, assignment.fence, 1, PLENTY)
     s.now_us += 1_000_000
     s.broker.tick(s.now_us)
     s.run()
@@ -238,17 +238,17 @@ def test_what_has_expired_is_not_assigned(s: Scenario, loaded: bool) -> None:
     assignment = opened(s)
     s.now_us = s.broker.now_us = s.now_us + 200
     assert assigned(s, assignment) == [b"1", b"3"]
-    assert s.broker.queue("q").depth == 0
+    assert s.broker.directory.queue("q").depth == 0
 
 
 def test_a_full_address_has_room_again_when_it_was_assigned(s: Scenario) -> None:
     s.settings["q"] = AddressSettings(max_messages=2, when_full="block")
     s.publish("q", b"1", b"2")
-    queue = s.broker.queue("q")
-    assert s.broker.room(queue) == 0
+    queue = s.broker.directory.queue("q")
+    assert s.broker.backpressure.room(queue) == 0
     assigned(s, opened(s))
     assert s.rooms == ["q"]
-    assert s.broker.room(queue) == 2
+    assert s.broker.backpressure.room(queue) == 2
 
 
 def test_what_is_released_goes_back_to_its_queue_and_the_assignment_can_be_deleted(s: Scenario) -> None:
@@ -256,18 +256,18 @@ def test_what_is_released_goes_back_to_its_queue_and_the_assignment_can_be_delet
     assignment = opened(s)
     fence = assignment.fence
     assigned(s, assignment)
-    s.broker.acknowledge_through(assignment, fence, 1)
+    s.broker.assignments.acknowledge_through(assignment, fence, 1)
     s.run()
     with pytest.raises(Refusal, match="release"):
-        s.broker.delete_assignment(assignment)
-    s.broker.release_assignment(assignment, "released")
+        s.broker.assignments.delete(assignment)
+    s.broker.assignments.release(assignment, "released")
     s.run()
     assert s.finished["released"] == 2
     with pytest.raises(AssignmentFencedOff):
-        s.broker.assign(assignment, fence, 5, PLENTY)
-    s.broker.delete_assignment(assignment)
+        s.broker.assignments.assign(assignment, fence, 5, PLENTY)
+    s.broker.assignments.delete(assignment)
     s.run()
-    assert s.broker.find_assignment(NAME) is None
+    assert s.broker.assignments.find(NAME) is None
     assert [message.body for message in s.inbox[s.consumer("q", 5)]] == [b"2", b"3"]
 
 
@@ -277,15 +277,15 @@ def test_what_went_back_is_not_acknowledged_with_the_numbers_around_it(s: Scenar
     s.publish("q", b"1", b"2", b"3")
     assignment = opened(s)
     assigned(s, assignment)
-    s.broker.release_assignment(assignment, "released")
+    s.broker.assignments.release(assignment, "released")
     s.broker.go_on(s.now_us)
     if durable:
         s.run()
-    s.broker.acknowledge_through(assignment, assignment.fence, 2)
+    s.broker.assignments.acknowledge_through(assignment, assignment.fence, 2)
     s.run()
     assert [fact.count for fact in s.facts if isinstance(fact, AssignmentAcknowledged)] == [0]
     assert (assignment.queue.stored, assignment.queue.consumed, assignment.queue.bytes) == (3, 3, 0)
-    assert s.broker.queue("q").depth == 3
+    assert s.broker.directory.queue("q").depth == 3
 
 
 def test_who_had_one_before_a_takeover_is_told_that_it_went_elsewhere(s: Scenario) -> None:
@@ -303,26 +303,26 @@ def test_an_assignment_goes_on_with_the_queue_that_was_created_anew(s: Scenario)
     assignment = opened(s, latest=True)
     s.publish("q", b"1", b"2", b"3")
     assert assigned(s, assignment, 2) == [b"1", b"2"]
-    s.broker.delete(s.broker.queue("q"))
+    s.broker.deletion.delete(s.broker.directory.queue("q"))
     s.run()
-    assert not s.broker.has_source(assignment)
-    s.broker.resume_assignment(assignment)
+    assert not s.broker.assignments.has_source(assignment)
+    s.broker.assignments.resume(assignment)
     s.run()
     with pytest.raises(NotFound):
-        s.broker.assign(assignment, assignment.fence, 5, PLENTY)
-    s.broker.acknowledge_through(assignment, assignment.fence, 1)
+        s.broker.assignments.assign(assignment, assignment.fence, 5, PLENTY)
+    s.broker.assignments.acknowledge_through(assignment, assignment.fence, 1)
     s.publish("q", b"new")
     with pytest.raises(Refusal, match="takes from another queue"):
         opened(s)
     fence = assignment.fence
-    assert s.broker.open_assignment(NAME, s.broker.queue("q"), renew=True) is assignment
+    assert s.broker.assignments.open(NAME, s.broker.directory.queue("q"), renew=True) is assignment
     s.run()
     assert assignment.fence == fence + 1
     assert assigned(s, assignment) == [b"2", b"new"]
     assert assignment.last == 3
     after = Scenario(s.store)
     after.publish("q", b"later")
-    again = after.broker.open_assignment(NAME, after.broker.queue("q"))
+    again = after.broker.assignments.open(NAME, after.broker.directory.queue("q"))
     assert again.acknowledged == 1
     assert assigned(after, again) == [b"2", b"new", b"later"]
 
@@ -330,4 +330,4 @@ def test_an_assignment_goes_on_with_the_queue_that_was_created_anew(s: Scenario)
 def test_an_assignment_is_not_moved_from_a_queue_that_is_there(s: Scenario) -> None:
     opened(s)
     with pytest.raises(Refusal, match="takes from another queue"):
-        s.broker.open_assignment(NAME, s.broker.queue("other"), renew=True)
+        s.broker.assignments.open(NAME, s.broker.directory.queue("other"), renew=True)

@@ -1,7 +1,7 @@
 """What the log says of messages that carry calls of flows."""
 
-from legato.core.directory import Node
 from legato.core.facts import MessageMoved, MessageOfFlow, MessagePublished, MessageStored
+from legato.core.topics import Node
 from legato.core.traits import FlowCall, Traits
 from tests.support.scenario import Scenario
 
@@ -11,7 +11,7 @@ BODY = b'{"flow":"flow"};body'
 
 
 def send(s: Scenario, traits: Traits, to: Node | None = None) -> None:
-    s.broker.publish(to or s.broker.queue("q"), BODY, "one", "one", traits)
+    s.broker.publisher.publish(to or s.broker.directory.queue("q"), BODY, "one", "one", traits)
     s.run()
 
 
@@ -43,8 +43,8 @@ def test_a_message_of_no_flow_has_none() -> None:
 
 def test_of_a_publication_the_fact_names_the_topic() -> None:
     s = Scenario()
-    topic = s.broker.topic("t")
-    s.broker.subscribe(topic, "mine", container="c", durable=True, shared=False)
+    topic = s.broker.directory.topic("t")
+    s.broker.subscriptions.subscribe(topic, "mine", container="c", durable=True, shared=False)
     send(s, Traits(flows=(CALL,)), topic)
     [published] = [each for each in s.facts if isinstance(each, MessagePublished)]
     assert of_flows(s) == [fact(topic.id, published.seq)]
@@ -52,13 +52,13 @@ def test_of_a_publication_the_fact_names_the_topic() -> None:
 
 def test_in_a_transaction_it_comes_with_the_commit() -> None:
     s = Scenario()
-    txn = s.broker.declare("me")
-    transaction = s.broker.transaction(txn, "me")
+    txn = s.broker.transactions.declare("me")
+    transaction = s.broker.transactions.find(txn, "me")
     assert transaction is not None
-    s.broker.publish_in(transaction, s.broker.queue("q"), BODY, "one", Traits(flows=(CALL,)))
+    s.broker.transactions.publish(transaction, s.broker.directory.queue("q"), BODY, "one", Traits(flows=(CALL,)))
     s.run()
     assert of_flows(s) == []
-    s.broker.discharge(txn, "me", fail=False, token="done")
+    s.broker.transactions.discharge(txn, "me", fail=False, token="done")
     s.run()
     assert of_flows(s) == [fact(*stored(s)[0])]
 

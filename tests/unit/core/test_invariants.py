@@ -22,14 +22,14 @@ def scenario() -> Scenario:
     s.publish(QUEUE, b"one", b"two", b"three", b"four", b"five", b"six")
     consumer = s.consumer(QUEUE, 2, exact=True, link="l")
     s.present(consumer, 1)
-    topic = s.broker.create_topic("t")
-    queue = s.broker.subscribe(topic, "sub", container="", durable=True, shared=False)
+    topic = s.broker.directory.create_topic("t")
+    queue = s.broker.subscriptions.subscribe(topic, "sub", container="", durable=True, shared=False)
     s.run()
     s.publish(topic, b"for all")
-    producer = s.broker.producer("p")
-    s.broker.publish_numbered(s.broker.queue(OTHER), b"1", "1", "1", producer, 1)
-    s.broker.declare("owner")
-    s.broker.open_assignment("assignment://a", s.broker.queue(OTHER))
+    producer = s.broker.producers.attach("p")
+    s.broker.publisher.publish_numbered(s.broker.directory.queue(OTHER), b"1", "1", "1", producer, 1)
+    s.broker.transactions.declare("owner")
+    s.broker.assignments.open("assignment://a", s.broker.directory.queue(OTHER))
     s.run()
     assert queue.depth == 1
     assert violations(s.broker, s.store) == []
@@ -37,7 +37,7 @@ def scenario() -> Scenario:
 
 
 def queue_of(s: Scenario) -> Queue:
-    return s.broker.queues[QUEUE]
+    return s.broker.directory.queues[QUEUE]
 
 
 def consumer_of(s: Scenario) -> Consumer:
@@ -45,7 +45,7 @@ def consumer_of(s: Scenario) -> Consumer:
 
 
 def topic_of(s: Scenario) -> Topic:
-    return s.broker.topics["t"]
+    return s.broker.directory.topics["t"]
 
 
 def set_in_store(s: Scenario, name: str, value: object) -> None:
@@ -61,7 +61,7 @@ def starve(s: Scenario) -> None:
     queue = queue_of(s)
     queue.settings = AddressSettings(max_messages=100, when_full="block")
     queue.starved = True
-    s.broker._starving.add(queue)
+    s.broker.backpressure.starving.add(queue)
 
 
 def take_out(s: Scenario) -> None:
@@ -97,12 +97,12 @@ def reserve(s: Scenario, *, key: tuple[str, str] = ("c", "gone"), presented: boo
     queue.main.window_bytes -= message.size
     message.presented = presented
     reservation.messages[message.seq] = message
-    s.broker._reserved.add(queue)
+    s.broker.reservations.queues.add(queue)
 
 
 def reserve_unknown(s: Scenario) -> None:
     reserve(s)
-    s.broker._reserved.clear()
+    s.broker.reservations.queues.clear()
 
 
 def select(s: Scenario) -> None:
@@ -127,25 +127,25 @@ def hold_first(s: Scenario) -> None:
 
 
 def receive_in_transaction(s: Scenario) -> None:
-    transaction = next(iter(s.broker._transactions.values()))
+    transaction = next(iter(s.broker.open_transactions.by_id.values()))
     consumer = consumer_of(s)
     message = consumer.unsettled[1]
-    assert s.broker.acknowledge_in(transaction, consumer, message)
+    assert s.broker.transactions.acknowledge(transaction, consumer, message)
     message.consumer = None
 
 
 def commit_without_heap(s: Scenario) -> None:
-    s.store._state.outcomes[next(iter(s.broker._transactions))] = 1
+    s.store._state.outcomes[next(iter(s.broker.open_transactions.by_id))] = 1
 
 
 def put_off(s: Scenario) -> None:
-    schedule = s.broker._scheduled
+    schedule = s.broker.router.schedule
     s.run()
     schedule._uncommitted.add(1)
 
 
 def unknown_number(s: Scenario) -> None:
-    s.broker._by_number[98] = topic_of(s)
+    s.broker.directory.by_number[98] = topic_of(s)
 
 
 def forget_producer(s: Scenario) -> None:
@@ -153,7 +153,7 @@ def forget_producer(s: Scenario) -> None:
 
 
 def refuse_in_heap(s: Scenario) -> None:
-    s.broker._producers["p"].refuse(2)
+    s.broker.producers.attached["p"].refuse(2)
 
 
 def add_to_lane(s: Scenario, name: str, by: int) -> None:
@@ -162,7 +162,7 @@ def add_to_lane(s: Scenario, name: str, by: int) -> None:
 
 
 def pend(s: Scenario) -> None:
-    s.broker._window(queue_of(s)).last += 1
+    s.broker.duplicates.window(queue_of(s)).last += 1
 
 
 def say_waiting(s: Scenario) -> None:
@@ -222,17 +222,17 @@ CORRUPTIONS: dict[str, Callable[[Scenario], object]] = {
     "what waits can be had": take_out,
     "its duplicate ids are in the store": pend,
     "an assignment stands as in the store": lambda s: setattr(
-        next(iter(s.broker._assignments.values())), "acknowledged", 9
+        next(iter(s.broker.assignments.by_number.values())), "acknowledged", 9
     ),
     "nothing is on its way into it or out of it": put_off,
     "what has a name has a number": unknown_number,
     "queues with reservations are known": reserve_unknown,
     "queues whose producers wait are known": lambda s: setattr(queue_of(s), "starved", True),
     "queues that hold something back are known": hold,
-    "a deleted queue keeps nothing and nobody": lambda s: s.broker._starving.add(deleted_queue(s)),
+    "a deleted queue keeps nothing and nobody": lambda s: s.broker.backpressure.starving.add(deleted_queue(s)),
     "a producer that is attached is in the store": forget_producer,
     "a producer's numbers are in the store": refuse_in_heap,
-    "no transaction is being committed": lambda s: s.broker._committing.add(b"x"),
+    "no transaction is being committed": lambda s: s.broker.transactions.committing.add(b"x"),
     "a live transaction has no outcome": commit_without_heap,
     "what it received is its consumer's": receive_in_transaction,
     "publications are counted alike": lambda s: setattr(topic_of(s), "stored", 9),
@@ -242,9 +242,9 @@ CORRUPTIONS: dict[str, Callable[[Scenario], object]] = {
 
 
 def deleted_queue(s: Scenario) -> Queue:
-    queue = s.broker.queue("gone")
+    queue = s.broker.directory.queue("gone")
     s.run()
-    s.broker.delete(queue)
+    s.broker.deletion.delete(queue)
     s.run()
     return queue
 
@@ -270,9 +270,9 @@ def test_what_left_before_a_queue_selects_is_not_claimed_for_good() -> None:
     s.publish("q", b"red 1", b"blue 2")
     first = s.consumer("q", 2)
     for message in s.in_hand(first):
-        assert s.broker.acknowledge(first, message, confirm=False)
+        assert s.broker.settlement.acknowledge(first, message, confirm=False)
     s.consumer("q", 1, wants=b"red")
-    assert s.broker.queue("q").main.claimed == set()
+    assert s.broker.directory.queue("q").main.claimed == set()
 
 
 def test_what_comes_back_after_a_failed_commit_of_a_selecting_queue_is_given_once() -> None:
@@ -280,17 +280,17 @@ def test_what_comes_back_after_a_failed_commit_of_a_selecting_queue_is_given_onc
     s = Scenario()
     s.publish("q", b"red 1")
     first = s.consumer("q", 1)
-    txn = s.broker.declare("me")
-    transaction = s.broker.transaction(txn, "me")
+    txn = s.broker.transactions.declare("me")
+    transaction = s.broker.transactions.find(txn, "me")
     assert transaction is not None
-    assert s.broker.acknowledge_in(transaction, first, s.in_hand(first)[0])
-    s.broker.publish_in(transaction, s.broker.queue("out"), b"x", "x")
+    assert s.broker.transactions.acknowledge(transaction, first, s.in_hand(first)[0])
+    s.broker.transactions.publish(transaction, s.broker.directory.queue("out"), b"x", "x")
     s.full = True
-    s.broker.discharge(txn, "me", fail=False, token="t")
+    s.broker.transactions.discharge(txn, "me", fail=False, token="t")
     second = s.consumer("q", 5, wants=b"red")
     s.run()
     assert "t" in s.discharge_refused
-    s.broker.flow(first, 5, False, s.now_us)
+    s.broker.receivers.flow(first, 5, False, s.now_us)
     s.run()
     assert s.received(first)[1:] + s.received(second) == [b"red 1"]
 
@@ -300,4 +300,4 @@ def test_a_place_in_the_schedule_is_free_again_when_there_was_no_room() -> None:
     s.publish("q", b"first", deliver_us=s.now_us + 5_000_000)
     s.full = True
     s.publish("q", b"refused", deliver_us=s.now_us + 5_000_000)
-    assert s.broker._scheduled._uncommitted == set()
+    assert s.broker.router.schedule._uncommitted == set()

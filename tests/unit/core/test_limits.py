@@ -19,51 +19,51 @@ def test_a_numbered_send_that_was_refused_may_come_again() -> None:
     """Promise 1."""
     s = Scenario()
     s.settings["q"] = AddressSettings(max_messages=1, when_full="fail")
-    producer = s.broker.producer("p")
+    producer = s.broker.producers.attach("p")
     for number in (1, 2):
-        s.broker.publish_numbered(s.broker.queue("q"), b"%d" % number, "", number, producer, number)
+        s.broker.publisher.publish_numbered(s.broker.directory.queue("q"), b"%d" % number, "", number, producer, number)
     s.run()
     assert s.refused == {2: "amqp:resource-limit-exceeded"}
     consumer = s.consumer("q", 1)
     s.accept(consumer, *s.in_hand(consumer))
-    s.broker.publish_numbered(s.broker.queue("q"), b"2", "", "again", producer, 2)
+    s.broker.publisher.publish_numbered(s.broker.directory.queue("q"), b"2", "", "again", producer, 2)
     s.run()
     assert s.confirmed == [1, "again"]
-    assert s.broker.queue("q").depth == 1
+    assert s.broker.directory.queue("q").depth == 1
 
 
 def test_bytes_are_limited_too_and_known_after_a_takeover() -> None:
     s = Scenario()
     s.settings["q"] = AddressSettings(max_bytes=100, when_full="fail")
     s.publish("q", b"x" * 60, b"y" * 60)
-    assert s.broker.queue("q").bytes == 120
+    assert s.broker.directory.queue("q").bytes == 120
     s.publish("q", b"z")
     assert list(s.refused) == [b"z"]
     other = s.crash()
-    assert other.broker.queue("q").bytes == 120
+    assert other.broker.directory.queue("q").bytes == 120
 
 
 def test_producers_that_wait_are_told_of_room() -> None:
     s = Scenario()
     s.settings["q"] = AddressSettings(max_messages=2, when_full="block")
-    assert s.broker.room(s.broker.queue("q")) == 2
+    assert s.broker.backpressure.room(s.broker.directory.queue("q")) == 2
     s.publish("q", b"1", b"2")
-    assert s.broker.room(s.broker.queue("q")) == 0
+    assert s.broker.backpressure.room(s.broker.directory.queue("q")) == 0
     consumer = s.consumer("q", 2)
     assert s.rooms == []
     s.accept(consumer, *s.in_hand(consumer))
     assert s.rooms == ["q"]
-    assert s.broker.room(s.broker.queue("q")) == 2
+    assert s.broker.backpressure.room(s.broker.directory.queue("q")) == 2
 
 
 def test_producers_that_wait_are_told_of_room_that_others_did_not_fill_after_all() -> None:
     """The store was full: what had taken the room was refused."""
     s = Scenario()
     s.settings["q"] = AddressSettings(max_messages=1, when_full="block")
-    queue = s.broker.queue("q")
+    queue = s.broker.directory.queue("q")
     s.run()
-    s.broker.publish(queue, b"1", "1", b"1")
-    assert s.broker.room(queue) == 0
+    s.broker.publisher.publish(queue, b"1", "1", b"1")
+    assert s.broker.backpressure.room(queue) == 0
     s.full = True
     s.run()
     assert list(s.refused) == [b"1"]
@@ -73,12 +73,12 @@ def test_producers_that_wait_are_told_of_room_that_others_did_not_fill_after_all
 def test_producers_that_wait_are_told_when_the_full_subscription_ends() -> None:
     s = Scenario()
     s.settings["t"] = AddressSettings(max_messages=1, when_full="block")
-    topic = s.broker.topic("t")
-    full = s.broker.subscribe(topic, "full", container="a", durable=True, shared=False)
-    s.broker.subscribe(topic, "empty", container="b", selector="red", durable=True, shared=False)
+    topic = s.broker.directory.topic("t")
+    full = s.broker.subscriptions.subscribe(topic, "full", container="a", durable=True, shared=False)
+    s.broker.subscriptions.subscribe(topic, "empty", container="b", selector="red", durable=True, shared=False)
     s.publish(topic, b"1")
-    assert s.broker.room(topic) == 0
-    s.broker.unsubscribe(full)
+    assert s.broker.backpressure.room(topic) == 0
+    s.broker.subscriptions.unsubscribe(full)
     s.run()
     assert s.rooms == [full.name]
 
@@ -89,22 +89,22 @@ def test_the_oldest_go_when_settings_say_so_but_never_what_somebody_has() -> Non
     s.publish("q", b"1")
     consumer = s.consumer("q", 1)
     s.publish("q", *(b"%d" % n for n in range(2, 8)))
-    assert s.broker.queue("q").depth == 3
-    s.broker.flow(consumer, 10, False, s.now_us)
+    assert s.broker.directory.queue("q").depth == 3
+    s.broker.receivers.flow(consumer, 10, False, s.now_us)
     s.run()
     assert s.received(consumer) == [b"1", b"6", b"7"]
-    assert s.crash().broker.queue("q").depth == 3
+    assert s.crash().broker.directory.queue("q").depth == 3
 
 
 def test_a_transaction_that_finds_no_room_is_rolled_back() -> None:
     s = Scenario()
     s.settings["q"] = AddressSettings(max_messages=1, when_full="fail")
     s.publish("q", b"1")
-    txn = s.broker.declare("me")
-    transaction = s.broker.transaction(txn, "me")
+    txn = s.broker.transactions.declare("me")
+    transaction = s.broker.transactions.find(txn, "me")
     assert transaction is not None
-    s.broker.publish_in(transaction, s.broker.queue("q"), b"2", "2")
-    s.broker.discharge(txn, "me", fail=False, token="end")
+    s.broker.transactions.publish(transaction, s.broker.directory.queue("q"), b"2", "2")
+    s.broker.transactions.discharge(txn, "me", fail=False, token="end")
     s.run()
     assert s.discharge_refused == {"end": "amqp:transaction:rollback"}
 
@@ -113,13 +113,13 @@ def test_a_transaction_is_refused_if_all_that_it_sends_does_not_fit() -> None:
     s = Scenario()
     s.settings["q"] = AddressSettings(max_messages=3, when_full="fail")
     for count, fits in ((4, False), (3, True)):
-        txn = s.broker.declare("me")
-        transaction = s.broker.transaction(txn, "me")
+        txn = s.broker.transactions.declare("me")
+        transaction = s.broker.transactions.find(txn, "me")
         assert transaction is not None
         for number in range(count):
-            s.broker.publish_in(transaction, s.broker.queue("q"), b"%d" % number, "")
-        s.broker.discharge(txn, "me", fail=False, token=count)
+            s.broker.transactions.publish(transaction, s.broker.directory.queue("q"), b"%d" % number, "")
+        s.broker.transactions.discharge(txn, "me", fail=False, token=count)
         s.run()
         assert (count in s.discharged) == fits
-    assert s.broker.queue("q").depth == 3
+    assert s.broker.directory.queue("q").depth == 3
     assert "room for 3 more" in str(s.reasons[4])

@@ -3,7 +3,7 @@
 import pytest
 from tools.message_states_page import PAGE, page
 
-from legato.core import commit, dispatch, lanes, reserving, router, transactions
+from legato.core import commit, dispatch, lanes, reservations, router, settlement
 from legato.core.message import Message
 from legato.core.message_states import (
     ARRIVING,
@@ -34,7 +34,7 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         enter(message, transition)
         names.add(transition.name)
 
-    for module in (commit, dispatch, lanes, reserving, router, transactions):
+    for module in (commit, dispatch, lanes, reservations, router, settlement):
         monkeypatch.setattr(module, "enter", note)
     return names
 
@@ -53,7 +53,7 @@ def test_states_are_bits_and_every_state_can_be_reached_and_left() -> None:
 @pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda transition: transition.name)
 def test_a_transition_is_refused_from_every_other_state(transition: Transition) -> None:
     scenario = Scenario()
-    message = Message(scenario.broker.queue("q"), 1, b"tea", 3)
+    message = Message(scenario.broker.directory.queue("q"), 1, b"tea", 3)
     for bit, (name, _) in STATES.items():
         message.state = bit
         if bit & transition.sources:
@@ -66,14 +66,14 @@ def test_a_transition_is_refused_from_every_other_state(transition: Transition) 
 
 def test_a_message_is_arriving_until_it_is_durable_then_available_delivered_and_leaving() -> None:
     scenario = Scenario()
-    queue = scenario.broker.queue("q")
+    queue = scenario.broker.directory.queue("q")
     consumer = scenario.consumer(queue, credit=0)
-    scenario.broker.publish(queue, b"tea", "ID:1", "token")
+    scenario.broker.publisher.publish(queue, b"tea", "ID:1", "token")
     message = scenario.broker.kernel.gathering.stored[0]
     assert message.state == ARRIVING
     scenario.run()
     assert message.state == AVAILABLE
-    scenario.broker.flow(consumer, 1, False, scenario.now_us)
+    scenario.broker.receivers.flow(consumer, 1, False, scenario.now_us)
     scenario.run()
     assert message.state == DELIVERED
     scenario.accept(consumer, message)
@@ -82,7 +82,7 @@ def test_a_message_is_arriving_until_it_is_durable_then_available_delivered_and_
 
 def test_nobody_is_given_what_is_not_durable() -> None:
     scenario = Scenario()
-    queue = scenario.broker.queue("q")
+    queue = scenario.broker.directory.queue("q")
     consumer = scenario.consumer(queue, credit=1)
     message = Message(queue, 1, b"tea", 3)
     queue.main.mark = 1
@@ -92,7 +92,7 @@ def test_nobody_is_given_what_is_not_durable() -> None:
 
 def test_nobody_is_given_what_is_above_the_dispatch_mark() -> None:
     scenario = Scenario()
-    queue = scenario.broker.queue("q")
+    queue = scenario.broker.directory.queue("q")
     consumer = scenario.consumer(queue, credit=1)
     message = Message(queue, 1, b"tea", 3, state=AVAILABLE)
     with pytest.raises(AssertionError, match="above its dispatch mark"):
@@ -101,35 +101,35 @@ def test_nobody_is_given_what_is_above_the_dispatch_mark() -> None:
 
 def test_nobody_consumes_what_was_consumed() -> None:
     scenario = Scenario()
-    queue = scenario.broker.queue("q")
+    queue = scenario.broker.directory.queue("q")
     consumer = scenario.consumer(queue, credit=1)
     scenario.publish(queue, b"tea")
     (message,) = scenario.inbox[consumer]
     scenario.accept(consumer, message)
     message.consumer = consumer
     with pytest.raises(AssertionError, match=r"consume: .*leaving"):
-        scenario.broker.acknowledge(consumer, message, confirm=False)
+        scenario.broker.settlement.acknowledge(consumer, message, confirm=False)
 
 
 def test_what_fails_is_released_enlisted_or_claimed_takes_these_transitions(entered: set[str]) -> None:
     scenario = Scenario()
     scenario.settings["dead"] = AddressSettings(maximum_deliveries=1)
-    queue, dead = scenario.broker.queue("q"), scenario.broker.queue("dead")
+    queue, dead = scenario.broker.directory.queue("q"), scenario.broker.directory.queue("dead")
     consumer = scenario.consumer(queue, credit=10, exact=True)
     scenario.publish(queue, b"a", b"b", b"c", b"d")
     a, b, c, d = scenario.inbox[consumer]
-    scenario.broker.release(consumer, a)
-    scenario.broker.modify(consumer, b, failed=True, undeliverable_here=False)
-    txn = scenario.broker.declare("owner")
-    transaction = scenario.broker.transaction(txn, "owner")
+    scenario.broker.settlement.release(consumer, a)
+    scenario.broker.settlement.modify(consumer, b, failed=True, undeliverable_here=False)
+    txn = scenario.broker.transactions.declare("owner")
+    transaction = scenario.broker.transactions.find(txn, "owner")
     assert transaction is not None
-    scenario.broker.acknowledge_in(transaction, consumer, c)
-    scenario.broker.roll_back(transaction, "client")
-    scenario.broker.present(consumer, d)
+    scenario.broker.transactions.acknowledge(transaction, consumer, c)
+    scenario.broker.transactions.roll_back(transaction, "client")
+    scenario.broker.presentations.present(consumer, d)
     scenario.lose(consumer)
     doomed = scenario.consumer(dead, credit=1)
     scenario.publish(dead, b"x")
-    scenario.broker.modify(doomed, scenario.inbox[doomed][0], failed=True, undeliverable_here=False)
+    scenario.broker.settlement.modify(doomed, scenario.inbox[doomed][0], failed=True, undeliverable_here=False)
     scenario.run()
     scenario.consumer(queue, credit=1, name="other", held=[a.seq])
     assert {PUT_BACK.name, RETURN.name, ENLIST.name, KEEP.name, LEAVE.name, CLAIM.name} <= entered

@@ -18,7 +18,7 @@ def test_a_late_message_of_high_priority_overtakes_a_backlog_on_disk() -> None:
     consumer = s.consumer("q", 1)
     assert s.received(consumer) == [b"0"]
     s.publish("q", b"urgent", priority=9)
-    s.broker.flow(consumer, 2, False, s.now_us)
+    s.broker.receivers.flow(consumer, 2, False, s.now_us)
     s.run()
     assert s.received(consumer) == [b"urgent", b"1"]
 
@@ -37,16 +37,16 @@ def test_priorities_hold_over_a_takeover_and_for_what_came_back() -> None:
     assert other.seen["q", low][0] == 0
     other.accept(again, *other.in_hand(again))
     other.publish("q", b"next", priority=8)
-    assert other.crash().broker.queue("q").depth == 1
+    assert other.crash().broker.directory.queue("q").depth == 1
 
 
 def test_what_came_back_keeps_its_place_among_its_priority() -> None:
     s = Scenario()
     s.publish("q", b"1", b"2", priority=5)
     consumer = s.consumer("q", 1)
-    s.broker.release(consumer, s.in_hand(consumer)[0])
+    s.broker.settlement.release(consumer, s.in_hand(consumer)[0])
     s.publish("q", b"3", priority=6)
     s.received(consumer)
-    s.broker.flow(consumer, 3, False, s.now_us)
+    s.broker.receivers.flow(consumer, 3, False, s.now_us)
     s.run()
     assert s.received(consumer) == [b"3", b"1", b"2"]

@@ -8,9 +8,9 @@ from tests.support.scenario import Scenario
 def test_a_resent_message_is_confirmed_and_stored_once() -> None:
     """Promise 1."""
     s = Scenario()
-    queue, producer = s.broker.queue("q"), s.broker.producer("p")
-    s.broker.publish_numbered(queue, b"1", "1", "first", producer, 1)
-    s.broker.publish_numbered(queue, b"1", "1", "again", producer, 1)
+    queue, producer = s.broker.directory.queue("q"), s.broker.producers.attach("p")
+    s.broker.publisher.publish_numbered(queue, b"1", "1", "first", producer, 1)
+    s.broker.publisher.publish_numbered(queue, b"1", "1", "again", producer, 1)
     s.run()
     assert s.confirmed == ["again", "first"] or s.confirmed == ["first", "again"]
     assert queue.depth == 1
@@ -20,14 +20,16 @@ def test_a_resent_message_is_confirmed_and_stored_once() -> None:
 def test_a_resend_after_a_crash_is_stored_once() -> None:
     """Promise 1, over a takeover."""
     s = Scenario()
-    s.broker.publish_numbered(s.broker.queue("q"), b"1", "1", "lost confirmation", s.broker.producer("p"), 1)
+    s.broker.publisher.publish_numbered(
+        s.broker.directory.queue("q"), b"1", "1", "lost confirmation", s.broker.producers.attach("p"), 1
+    )
     s.step()
 
     after = s.crash()
-    queue, producer = after.broker.queue("q"), after.broker.producer("p")
+    queue, producer = after.broker.directory.queue("q"), after.broker.producers.attach("p")
     assert producer.last == 1
-    after.broker.publish_numbered(queue, b"1", "1", "resent", producer, 1)
-    after.broker.publish_numbered(queue, b"2", "2", "new", producer, 2)
+    after.broker.publisher.publish_numbered(queue, b"1", "1", "resent", producer, 1)
+    after.broker.publisher.publish_numbered(queue, b"2", "2", "new", producer, 2)
     after.run()
     assert after.received(after.consumer("q", 10)) == [b"1", b"2"]
 
@@ -35,13 +37,15 @@ def test_a_resend_after_a_crash_is_stored_once() -> None:
 def test_refused_numbers_may_be_sent_again() -> None:
     s = Scenario()
     for number in (1, 2):
-        s.broker.refuse_number(s.broker.producer("p"), number)
+        s.broker.producers.refuse_number(s.broker.producers.attach("p"), number)
     s.run()
 
     after = s.crash()
     for number in (1, 2):
         body = b"%d" % number
-        after.broker.publish_numbered(after.broker.queue("q"), body, "", body, after.broker.producer("p"), number)
+        after.broker.publisher.publish_numbered(
+            after.broker.directory.queue("q"), body, "", body, after.broker.producers.attach("p"), number
+        )
     after.run()
     assert after.received(after.consumer("q", 10)) == [b"1", b"2"]
 
@@ -49,14 +53,18 @@ def test_refused_numbers_may_be_sent_again() -> None:
 def test_a_refused_number_does_not_come_behind_what_was_sent_after_it() -> None:
     """A refusal that its sender did not hear of, and a resend of that and of what was on its way behind it."""
     s = Scenario()
-    s.broker.refuse_number(s.broker.producer("p"), 1)
-    s.broker.publish_numbered(s.broker.queue("q"), b"2", "2", "second", s.broker.producer("p"), 2)
+    s.broker.producers.refuse_number(s.broker.producers.attach("p"), 1)
+    s.broker.publisher.publish_numbered(
+        s.broker.directory.queue("q"), b"2", "2", "second", s.broker.producers.attach("p"), 2
+    )
     s.run()
 
     after = s.crash()
     for number in (1, 2, 3):
         body = b"%d" % number
-        after.broker.publish_numbered(after.broker.queue("q"), body, "", body, after.broker.producer("p"), number)
+        after.broker.publisher.publish_numbered(
+            after.broker.directory.queue("q"), body, "", body, after.broker.producers.attach("p"), number
+        )
     after.run()
     assert after.refused == {b"1": "amqp:resource-limit-exceeded"}
     assert after.confirmed == [b"2", b"3"]
@@ -68,15 +76,15 @@ def test_a_commit_publishes_and_consumes_all_at_once() -> None:
     s = Scenario()
     s.publish("in", b"1")
     consumer, other = s.consumer("in", 1), s.consumer("out", 10)
-    txn = s.broker.declare("me")
-    live = s.broker.transaction(txn, "me")
+    txn = s.broker.transactions.declare("me")
+    live = s.broker.transactions.find(txn, "me")
     assert live is not None
-    s.broker.acknowledge_in(live, consumer, s.in_hand(consumer)[0])
-    s.broker.publish_in(live, s.broker.queue("out"), b"done", "d")
+    s.broker.transactions.acknowledge(live, consumer, s.in_hand(consumer)[0])
+    s.broker.transactions.publish(live, s.broker.directory.queue("out"), b"done", "d")
     s.run()
     assert s.received(other) == []
 
-    s.broker.discharge(txn, "me", fail=False, token="commit")
+    s.broker.transactions.discharge(txn, "me", fail=False, token="commit")
     assert s.discharged == []
     s.run()
     assert s.discharged == ["commit"]
@@ -90,23 +98,23 @@ def test_a_rollback_recovers_what_was_received_and_discards_what_was_sent() -> N
     s = Scenario()
     s.publish("in", b"1", b"2", b"3")
     consumer = s.consumer("in", 2)
-    txn = s.broker.declare("me")
-    live = s.broker.transaction(txn, "me")
+    txn = s.broker.transactions.declare("me")
+    live = s.broker.transactions.find(txn, "me")
     assert live is not None
     for message in s.in_hand(consumer):
-        s.broker.acknowledge_in(live, consumer, message)
-    s.broker.publish_in(live, s.broker.queue("out"), b"never", "n")
+        s.broker.transactions.acknowledge(live, consumer, message)
+    s.broker.transactions.publish(live, s.broker.directory.queue("out"), b"never", "n")
     s.received(consumer)
-    s.broker.flow(consumer, 3, False, s.now_us)
+    s.broker.receivers.flow(consumer, 3, False, s.now_us)
     s.run()
     assert s.received(consumer) == [b"3"]
 
-    s.broker.discharge(txn, "me", fail=True, token="rollback")
+    s.broker.transactions.discharge(txn, "me", fail=True, token="rollback")
     s.run()
     assert s.discharged == ["rollback"]
     assert s.received(consumer) == [b"1", b"2"]
     assert s.seen["in", 1] == (1, False)
-    assert s.broker.queue("out").depth == 0
+    assert s.broker.directory.queue("out").depth == 0
 
 
 def test_a_lost_connection_rolls_its_transactions_back() -> None:
@@ -114,12 +122,12 @@ def test_a_lost_connection_rolls_its_transactions_back() -> None:
     s = Scenario()
     s.publish("in", b"1")
     consumer = s.consumer("in", 1)
-    txn = s.broker.declare("me")
-    live = s.broker.transaction(txn, "me")
+    txn = s.broker.transactions.declare("me")
+    live = s.broker.transactions.find(txn, "me")
     assert live is not None
-    s.broker.acknowledge_in(live, consumer, s.in_hand(consumer)[0])
-    s.broker.disconnect("me")
-    s.broker.detach(consumer, clean=False)
+    s.broker.transactions.acknowledge(live, consumer, s.in_hand(consumer)[0])
+    s.broker.transactions.disconnect("me")
+    s.broker.receivers.detach(consumer, clean=False)
     s.run()
     assert s.received(s.consumer("in", 1)) == [b"1"]
     assert s.seen["in", 1][0] == 1
@@ -128,17 +136,17 @@ def test_a_lost_connection_rolls_its_transactions_back() -> None:
 def test_a_commit_that_was_cut_off_is_answered_truly_after_a_crash() -> None:
     """Promise 2; CONTRACT E14."""
     s = Scenario()
-    committed, open_one = s.broker.declare("me"), s.broker.declare("me")
+    committed, open_one = s.broker.transactions.declare("me"), s.broker.transactions.declare("me")
     for txn in (committed, open_one):
-        live = s.broker.transaction(txn, "me")
+        live = s.broker.transactions.find(txn, "me")
         assert live is not None
-        s.broker.publish_in(live, s.broker.queue("q"), txn, "id")
-    s.broker.discharge(committed, "me", fail=False, token="cut off")
+        s.broker.transactions.publish(live, s.broker.directory.queue("q"), txn, "id")
+    s.broker.transactions.discharge(committed, "me", fail=False, token="cut off")
     s.step()
 
     after = s.crash()
-    after.broker.discharge(committed, "me again", fail=False, token="did it?")
-    after.broker.discharge(open_one, "me again", fail=False, token="did that?")
+    after.broker.transactions.discharge(committed, "me again", fail=False, token="did it?")
+    after.broker.transactions.discharge(open_one, "me again", fail=False, token="did that?")
     after.run()
     assert after.discharged == ["did it?"]
     assert list(after.discharge_refused) == ["did that?"]
@@ -148,27 +156,27 @@ def test_a_commit_that_was_cut_off_is_answered_truly_after_a_crash() -> None:
 def test_asking_for_an_outcome_while_the_old_connection_lives_settles_it() -> None:
     """A discharge that arrives late over the old connection must not contradict the answer."""
     s = Scenario()
-    txn = s.broker.declare("old")
-    live = s.broker.transaction(txn, "old")
+    txn = s.broker.transactions.declare("old")
+    live = s.broker.transactions.find(txn, "old")
     assert live is not None
-    s.broker.publish_in(live, s.broker.queue("q"), b"x", "x")
-    s.broker.discharge(txn, "new", fail=False, token="asked")
-    s.broker.discharge(txn, "old", fail=False, token="late")
+    s.broker.transactions.publish(live, s.broker.directory.queue("q"), b"x", "x")
+    s.broker.transactions.discharge(txn, "new", fail=False, token="asked")
+    s.broker.transactions.discharge(txn, "old", fail=False, token="late")
     s.run()
     assert set(s.discharge_refused) == {"asked", "late"}
-    assert s.broker.queue("q").depth == 0
+    assert s.broker.directory.queue("q").depth == 0
 
 
 def test_an_outcome_asked_for_while_it_is_being_committed_waits_for_it() -> None:
     s = Scenario()
-    txn = s.broker.declare("old")
-    live = s.broker.transaction(txn, "old")
+    txn = s.broker.transactions.declare("old")
+    live = s.broker.transactions.find(txn, "old")
     assert live is not None
-    s.broker.publish_in(live, s.broker.queue("q"), b"x", "x")
-    s.broker.discharge(txn, "old", fail=False, token="first")
+    s.broker.transactions.publish(live, s.broker.directory.queue("q"), b"x", "x")
+    s.broker.transactions.discharge(txn, "old", fail=False, token="first")
     batch = s.broker.take_batch(s.now_us)
     assert batch is not None
-    s.broker.discharge(txn, "new", fail=False, token="asked")
+    s.broker.transactions.discharge(txn, "new", fail=False, token="asked")
     s._perform(s.broker.take_effects())
     assert s.discharged == []
     s.store.commit(batch)
@@ -180,8 +188,8 @@ def test_an_outcome_asked_for_while_it_is_being_committed_waits_for_it() -> None
 def test_an_empty_transaction_always_commits() -> None:
     """CONTRACT B17."""
     s = Scenario()
-    txn = s.broker.declare("me")
-    s.broker.discharge(txn, "me", fail=False, token="empty")
+    txn = s.broker.transactions.declare("me")
+    s.broker.transactions.discharge(txn, "me", fail=False, token="empty")
     s.run()
     assert s.discharged == ["empty"]
     assert not any(isinstance(fact, TransactionCommitted) for fact in s.facts)
@@ -199,7 +207,7 @@ def test_a_held_message_comes_back_to_its_holder_first() -> None:
     assert after.elsewhere == []
     other = after.consumer("q", 10, name="other")
     assert after.received(other) == [b"3"]
-    after.broker.flow(consumer, 10, False, after.now_us)
+    after.broker.receivers.flow(consumer, 10, False, after.now_us)
     after.run()
     assert after.received(consumer) == [b"1", b"2"]
 
@@ -222,11 +230,11 @@ def test_a_late_acknowledgement_is_not_taken_for_a_message_gone_elsewhere() -> N
     s.publish("q", b"1")
     consumer = s.consumer("q", 1)
     message = s.in_hand(consumer)[0]
-    s.broker.detach(consumer, clean=False)
+    s.broker.receivers.detach(consumer, clean=False)
     other = s.consumer("q", 1)
-    assert not s.broker.acknowledge(consumer, message, confirm=True)
+    assert not s.broker.settlement.acknowledge(consumer, message, confirm=True)
     s.accept(other, message)
-    assert s.broker.queue("q").depth == 0
+    assert s.broker.directory.queue("q").depth == 0
 
 
 class FullStore(MemoryStore):
@@ -248,33 +256,33 @@ def test_a_full_store_refuses_publications_and_lets_consumers_go_on() -> None:
     s.publish("q", b"1")
     consumer = s.consumer("q", 10)
     store.full = True
-    producer = s.broker.producer("p")
-    s.broker.publish(s.broker.queue("q"), b"2", "2", "plain")
-    s.broker.publish_numbered(s.broker.queue("q"), b"3", "3", "numbered", producer, 1)
-    txn = s.broker.declare("me")
-    live = s.broker.transaction(txn, "me")
+    producer = s.broker.producers.attach("p")
+    s.broker.publisher.publish(s.broker.directory.queue("q"), b"2", "2", "plain")
+    s.broker.publisher.publish_numbered(s.broker.directory.queue("q"), b"3", "3", "numbered", producer, 1)
+    txn = s.broker.transactions.declare("me")
+    live = s.broker.transactions.find(txn, "me")
     assert live is not None
-    s.broker.publish_in(live, s.broker.queue("q"), b"4", "4")
-    s.broker.discharge(txn, "me", fail=False, token="commit")
-    s.broker.acknowledge(consumer, s.in_hand(consumer)[0], confirm=True)
+    s.broker.transactions.publish(live, s.broker.directory.queue("q"), b"4", "4")
+    s.broker.transactions.discharge(txn, "me", fail=False, token="commit")
+    s.broker.settlement.acknowledge(consumer, s.in_hand(consumer)[0], confirm=True)
     s.run()
     assert set(s.refused) == {"plain", "numbered"}
     assert list(s.discharge_refused) == ["commit"]
     assert s.acknowledged == [1]
-    assert s.broker.queue("q").depth == 0
+    assert s.broker.directory.queue("q").depth == 0
 
     store.full = False
-    s.broker.publish_numbered(s.broker.queue("q"), b"3", "3", "again", producer, 1)
+    s.broker.publisher.publish_numbered(s.broker.directory.queue("q"), b"3", "3", "again", producer, 1)
     s.run()
     assert s.confirmed[-1] == "again"
-    assert s.crash().broker.queue("q").depth == 1
+    assert s.crash().broker.directory.queue("q").depth == 1
 
 
 def test_facts_of_a_failed_commit_are_not_recorded() -> None:
     store = FullStore()
     s = Scenario(store)
     store.full = True
-    s.broker.publish(s.broker.queue("q"), b"1", "1", "t")
+    s.broker.publisher.publish(s.broker.directory.queue("q"), b"1", "1", "t")
     s.run()
     assert not any(isinstance(fact, MessageStored) for fact in s.facts)
 
@@ -284,17 +292,19 @@ def test_a_held_message_whose_return_is_being_recorded_is_still_its_holders() ->
     s = Scenario()
     s.publish("q", b"1")
     lost = s.consumer("q", 1, exact=True, name="me")
-    s.broker.present(lost, s.in_hand(lost)[0])
-    s.broker.detach(lost, clean=False)
-    back, elsewhere = s.broker.attach(s.broker.queue("q"), None, "me", reports_presented=True, held=[1])
+    s.broker.presentations.present(lost, s.in_hand(lost)[0])
+    s.broker.receivers.detach(lost, clean=False)
+    back, elsewhere = s.broker.receivers.attach(
+        s.broker.directory.queue("q"), None, "me", reports_presented=True, held=[1]
+    )
     assert ([message.seq for message in back.first], elsewhere) == ([1], [])
     s.inbox[back] = []
-    s.broker.flow(back, 1, False, s.now_us)
+    s.broker.receivers.flow(back, 1, False, s.now_us)
     s.run()
     assert s.received(back) == [b"1"]
     s.accept(back, *s.in_hand(back))
-    assert s.broker.queue("q").depth == 0
-    assert s.broker.queue("q").returning == 0
+    assert s.broker.directory.queue("q").depth == 0
+    assert s.broker.directory.queue("q").returning == 0
 
 
 def test_what_a_long_transaction_received_counts_after_a_crash() -> None:
@@ -302,9 +312,9 @@ def test_what_a_long_transaction_received_counts_after_a_crash() -> None:
     s = Scenario()
     s.publish("q", b"1", b"2")
     consumer = s.consumer("q", 2)
-    live = s.broker.transaction(s.broker.declare("me"), "me")
+    live = s.broker.transactions.find(s.broker.transactions.declare("me"), "me")
     assert live is not None
-    s.broker.acknowledge_in(live, consumer, s.in_hand(consumer)[0])
+    s.broker.transactions.acknowledge(live, consumer, s.in_hand(consumer)[0])
     s.broker.tick(s.now_us)
     s.broker.tick(s.now_us)
     s.run()
@@ -318,9 +328,9 @@ def test_what_a_long_transaction_received_counts_after_a_crash() -> None:
 def test_a_producer_that_left_costs_no_memory_and_is_still_known() -> None:
     s = Scenario()
     for number in range(3):
-        producer = s.broker.producer("p")
-        s.broker.publish_numbered(s.broker.queue("q"), b"x", "x", number, producer, number + 1)
-        s.broker.detach_producer(producer, forget=False)
+        producer = s.broker.producers.attach("p")
+        s.broker.publisher.publish_numbered(s.broker.directory.queue("q"), b"x", "x", number, producer, number + 1)
+        s.broker.producers.detach(producer, forget=False)
         s.run()
-        assert s.broker._producers == {}
-    assert s.broker.producer("p").last == 3
+        assert s.broker.producers.attached == {}
+    assert s.broker.producers.attach("p").last == 3

@@ -9,7 +9,7 @@ def test_nothing_is_visible_before_its_commit() -> None:
     s = Scenario()
     consumer = s.consumer("q", 10)
 
-    s.broker.publish(s.broker.queue("q"), b"m1", "m1", "token")
+    s.broker.publisher.publish(s.broker.directory.queue("q"), b"m1", "m1", "token")
     batch = s.broker.take_batch(s.now_us)
     assert batch is not None
     assert s.broker.take_effects() == []
@@ -28,7 +28,7 @@ def test_messages_come_in_order_and_under_credit() -> None:
     consumer = s.consumer("q", 2)
     assert s.received(consumer) == [b"1", b"2"]
 
-    s.broker.flow(consumer, 1, False, s.now_us)
+    s.broker.receivers.flow(consumer, 1, False, s.now_us)
     s.run()
     assert s.received(consumer) == [b"3"]
 
@@ -45,9 +45,9 @@ def test_a_consumer_that_drained_keeps_its_turn() -> None:
     s = Scenario()
     one, two = s.consumer("q", 10), s.consumer("q", 10)
     s.publish("q", b"1")
-    s.broker.flow(two, 10, True, s.now_us)
+    s.broker.receivers.flow(two, 10, True, s.now_us)
     s.run()
-    s.broker.flow(two, 10, False, s.now_us)
+    s.broker.receivers.flow(two, 10, False, s.now_us)
     s.publish("q", b"2", b"3")
     assert s.received(one) == [b"1", b"3"]
     assert s.received(two) == [b"2"]
@@ -68,7 +68,7 @@ def test_an_acknowledgement_is_confirmed_when_it_is_durable() -> None:
     s = Scenario()
     s.publish("q", b"1")
     consumer = s.consumer("q", 1)
-    assert s.broker.acknowledge(consumer, s.in_hand(consumer)[0], confirm=True)
+    assert s.broker.settlement.acknowledge(consumer, s.in_hand(consumer)[0], confirm=True)
     assert s.acknowledged == []
     s.run()
     assert s.acknowledged == [1]
@@ -79,8 +79,8 @@ def test_a_released_message_returns_to_its_place_uncounted() -> None:
     s.publish("q", b"1", b"2", b"3")
     consumer = s.consumer("q", 2)
     first, second = s.in_hand(consumer)
-    s.broker.release(consumer, second)
-    s.broker.release(consumer, first)
+    s.broker.settlement.release(consumer, second)
+    s.broker.settlement.release(consumer, first)
     s.run()
     s.received(consumer)
 
@@ -97,8 +97,8 @@ def test_a_failed_delivery_counts_and_the_count_survives_a_crash() -> None:
     for _ in range(2):
         consumer = s.consumer("q", 1)
         message = s.in_hand(consumer)[0]
-        s.broker.modify(consumer, message, failed=True, undeliverable_here=False)
-        s.broker.detach(consumer, clean=True)
+        s.broker.settlement.modify(consumer, message, failed=True, undeliverable_here=False)
+        s.broker.receivers.detach(consumer, clean=True)
         s.run()
 
     after = s.crash()
@@ -110,7 +110,7 @@ def test_a_message_undeliverable_here_goes_to_another_consumer() -> None:
     s = Scenario()
     s.publish("q", b"1")
     one = s.consumer("q", 10)
-    s.broker.modify(one, s.in_hand(one)[0], failed=True, undeliverable_here=True)
+    s.broker.settlement.modify(one, s.in_hand(one)[0], failed=True, undeliverable_here=True)
     s.run()
     s.received(one)
     assert s.in_hand(one) == []
@@ -123,7 +123,7 @@ def test_a_rejected_message_goes_to_the_dead_letters_in_one_commit() -> None:
     s = Scenario()
     s.publish("q", b"bad")
     consumer = s.consumer("q", 1)
-    s.broker.reject(consumer, s.in_hand(consumer)[0], "cannot be parsed")
+    s.broker.settlement.reject(consumer, s.in_hand(consumer)[0], "cannot be parsed")
     s.run()
 
     dead = next(fact for fact in s.facts if isinstance(fact, MessageDeadLettered))
@@ -133,7 +133,7 @@ def test_a_rejected_message_goes_to_the_dead_letters_in_one_commit() -> None:
     [letter] = s.received(s.consumer("DLQ.q", 1))
     assert letter.endswith(b";bad")
     assert b"cannot be parsed" in letter
-    assert s.crash().broker.queue("q").depth == 0
+    assert s.crash().broker.directory.queue("q").depth == 0
 
 
 def test_what_an_unclean_end_may_have_shown_is_flagged() -> None:
@@ -141,7 +141,7 @@ def test_what_an_unclean_end_may_have_shown_is_flagged() -> None:
     s = Scenario()
     s.publish("q", b"1", b"2", b"3")
     consumer = s.consumer("q", 2)
-    s.broker.detach(consumer, clean=False)
+    s.broker.receivers.detach(consumer, clean=False)
     other = s.consumer("q", 3)
     assert s.received(other) == [b"1", b"2", b"3"]
     assert [s.seen["q", seq][1] for seq in (1, 2, 3)] == [True, True, False]
@@ -152,8 +152,8 @@ def test_only_presented_messages_are_counted_when_a_consumer_ends() -> None:
     s = Scenario()
     s.publish("q", b"1", b"2")
     consumer = s.consumer("q", 2, exact=True)
-    s.broker.present(consumer, s.in_hand(consumer)[0])
-    s.broker.detach(consumer, clean=True)
+    s.broker.presentations.present(consumer, s.in_hand(consumer)[0])
+    s.broker.receivers.detach(consumer, clean=True)
     s.run()
     s.consumer("q", 2)
     assert s.seen["q", 1] == (1, False)
@@ -175,7 +175,7 @@ def test_a_presentation_that_lasted_counts_after_a_crash() -> None:
     s = Scenario()
     s.publish("q", b"1", b"2")
     consumer = s.consumer("q", 2, exact=True)
-    s.broker.present(consumer, s.in_hand(consumer)[0])
+    s.broker.presentations.present(consumer, s.in_hand(consumer)[0])
     s.broker.tick(s.now_us)
     s.broker.tick(s.now_us)
     s.run()
@@ -191,7 +191,7 @@ def test_a_drain_gives_everything_there_is_and_then_the_credit_back() -> None:
     s = Scenario()
     s.publish("q", b"1", b"2")
     consumer = s.consumer("q", 0)
-    s.broker.flow(consumer, 10, True, s.now_us)
+    s.broker.receivers.flow(consumer, 10, True, s.now_us)
     assert s.drained == []
     s.run()
     assert s.received(consumer) == [b"1", b"2"]
@@ -207,7 +207,7 @@ def test_a_backlog_longer_than_the_window_comes_whole_and_in_order() -> None:
     s = Scenario()
     total = 2 * limits.WINDOW_MESSAGES + 17
     s.publish("q", *(b"%d" % n for n in range(total)))
-    assert len(s.broker.queue("q").main.ready) == 0, "nobody receives, so nothing is kept in the heap"
+    assert len(s.broker.directory.queue("q").main.ready) == 0, "nobody receives, so nothing is kept in the heap"
     consumer = s.consumer("q", total)
     assert s.received(consumer) == [b"%d" % n for n in range(total)]
 
@@ -218,7 +218,7 @@ def test_publishing_while_the_window_is_behind_keeps_the_order() -> None:
     s.publish("q", *(b"%d" % n for n in range(backlog)))
     consumer = s.consumer("q", 3)
     s.publish("q", b"late")
-    s.broker.flow(consumer, backlog, False, s.now_us)
+    s.broker.receivers.flow(consumer, backlog, False, s.now_us)
     s.run()
     assert s.received(consumer) == [*(b"%d" % n for n in range(backlog)), b"late"]
 
@@ -227,9 +227,9 @@ def test_the_window_leaves_the_heap_with_the_last_consumer() -> None:
     s = Scenario()
     s.publish("q", *(b"%d" % n for n in range(100)))
     consumer = s.consumer("q", 10)
-    assert len(s.broker.queue("q").main.ready) == limits.FIRST_LOAD_MESSAGES - 10
-    s.broker.detach(consumer, clean=True)
-    assert len(s.broker.queue("q").main.ready) == 0
+    assert len(s.broker.directory.queue("q").main.ready) == limits.FIRST_LOAD_MESSAGES - 10
+    s.broker.receivers.detach(consumer, clean=True)
+    assert len(s.broker.directory.queue("q").main.ready) == 0
     other = s.consumer("q", 100)
     assert s.received(other) == [b"%d" % n for n in range(100)]
 
@@ -238,25 +238,25 @@ def test_a_browser_sees_what_waits_and_takes_nothing() -> None:
     """Jakarta Messaging 6.1.8."""
     s = Scenario()
     s.publish("q", b"1", b"2", b"3")
-    browser = s.broker.browse(s.broker.queue("q"), None)
-    s.broker.browser_flow(browser, 2, False)
+    browser = s.broker.browsers.browse(s.broker.directory.queue("q"), None)
+    s.broker.browsers.flow(browser, 2, False)
     s.run()
     assert s.shown == [1, 2]
     s.publish("q", b"4")
-    s.broker.browser_flow(browser, 10, True)
+    s.broker.browsers.flow(browser, 10, True)
     s.run()
     assert s.shown == [1, 2, 3]
     assert s.drained == [browser]
-    assert s.broker.queue("q").depth == 4
+    assert s.broker.directory.queue("q").depth == 4
 
 
 def test_a_blocked_consumer_gets_nothing_until_its_socket_drains() -> None:
     s = Scenario()
     consumer = s.consumer("q", 10)
-    s.broker.block(consumer, True, s.now_us)
+    s.broker.receivers.block(consumer, True, s.now_us)
     s.publish("q", b"1")
     assert s.received(consumer) == []
-    s.broker.block(consumer, False, s.now_us)
+    s.broker.receivers.block(consumer, False, s.now_us)
     s.run()
     assert s.received(consumer) == [b"1"]
 
@@ -267,8 +267,8 @@ def test_what_returns_with_a_count_is_not_overtaken_by_what_returns_without() ->
     s.publish("q", b"1", b"2")
     consumer = s.consumer("q", 2, exact=True)
     waiting = s.consumer("q", 2)
-    s.broker.present(consumer, s.in_hand(consumer)[0])
-    s.broker.detach(consumer, clean=True)
+    s.broker.presentations.present(consumer, s.in_hand(consumer)[0])
+    s.broker.receivers.detach(consumer, clean=True)
     s.run()
     assert s.received(waiting) == [b"1", b"2"]
 
@@ -278,10 +278,10 @@ def test_credit_that_is_told_twice_is_used_up_once() -> None:
     s = Scenario()
     consumer, other = s.consumer("q", 0), s.consumer("q", 0)
     s.publish("q", b"1", b"2", b"3", b"4", b"5", b"6")
-    s.broker.flow(consumer, 1, False, s.now_us)
-    s.broker.flow(other, 1, False, s.now_us)
-    s.broker.flow(consumer, 1, True, s.now_us)
-    s.broker.flow(other, 1, True, s.now_us)
+    s.broker.receivers.flow(consumer, 1, False, s.now_us)
+    s.broker.receivers.flow(other, 1, False, s.now_us)
+    s.broker.receivers.flow(consumer, 1, True, s.now_us)
+    s.broker.receivers.flow(other, 1, True, s.now_us)
     s.run()
     assert s.received(consumer) == [b"1"]
     assert s.received(other) == [b"2"]
@@ -292,10 +292,10 @@ def test_a_consumer_is_given_a_run_at_a_time_until_its_socket_took_it() -> None:
     s = Scenario()
     size = limits.DELIVERY_BYTES_IN_ONE_GO // 2
     s.publish("q", *(b"%d" % n * size for n in range(6)))
-    consumer, _ = s.broker.attach(s.broker.queue("q"), None, "c")
+    consumer, _ = s.broker.receivers.attach(s.broker.directory.queue("q"), None, "c")
     s.inbox[consumer] = []
-    s.broker.flow(consumer, 6, True, s.now_us)
-    s.broker.dispatch_returned(s.now_us)
+    s.broker.receivers.flow(consumer, 6, True, s.now_us)
+    s.broker.dispatcher.dispatch_returned(s.now_us)
     while s.step():
         pass
     assert len(s.received(consumer)) == 2
@@ -311,8 +311,8 @@ def test_a_drain_waits_for_what_was_published_before_it_and_is_not_durable_yet()
     """amqp.md A5: a client that sent and then looks must find what it sent."""
     s = Scenario()
     consumer = s.consumer("q", 0)
-    s.broker.publish(s.broker.queue("q"), b"1", "1", None)
-    s.broker.flow(consumer, 5, True, s.now_us)
+    s.broker.publisher.publish(s.broker.directory.queue("q"), b"1", "1", None)
+    s.broker.receivers.flow(consumer, 5, True, s.now_us)
     assert s.broker.take_effects() == []
     s.run()
     assert s.received(consumer) == [b"1"]
@@ -322,8 +322,8 @@ def test_a_drain_waits_for_what_was_published_before_it_and_is_not_durable_yet()
 def test_a_drain_does_not_wait_for_what_the_store_refused() -> None:
     s = Scenario()
     consumer = s.consumer("q", 0)
-    s.broker.publish(s.broker.queue("q"), b"1", "1", "1")
-    s.broker.flow(consumer, 5, True, s.now_us)
+    s.broker.publisher.publish(s.broker.directory.queue("q"), b"1", "1", "1")
+    s.broker.receivers.flow(consumer, 5, True, s.now_us)
     s.full = True
     s.run()
     assert s.refused == {"1": "amqp:resource-limit-exceeded"}
@@ -332,10 +332,10 @@ def test_a_drain_does_not_wait_for_what_the_store_refused() -> None:
 
 def test_a_browser_sees_what_was_published_before_it_came() -> None:
     s = Scenario()
-    s.broker.publish(s.broker.queue("q"), b"1", "1", None)
-    browser = s.broker.browse(s.broker.queue("q"), None)
-    s.broker.publish(s.broker.queue("q"), b"2", "2", None)
-    s.broker.browser_flow(browser, 5, True)
+    s.broker.publisher.publish(s.broker.directory.queue("q"), b"1", "1", None)
+    browser = s.broker.browsers.browse(s.broker.directory.queue("q"), None)
+    s.broker.publisher.publish(s.broker.directory.queue("q"), b"2", "2", None)
+    s.broker.browsers.flow(browser, 5, True)
     s.run()
     assert s.shown == [1]
     assert s.drained == [browser]
@@ -347,12 +347,12 @@ def test_what_is_durable_and_not_announced_yet_is_not_waited_for() -> None:
     s.publish("q", b"1")
     consumer = s.consumer("q", 1)
     s.accept(consumer, *s.in_hand(consumer))
-    s.broker.publish(s.broker.queue("q"), b"2", "2", b"2")
+    s.broker.publisher.publish(s.broker.directory.queue("q"), b"2", "2", b"2")
     batch = s.broker.take_batch(s.now_us)
     assert batch is not None
     s.store.commit(batch)
-    s.broker.queue("q").main.restart()
-    s.broker.flow(consumer, 1, False, s.now_us)
+    s.broker.directory.queue("q").main.restart()
+    s.broker.receivers.flow(consumer, 1, False, s.now_us)
     assert s.received(consumer) == [b"1"]
     s.broker.committed(s.now_us)
     s.run()

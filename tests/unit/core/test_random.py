@@ -97,8 +97,12 @@ class History:
             group,
         )
         broker = self.s.broker
-        node = broker.topic("t") if self.random.random() < 0.4 else broker.queue(self.random.choice("qr"))
-        broker.publish(node, body, body.decode(), body, traits, "me")
+        node = (
+            broker.directory.topic("t")
+            if self.random.random() < 0.4
+            else broker.directory.queue(self.random.choice("qr"))
+        )
+        broker.publisher.publish(node, body, body.decode(), body, traits, "me")
 
     def attach(self) -> None:
         if len(self.consumers) > 6:
@@ -106,12 +110,14 @@ class History:
         wants = self.random.choice([None, None, *COLOURS])
         broker = self.s.broker
         if self.random.random() < 0.5:
-            queue: Queue = broker.queue(self.random.choice("qr"))
+            queue: Queue = broker.directory.queue(self.random.choice("qr"))
         else:
             name = self.random.choice(["one", "two", "volatile"])
-            queue = broker.subscribe(broker.topic("t"), name, container="me", durable=name != "volatile", shared=True)
+            queue = broker.subscriptions.subscribe(
+                broker.directory.topic("t"), name, container="me", durable=name != "volatile", shared=True
+            )
             wants = None
-        consumer, _ = broker.attach(
+        consumer, _ = broker.receivers.attach(
             queue,
             None,
             "c",
@@ -131,7 +137,9 @@ class History:
 
     def flow(self) -> None:
         if consumer := self.some():
-            self.s.broker.flow(consumer, self.random.choice([0, 1, 5, 50]), self.random.random() < 0.3, self.s.now_us)
+            self.s.broker.receivers.flow(
+                consumer, self.random.choice([0, 1, 5, 50]), self.random.random() < 0.3, self.s.now_us
+            )
 
     def settle(self) -> None:
         consumer = self.some()
@@ -142,45 +150,47 @@ class History:
             application.held.discard(message.seq)
             match self.random.randint(0, 9):
                 case 0:
-                    broker.release(consumer, message)
+                    broker.settlement.release(consumer, message)
                 case 1:
-                    broker.modify(consumer, message, failed=True, undeliverable_here=self.random.random() < 0.1)
+                    broker.settlement.modify(
+                        consumer, message, failed=True, undeliverable_here=self.random.random() < 0.1
+                    )
                 case 2:
-                    broker.reject(consumer, message, "no")
+                    broker.settlement.reject(consumer, message, "no")
                 case 3 | 4 | 5:
-                    broker.present(consumer, message)
+                    broker.presentations.present(consumer, message)
                     application.held.add(message.seq)
                 case _:
-                    assert broker.acknowledge(consumer, message, confirm=True)
+                    assert broker.settlement.acknowledge(consumer, message, confirm=True)
                     application.held.add(message.seq)
                     application.acknowledged.add(message.seq)
 
     def transact(self) -> None:
         broker = self.s.broker
         if len(self.transactions) < 3:
-            self.transactions.append(broker.declare("me"))
+            self.transactions.append(broker.transactions.declare("me"))
         txn = self.random.choice(self.transactions)
-        transaction = broker.transaction(txn, "me")
+        transaction = broker.transactions.find(txn, "me")
         assert transaction is not None
         if consumer := self.some():
             for message in self.s.in_hand(consumer)[:2]:
                 self.applications[consumer].held.discard(message.seq)
-                broker.acknowledge_in(transaction, consumer, message)
-        broker.publish_in(transaction, broker.queue("r"), b"blue in a transaction", "")
+                broker.transactions.acknowledge(transaction, consumer, message)
+        broker.transactions.publish(transaction, broker.directory.queue("r"), b"blue in a transaction", "")
         if self.random.random() < 0.4:
             self.transactions.remove(txn)
-            broker.discharge(txn, "me", fail=self.random.random() < 0.4, token=txn)
+            broker.transactions.discharge(txn, "me", fail=self.random.random() < 0.4, token=txn)
 
     def leave(self) -> None:
         if consumer := self.some():
-            self.s.broker.detach(consumer, clean=self.random.random() < 0.7)
+            self.s.broker.receivers.detach(consumer, clean=self.random.random() < 0.7)
 
     def be_cut_off(self) -> None:
         """A connection is lost: what its application has is kept for it, or not."""
         if consumer := self.some():
             until_us = self.s.now_us + self.random.choice([200_000, 2_000_000])
             hold_until_us = self.random.choice([0, until_us, until_us])
-            self.s.broker.detach(consumer, clean=False, hold_until_us=hold_until_us, moving=True)
+            self.s.broker.receivers.detach(consumer, clean=False, hold_until_us=hold_until_us, moving=True)
             self.away.append(self.applications.pop(consumer))
 
     def come_back(self) -> None:
@@ -189,13 +199,13 @@ class History:
             return
         application = self.away.pop(self.random.randrange(len(self.away)))
         broker = self.s.broker
-        queue = broker.find_queue(application.queue)
+        queue = broker.directory.find_queue(application.queue)
         if queue is None or queue.id != application.queue_id:
             return
         if self.random.random() < 0.2:
             application.held = set(sorted(application.held)[::2])
         in_hands = {seq for consumer in queue.consumers for seq in consumer.unsettled}
-        consumer, elsewhere = broker.attach(
+        consumer, elsewhere = broker.receivers.attach(
             queue, None, "c", reports_presented=True, held=sorted(application.held), name=application.link
         )
         self.s.inbox[consumer] = []
@@ -220,7 +230,7 @@ class History:
     def pass_on(self) -> None:
         """A commit ends, or sockets take something, or not."""
         if self.random.random() < 0.3:
-            self.s.broker.dispatch_returned(self.s.now_us)
+            self.s.broker.dispatcher.dispatch_returned(self.s.now_us)
         for progress in self.random.sample([self.s.step, self.s.resume, self.s.go_on], 2):
             progress()
 
@@ -232,13 +242,13 @@ class History:
         broker = self.s.broker
         match self.random.randint(0, 3):
             case 0:
-                broker.purge(broker.queue("q"), "purge")
+                broker.administration.purge(broker.directory.queue("q"), "purge")
             case 1:
-                broker.move(broker.queue("DLQ.q"), broker.queue("q"), "move")
+                broker.administration.move(broker.directory.queue("DLQ.q"), broker.directory.queue("q"), "move")
             case 2:
-                broker.pause(broker.queue("q"), self.random.random() < 0.3)
-            case 3 if subscription := broker.find_subscription("two"):
-                broker.delete(subscription)
+                broker.administration.pause(broker.directory.queue("q"), self.random.random() < 0.3)
+            case 3 if subscription := broker.subscriptions.find("two"):
+                broker.deletion.delete(subscription)
 
     def crash(self) -> None:
         self.facts += self.s.facts
@@ -256,25 +266,25 @@ class History:
     def heal(self) -> None:
         """Everybody leaves, the rest is consumed by one greedy consumer for each queue."""
         for consumer in self.consumers:
-            self.s.broker.detach(consumer, clean=True)
-        self.s.broker.disconnect("me")
+            self.s.broker.receivers.detach(consumer, clean=True)
+        self.s.broker.transactions.disconnect("me")
         self.s.run()
         if self.random.random() < 0.5:
-            self.s.broker.release_container("c")
+            self.s.broker.reservations.release_container("c")
         self.s.wait(2.1)
-        assert all(queue.held == 0 for queue in self.s.broker.queues.values())
+        assert all(queue.held == 0 for queue in self.s.broker.directory.queues.values())
         if self.random.random() < 0.5:
             self.crash()
         for name in ("q", "r"):
-            self.s.broker.pause(self.s.broker.queue(name), False)
+            self.s.broker.administration.pause(self.s.broker.directory.queue(name), False)
         greedy = {}
         for _ in range(30):
             for record in list(self.s.store.queues()):
-                node = self.s.broker._node(record.queue)
+                node = self.s.broker.directory.node(record.queue)
                 if isinstance(node, Queue) and node.name not in greedy and not node.is_schedule:
                     greedy[node.name] = self.s.consumer(node, 0)
             for consumer in greedy.values():
-                self.s.broker.flow(consumer, 10_000, False, self.s.now_us)
+                self.s.broker.receivers.flow(consumer, 10_000, False, self.s.now_us)
             self.s.run()
             for consumer in greedy.values():
                 self.s.accept(consumer, *self.s.in_hand(consumer))

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from legato.core.directory import Node
 from legato.core.facts import DuplicateIdDropped, DuplicateIdKept, MessagePublished, MessageStored
 from legato.core.producers import Producer
 from legato.core.settings import AddressSettings
+from legato.core.topics import Node
 from legato.core.traits import Traits
 from tests.support.scenario import Scenario
 
@@ -56,34 +56,34 @@ class History:
         return f"{duplicate_id.decode()}/{self.sent}", duplicate_id
 
     def node(self) -> Node:
-        return self.s.broker.queue("q") if self.random.random() < 0.7 else self.s.broker.topic("t")
+        return self.s.broker.directory.queue("q") if self.random.random() < 0.7 else self.s.broker.directory.topic("t")
 
     def send(self) -> None:
         token, duplicate_id = self.name()
-        self.s.broker.publish(self.node(), token.encode(), token, token, Traits(duplicate_id=duplicate_id))
+        self.s.broker.publisher.publish(self.node(), token.encode(), token, token, Traits(duplicate_id=duplicate_id))
 
     def send_numbered(self) -> None:
         """Mostly a new number, else one of before, as a client does that was not told."""
-        producer = self.s.broker.producer("p")
+        producer = self.s.broker.producers.attach("p")
         token, duplicate_id = self.name()
         number = producer.last + 1
-        node, traits = self.s.broker.queue("q"), Traits(duplicate_id=duplicate_id)
+        node, traits = self.s.broker.directory.queue("q"), Traits(duplicate_id=duplicate_id)
         for _ in range(self.random.choice([1, 1, 2])):
-            self.s.broker.publish_numbered(node, token.encode(), token, token, producer, number, traits)
+            self.s.broker.publisher.publish_numbered(node, token.encode(), token, token, producer, number, traits)
 
     def send_in_transaction(self) -> None:
         if len(self.transactions) < 3:
-            self.transactions.append(self.s.broker.declare("me"))
-        transaction = self.s.broker.transaction(self.random.choice(self.transactions), "me")
+            self.transactions.append(self.s.broker.transactions.declare("me"))
+        transaction = self.s.broker.transactions.find(self.random.choice(self.transactions), "me")
         assert transaction is not None
         token, duplicate_id = self.name()
         traits = Traits(duplicate_id=duplicate_id)
-        self.s.broker.publish_in(transaction, self.node(), token.encode(), token, traits, "me", token)
+        self.s.broker.transactions.publish(transaction, self.node(), token.encode(), token, traits, "me", token)
 
     def end(self) -> None:
         if self.transactions:
             txn = self.transactions.pop(self.random.randrange(len(self.transactions)))
-            self.s.broker.discharge(txn, "me", fail=self.random.random() < 0.3, token=txn)
+            self.s.broker.transactions.discharge(txn, "me", fail=self.random.random() < 0.3, token=txn)
 
     def commit(self) -> None:
         """A commit begins, or ends; what is sent meanwhile goes with the next."""

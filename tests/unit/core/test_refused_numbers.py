@@ -86,19 +86,19 @@ def test_a_producer_whose_address_is_full_costs_a_commit_no_more_each_time() -> 
     s = Scenario()
     s.settings["q"] = AddressSettings(max_messages=1, when_full="fail")
     s.publish("q", b"the only one")
-    producer = s.broker.producer("p")
+    producer = s.broker.producers.attach("p")
     for number in range(1, 2 * KEPT):
-        s.broker.publish_numbered(s.broker.queue("q"), b"x", "x", number, producer, number)
+        s.broker.publisher.publish_numbered(s.broker.directory.queue("q"), b"x", "x", number, producer, number)
     s.run()
     assert len(s.refused) == 2 * KEPT - 1
     record = s.store.producer("p")
     assert record is not None
     assert len(values.encode(record)) < RECORD_BYTES_MAX
     after = s.crash()
-    again = after.broker.producer("p")
+    again = after.broker.producers.attach("p")
     after.settings.clear()
     for number in (1, KEPT, 2 * KEPT - 1, 2 * KEPT):
-        after.broker.publish_numbered(after.broker.queue("r"), b"x", "x", number, again, number)
+        after.broker.publisher.publish_numbered(after.broker.directory.queue("r"), b"x", "x", number, again, number)
     after.run()
     assert [fact.number for fact in after.facts if isinstance(fact, MessageStored)] == [KEPT, 2 * KEPT - 1, 2 * KEPT]
     assert [*after.refused] == [1]

@@ -21,7 +21,7 @@ def lost(s: Scenario, *presented: int, hold_s: float = 60.0) -> Queue:
     consumer = s.consumer("q", 5, exact=True, name="me", link="one")
     s.present(consumer, *presented)
     s.lose(consumer, hold_s=hold_s)
-    return s.broker.queue("q")
+    return s.broker.directory.queue("q")
 
 
 def test_what_was_presented_is_kept_and_the_rest_goes_to_others_at_once_flagged() -> None:
@@ -88,9 +88,9 @@ def test_a_connection_that_was_closed_properly_keeps_nothing() -> None:
     s.publish("q", b"1", b"2")
     consumer = s.consumer("q", 2, exact=True, name="me", link="one")
     s.present(consumer, 1)
-    s.broker.detach(consumer, clean=True)
+    s.broker.receivers.detach(consumer, clean=True)
     s.run()
-    assert s.broker.queue("q").held == 0
+    assert s.broker.directory.queue("q").held == 0
     assert numbers(s.consumer("q", 2, name="other")) == [1, 2]
 
 
@@ -98,10 +98,10 @@ def test_closing_the_next_connection_properly_lets_go_of_what_the_lost_one_had()
     s = Scenario()
     queue = lost(s, 1, 3)
     other = s.consumer("q", 10, name="other")
-    s.broker.release_container("other")
+    s.broker.reservations.release_container("other")
     s.run()
     assert queue.held == 2
-    s.broker.release_container("me")
+    s.broker.reservations.release_container("me")
     s.run()
     assert (queue.held, numbers(other)) == (0, [1, 2, 3, 4, 5])
 
@@ -132,7 +132,7 @@ def test_what_is_kept_is_consumed_once_by_who_came_back() -> None:
     s.accept(back, *s.in_hand(back))
     assert [fact.attempt for fact in s.facts if isinstance(fact, MessageConsumed)] == [1] * 5
     s.wait(61)
-    assert s.broker.queue("q").depth == 0
+    assert s.broker.directory.queue("q").depth == 0
 
 
 # -- counts --------------------------------------------------------------------------------------------------
@@ -144,9 +144,9 @@ def test_giving_back_what_one_held_through_a_loss_counts_once() -> None:
     s.settings["q"] = AddressSettings(maximum_deliveries=2)
     queue = lost(s, 1)
     back = s.consumer("q", 1, exact=True, name="me", link="one", held=[1])
-    s.broker.modify(back, back.unsettled[1], failed=True, undeliverable_here=False)
+    s.broker.settlement.modify(back, back.unsettled[1], failed=True, undeliverable_here=False)
     s.run()
-    s.broker.flow(back, 1, False, s.now_us)
+    s.broker.receivers.flow(back, 1, False, s.now_us)
     s.run()
     assert (queue.depth, back.unsettled[1].count) == (5, 1)
 
@@ -156,9 +156,9 @@ def test_who_comes_back_late_takes_the_count_of_its_loss_back() -> None:
     lost(s, 1, hold_s=0)
     back = s.consumer("q", 1, exact=True, name="me", link="one", held=[1])
     assert back.unsettled[1].count == 0
-    s.broker.modify(back, back.unsettled[1], failed=True, undeliverable_here=False)
+    s.broker.settlement.modify(back, back.unsettled[1], failed=True, undeliverable_here=False)
     s.run()
-    s.broker.flow(back, 1, False, s.now_us)
+    s.broker.receivers.flow(back, 1, False, s.now_us)
     s.run()
     assert back.unsettled[1].count == 1
 
@@ -169,8 +169,8 @@ def test_a_late_return_takes_back_its_own_count_and_not_that_of_others() -> None
     other = s.consumer("q", 1, exact=True, name="other")
     assert numbers(other) == [1]
     s.present(other, 1)
-    s.broker.modify(other, other.unsettled[1], failed=True, undeliverable_here=False)
-    s.broker.detach(other, clean=True)
+    s.broker.settlement.modify(other, other.unsettled[1], failed=True, undeliverable_here=False)
+    s.broker.receivers.detach(other, clean=True)
     s.run()
     back = s.consumer("q", 1, exact=True, name="me", link="one", held=[1])
     assert back.unsettled[1].count == 1
@@ -192,9 +192,9 @@ def test_a_presentation_is_counted_by_the_next_broker_unless_the_same_applicatio
     assert back.unsettled[1].count == 0
     third = again.crash()
     back = third.consumer("q", 2, exact=True, name="me", link="one", held=[1])
-    third.broker.modify(back, back.unsettled[1], failed=True, undeliverable_here=False)
+    third.broker.settlement.modify(back, back.unsettled[1], failed=True, undeliverable_here=False)
     third.run()
-    third.broker.flow(back, 2, False, third.now_us)
+    third.broker.receivers.flow(back, 2, False, third.now_us)
     third.run()
     assert back.unsettled[1].count == 1
 
@@ -221,12 +221,12 @@ def test_a_delivery_that_a_takeover_ended_is_taken_back_though_others_had_the_me
     other = s.consumer("q", 1, exact=True, name="other")
     assert other.unsettled[1].count == 1
     s.present(other, 1)
-    s.broker.modify(other, other.unsettled[1], failed=True, undeliverable_here=False)
+    s.broker.settlement.modify(other, other.unsettled[1], failed=True, undeliverable_here=False)
     s.run()
     s = s.crash()
     back = s.consumer("q", 1, exact=True, name="me", link="one", held=[1])
     assert back.unsettled[1].count == 1
-    s.broker.modify(back, back.unsettled[1], failed=True, undeliverable_here=False)
+    s.broker.settlement.modify(back, back.unsettled[1], failed=True, undeliverable_here=False)
     s.run()
     assert s.consumer("q", 1, name="other").unsettled[1].count == 2
 
@@ -312,7 +312,7 @@ def test_groups_of_what_is_claimed_after_a_takeover_are_its_holder_s() -> None:
     back = s.consumer("q", 1, exact=True, name="me", link="one", held=[1])
     other = s.consumer("q", 10, exact=True, name="other")
     assert s.received(other) == [b"group=b;3"]
-    s.broker.flow(back, 5, False, s.now_us)
+    s.broker.receivers.flow(back, 5, False, s.now_us)
     s.run()
     assert s.received(back) == [b"group=a;1", b"group=a;2"]
 
@@ -356,7 +356,7 @@ def test_who_claims_what_it_holds_gets_it_though_an_exclusive_queue_has_another_
     leader = s.consumer("q", 0, exact=True, name="other")
     back = s.consumer("q", 2, exact=True, name="me", link="one", held=[1])
     assert s.received(back) == [b"1"]
-    s.broker.flow(leader, 10, False, s.now_us)
+    s.broker.receivers.flow(leader, 10, False, s.now_us)
     s.run()
     assert s.received(leader) == [b"2"]
 
@@ -372,11 +372,11 @@ def test_who_claimed_of_an_exclusive_queue_and_gave_back_does_not_wait_for_the_s
     leader = s.consumer("q", 0, exact=True, name="other")
     back = s.consumer("q", 2, exact=True, name="me", link="one", held=[1])
     [message] = s.in_hand(back)
-    assert s.broker.modify(back, message, failed=True, undeliverable_here=False)
+    assert s.broker.settlement.modify(back, message, failed=True, undeliverable_here=False)
     s.run()
     s.wait(1.1)
     assert s.in_hand(back) == []
-    s.broker.flow(leader, 10, False, s.now_us)
+    s.broker.receivers.flow(leader, 10, False, s.now_us)
     s.run()
     assert sorted(s.received(leader)) == [b"1", b"2"]
 
@@ -387,7 +387,7 @@ def test_who_claimed_of_an_exclusive_queue_and_gave_back_does_not_wait_for_the_s
 def test_a_purge_spares_what_is_kept() -> None:
     s = Scenario()
     queue = lost(s, 1, 3)
-    s.broker.purge(queue, "purge")
+    s.broker.administration.purge(queue, "purge")
     s.run()
     assert s.finished == {"purge": 3}
     back = s.consumer("q", 10, exact=True, name="me", link="one", held=[1, 3])
@@ -398,9 +398,9 @@ def test_a_purge_spares_what_is_kept() -> None:
 
 def test_deleting_a_queue_deletes_what_is_kept() -> None:
     s = Scenario()
-    s.broker.delete(lost(s, 1, 3))
+    s.broker.deletion.delete(lost(s, 1, 3))
     s.wait(61)
-    assert s.broker.find_queue("q") is None
+    assert s.broker.directory.find_queue("q") is None
 
 
 def test_what_is_kept_may_be_consumed_after_its_expiry_and_expires_if_nobody_comes_back() -> None:
@@ -412,14 +412,14 @@ def test_what_is_kept_may_be_consumed_after_its_expiry_and_expires_if_nobody_com
         s.present(consumer, 1)
         s.lose(consumer)
         s.wait(2)
-        assert s.broker.queue("q").depth == 1
+        assert s.broker.directory.queue("q").depth == 1
         if returns:
             back = s.consumer("q", 1, exact=True, name="me", link="one", held=[1])
             s.accept(back, *s.in_hand(back))
         else:
             s.wait(60)
             assert s.received(s.consumer("q", 1, name="other")) == []
-        assert s.broker.queue("q").depth == 0
+        assert s.broker.directory.queue("q").depth == 0
         assert any(isinstance(fact, MessageConsumed) for fact in s.facts) is returns
 
 
@@ -430,25 +430,25 @@ def test_what_waits_for_its_redelivery_to_its_consumer_expires_meanwhile() -> No
     s.publish("q", b"1", expires_us=s.now_us + 1_000_000)
     consumer = s.consumer("q", 5, exact=True, name="me", link="one")
     assert s.received(consumer) == [b"1"]
-    s.broker.modify(consumer, consumer.unsettled[1], failed=True, undeliverable_here=False)
+    s.broker.settlement.modify(consumer, consumer.unsettled[1], failed=True, undeliverable_here=False)
     s.wait(2.1)
     assert s.received(consumer) == []
-    assert s.broker.queue("q").depth == 0
+    assert s.broker.directory.queue("q").depth == 0
 
 
 def test_a_drain_does_not_wait_for_what_is_kept() -> None:
     s = Scenario()
     lost(s, 1, 3)
     other = s.consumer("q", 0, name="other")
-    s.broker.flow(other, 10, True, s.now_us)
+    s.broker.receivers.flow(other, 10, True, s.now_us)
     s.run()
     assert (numbers(other), s.drained) == ([2, 4, 5], [other])
 
 
 def test_browsers_see_what_is_kept() -> None:
     s = Scenario()
-    browser = s.broker.browse(lost(s, 1, 3), None)
-    s.broker.browser_flow(browser, 10, False)
+    browser = s.broker.browsers.browse(lost(s, 1, 3), None)
+    s.broker.browsers.flow(browser, 10, False)
     s.run()
     assert s.shown == [1, 2, 3, 4, 5]
 
@@ -478,20 +478,20 @@ def test_a_limit_drops_nothing_that_is_kept() -> None:
 def test_a_volatile_subscription_ends_with_what_is_kept_in_it() -> None:
     """CONTRACT A17, on a topic: flagged when it comes back, and gone with the subscription."""
     s = Scenario()
-    topic = s.broker.topic("t")
-    queue = s.broker.subscribe(topic, "volatile", container="me", durable=False, shared=False)
+    topic = s.broker.directory.topic("t")
+    queue = s.broker.subscriptions.subscribe(topic, "volatile", container="me", durable=False, shared=False)
     consumer = s.consumer(queue, 5, exact=True, name="me", link="one")
     s.publish(topic, b"1", b"2")
     s.present(consumer, 1)
-    s.broker.detach(consumer, clean=False, hold_until_us=s.now_us + 60_000_000, moving=True)
+    s.broker.receivers.detach(consumer, clean=False, hold_until_us=s.now_us + 60_000_000, moving=True)
     s.run()
     back = s.consumer(queue, 5, exact=True, name="me", link="one", held=[1])
     assert s.received(back) == [b"1", b"2"]
     assert s.seen["volatile", 2] == (0, True)
-    s.broker.detach(back, clean=False, hold_until_us=s.now_us + 60_000_000, moving=True)
-    s.broker.unsubscribe(queue)
+    s.broker.receivers.detach(back, clean=False, hold_until_us=s.now_us + 60_000_000, moving=True)
+    s.broker.subscriptions.unsubscribe(queue)
     s.wait(61)
-    assert s.broker.find_queue("volatile") is None
+    assert s.broker.directory.find_queue("volatile") is None
 
 
 def test_what_was_claimed_from_beyond_the_window_is_not_read_again_when_its_consumer_leaves() -> None:
@@ -501,7 +501,7 @@ def test_what_was_claimed_from_beyond_the_window_is_not_read_again_when_its_cons
     after = s.crash()
     back = after.consumer("q", 2, exact=True, name="me", link="one", held=[5])
     assert after.received(back) == [b"5", b"1"]
-    after.broker.detach(back, clean=False)
+    after.broker.receivers.detach(back, clean=False)
     after.run()
     other = after.consumer("q", 20, name="other")
     assert numbers(other) == [*range(1, 11)]

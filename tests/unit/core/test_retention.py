@@ -36,7 +36,7 @@ def jump(s: Scenario, seconds: float) -> None:
 
 
 def upkeep(s: Scenario) -> None:
-    s.broker.forget_producers()
+    s.broker.producers.forget_unused()
     s.run()
     while s.store.prune(s.now_us):
         pass
@@ -51,7 +51,9 @@ def serve(s: Scenario, seconds: float) -> None:
 
 
 def send(s: Scenario, name: str, number: int, token: str) -> None:
-    s.broker.publish_numbered(s.broker.queue("q"), b"x", f"{name}-{number}", token, s.broker.producer(name), number)
+    s.broker.publisher.publish_numbered(
+        s.broker.directory.queue("q"), b"x", f"{name}-{number}", token, s.broker.producers.attach(name), number
+    )
     s.run()
 
 
@@ -80,9 +82,9 @@ def test_no_jump_of_the_clock_makes_an_attached_producer_forgotten(s: Scenario, 
 @pytest.mark.parametrize("seconds", JUMPS_S)
 def test_no_jump_makes_a_producer_forgotten_that_is_away_for_a_moment(s: Scenario, seconds: float) -> None:
     """Its client lost the connection and comes back within the reconnect time, before or after a takeover."""
-    producer = s.broker.producer("p")
-    s.broker.publish_numbered(s.broker.queue("q"), b"x", "x", "in flight", producer, 1)
-    s.broker.detach_producer(producer, forget=False)
+    producer = s.broker.producers.attach("p")
+    s.broker.publisher.publish_numbered(s.broker.directory.queue("q"), b"x", "x", "in flight", producer, 1)
+    s.broker.producers.detach(producer, forget=False)
     s.run()
     jump(s, seconds)
     after = s.crash()
@@ -92,16 +94,18 @@ def test_no_jump_makes_a_producer_forgotten_that_is_away_for_a_moment(s: Scenari
 
 
 def test_an_idle_producer_that_is_attached_is_never_forgotten(s: Scenario) -> None:
-    producer = s.broker.producer("p")
-    s.broker.publish_numbered(s.broker.queue("q"), b"x", "x", "t", producer, 7)
+    producer = s.broker.producers.attach("p")
+    s.broker.publisher.publish_numbered(s.broker.directory.queue("q"), b"x", "x", "t", producer, 7)
     s.run()
     serve(s, limits.PRODUCER_RETENTION_S + HOUR_S)
     upkeep(s)
-    s.broker.detach_producer(producer, forget=False)
+    s.broker.producers.detach(producer, forget=False)
     s.publish("q", b"a commit")
     serve(s, HOUR_S)
     upkeep(s)
-    assert s.store.producer("p") == ProducerRecord(1, "p", 7, seen_us=s.broker.steady.now_us - HOUR_US - STEP_MAX_US)
+    assert s.store.producer("p") == ProducerRecord(
+        1, "p", 7, seen_us=s.broker.kernel.steady.now_us - HOUR_US - STEP_MAX_US
+    )
     serve(s, limits.PRODUCER_RETENTION_S)
     upkeep(s)
     assert s.store.producer("p") is None
@@ -109,16 +113,16 @@ def test_an_idle_producer_that_is_attached_is_never_forgotten(s: Scenario) -> No
 
 def test_a_producer_whose_numbers_are_not_durable_yet_is_not_forgotten(s: Scenario) -> None:
     send(s, "p", 1, "t")
-    producer = s.broker.producer("p")
+    producer = s.broker.producers.attach("p")
     for _ in range(2):
-        s.broker.detach_producer(producer, forget=False)
+        s.broker.producers.detach(producer, forget=False)
     s.run()
     serve(s, limits.PRODUCER_RETENTION_S + HOUR_S)
-    producer = s.broker.producer("p")
-    s.broker.publish_numbered(s.broker.queue("q"), b"x", "x", "in flight", producer, 2)
-    s.broker.detach_producer(producer, forget=False)
+    producer = s.broker.producers.attach("p")
+    s.broker.publisher.publish_numbered(s.broker.directory.queue("q"), b"x", "x", "in flight", producer, 2)
+    s.broker.producers.detach(producer, forget=False)
     upkeep(s)
-    assert s.crash().broker.producer("p").last == 2
+    assert s.crash().broker.producers.attach("p").last == 2
 
 
 def test_producers_are_forgotten_only_beyond_the_number_kept(s: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,39 +133,39 @@ def test_producers_are_forgotten_only_beyond_the_number_kept(s: Scenario, monkey
         send(s, name, 1, name)
     after = s.crash()
     serve(after, limits.PRODUCER_RETENTION_S + HOUR_S)
-    attached = after.broker.producer("a")
+    attached = after.broker.producers.attach("a")
     for _ in range(9):
         upkeep(after)
     assert after.store.producers_count() == 2
     assert sum(isinstance(fact, ProducerForgotten) for fact in after.facts) == 3
-    assert after.crash().broker.producer("a").last == attached.last == 1
+    assert after.crash().broker.producers.attach("a").last == attached.last == 1
 
 
 def test_a_producer_that_comes_back_while_it_is_being_forgotten_is_a_new_one(s: Scenario) -> None:
     """The store still has its record when it attaches: it must not be attached to what the next commit removes."""
     send(s, "p", 5, "t")
-    old = s.broker.producer("p")
-    s.broker.detach_producer(old, forget=False)
-    s.broker.detach_producer(old, forget=True)
-    new = s.broker.producer("p")
+    old = s.broker.producers.attach("p")
+    s.broker.producers.detach(old, forget=False)
+    s.broker.producers.detach(old, forget=True)
+    new = s.broker.producers.attach("p")
     assert (new.id, new.last) == (old.id + 1, 0)
     s.run()
-    s.broker.publish_numbered(s.broker.queue("q"), b"x", "x", "in flight", new, 1)
+    s.broker.publisher.publish_numbered(s.broker.directory.queue("q"), b"x", "x", "in flight", new, 1)
     s.run()
     after = s.crash()
-    assert after.broker.producer("p").last == 1
+    assert after.broker.producers.attach("p").last == 1
     assert ProducerRegistered(new.id, "p") in s.facts
 
 
 def test_a_producer_that_comes_back_before_its_end_is_stored_survives_a_full_disk(s: Scenario) -> None:
     send(s, "p", 5, "t")
-    old = s.broker.producer("p")
-    s.broker.detach_producer(old, forget=False)
-    s.broker.detach_producer(old, forget=True)
+    old = s.broker.producers.attach("p")
+    s.broker.producers.detach(old, forget=False)
+    s.broker.producers.detach(old, forget=True)
     s.full = True
     s.run()
     send(s, "p", 1, "u")
-    assert s.crash().broker.producer("p").last == 1
+    assert s.crash().broker.producers.attach("p").last == 1
 
 
 # -- outcomes ------------------------------------------------------------------------------------------------------
@@ -170,34 +174,34 @@ def test_a_producer_that_comes_back_before_its_end_is_stored_survives_a_full_dis
 @pytest.mark.parametrize("seconds", JUMPS_S)
 def test_no_jump_of_the_clock_leaves_the_outcome_of_a_commit_unknown(s: Scenario, seconds: float) -> None:
     """Promise 2: committed, or rolled back by the takeover; both are known."""
-    committed, rolled_back = s.broker.declare("me"), s.broker.declare("me")
+    committed, rolled_back = s.broker.transactions.declare("me"), s.broker.transactions.declare("me")
     for txn in (committed, rolled_back):
-        live = s.broker.transaction(txn, "me")
+        live = s.broker.transactions.find(txn, "me")
         assert live is not None
-        s.broker.publish_in(live, s.broker.queue("q"), b"x", "x")
-    s.broker.discharge(committed, "me", fail=False, token="cut off")
+        s.broker.transactions.publish(live, s.broker.directory.queue("q"), b"x", "x")
+    s.broker.transactions.discharge(committed, "me", fail=False, token="cut off")
     s.run()
     after = s.crash()
     jump(after, seconds)
-    after.broker.discharge(committed, "me again", fail=False, token="committed")
-    after.broker.discharge(rolled_back, "me again", fail=False, token="rolled back")
+    after.broker.transactions.discharge(committed, "me again", fail=False, token="committed")
+    after.broker.transactions.discharge(rolled_back, "me again", fail=False, token="rolled back")
     after.run()
     assert after.discharged == ["committed"]
     assert after.discharge_refused == {"rolled back": "amqp:transaction:rollback"}
 
 
 def test_an_outcome_is_forgotten_after_its_retention_and_that_is_said(s: Scenario) -> None:
-    committed = s.broker.declare("me")
-    live = s.broker.transaction(committed, "me")
+    committed = s.broker.transactions.declare("me")
+    live = s.broker.transactions.find(committed, "me")
     assert live is not None
-    s.broker.publish_in(live, s.broker.queue("q"), b"x", "x")
-    s.broker.discharge(committed, "me", fail=False, token="t")
+    s.broker.transactions.publish(live, s.broker.directory.queue("q"), b"x", "x")
+    s.broker.transactions.discharge(committed, "me", fail=False, token="t")
     s.run()
     serve(s, limits.OUTCOME_RETENTION_S)
     s.publish("q", b"the steady clock is stored with a commit")
     upkeep(s)
     assert not s.store.outcome(committed)
-    s.broker.discharge(committed, "me", fail=False, token="late")
+    s.broker.transactions.discharge(committed, "me", fail=False, token="late")
     s.run()
     assert s.discharge_refused == {"late": "amqp:transaction:unknown-id"}
 
@@ -207,20 +211,20 @@ def test_a_session_that_waited_for_days_for_its_first_message_learns_its_outcome
 ) -> None:
     """Its transaction was declared when the one before ended: it is old, and what became of it is known."""
     monkeypatch.setattr(limits, "OUTCOMES_KEPT", 1)
-    declared = s.broker.declare("me")
+    declared = s.broker.transactions.declare("me")
     serve(s, 2 * limits.OUTCOME_RETENTION_S)
     s.publish("q", b"the first message")
     upkeep(s)
     after = s.crash()
-    after.broker.discharge(declared, "me again", fail=False, token="rolled back")
+    after.broker.transactions.discharge(declared, "me again", fail=False, token="rolled back")
     after.run()
     assert after.discharge_refused == {"rolled back": "amqp:transaction:rollback"}
 
 
 def test_ids_of_transactions_rise_when_the_clock_goes_back(s: Scenario) -> None:
-    first = s.broker.declare("me")
+    first = s.broker.transactions.declare("me")
     jump(s, -25 * HOUR_S)
-    assert first < s.broker.declare("me") < make_txn_id(s.broker.epoch + 1, 0)
+    assert first < s.broker.transactions.declare("me") < make_txn_id(s.broker.epoch + 1, 0)
 
 
 # -- what is kept for clients that return --------------------------------------------------------------------------

@@ -22,15 +22,15 @@ def test_what_was_looked_at_once_is_not_looked_at_again() -> None:
         return b"red" in body
 
     s.publish("q", *(b"blue %d" % n for n in range(2000)), b"red 1", b"red 2")
-    consumer, _ = s.broker.attach(s.broker.queue("q"), None, "c", matches=matches)
+    consumer, _ = s.broker.receivers.attach(s.broker.directory.queue("q"), None, "c", matches=matches)
     s.inbox[consumer] = []
     for expected in ([b"red 1"], [b"red 2"], []):
-        s.broker.flow(consumer, 1, True, s.now_us)
+        s.broker.receivers.flow(consumer, 1, True, s.now_us)
         s.run()
         assert s.received(consumer) == expected
         assert looked_at <= 2004, "each message once, and once more those found above the dispatch mark"
     s.publish("q", b"red 3")
-    s.broker.flow(consumer, 1, True, s.now_us)
+    s.broker.receivers.flow(consumer, 1, True, s.now_us)
     s.run()
     assert s.received(consumer) == [b"red 3"]
 
@@ -39,9 +39,11 @@ def test_a_long_search_is_made_in_slices_and_a_drain_waits_for_its_end() -> None
     """amqp.md A5: everything deliverable comes before the credit goes back."""
     s = Scenario()
     s.publish("q", *(b"blue" for _ in range(3 * limits.SCAN_MESSAGES)), b"red")
-    consumer, _ = s.broker.attach(s.broker.queue("q"), None, "c", matches=lambda body: body == b"red")
+    consumer, _ = s.broker.receivers.attach(
+        s.broker.directory.queue("q"), None, "c", matches=lambda body: body == b"red"
+    )
     s.inbox[consumer] = []
-    s.broker.flow(consumer, 5, True, s.now_us)
+    s.broker.receivers.flow(consumer, 5, True, s.now_us)
     s.step()
     assert s.drained == []
     s.run()
@@ -66,16 +68,16 @@ def test_nothing_is_given_twice_when_selecting_begins_and_ends() -> None:
     plain = s.consumer("q", 5)
     selecting = s.consumer("q", 5, wants=b"1")
     got = s.received(plain) + s.received(selecting)
-    s.broker.detach(selecting, clean=True)
+    s.broker.receivers.detach(selecting, clean=True)
     s.run()
     again = [m.body for m in s.inbox.pop(selecting, [])]
     assert again == []
-    s.broker.flow(plain, 100, False, s.now_us)
+    s.broker.receivers.flow(plain, 100, False, s.now_us)
     s.run()
     rest = s.received(plain)
     assert sorted(got[:5] + rest) == sorted(b"%d" % n for n in range(20))
     s.accept(plain, *s.in_hand(plain))
-    assert s.crash().broker.queue("q").depth == 0
+    assert s.crash().broker.directory.queue("q").depth == 0
 
 
 def test_what_a_selecting_consumer_gives_back_is_found_by_all_who_want_it() -> None:
@@ -84,20 +86,20 @@ def test_what_a_selecting_consumer_gives_back_is_found_by_all_who_want_it() -> N
     one = s.consumer("q", 10, wants=b"red")
     two = s.consumer("q", 10, wants=b"red")
     for message in s.in_hand(one):
-        s.broker.release(one, message)
+        s.broker.settlement.release(one, message)
     one.credit = 0
-    s.broker.flow(one, 0, False, s.now_us)
+    s.broker.receivers.flow(one, 0, False, s.now_us)
     s.run()
     assert s.received(two)[-2:] == [b"red 1", b"red 2"]
     s.accept(two, *s.in_hand(two))
-    assert s.broker.queue("q").depth == 1
+    assert s.broker.directory.queue("q").depth == 1
 
 
 def test_acknowledged_messages_are_not_seen_by_a_scan_before_their_commit() -> None:
     s = Scenario()
     s.publish("q", b"red 1", b"red 2")
     plain = s.consumer("q", 1)
-    assert s.broker.acknowledge(plain, s.in_hand(plain)[0], confirm=False)
+    assert s.broker.settlement.acknowledge(plain, s.in_hand(plain)[0], confirm=False)
     red = s.consumer("q", 10, wants=b"red")
     assert s.received(red) == [b"red 2"]
 
@@ -110,7 +112,7 @@ def test_a_group_stays_with_its_consumer_until_that_leaves() -> None:
     first, second = s.received(one), s.received(two)
     assert sorted([first, second]) == [[b"group=a;1", b"group=a;3", b"group=a;5"], [b"group=b;2", b"group=b;4"]]
     owner, other = (one, two) if first[0].startswith(b"group=a") else (two, one)
-    s.broker.detach(owner, clean=True)
+    s.broker.receivers.detach(owner, clean=True)
     s.run()
     assert s.received(other) == [b"group=a;1", b"group=a;3", b"group=a;5"]
 
@@ -121,11 +123,11 @@ def test_a_group_waits_for_its_consumer_while_other_groups_go_on() -> None:
     s.publish("q", b"group=a;1")
     owner = one if s.received(one) else two
     other = two if owner is one else one
-    s.broker.flow(owner, 0, False, s.now_us)
+    s.broker.receivers.flow(owner, 0, False, s.now_us)
     s.received(owner)
     s.publish("q", b"group=a;2", b"group=b;3")
     assert s.received(other) == [b"group=b;3"]
-    s.broker.flow(owner, 5, False, s.now_us)
+    s.broker.receivers.flow(owner, 5, False, s.now_us)
     s.run()
     assert s.received(owner) == [b"group=a;2"]
 
@@ -155,7 +157,7 @@ def test_only_the_first_consumer_of_an_exclusive_queue_receives() -> None:
     one, two = s.consumer("q", 1), s.consumer("q", 10)
     s.publish("q", b"1", b"2")
     assert (s.received(one), s.received(two)) == ([b"1"], [])
-    s.broker.detach(one, clean=True)
+    s.broker.receivers.detach(one, clean=True)
     s.run()
     assert s.received(two) == [b"1", b"2"]
 
@@ -173,7 +175,7 @@ def test_what_a_returning_client_claims_is_not_given_to_another_as_well() -> Non
     s = Scenario()
     s.publish("q", b"1")
     first = s.consumer("q", 1)
-    s.broker.detach(first, clean=False)
+    s.broker.receivers.detach(first, clean=False)
     s.run()
     holder = s.consumer("q", 1, held=[1])
     assert s.received(holder) == [b"1"]
@@ -185,4 +187,4 @@ def test_nothing_is_remembered_of_what_a_selecting_queue_has_delivered() -> None
     consumer = s.consumer("q", 10, wants=b"red")
     s.publish("q", b"red 1", b"red 2")
     s.accept(consumer, *s.in_hand(consumer))
-    assert s.broker.queue("q").main.claimed == set()
+    assert s.broker.directory.queue("q").main.claimed == set()

@@ -37,9 +37,9 @@ def test_a_selecting_consumer_is_served_in_slices() -> None:
     s = Scenario()
     s.publish("q", *[b"blue"] * 60, b"red", b"blue", b"red")
     slow = Slow(s)
-    consumer, _ = s.broker.attach(s.broker.queue("q"), None, "c", matches=slow.wants)
+    consumer, _ = s.broker.receivers.attach(s.broker.directory.queue("q"), None, "c", matches=slow.wants)
     s.inbox[consumer] = []
-    s.broker.flow(consumer, 5, False, s.now_us)
+    s.broker.receivers.flow(consumer, 5, False, s.now_us)
     s.run()
     assert s.received(consumer) == [b"red", b"red"]
     assert slow.most <= 2 * PER_SLICE
@@ -50,8 +50,8 @@ def test_a_selecting_browser_is_served_in_slices() -> None:
     s = Scenario()
     s.publish("q", *[b"blue"] * 60, b"red")
     slow = Slow(s)
-    browser = s.broker.browse(s.broker.queue("q"), None, slow.wants)
-    s.broker.browser_flow(browser, 5, True)
+    browser = s.broker.browsers.browse(s.broker.directory.queue("q"), None, slow.wants)
+    s.broker.browsers.flow(browser, 5, True)
     s.run()
     assert len(s.shown) == 1
     assert s.drained == [browser]
@@ -62,7 +62,9 @@ def test_what_a_move_selects_is_moved_in_slices() -> None:
     s = Scenario()
     s.publish("q", *[b"blue"] * 60, b"red")
     slow = Slow(s)
-    s.broker.move(s.broker.queue("q"), s.broker.queue("r"), "moved", matches=slow.wants)
+    s.broker.administration.move(
+        s.broker.directory.queue("q"), s.broker.directory.queue("r"), "moved", matches=slow.wants
+    )
     s.run()
     assert s.finished == {"moved": 1}
     assert slow.most <= PER_SLICE
@@ -76,10 +78,10 @@ def test_queues_that_are_looked_through_have_their_turns_one_after_another() -> 
     slow = Slow(s)
     consumers = []
     for name in names:
-        consumer, _ = s.broker.attach(s.broker.queue(name), None, name, matches=slow.wants)
+        consumer, _ = s.broker.receivers.attach(s.broker.directory.queue(name), None, name, matches=slow.wants)
         s.inbox[consumer] = []
         consumers.append(consumer)
-        s.broker.flow(consumer, 5, False, s.now_us)
+        s.broker.receivers.flow(consumer, 5, False, s.now_us)
     s.run()
     assert [s.received(consumer) for consumer in consumers] == [[b"red"]] * 8
     assert slow.most <= 2 * PER_SLICE
@@ -88,7 +90,9 @@ def test_queues_that_are_looked_through_have_their_turns_one_after_another() -> 
 def test_a_clock_that_stands_still_sets_no_bound() -> None:
     s = Scenario()
     s.publish("q", *[b"blue"] * 60)
-    s.broker.move(s.broker.queue("q"), s.broker.queue("r"), "moved", matches=lambda body: True)
+    s.broker.administration.move(
+        s.broker.directory.queue("q"), s.broker.directory.queue("r"), "moved", matches=lambda body: True
+    )
     s.broker.go_on(s.now_us)
     effects = s.broker.take_effects()
     assert Finished("moved", 60) in effects

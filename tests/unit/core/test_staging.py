@@ -35,8 +35,8 @@ def run_of(queue: Queue, *bodies: bytes, priority: int = 4, grouped: bool = Fals
 def publish(
     s: Scenario, number: int, *bodies: bytes, token: Any = "t", messages: tuple[StagedMessage, ...] = ()
 ) -> None:
-    runs = [run_of(s.broker.queue("q"), *bodies)] if bodies else []
-    s.broker.publish_stage(SINK, number, runs, messages, token)
+    runs = [run_of(s.broker.directory.queue("q"), *bodies)] if bodies else []
+    s.broker.staged_batches.publish(SINK, number, runs, messages, token)
     s.run()
 
 
@@ -63,9 +63,9 @@ def test_a_batch_without_rows_is_confirmed_although_nothing_else_is_to_be_commit
 def test_a_message_of_the_same_commit_does_not_hide_the_batch_before_it(s: Scenario) -> None:
     """Somebody received: the window reached up to the message, and the batch waited for the next takeover."""
     consumer = s.consumer("q", 10)
-    queue = s.broker.queue("q")
-    s.broker.publish_stage(SINK, 1, [run_of(queue, b"1", b"2")], [], "t")
-    s.broker.publish(queue, b"3", "3", b"3")
+    queue = s.broker.directory.queue("q")
+    s.broker.staged_batches.publish(SINK, 1, [run_of(queue, b"1", b"2")], [], "t")
+    s.broker.publisher.publish(queue, b"3", "3", b"3")
     s.run()
     assert s.received(consumer) == [b"1", b"2", b"3"]
 
@@ -83,18 +83,18 @@ def test_a_repeated_batch_is_confirmed_and_not_stored(s: Scenario) -> None:
     publish(after, 1, b"1", token="after a crash")
     assert (s.staged, after.staged) == ({"first": 1, "again": 0}, {"after a crash": 0})
     assert received(after) == [b"1"]
-    assert after.broker.is_published(SINK, 1)
-    assert not after.broker.is_published(SINK, 2)
+    assert after.broker.staged_batches.is_published(SINK, 1)
+    assert not after.broker.staged_batches.is_published(SINK, 2)
 
 
 def test_a_batch_of_many_destinations_and_priorities_is_one_commit(s: Scenario) -> None:
     s.consumer("q", 0)
     runs = [
-        run_of(s.broker.queue("q"), b"normal"),
-        run_of(s.broker.queue("q"), b"urgent", priority=9),
-        run_of(s.broker.queue("r"), b"other"),
+        run_of(s.broker.directory.queue("q"), b"normal"),
+        run_of(s.broker.directory.queue("q"), b"urgent", priority=9),
+        run_of(s.broker.directory.queue("r"), b"other"),
     ]
-    s.broker.publish_stage(SINK, 1, runs, [], "t")
+    s.broker.staged_batches.publish(SINK, 1, runs, [], "t")
     batch = s.broker.take_batch(s.now_us)
     assert batch is not None
     assert len(batch.runs) == 3
@@ -106,12 +106,12 @@ def test_a_batch_of_many_destinations_and_priorities_is_one_commit(s: Scenario) 
 
 
 def test_topics_and_later_deliveries_are_part_of_the_batch(s: Scenario) -> None:
-    topic = s.broker.topic("t")
-    subscription = s.broker.subscribe(topic, "one", container="", durable=True, shared=True)
+    topic = s.broker.directory.topic("t")
+    subscription = s.broker.subscriptions.subscribe(topic, "one", container="", durable=True, shared=True)
     later = Traits(deliver_us=s.now_us + 500_000)
     messages = (
         StagedMessage(topic, b"news", "ID:1", Traits()),
-        StagedMessage(s.broker.queue("q"), b"later", "ID:2", later),
+        StagedMessage(s.broker.directory.queue("q"), b"later", "ID:2", later),
     )
     publish(s, 1, b"now", messages=messages)
     assert s.staged == {"t": 3}
@@ -123,13 +123,13 @@ def test_topics_and_later_deliveries_are_part_of_the_batch(s: Scenario) -> None:
 
 
 def test_a_batch_that_finds_no_room_is_refused_as_a_whole_and_can_come_again(s: Scenario) -> None:
-    topic = s.broker.topic("t")
-    subscription = s.broker.subscribe(topic, "one", container="", durable=True, shared=True)
+    topic = s.broker.directory.topic("t")
+    subscription = s.broker.subscriptions.subscribe(topic, "one", container="", durable=True, shared=True)
     news = (StagedMessage(topic, b"news", "ID:1", Traits()),)
     s.full = True
     publish(s, 1, b"1", b"2", token="full", messages=news)
     assert "full" in s.refused
-    assert s.broker.queue("q").depth == 0
+    assert s.broker.directory.queue("q").depth == 0
     publish(s, 1, b"1", b"2", token="again", messages=news)
     assert s.staged == {"again": 3}
     assert received(s) == [b"1", b"2"]
@@ -137,18 +137,18 @@ def test_a_batch_that_finds_no_room_is_refused_as_a_whole_and_can_come_again(s: 
 
 
 def test_a_crash_before_the_commit_leaves_nothing(s: Scenario) -> None:
-    s.broker.publish_stage(SINK, 1, [run_of(s.broker.queue("q"), b"1")], [], "t")
+    s.broker.staged_batches.publish(SINK, 1, [run_of(s.broker.directory.queue("q"), b"1")], [], "t")
     after = s.crash()
-    assert after.broker.queue("q").depth == 0
+    assert after.broker.directory.queue("q").depth == 0
     publish(after, 1, b"1")
     assert received(after) == [b"1"]
 
 
 def test_two_requests_for_one_batch_do_not_both_count(s: Scenario) -> None:
-    run = run_of(s.broker.queue("q"), b"1")
-    s.broker.publish_stage(SINK, 1, [run], [], "first")
+    run = run_of(s.broker.directory.queue("q"), b"1")
+    s.broker.staged_batches.publish(SINK, 1, [run], [], "first")
     with pytest.raises(Refusal, match="ask again"):
-        s.broker.publish_stage(SINK, 1, [run], [], "second")
+        s.broker.staged_batches.publish(SINK, 1, [run], [], "second")
     s.run()
     assert received(s) == [b"1"]
 
@@ -162,8 +162,8 @@ def test_a_full_address_refuses_a_batch_before_anything_is_stored(s: Scenario) -
 
 
 def test_groups_are_looked_for_once_a_run_has_some(s: Scenario) -> None:
-    run = run_of(s.broker.queue("q"), b"group=a;1", b"group=a;2", grouped=True)
-    s.broker.publish_stage(SINK, 1, [run], [], "t")
+    run = run_of(s.broker.directory.queue("q"), b"group=a;1", b"group=a;2", grouped=True)
+    s.broker.staged_batches.publish(SINK, 1, [run], [], "t")
     s.run()
     first, second = s.consumer("q", 1), s.consumer("q", 5)
     assert len(s.received(first)) == 1
@@ -188,8 +188,8 @@ def known_by(*bodies: bytes, stages: bytes, verified: bool = True, digest: bool 
 
 def again(s: Scenario, number: int, identity: BatchIdentity, *bodies: bytes) -> int:
     """How many messages became visible by it."""
-    runs = [run_of(s.broker.queue("q"), *bodies)] if bodies else []
-    s.broker.publish_stage(SINK, number, runs, [], "t", identity)
+    runs = [run_of(s.broker.directory.queue("q"), *bodies)] if bodies else []
+    s.broker.staged_batches.publish(SINK, number, runs, [], "t", identity)
     s.run()
     return s.staged.pop("t")
 
@@ -260,7 +260,9 @@ def test_of_the_last_batches_any_may_come_again_and_older_ones_are_refused(
 
 def test_a_batch_that_found_no_room_is_not_on_record(s: Scenario) -> None:
     s.full = True
-    s.broker.publish_stage(SINK, 1, [run_of(s.broker.queue("q"), b"1")], [], "t", known_by(b"1", stages=b"a"))
+    s.broker.staged_batches.publish(
+        SINK, 1, [run_of(s.broker.directory.queue("q"), b"1")], [], "t", known_by(b"1", stages=b"a")
+    )
     s.run()
     assert not [fact for fact in s.facts if isinstance(fact, BatchPublished)]
     assert again(s, 1, known_by(b"2", stages=b"b"), b"2") == 1
@@ -275,7 +277,7 @@ def served(s: Scenario, days: float) -> None:
     for _ in range(round(days * 86_400_000_000 / STEP_MAX_US) + 1):
         s.now_us += STEP_MAX_US
         s.broker.tick(s.now_us)
-    s.broker.forget_producers()
+    s.broker.producers.forget_unused()
     s.run()
 
 
@@ -283,21 +285,23 @@ def test_a_sink_is_remembered_however_long_its_query_is_off(s: Scenario, monkeyp
     """Over a weekend, over a year: the repeated batch is the one that was published."""
     monkeypatch.setattr(limits, "PRODUCERS_KEPT", 0)
     assert again(s, 1, known_by(b"1", stages=b"a"), b"1") == 1
-    s.broker.publish_stage(ONCE_PREFIX + "w", 1, [run_of(s.broker.queue("q"), b"w")], [], "w", UNKNOWN_BATCH)
+    s.broker.staged_batches.publish(
+        ONCE_PREFIX + "w", 1, [run_of(s.broker.directory.queue("q"), b"w")], [], "w", UNKNOWN_BATCH
+    )
     s.run()
     for days in (3.0, 20.0):
         served(s, days)
         assert again(s, 1, known_by(b"1", stages=b"b"), b"1") == 0
     assert s.store.producer(ONCE_PREFIX + "w") is None, "what was written once counts as any producer"
-    assert [sink.name for sink in s.broker.sinks(0, 9)] == [SINK]
+    assert [sink.name for sink in s.broker.staged_batches.sinks(0, 9)] == [SINK]
 
 
 def test_a_sink_that_is_forgotten_publishes_its_batch_once_more(s: Scenario) -> None:
     assert again(s, 1, known_by(b"1", stages=b"a"), b"1") == 1
-    s.broker.forget_sink(SINK)
-    assert s.broker.sinks(0, 9) == []
+    s.broker.staged_batches.forget_sink(SINK)
+    assert s.broker.staged_batches.sinks(0, 9) == []
     with pytest.raises(NotFound):
-        s.broker.forget_sink(SINK)
+        s.broker.staged_batches.forget_sink(SINK)
     s.run()
     assert again(s, 1, known_by(b"2", stages=b"b"), b"2") == 1
     assert again(s.crash(), 1, known_by(b"2", stages=b"c"), b"2") == 0
@@ -306,11 +310,11 @@ def test_a_sink_that_is_forgotten_publishes_its_batch_once_more(s: Scenario) -> 
 def test_there_are_so_many_sinks_and_a_further_one_is_refused(s: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SINKS_MAX", 2)
     for name in ("a", "b"):
-        s.broker.publish_stage(SINK_PREFIX + name, 1, [run_of(s.broker.queue("q"), b"1")], [], name)
+        s.broker.staged_batches.publish(SINK_PREFIX + name, 1, [run_of(s.broker.directory.queue("q"), b"1")], [], name)
         s.run()
     with pytest.raises(Refusal, match="legato sink forget"):
-        s.broker.publish_stage(SINK_PREFIX + "c", 1, [], [], "c")
-    s.broker.forget_sink(SINK_PREFIX + "a")
+        s.broker.staged_batches.publish(SINK_PREFIX + "c", 1, [], [], "c")
+    s.broker.staged_batches.forget_sink(SINK_PREFIX + "a")
     s.run()
-    s.broker.publish_stage(SINK_PREFIX + "c", 1, [run_of(s.broker.queue("q"), b"1")], [], "c")
-    s.broker.publish_stage(SINK_PREFIX + "b", 2, [run_of(s.broker.queue("q"), b"1")], [], "b")
+    s.broker.staged_batches.publish(SINK_PREFIX + "c", 1, [run_of(s.broker.directory.queue("q"), b"1")], [], "c")
+    s.broker.staged_batches.publish(SINK_PREFIX + "b", 2, [run_of(s.broker.directory.queue("q"), b"1")], [], "b")

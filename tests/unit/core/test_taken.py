@@ -49,9 +49,9 @@ def test_another_link_of_the_same_container_is_another_receiver() -> None:
 def test_what_another_has_in_an_open_transaction_is_elsewhere() -> None:
     s = presented(Scenario(), b"1")
     other = s.consumer("q", 1, name="other")
-    transaction = s.broker.transaction(s.broker.declare("owner"), "owner")
+    transaction = s.broker.transactions.find(s.broker.transactions.declare("owner"), "owner")
     assert transaction is not None
-    s.broker.acknowledge_in(transaction, other, other.unsettled[1])
+    s.broker.transactions.acknowledge(transaction, other, other.unsettled[1])
     s.consumer("q", 1, exact=True, name="me", link="one", held=[1])
     assert s.elsewhere == [1]
 
@@ -59,7 +59,7 @@ def test_what_another_has_in_an_open_transaction_is_elsewhere() -> None:
 def test_what_died_expired_or_was_dropped_between_was_not_acknowledged_by_anybody() -> None:
     s = presented(Scenario(), b"1")
     other = s.consumer("q", 1, name="other")
-    s.broker.reject(other, other.unsettled[1], "no")
+    s.broker.settlement.reject(other, other.unsettled[1], "no")
     s.run()
     third = s.crash()
     third.consumer("q", 1, exact=True, name="me", link="one", held=[1])
@@ -80,7 +80,7 @@ def test_the_record_is_bounded_and_the_oldest_goes(monkeypatch: pytest.MonkeyPat
     s = presented(Scenario(), b"1", b"2", b"3")
     other = s.consumer("q", 3, exact=True, name="other")
     s.accept(other, *s.in_hand(other))
-    assert len(s.broker.queue("q").taken_again) == 2
+    assert len(s.broker.directory.queue("q").taken_again) == 2
     third = s.crash()
     third.consumer("q", 0, exact=True, name="me", link="one", held=[1, 2, 3])
     assert third.elsewhere == [2, 3]
@@ -92,11 +92,11 @@ def test_of_a_batch_that_found_no_room_only_what_left_is_remembered() -> None:
     s.settings["q"] = AddressSettings(maximum_deliveries=1)
     s = presented(s, b"1", b"2")
     other = s.consumer("q", 2, exact=True, name="other")
-    s.broker.modify(other, other.unsettled[1], failed=True, undeliverable_here=False)
-    s.broker.acknowledge(other, other.unsettled[2], confirm=False)
+    s.broker.settlement.modify(other, other.unsettled[1], failed=True, undeliverable_here=False)
+    s.broker.settlement.acknowledge(other, other.unsettled[2], confirm=False)
     s.full = True
     s.run()
     taken = [fact.seq for fact in s.facts if isinstance(fact, MessageTaken)]
-    assert (taken, s.broker.queue("q").depth) == ([2], 1)
+    assert (taken, s.broker.directory.queue("q").depth) == ([2], 1)
     back = s.consumer("q", 2, exact=True, name="me", link="one", held=[1, 2])
     assert (s.elsewhere, sorted(back.unsettled)) == ([2], [1])

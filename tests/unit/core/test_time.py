@@ -25,8 +25,8 @@ def test_a_delayed_message_comes_when_it_is_due_also_after_a_takeover() -> None:
     other.wait(1.2)
     assert other.received(again) == [b"later"]
     other.accept(again, *other.in_hand(again))
-    assert [queue.depth for queue in other.crash().broker.queues.values()] == []
-    assert other.broker.queue("q").depth == other.broker.queues["$schedule"].depth == 0
+    assert [queue.depth for queue in other.crash().broker.directory.queues.values()] == []
+    assert other.broker.directory.queue("q").depth == other.broker.directory.queues["$schedule"].depth == 0
 
 
 def test_delayed_messages_come_in_the_order_of_their_times() -> None:
@@ -51,9 +51,11 @@ def test_many_messages_may_be_due_in_the_same_instant() -> None:
 
 def test_a_delayed_publication_reaches_the_subscriptions_of_its_time() -> None:
     s = Scenario()
-    topic = s.broker.topic("t")
+    topic = s.broker.directory.topic("t")
     s.publish(topic, b"1", deliver_us=s.now_us + SECOND_US)
-    consumer = s.consumer(s.broker.subscribe(topic, "one", container="me", durable=True, shared=False), 10)
+    consumer = s.consumer(
+        s.broker.subscriptions.subscribe(topic, "one", container="me", durable=True, shared=False), 10
+    )
     s.wait(2)
     assert s.received(consumer) == [b"1"]
 
@@ -75,8 +77,8 @@ def test_what_waits_expires_without_anybody_looking() -> None:
     s.publish("q", *(b"%d" % n for n in range(1200)), expires_us=s.now_us + SECOND_US)
     s.publish("q", b"stays")
     s.wait(3)
-    assert s.broker.queue("q").depth == 1
-    assert s.crash().broker.queue("q").depth == 1
+    assert s.broker.directory.queue("q").depth == 1
+    assert s.crash().broker.directory.queue("q").depth == 1
 
 
 def test_what_is_in_the_window_expires_too() -> None:
@@ -86,8 +88,8 @@ def test_what_is_in_the_window_expires_too() -> None:
     s.publish("q", b"1", expires_us=s.now_us + SECOND_US)
     s.publish("q", b"2")
     s.wait(2)
-    assert s.broker.queue("q").depth == 2
-    s.broker.flow(consumer, 5, False, s.now_us)
+    assert s.broker.directory.queue("q").depth == 2
+    s.broker.receivers.flow(consumer, 5, False, s.now_us)
     s.run()
     assert s.received(consumer) == [b"0", b"2"]
 
@@ -98,7 +100,7 @@ def test_what_somebody_has_does_not_expire_under_his_hands() -> None:
     consumer = s.consumer("q", 1)
     s.wait(3)
     s.accept(consumer, *s.in_hand(consumer))
-    assert s.broker.queue("q").depth == 0
+    assert s.broker.directory.queue("q").depth == 0
     assert not [fact for fact in s.facts if isinstance(fact, MessageMoved)]
 
 
@@ -108,13 +110,13 @@ def test_what_comes_back_after_its_time_is_over_expires() -> None:
     s.publish("q", b"1", expires_us=s.now_us + SECOND_US)
     consumer = s.consumer("q", 1)
     s.wait(2)
-    s.broker.modify(consumer, s.in_hand(consumer)[0], failed=True, undeliverable_here=False)
-    s.broker.flow(consumer, 1, False, s.now_us)
+    s.broker.settlement.modify(consumer, s.in_hand(consumer)[0], failed=True, undeliverable_here=False)
+    s.broker.receivers.flow(consumer, 1, False, s.now_us)
     s.run()
     s.received(consumer)
     assert s.in_hand(consumer) == []
     s.wait(1)
-    assert s.broker.queue("q").depth == 0
+    assert s.broker.directory.queue("q").depth == 0
 
 
 def test_expired_messages_go_to_the_expiry_queue_of_their_address() -> None:
@@ -128,21 +130,24 @@ def test_expired_messages_go_to_the_expiry_queue_of_their_address() -> None:
 
 def test_copies_of_a_topic_expire_each_for_itself() -> None:
     s = Scenario()
-    topic = s.broker.topic("t")
-    queues = [s.broker.subscribe(topic, name, container="me", durable=True, shared=False) for name in ("one", "two")]
+    topic = s.broker.directory.topic("t")
+    queues = [
+        s.broker.subscriptions.subscribe(topic, name, container="me", durable=True, shared=False)
+        for name in ("one", "two")
+    ]
     consumer = s.consumer(queues[0], 1)
     s.publish(topic, b"1", expires_us=s.now_us + SECOND_US)
     s.wait(3)
     assert [queue.depth for queue in queues] == [1, 0]
     s.accept(consumer, *s.in_hand(consumer))
-    assert s.crash().broker.lookup("t") is not None
+    assert s.crash().broker.directory.lookup("t") is not None
 
 
 def test_what_is_due_goes_once_even_if_an_earlier_commit_ends_meanwhile() -> None:
     s = Scenario()
     s.publish("q", b"later", deliver_us=s.now_us + SECOND_US)
     consumer = s.consumer("q", 10)
-    s.broker.publish(s.broker.queue("other"), b"slow", "slow", b"slow")
+    s.broker.publisher.publish(s.broker.directory.queue("other"), b"slow", "slow", b"slow")
     slow = s.broker.take_batch(s.now_us)
     assert slow is not None
     s.broker.tick(s.now_us + 2 * SECOND_US)

@@ -12,14 +12,14 @@ from tests.support.scenario import Scenario
 
 def subscribe(s: Scenario, name: str, *, topic: str = "t", durable: bool = True, **options: Any) -> Queue:
     arguments: dict[str, Any] = {"container": "me", "shared": False} | options
-    return s.broker.subscribe(s.broker.topic(topic), name, durable=durable, **arguments)
+    return s.broker.subscriptions.subscribe(s.broker.directory.topic(topic), name, durable=durable, **arguments)
 
 
 def test_every_subscription_gets_a_copy_and_the_body_is_stored_once() -> None:
     """Jakarta Messaging 4.2."""
     s = Scenario()
     one, two = s.consumer(subscribe(s, "one"), 10), s.consumer(subscribe(s, "two"), 10)
-    s.publish(s.broker.topic("t"), b"1", b"2")
+    s.publish(s.broker.directory.topic("t"), b"1", b"2")
     assert s.received(one) == s.received(two) == [b"1", b"2"]
     assert s.confirmed == [b"1", b"2"]
     published = [fact for fact in s.facts if isinstance(fact, MessagePublished)]
@@ -28,29 +28,29 @@ def test_every_subscription_gets_a_copy_and_the_body_is_stored_once() -> None:
 
 def test_what_is_published_before_a_subscription_or_to_nobody_is_not_kept() -> None:
     s = Scenario()
-    s.publish(s.broker.topic("t"), b"early")
+    s.publish(s.broker.directory.topic("t"), b"early")
     assert s.confirmed == [b"early"]
     consumer = s.consumer(subscribe(s, "one"), 10)
-    s.publish(s.broker.topic("t"), b"late")
+    s.publish(s.broker.directory.topic("t"), b"late")
     assert s.received(consumer) == [b"late"]
 
 
 def test_a_durable_subscription_collects_while_nobody_consumes_also_over_a_takeover() -> None:
     """Jakarta Messaging 8.3.3; promise 6."""
     s = Scenario()
-    s.broker.detach(s.consumer(subscribe(s, "one"), 1), clean=True)
-    s.publish(s.broker.topic("t"), b"1", b"2")
+    s.broker.receivers.detach(s.consumer(subscribe(s, "one"), 1), clean=True)
+    s.publish(s.broker.directory.topic("t"), b"1", b"2")
     other = s.crash()
-    other.publish(other.broker.topic("t"), b"3")
+    other.publish(other.broker.directory.topic("t"), b"3")
     assert other.received(other.consumer(subscribe(other, "one"), 10)) == [b"1", b"2", b"3"]
 
 
 def test_a_subscription_takes_only_what_its_selector_matches_and_remembers_that_over_a_takeover() -> None:
     s = Scenario()
     subscribe(s, "red", selector="red")
-    s.publish(s.broker.topic("t"), b"red 1", b"blue 2")
+    s.publish(s.broker.directory.topic("t"), b"red 1", b"blue 2")
     other = s.crash()
-    other.publish(other.broker.topic("t"), b"blue 3", b"red 4")
+    other.publish(other.broker.directory.topic("t"), b"blue 3", b"red 4")
     consumer = other.consumer(subscribe(other, "red", selector="red"), 10)
     assert other.received(consumer) == [b"red 1", b"red 4"]
 
@@ -59,8 +59,8 @@ def test_a_no_local_subscription_does_not_get_what_its_own_connection_publishes(
     """Jakarta Messaging 8.3.1."""
     s = Scenario()
     consumer = s.consumer(subscribe(s, "one", no_local=True), 10)
-    s.publish(s.broker.topic("t"), b"mine", container="me")
-    s.publish(s.broker.topic("t"), b"theirs", container="them")
+    s.publish(s.broker.directory.topic("t"), b"mine", container="me")
+    s.publish(s.broker.directory.topic("t"), b"theirs", container="them")
     assert s.received(consumer) == [b"theirs"]
 
 
@@ -69,7 +69,7 @@ def test_shared_consumers_divide_a_subscription() -> None:
     s = Scenario()
     one = s.consumer(subscribe(s, "shared", shared=True), 10)
     two = s.consumer(subscribe(s, "shared", shared=True), 10)
-    s.publish(s.broker.topic("t"), b"1", b"2", b"3", b"4")
+    s.publish(s.broker.directory.topic("t"), b"1", b"2", b"3", b"4")
     assert sorted(s.received(one) + s.received(two)) == [b"1", b"2", b"3", b"4"]
 
 
@@ -96,25 +96,25 @@ def test_an_inactive_durable_subscription_begins_anew_when_it_changes(change: di
     """Jakarta Messaging 8.3.3: as if it was unsubscribed and made again."""
     s = Scenario()
     subscribe(s, "one")
-    s.publish(s.broker.topic("t"), b"old red")
+    s.publish(s.broker.directory.topic("t"), b"old red")
     consumer = s.consumer(subscribe(s, "one", **change), 10)
-    s.publish(s.broker.topic(str(change.get("topic", "t"))), b"new red", container="them")
+    s.publish(s.broker.directory.topic(str(change.get("topic", "t"))), b"new red", container="them")
     assert s.received(consumer) == [b"new red"]
     again = s.crash()
-    assert again.broker.find_subscription("one") is not None
+    assert again.broker.subscriptions.find("one") is not None
 
 
 def test_unsubscribing_frees_the_name_and_drops_what_waits() -> None:
     s = Scenario()
     queue = subscribe(s, "one")
-    s.publish(s.broker.topic("t"), b"1")
-    s.broker.unsubscribe(queue)
+    s.publish(s.broker.directory.topic("t"), b"1")
+    s.broker.subscriptions.unsubscribe(queue)
     s.run()
-    assert s.broker.find_subscription("one") is None
+    assert s.broker.subscriptions.find("one") is None
     assert s.received(s.consumer(subscribe(s, "one"), 10)) == []
-    s.broker.delete(s.broker.topic("t"))
+    s.broker.deletion.delete(s.broker.directory.topic("t"))
     s.run()
-    assert s.crash().broker.find_subscription("one") is None
+    assert s.crash().broker.subscriptions.find("one") is None
 
 
 def test_unsubscribing_is_refused_while_there_is_a_consumer() -> None:
@@ -122,19 +122,19 @@ def test_unsubscribing_is_refused_while_there_is_a_consumer() -> None:
     queue = subscribe(s, "one")
     s.consumer(queue, 1)
     with pytest.raises(SubscriptionInUse, match="has a consumer"):
-        s.broker.unsubscribe(queue)
+        s.broker.subscriptions.unsubscribe(queue)
 
 
 def test_a_subscription_that_is_not_durable_ends_with_its_last_consumer() -> None:
     s = Scenario()
     one = s.consumer(subscribe(s, "v", durable=False, shared=True), 1)
     two = s.consumer(subscribe(s, "v", durable=False, shared=True), 1)
-    s.broker.detach(one, clean=True)
-    assert s.broker.find_subscription("v") is not None
-    s.broker.detach(two, clean=True)
+    s.broker.receivers.detach(one, clean=True)
+    assert s.broker.subscriptions.find("v") is not None
+    s.broker.receivers.detach(two, clean=True)
     s.run()
-    assert s.broker.find_subscription("v") is None
-    assert not s.broker.topic("t").subscriptions
+    assert s.broker.subscriptions.find("v") is None
+    assert not s.broker.directory.topic("t").subscriptions
 
 
 def test_what_an_epoch_left_behind_goes_after_a_while_unless_its_client_comes_back() -> None:
@@ -143,26 +143,26 @@ def test_what_an_epoch_left_behind_goes_after_a_while_unless_its_client_comes_ba
         s.consumer(subscribe(s, name, durable=False), 1)
     other = s.crash()
     consumer = other.consumer(subscribe(other, "returns", durable=False), 10)
-    other.publish(other.broker.topic("t"), b"1")
+    other.publish(other.broker.directory.topic("t"), b"1")
     other.wait(61)
-    assert set(other.broker.topic("t").subscriptions) == {"returns"}
+    assert set(other.broker.directory.topic("t").subscriptions) == {"returns"}
     assert other.received(consumer) == [b"1"]
-    other.publish(other.broker.topic("t"), b"2")
+    other.publish(other.broker.directory.topic("t"), b"2")
     other.accept(consumer, *other.in_hand(consumer))
-    assert other.crash().broker.find_subscription("stays away") is None
+    assert other.crash().broker.subscriptions.find("stays away") is None
 
 
 def test_a_transaction_publishes_to_topics_at_its_commit() -> None:
     """Jakarta Messaging 6.2.7."""
     s = Scenario()
     consumer = s.consumer(subscribe(s, "one"), 10)
-    txn = s.broker.declare("me")
-    transaction = s.broker.transaction(txn, "me")
+    txn = s.broker.transactions.declare("me")
+    transaction = s.broker.transactions.find(txn, "me")
     assert transaction is not None
-    s.broker.publish_in(transaction, s.broker.topic("t"), b"1", "1")
+    s.broker.transactions.publish(transaction, s.broker.directory.topic("t"), b"1", "1")
     s.run()
     assert s.received(consumer) == []
-    s.broker.discharge(txn, "me", fail=False, token="end")
+    s.broker.transactions.discharge(txn, "me", fail=False, token="end")
     s.run()
     assert s.received(consumer) == [b"1"]
     assert s.discharged == ["end"]
@@ -171,10 +171,10 @@ def test_a_transaction_publishes_to_topics_at_its_commit() -> None:
 def test_counts_of_one_subscription_are_not_those_of_another() -> None:
     s = Scenario()
     one, two = s.consumer(subscribe(s, "one"), 1), s.consumer(subscribe(s, "two"), 1)
-    s.publish(s.broker.topic("t"), b"1")
-    s.broker.modify(one, s.in_hand(one)[0], failed=True, undeliverable_here=False)
+    s.publish(s.broker.directory.topic("t"), b"1")
+    s.broker.settlement.modify(one, s.in_hand(one)[0], failed=True, undeliverable_here=False)
     s.run()
-    s.broker.flow(one, 1, False, s.now_us)
+    s.broker.receivers.flow(one, 1, False, s.now_us)
     s.run()
     assert s.in_hand(one)[0].count == 1
     assert s.in_hand(two)[0].count == 0
@@ -183,11 +183,11 @@ def test_counts_of_one_subscription_are_not_those_of_another() -> None:
 def test_a_deleted_topic_takes_its_subscriptions_along() -> None:
     s = Scenario()
     consumer = s.consumer(subscribe(s, "one"), 10)
-    s.publish(s.broker.topic("t"), b"1")
-    topic = s.broker.topic("t")
-    assert s.broker.delete(topic) == [consumer]
-    s.broker.publish(topic, b"2", "2", "2")
+    s.publish(s.broker.directory.topic("t"), b"1")
+    topic = s.broker.directory.topic("t")
+    assert s.broker.deletion.delete(topic) == [consumer]
+    s.broker.publisher.publish(topic, b"2", "2", "2")
     s.run()
     assert s.refused == {"2": "amqp:not-found"}
-    assert s.broker.find_topic("t") is None
-    assert s.crash().broker.find_topic("t") is None
+    assert s.broker.directory.find_topic("t") is None
+    assert s.crash().broker.directory.find_topic("t") is None

@@ -24,7 +24,7 @@ def test_one_queue_after_the_other_is_looked_at_one_a_period() -> None:
     for name in ("first", "second", "third"):
         s.publish(name, b"1")
     check = InvariantCheck(s.broker, s.store, clock, found.append)
-    s.broker.queues["second"].bytes += 1
+    s.broker.directory.queues["second"].bytes += 1
     check.look()
     check.look()
     assert found == []
@@ -41,7 +41,7 @@ def test_what_is_no_queues_is_looked_at_after_the_last_queue() -> None:
     s.publish("q", b"1")
     check = InvariantCheck(s.broker, s.store, clock, found.append)
     check.look()
-    s.broker._committing.add(b"x")
+    s.broker.transactions.committing.add(b"x")
     clock.ms += PERIOD_MS
     check.look()
     assert "no transaction is being committed" in str(found[0])

@@ -39,8 +39,10 @@ def receiving(service: Service) -> tuple[Peer, Queue]:
     """A peer that leads an exclusive queue and says what it presents."""
     peer = Peer(service)
     link = peer.amqp.begin_session().sender("link", target=Terminus(kind="target"))
-    queue = service.broker.queue("q")
-    consumer, _ = service.broker.attach(queue, Outlet(peer, link), peer.container, reports_presented=True, name="link")
+    queue = service.broker.directory.queue("q")
+    consumer, _ = service.broker.receivers.attach(
+        queue, Outlet(peer, link), peer.container, reports_presented=True, name="link"
+    )
     link.context = consumer
     peer.links.add(link)
     peer.receivers.add(consumer)

@@ -3,8 +3,8 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from legato.core.dead_letters import MAXIMUM_DELIVERIES
 from legato.core.lanes import LANE_SHIFT
-from legato.core.redelivery import MAXIMUM_DELIVERIES
 from legato.core.router import EXPIRED
 from legato.spark.checks.check import Check, Says
 from legato.spark.ledger.fact_filter import Those, is_kind

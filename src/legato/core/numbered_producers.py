@@ -1,0 +1,114 @@
+"""The producers that number their messages: who they are, and for how long they are remembered (promise 1)."""
+
+from __future__ import annotations
+
+from legato import limits
+from legato.core.commit import Commit
+from legato.core.facts import NumberRefused, ProducerForgotten, ProducerRegistered
+from legato.core.kernel import Kernel
+from legato.core.producers import SINK_PREFIX, Producer
+from legato.core.records import ProducerRecord
+
+
+class NumberedProducers:
+    """The producers that number their messages.
+
+    Args:
+        next_number: the number of the next one that registers.
+
+    Attributes:
+        attached: those with a link, or with numbers that are not durable yet, by name.
+        forgetting: numbers of those that are forgotten once their `ProducerForgotten` is durable, by name.
+    """
+
+    __slots__ = ("_kernel", "_next", "_reviewed", "attached", "forgetting")
+
+    def __init__(self, kernel: Kernel, next_number: int) -> None:
+        self.attached: dict[str, Producer] = {}
+        self.forgetting: dict[str, int] = {}
+        self._kernel = kernel
+        self._next = next_number
+        self._reviewed = 0
+        """The producer, by number, that `forget_unused` looked at last."""
+
+    def attach(self, name: str) -> Producer:
+        """A producer that numbers its messages attached a link; call `detach` when that ends."""
+        producer = self.attached.get(name)
+        if producer is None:
+            # The store still has one that is being forgotten: a new one comes in its place.
+            record = None if name in self.forgetting else self._kernel.archive.producer(name)
+            if record is None:
+                record = ProducerRecord(self._next, name)
+                self._next += 1
+                self._kernel.record(ProducerRegistered(record.producer, name))
+            producer = self.attached[name] = Producer(record)
+        producer.links += 1
+        return producer
+
+    def detach(self, producer: Producer, *, forget: bool) -> None:
+        """A numbered producer's link ended; `forget` says that it closed for good."""
+        producer.links -= 1
+        self._kernel.gathering.left.append(producer)
+        if producer.links == 0 and forget:
+            self.attached.pop(producer.name, None)
+            self.forget(producer.id, producer.name)
+
+    def refuse(self, number: int, message_number: int) -> None:
+        """A message of the producer `number` could not be stored: a resend of it is not a duplicate."""
+        producer = next((producer for producer in self.attached.values() if producer.id == number), None)
+        if producer is not None:
+            producer.refuse(message_number)
+        self._kernel.record(NumberRefused(number, message_number))
+
+    def refuse_number(self, producer: Producer, number: int) -> None:
+        """A numbered message was refused before it was stored: a resend of it is not a duplicate."""
+        producer.refuse(number)
+        self._kernel.record(NumberRefused(producer.id, number))
+
+    def refresh(self) -> None:
+        """Put on record that the attached producers were used, though they may be idle.
+
+        In this epoch nobody forgets them; in the next one they have as long as others to come back.
+        """
+        for producer in self.attached.values():
+            if producer.links:
+                self._kernel.record(ProducerRegistered(producer.id, producer.name))
+
+    def forget_unused(self) -> None:
+        """Forget some producers that nobody has used for `limits.PRODUCER_RETENTION_S`, if there are too many.
+
+        Never a sink, nor one that is attached, or whose numbers are not durable yet: it sends on, and a send that it
+        repeats after a failover must be known (promise 1). The decision is made here, where both are known, and stored
+        like any other fact (docs/decisions/0058-steady-clock.md).
+        """
+        kernel = self._kernel
+        excess = kernel.archive.producers_count() - len(self.forgetting) - limits.PRODUCERS_KEPT
+        if excess <= 0:
+            return
+        end_us = kernel.steady.now_us - limits.PRODUCER_RETENTION_S * 1_000_000
+        records = kernel.archive.producers(self._reviewed, limits.PRODUCERS_REVIEWED)
+        self._reviewed = records[-1].producer if len(records) == limits.PRODUCERS_REVIEWED else 0
+        for record in records:
+            kept = record.seen_us >= end_us or record.name.startswith(SINK_PREFIX)
+            if kept or record.name in self.forgetting:
+                continue
+            if record.name in self.attached:
+                kernel.record(ProducerRegistered(record.producer, record.name))
+            elif excess > 0:
+                self.forget(record.producer, record.name)
+                excess -= 1
+
+    def forget(self, number: int, name: str) -> None:
+        """Forget a producer that is not attached."""
+        self.forgetting[name] = number
+        self._kernel.gathering.forgotten.append((number, name))
+        self._kernel.record(ProducerForgotten(number, name))
+
+    def committed(self, commit: Commit) -> None:
+        """The store knows of the numbers of those that left, and has no record of those that are forgotten."""
+        for producer in commit.left:
+            if producer.links == 0 and self.attached.get(producer.name) is producer:
+                del self.attached[producer.name]
+        for number, name in commit.forgotten:
+            if self.forgetting.get(name) == number:
+                del self.forgetting[name]

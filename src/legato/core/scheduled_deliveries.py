@@ -1,0 +1,60 @@
+"""Deliveries and redeliveries with a delay: when a message in the schedule is due, it goes where it belongs."""
+
+from __future__ import annotations
+
+from legato.core.commit import Commit
+from legato.core.directory import Directory
+from legato.core.kernel import Kernel
+from legato.core.message import Message
+from legato.core.outgoing import Outgoing
+from legato.core.router import Router
+from legato.core.schedule import SCHEDULE_NAME, Scheduled
+from legato.core.traits import Traits
+
+_DUE_AT_ONCE = 500
+
+
+class ScheduledDeliveries:
+    """Takes from the schedule what is due; the router puts messages there."""
+
+    __slots__ = ("_directory", "_kernel", "_router")
+
+    def __init__(self, kernel: Kernel, directory: Directory, router: Router) -> None:
+        self._kernel = kernel
+        self._directory = directory
+        self._router = router
+
+    def tick(self) -> None:
+        """Move what is due, some of it."""
+        kernel, router = self._kernel, self._router
+        if router.open_schedule is None and (
+            kernel.in_flight is not None or self._directory.find_queue(SCHEDULE_NAME) is None
+        ):
+            return
+        for message, scheduled in router.schedule.due(kernel.now_us, _DUE_AT_ONCE):
+            kernel.gathering.released.append(message.seq)
+            self._release(message, scheduled)
+
+    def _release(self, message: Message, scheduled: Scheduled) -> None:
+        """The message's time has come: it goes where it was meant to, if that is still there."""
+        node = self._directory.node(scheduled.node)
+        if node is None:
+            self._router.drop(message, "dropped")
+            return
+        traits = Traits(scheduled.priority, scheduled.expires_us, 0, scheduled.group, scheduled.closes_group)
+        outgoing = Outgoing(
+            scheduled.body, scheduled.message_id, None, traits, scheduled.container, count=scheduled.count
+        )
+        self._router.move(message, "due", node, outgoing)
+
+    def committed(self, commit: Commit) -> None:
+        """Places that were given out are durable, or what was due has moved."""
+        schedule = self._router.open_schedule
+        if schedule is None:
+            return
+        for message in commit.stored:
+            if message.queue is schedule.queue:
+                schedule.committed(message.seq)
+        if commit.released:
+            schedule.releasing.difference_update(commit.released)
+            schedule.due_us = 0
