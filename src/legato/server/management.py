@@ -119,7 +119,7 @@ def _arguments_of(message: AmqpMessage) -> dict[str, Any]:
     value = message.body.value if isinstance(message.body, ValueBody) else None
     if isinstance(value, str) and value.strip():
         try:
-            value = msgspec.json.decode(value)
+            value = msgspec.json.decode(str(value))  # a symbol is none of Python's own strings
         except (msgspec.DecodeError, ValueError, RecursionError):
             raise Rejection("The body of a request is a map, or JSON text that is not nested without end.") from None
     if isinstance(value, dict):
