@@ -17,8 +17,8 @@ from legato.amqp.message import DataBody, Properties, encode_message
 from legato.core.broker import Broker
 from legato.core.settings import AddressSettings
 from legato.core.traits import PLAIN
-from legato.server.arriving import traits_of
-from legato.server.bodies import MessageBodies
+from legato.server.messages.message_bodies import MessageBodies
+from legato.server.messages.transfers import traits_of
 from legato.store.lmdb import LmdbStore
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from legato.errors import StoreError
 from legato.ha.lease import Lease, Standing
 from legato.ha.roles import Event
-from legato.server.config import Config
-from legato.server.peer import Peer
-from legato.server.service import Service
+from legato.server.config.configuration import Config
+from legato.server.connections.client_connection import Peer
+from legato.server.process.service import Service
 from simulator.disk import Disk, Writer
 from simulator.kernel import Kernel, Process
 from simulator.loop import VirtualClock, VirtualLoop

@@ -15,8 +15,8 @@ from legato.core.producers import SINK_PREFIX
 from legato.core.queues import Queue
 from legato.core.records import Run
 from legato.core.staged_batches import StagedBatches
-from legato.server.commits import Commits
-from legato.server.subscribing import Subscribing
+from legato.server.links.subscriptions import Subscribing
+from legato.server.messages.commits import Commits
 
 _extent_of = Assignments._extent_of
 _pass_over = Lane.pass_over

@@ -22,7 +22,11 @@ from legato.core.queues import Queue
 from legato.core.receivers import Receivers
 from legato.core.reservations import Reservations
 from legato.core.settlement import Settlement
-from legato.server import commits, executor, farewell, peer, service, stages, ticking, upkeep, welcome
+from legato.server.connections import client_connection, handshake
+from legato.server.management import staged_batches
+from legato.server.messages import commits, executor
+from legato.server.process import service, shutdown, timers
+from legato.server.storage import maintenance
 from simulator.clients import SimulatedGate, Task
 from simulator.disk import Writer
 from simulator.history import History
@@ -113,16 +117,16 @@ def installed(
         (commits, "GroupWriter", Writer),
         (service, "Random", lambda: kernel.random),
         (service, "asyncio", SimpleNamespace(**_events())),
-        (farewell, "asyncio", SimpleNamespace(**_events(), wait_for=loop.wait_for)),
-        (peer, "asyncio", SimpleNamespace(**_events())),
-        (stages, "asyncio", SimpleNamespace(get_running_loop=lambda: reading, gather=reading.gather)),
-        (stages, "path_of", lambda store, name, batch, stage: stage),
-        (stages, "read_stage", read_stage),
-        (stages, "remove_stages", lambda *_: None),
-        (upkeep, "asyncio", SimpleNamespace(**_events())),
-        (upkeep, "time", clock),
+        (shutdown, "asyncio", SimpleNamespace(**_events(), wait_for=loop.wait_for)),
+        (client_connection, "asyncio", SimpleNamespace(**_events())),
+        (staged_batches, "asyncio", SimpleNamespace(get_running_loop=lambda: reading, gather=reading.gather)),
+        (staged_batches, "path_of", lambda store, name, batch, stage: stage),
+        (staged_batches, "read_stage", read_stage),
+        (staged_batches, "remove_stages", lambda *_: None),
+        (maintenance, "asyncio", SimpleNamespace(**_events())),
+        (maintenance, "time", clock),
         # Most runs are over before the usual time: producers would be refused for the rest of them.
-        (ticking, "UPKEEP_EVERY_TICKS", 1),
+        (timers, "UPKEEP_EVERY_TICKS", 1),
         *(_retention() if history.plan.prunes else []),
         *(_sizes() if history.plan.large else []),
         *(full_disk(is_full) if history.plan.papers else []),
@@ -148,7 +152,7 @@ def installed(
 def _retention() -> list[tuple[Any, str, Any]]:
     """Brokers forget what is past its time, often and as much as they may."""
     return [
-        (ticking, "PRUNE_EVERY_TICKS", PRUNE_EVERY_TICKS),
+        (timers, "PRUNE_EVERY_TICKS", PRUNE_EVERY_TICKS),
         (limits, "PRODUCERS_KEPT", 0),
         (limits, "OUTCOMES_KEPT", 0),
         (limits, "PRODUCER_RETENTION_S", PRODUCER_RETENTION_S),
@@ -157,12 +161,12 @@ def _retention() -> list[tuple[Any, str, Any]]:
 
 def _sizes() -> list[tuple[Any, str, Any]]:
     """Messages are large much sooner."""
-    settings: Any = vars(welcome)["Settings"]
+    settings: Any = vars(handshake)["Settings"]
     return [
         (limits, "LARGE_MESSAGE_BYTES", LARGE_MESSAGE_BYTES),
         (limits, "CHUNK_BYTES", CHUNK_BYTES),
         # A message is streamed if it does not come in one frame.
-        (welcome, "Settings", lambda **said: settings(**{**said, "max_frame_bytes": FRAME_BYTES})),
+        (handshake, "Settings", lambda **said: settings(**{**said, "max_frame_bytes": FRAME_BYTES})),
     ]
 
 
@@ -177,5 +181,5 @@ def _hashes() -> list[tuple[type, str, Callable[[Any], int]]]:
         (Consumer, "__hash__", lambda consumer: consumer.id),
         (Browser, "__hash__", lambda browser: browser.queue.id),
         (Link, "__hash__", lambda link: zlib.crc32(link.name.encode())),
-        (peer.Peer, "__hash__", lambda p: zlib.crc32(p.name.encode())),
+        (client_connection.Peer, "__hash__", lambda p: zlib.crc32(p.name.encode())),
     ]

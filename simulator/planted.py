@@ -39,9 +39,9 @@ from legato.core.steady import SteadyClock
 from legato.core.transactions import Transactions
 from legato.ha.flock import LockFile
 from legato.ha.members import Membership
-from legato.server import executor
-from legato.server.commits import Commits
-from legato.server.subscribing import Subscribing
+from legato.server.links.subscriptions import Subscribing
+from legato.server.messages import executor
+from legato.server.messages.commits import Commits
 from legato.store.memory import MemoryStore
 from simulator import (
     mistakes,

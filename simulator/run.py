@@ -17,7 +17,7 @@ from legato.client.contract import CONTRACTS
 from legato.client.steps import Steps
 from legato.core.invariants import violations
 from legato.errors import InvalidClientIDError, JMSError
-from legato.server.config import Config
+from legato.server.config.configuration import Config
 from simulator.actor import wants
 from simulator.brokers import Host
 from simulator.clients import Connection, ConnectionFactory, Task, sleep

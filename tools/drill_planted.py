@@ -59,7 +59,7 @@ PLANTED: dict[str, Planted] = {
         "The status does not name a living reader that holds pages.",
         "--faults stop-reader --count 1 --seed 1",
         "does not name a stopped reader",
-        (Change("server/readers.py", "if monotonic_ms - since_ms >= PATIENCE_MS:", "if False:"),),
+        (Change("server/storage/long_readers.py", "if monotonic_ms - since_ms >= PATIENCE_MS:", "if False:"),),
     ),
     "stuck-loop-keeps-the-lock": Planted(
         "A primary whose loop does not turn lives on, and keeps the lock.",
@@ -67,7 +67,9 @@ PLANTED: dict[str, Planted] = {
         "nobody took over",
         (
             Change(
-                "server/watchdog.py", "        if not self._limit_s or self._timer is not None:\n", "        if True:\n"
+                "server/process/watchdog.py",
+                "        if not self._limit_s or self._timer is not None:\n",
+                "        if True:\n",
             ),
         ),
     ),
@@ -76,9 +78,13 @@ PLANTED: dict[str, Planted] = {
         "--faults delete-lock --count 1 --seed 1",
         "ended by itself",
         (
-            Change("server/reign.py", "        if isinstance(error, FencedError):\n", "        if False:\n"),
             Change(
-                "server/runtime.py", "        except FencedError as error:\n", "        except ImportError as error:\n"
+                "server/process/primary_epoch.py", "        if isinstance(error, FencedError):\n", "        if False:\n"
+            ),
+            Change(
+                "server/process/runtime.py",
+                "        except FencedError as error:\n",
+                "        except ImportError as error:\n",
             ),
         ),
     ),

@@ -11,7 +11,7 @@ from legato.client.uri import Options
 from legato.core.facts import Fact
 from legato.core.settings import AddressSettings
 from legato.errors import LegatoError, tree
-from legato.server.config import Config, load
+from legato.server.config.configuration import Config, load
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 

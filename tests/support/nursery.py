@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass
 
 from legato.cli import main as entry
-from legato.server import run as server
+from legato.server.process import run as server
 
 REQUEST_BYTES_MAX = 1 << 18
 PR_SET_PDEATHSIG = 1

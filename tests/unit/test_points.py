@@ -9,8 +9,8 @@ import pytest
 from legato.clock import SystemClock
 from legato.core.facts import MessageStored, QueueCreated, QueueMarked
 from legato.points import VARIABLE, AnyPoint, Point, Rig
-from legato.server.config import StoreSection
-from legato.server.rigging import RiggedClock, RiggedStore, make_clock, open_store
+from legato.server.config.configuration import StoreSection
+from legato.server.storage.fault_injection import RiggedClock, RiggedStore, make_clock, open_store
 from legato.store.base import Batch
 from legato.store.lmdb import LmdbStore
 

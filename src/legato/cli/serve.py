@@ -36,8 +36,8 @@ def serve(
 
     Example: legato serve --store ./store --listen localhost:5672
     """
-    from legato.server import config as configuration
-    from legato.server.run import run
+    from legato.server.config import configuration
+    from legato.server.process.run import run
 
     read_config = partial(
         configuration.load,

@@ -101,7 +101,7 @@ def own(directory: Path, config: Path | None, *, ledger: bool, contract: str = "
     Raises:
         ConfigError: the settings cannot be used.
     """
-    from legato.server.config import ServerSection, load
+    from legato.server.config.configuration import ServerSection, load
 
     directory.mkdir(parents=True, exist_ok=True)
     try:

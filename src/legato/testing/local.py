@@ -22,10 +22,10 @@ from legato.clock import SystemClock
 from legato.demo.options import choose_ports
 from legato.errors import ConfigError
 from legato.ha.lock import StoreLock
-from legato.server.config import Config, LedgerSection, ServerSection, StoreSection
-from legato.server.failover import STARTED, Takeover
-from legato.server.reign import Reign
-from legato.server.service import Service
+from legato.server.config.configuration import Config, LedgerSection, ServerSection, StoreSection
+from legato.server.management.takeover_report import STARTED, Takeover
+from legato.server.process.primary_epoch import Reign
+from legato.server.process.service import Service
 
 Result = TypeVar("Result")
 

@@ -12,7 +12,7 @@ import pytest
 
 from legato.client import ConnectionFactory, TextMessage
 from legato.points import VARIABLE, Rig, Stuck
-from legato.server.watchdog import Watchdog
+from legato.server.process.watchdog import Watchdog
 from tests.integration.ha.test_heartbeats import QUICK
 from tests.integration.ha.test_stopped import received_by
 from tests.integration.ha.test_switchover import url_of

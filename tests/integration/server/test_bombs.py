@@ -216,7 +216,7 @@ def test_a_tag_that_is_no_number_is_refused_where_numbers_are_wanted(connect: Co
 def test_an_unexpected_error_costs_only_the_peer_that_caused_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from legato.server.arriving import Arrivals
+    from legato.server.messages.transfers import Arrivals
     from legato.testing.local import broker as local_broker
 
     transfer = Arrivals.transfer

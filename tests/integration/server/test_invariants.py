@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from legato.client import ConnectionFactory, Queue, TextMessage
-from legato.server.service import Service
+from legato.server.process.service import Service
 from legato.testing import LocalBroker
 
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructType
 from legato import limits
 from legato.amqp import names
 from legato.amqp.outcomes import ACCEPTED, Rejected
-from legato.server.service import Service
+from legato.server.process.service import Service
 from legato.spark.connector.options import sink_options
 from legato.spark.connector.requests import close_shared
 from legato.spark.connector.sink import StreamSink

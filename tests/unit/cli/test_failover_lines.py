@@ -5,8 +5,8 @@ import time
 import msgspec
 
 from legato.cli.rendering import clock_time, failover_lines, reader_lines
-from legato.server.config import HighAvailabilitySection
-from legato.server.failover import CRASHED, Takeover, describe
+from legato.server.config.configuration import HighAvailabilitySection
+from legato.server.management.takeover_report import CRASHED, Takeover, describe
 
 HA = HighAvailabilitySection(heartbeat_interval_s=2.0, activation_interval_s=5.0, self_fencing=True)
 

@@ -7,8 +7,8 @@ import pytest
 from legato.client.uri import parse_uri
 from legato.drill.target import named, own
 from legato.errors import ConfigError
-from legato.server.addresses import Addresses
-from legato.server.config import load
+from legato.server.config.addresses import Addresses
+from legato.server.config.configuration import load
 
 
 def test_somebody_elses_brokers_keep_their_login_and_options() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from legato.core.settings import DEFAULT_SETTINGS
 from legato.errors import ConfigError
-from legato.server.addresses import Addresses, matches
-from legato.server.config import load
+from legato.server.config.addresses import Addresses, matches
+from legato.server.config.configuration import load
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from legato.errors import ConfigError
-from legato.server.config import Config, load
+from legato.server.config.configuration import Config, load
 
 
 def of(file: Path | None = None, **environment: str) -> Config:

@@ -1,8 +1,8 @@
 """The executor performs every effect that the core can ask for."""
 
 from legato.core.effects import Effect
-from legato.server.credit import ProducerCredit
-from legato.server.executor import Executor
+from legato.server.links.producer_credit import ProducerCredit
+from legato.server.messages.executor import Executor
 from tests.support.scenario import Scenario
 
 

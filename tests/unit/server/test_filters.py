@@ -8,8 +8,8 @@ from legato.amqp.header import Header
 from legato.amqp.message import encode_message
 from legato.amqp.terminus import Terminus
 from legato.amqp.types import Described, Symbol, ULong
-from legato.server.filters import NO_LOCAL, SELECTOR, Filters, read_filters
-from legato.server.refused import Refused
+from legato.server.links.filters import NO_LOCAL, SELECTOR, Filters, read_filters
+from legato.server.links.refused import Refused
 
 
 def filters(**given: Any) -> Filters:

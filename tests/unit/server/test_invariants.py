@@ -2,7 +2,7 @@
 
 from legato.clock import Clock
 from legato.errors import StoreError
-from legato.server.invariants import PERIOD_MS, InvariantCheck
+from legato.server.storage.invariant_check import PERIOD_MS, InvariantCheck
 from tests.support.scenario import Scenario
 
 

@@ -2,7 +2,7 @@
 
 from legato.core.queues import Queue
 from legato.core.records import QueueRecord
-from legato.server.rates import PERIOD_US, QUEUES_AT_ONCE, RateMeter
+from legato.server.management.rates import PERIOD_US, QUEUES_AT_ONCE, RateMeter
 
 
 def queue(name: str) -> Queue:

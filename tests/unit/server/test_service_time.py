@@ -8,11 +8,11 @@ from legato.amqp.events import Closed
 from legato.amqp.terminus import Terminus
 from legato.core.queues import Queue
 from legato.ha.lease import Lease
-from legato.server.config import Config
-from legato.server.peer import Peer
-from legato.server.ports import Outlet
-from legato.server.reign import Reign
-from legato.server.service import Service
+from legato.server.config.configuration import Config
+from legato.server.connections.client_connection import Peer
+from legato.server.links.link_roles import Outlet
+from legato.server.process.primary_epoch import Reign
+from legato.server.process.service import Service
 from legato.store.memory import MemoryStore
 from tests.support.watch import Watch
 

@@ -1,0 +1,1 @@
+"""Settings: the file, its addresses, and where brokers are."""

@@ -1,0 +1,231 @@
+"""Settings of a server: TOML file, environment and flags, validated once.
+
+Later wins: defaults, then the file, then `LEGATO_<SECTION>_<KEY>` (`LEGATO_STORE_MAP_BYTES=...`), then flags.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from legato import limits
+from legato.errors import ConfigError
+from legato.ha.watch import ACTIVATION_INTERVAL_S_DEFAULT, HEARTBEAT_INTERVAL_S_DEFAULT
+from legato.server.config.addresses import Addresses
+from legato.server.config.discovery import split_address
+
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+ENVIRONMENT_PREFIX = "LEGATO_"
+_LISTS = ("addresses",)
+SECTIONS = ("server", "store", "auth", "tls", "ledger", "ha")
+
+
+class ServerSection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[server]`"""
+
+    listen: str = "localhost:5672"
+    container_id: str = ""
+    """The broker's AMQP name; made from the host's name and the process if empty."""
+    idle_timeout_ms: Positive = limits.IDLE_TIMEOUT_MS
+    max_message_bytes: Positive = limits.MAX_MESSAGE_BYTES_DEFAULT
+    max_frame_bytes: Annotated[int, msgspec.Meta(ge=limits.FRAME_BYTES_LEAST, le=limits.FRAME_BYTES_MOST)] = (
+        limits.MAX_FRAME_BYTES
+    )
+    """The largest AMQP frame that peers are allowed to send."""
+    handshake_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = limits.HANDSHAKE_TIMEOUT_S
+    returns_per_s: Positive = 500
+    """Maximum reconnections per second after a crash: clients are asked to spread their return (CONTRACT B23)."""
+    reconnect_timeout_s: Annotated[float, msgspec.Meta(ge=0)] = limits.RECONNECT_TIMEOUT_S
+    """Seconds for which the unacknowledged messages, temporary queues and subscriptions of a client that lost its
+    connection are reserved for its return; 0: none."""
+    log_level: str = "INFO"
+    check_invariants: bool = False
+    """Whether to look once a second if memory and store agree, and to stop if they do not: for tests and trials."""
+
+
+class StoreSection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[store]`"""
+
+    directory: str = ""
+    map_bytes: Positive = limits.STORE_MAP_BYTES_DEFAULT
+    log_facts: bool = True
+    """Whether facts are logged for the ledger; off only to measure what that costs."""
+    log_bytes: Positive = limits.LOG_BYTES_DEFAULT
+    """Bound on the log of facts that no ledger has taken over yet."""
+    free_disk_reserve_bytes: Annotated[int, msgspec.Meta(ge=0)] = limits.FREE_DISK_RESERVE_BYTES
+
+
+class AuthSection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[auth]`"""
+
+    anonymous: bool = True
+    users: dict[str, str] = {}
+    """Names and passwords for SASL PLAIN."""
+
+
+class TlsSection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[tls]`; without a certificate the listener speaks plain TCP."""
+
+    certificate: str = ""
+    key: str = ""
+
+
+class LedgerSection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[ledger]`"""
+
+    enabled: bool = True
+    directory: str = ""
+    """Where segments go; `ledger` inside the store's directory if empty."""
+    detail: Literal["durable", "all"] = "durable"
+    """Which facts are logged: what is durable, or also each delivery, presentation and release."""
+
+
+class HighAvailabilitySection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[ha]`: primary and backups of one store say the same."""
+
+    heartbeat_interval_s: Seconds = HEARTBEAT_INTERVAL_S_DEFAULT
+    """How often the primary tells its backups that it is well."""
+    activation_interval_s: Seconds = ACTIVATION_INTERVAL_S_DEFAULT
+    """A backup that has heard nothing for so long since the last heartbeat does not rely on the primary any more."""
+    self_fencing: bool = False
+    """Whether a primary that could not look after its lock for the activation interval steps down when it can again."""
+    watchdog_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """A primary whose loop has not turned for so long ends itself; the activation interval if None; 0: never."""
+    failover_on_server_shutdown: bool = True
+    """Whether a backup takes over from a primary that was told to stop."""
+    addresses: list[str] = []
+    """Where clients find primary and backups: offered to each that connects."""
+
+
+class Config(msgspec.Struct, forbid_unknown_fields=True):
+    """All settings of one server process."""
+
+    server: ServerSection = msgspec.field(default_factory=ServerSection)
+    store: StoreSection = msgspec.field(default_factory=StoreSection)
+    auth: AuthSection = msgspec.field(default_factory=AuthSection)
+    tls: TlsSection = msgspec.field(default_factory=TlsSection)
+    ledger: LedgerSection = msgspec.field(default_factory=LedgerSection)
+    ha: HighAvailabilitySection = msgspec.field(default_factory=HighAvailabilitySection)
+    address: list[dict[str, Any]] = []
+    """`[[address]]` tables, as they are written; `Addresses` checks them."""
+
+    @property
+    def store_directory(self) -> Path:
+        return Path(self.store.directory)
+
+    @property
+    def ledger_directory(self) -> Path:
+        return Path(self.ledger.directory) if self.ledger.directory else self.store_directory / "ledger"
+
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        """Host and port to listen on; IPv6 hosts in brackets."""
+        host, colon, port = self.server.listen.rpartition(":")
+        if not colon or not host or not port.isdecimal() or not 0 <= int(port) < 65536:
+            raise ConfigError(f"server.listen is {self.server.listen!r}: give HOST:PORT, such as localhost:5672.")
+        return host.strip("[]"), int(port)
+
+
+def load(
+    file: Path | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    store: Path | None = None,
+    listen: str | None = None,
+    ledger: bool | None = None,
+    container_id: str | None = None,
+    users: Sequence[str] | None = None,
+) -> Config:
+    """Gather the settings of one server.
+
+    Args:
+        file: a TOML file with sections as above.
+        environment: variables to read, the process's own if None.
+        store, listen, ledger, container_id, users: flags; `users` as `name:password`.
+
+    Raises:
+        ConfigError: a setting is unknown or cannot be used; the message names it.
+    """
+    raw: dict[str, Any] = _read(file) if file else {}
+    _overlay_environment(raw, os.environ if environment is None else environment)
+    if store is not None:
+        _section(raw, "store")["directory"] = str(store)
+    if listen is not None:
+        _section(raw, "server")["listen"] = listen
+    if ledger is not None:
+        _section(raw, "ledger")["enabled"] = ledger
+    if container_id is not None:
+        _section(raw, "server")["container_id"] = container_id
+    for user in users or ():
+        name, colon, password = user.partition(":")
+        if not colon or not name:
+            raise ConfigError("--user takes NAME:PASSWORD.")
+        _section(raw, "auth").setdefault("users", {})[name] = password
+    try:
+        config = msgspec.convert(raw, Config, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"Configuration: {error}.") from None
+    _check(config)
+    return config
+
+
+def _section(raw: dict[str, Any], name: str) -> dict[str, Any]:
+    section = raw.setdefault(name, {})
+    if not isinstance(section, dict):
+        raise ConfigError(f"Configuration: {name!r} must be a section, [{name}].")
+    return section
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise ConfigError(f"Cannot read the configuration {file}: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not TOML: {error}.") from None
+
+
+def _overlay_environment(raw: dict[str, Any], environment: Mapping[str, str]) -> None:
+    for variable, value in environment.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        section, _, key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
+        if section in SECTIONS and key:
+            _section(raw, section)[key] = value.split(",") if key in _LISTS else value
+
+
+def _check(config: Config) -> None:
+    if not config.store.directory:
+        raise ConfigError("No store directory: give --store DIR, or [store] directory in the configuration.")
+    if bool(config.tls.certificate) != bool(config.tls.key):
+        raise ConfigError("TLS needs both tls.certificate and tls.key.")
+    if not config.auth.anonymous and not config.auth.users:
+        raise ConfigError("Nobody could connect: auth.anonymous is off and auth.users is empty.")
+    levels = ("DEBUG", "INFO", "WARNING", "ERROR")
+    if config.server.log_level not in levels:
+        raise ConfigError(f"server.log_level is {config.server.log_level!r}: give one of {', '.join(levels)}.")
+    check_intervals(config.ha.heartbeat_interval_s, config.ha.activation_interval_s)
+    _ = config.host_and_port
+    for address in config.ha.addresses:
+        split_address(address)
+    Addresses(config.address)
+
+
+def check_intervals(heartbeat_s: float, activation_s: float) -> None:
+    """See that the two intervals between primary and backups fit (CONTRACT B20).
+
+    Raises:
+        ConfigError: they do not.
+    """
+    if not (0 < heartbeat_s < float("inf") and 0 < activation_s < float("inf")):
+        raise ConfigError("ha.heartbeat_interval_s and ha.activation_interval_s are seconds, more than 0.")
+    if activation_s < 2 * heartbeat_s:
+        raise ConfigError(
+            f"ha.activation_interval_s is {activation_s:g}: it must be at least twice "
+            f"ha.heartbeat_interval_s, which is {heartbeat_s:g}."
+        )

@@ -1,0 +1,268 @@
+"""One client's socket: bytes through SASL and the engine, back-pressure both ways, time-outs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+from legato.amqp.connection import Connection
+from legato.amqp.events import Closed, Event
+from legato.amqp.sasl import SaslServer
+from legato.core.consumers import Browser, Consumer
+from legato.server import shell
+from legato.server.config.configuration import Config
+from legato.server.connections.handshake import Welcome
+
+log = logging.getLogger("legato.peer")
+
+WRITE_HIGH_BYTES = 1 << 20
+RARE_EVENTS_MAX = 64
+"""Attaches and the like that are looked at in one go."""
+_SHOWN_MAX = 200
+
+
+class Host(shell.Shell, Protocol):
+    """What a connection uses of the service that accepted it."""
+
+    config: Config
+    welcome: Welcome
+    internal_errors: int
+
+    def block(self, peer: shell.Peer, blocked: bool) -> None:
+        """A peer's socket cannot take more now, or can again."""
+
+    def forget(self, peer: shell.Peer) -> None:
+        """Its socket is closed."""
+
+
+class Peer(asyncio.Protocol):
+    """A connection from accept to its end. Everything it does to the broker goes through the service."""
+
+    def __init__(self, service: Host) -> None:
+        self._service = service
+        self.container = ""
+        self.name = "?"
+        self.product = ""
+        """What its open says that the client is."""
+        self.user: str | None = None
+        self.receivers: set[Consumer | Browser] = set()
+        self.links: set[Any] = set()
+        self.opened = False
+        self.ended = False
+        self.paused = False
+        self.due_ms = 0
+        """When its heartbeats and its silence are to be looked at."""
+        self._transport: asyncio.Transport | None = None
+        self._sasl: SaslServer | None = service.welcome.new_sasl()
+        self.amqp = Connection(server=True, settings=service.welcome.settings(), rare_events_max=RARE_EVENTS_MAX)
+        self._events: list[Event] = []
+        """What was received and waits for its turn."""
+        self._received: deque[Callable[[], list[Event]]] = deque()
+        """What came behind that."""
+        self._busy = False
+        """Whether anything waits for its turn: then nothing is read."""
+        self._held = False
+        """Whether the broker wants nothing to be read."""
+        self._handshake: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)
+        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        peername = transport.get_extra_info("peername")
+        self.name = f"{peername[0]}:{peername[1]}" if peername else "local"
+        loop = asyncio.get_running_loop()
+        self._handshake = loop.call_later(self._service.config.server.handshake_timeout_s, self._too_slow)
+        self._service.peers.add(self)
+        log.debug("+ %s connected", self.name)
+
+    def _too_slow(self) -> None:
+        if not self.opened:
+            log.warning("- %s did not open in time", self.name)
+            self.drop()
+
+    def data_received(self, data: bytes) -> None:
+        if self.ended or not self._service.may_serve():
+            return
+        try:
+            if self._sasl is not None:
+                data = self._negotiate(self._sasl, data)
+                if not data:
+                    return
+            if self._busy:
+                self._received.append(lambda: self.amqp.receive_data(data))
+            else:
+                self._handle(self.amqp.receive_data(data))
+        except Exception as error:
+            self._fail(error)
+
+    def _handle(self, events: list[Event]) -> None:
+        """Have events handled; what takes too long for one turn of the loop goes on in the next one."""
+        self._events = self._service.handle(self, events)
+        busy = not self.ended and bool(self._events or self._received or self.amqp.has_more)
+        if busy:
+            asyncio.get_running_loop().call_soon(self._go_on)
+        if busy != self._busy:
+            self._busy = busy
+            self._read_or_not()
+
+    def _go_on(self) -> None:
+        """Others had a turn: the next slice of what this peer sent."""
+        if self.ended or self._service.ending or not self._service.may_serve():
+            return
+        try:
+            if self._events:
+                events = self._events
+            elif self.amqp.has_more:
+                events = self.amqp.receive_data(b"")
+            else:
+                events = self._received.popleft()() if self._received else []
+            self._handle(events)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """What the peer sent led to an error that nobody expected: that costs the peer its connection, and nobody else
+        anything."""
+        self._service.internal_errors += 1
+        log.error("! %s is cut off after an internal error: %s", self.name, _told(error))
+        log.debug("what led to it:", exc_info=error)
+        self._events = []
+        self._received.clear()
+        try:
+            if not self.ended:
+                self.amqp.close("amqp:internal-error", "the broker could not do what was asked for")
+                rest: list[Event] = [Closed("", "", clean=False)]
+                while rest and not self.ended:
+                    rest = self._service.handle(self, rest)
+        except Exception as second:
+            log.error("! %s is not cleared away: %s", self.name, _told(second))
+        self.ended = True
+        self.drop(linger=True)
+
+    def _negotiate(self, sasl: SaslServer, data: bytes) -> bytes:
+        sasl.receive_data(data)
+        answer = sasl.data_to_send()
+        if answer and self._transport is not None:
+            self._transport.write(answer)
+        if sasl.failed is not None:
+            log.warning("! %s refused: %s", self.name, sasl.failed)
+            self.drop(linger=True)
+            return b""
+        if not sasl.done:
+            return b""
+        self.user = sasl.user
+        self._sasl = None
+        return sasl.leftover
+
+    def eof_received(self) -> bool:
+        """The client sends no more; the socket stays open for what was read and waits for its turn, and for the answer
+        to a Close that is not durable yet."""
+        self._end_with(self.amqp.receive_eof)
+        return self._busy or self.amqp.close_unanswered
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._end_with(lambda: [Closed("", str(exc) if exc else "connection lost", clean=False)])
+        self._service.forget(self)
+
+    def timed_out(self, events: list[Event]) -> None:
+        """What the engine says because time has passed."""
+        self._end_with(lambda: events)
+
+    def _end_with(self, last: Callable[[], list[Event]]) -> None:
+        """Nothing more comes: what did is handled first."""
+        if self.ended:
+            return
+        if self._busy:
+            self._received.append(last)
+            return
+        try:
+            self._handle(last())
+        except Exception as error:
+            self._fail(error)
+
+    def pause_writing(self) -> None:
+        self.paused = True
+        self._service.block(self, True)
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self._service.block(self, False)
+
+    def pause_reading(self, paused: bool) -> None:
+        """Leave what the client sends in its socket, or go on."""
+        self._held = paused
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        if self._transport is not None and not self.ended:
+            if self._held or self._busy:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def flush(self) -> None:
+        """Write what the engine has to send."""
+        if self._transport is None:
+            return
+        data = self.amqp.data_to_send()
+        if data:
+            self._transport.write(data)
+        if self.ended:
+            self._transport.close()
+
+    def established(self) -> None:
+        """The peer's Open arrived and was answered."""
+        self.opened = True
+        if self._handshake is not None:
+            self._handshake.cancel()
+
+    def end(self) -> None:
+        """The AMQP connection is over: write what is left, then close the socket and free the engine."""
+        if self.ended:
+            return
+        self.ended = True
+        if self._handshake is not None:
+            self._handshake.cancel()
+        if self.amqp.close_unanswered:
+            self.amqp.close()
+        self.flush()
+        self.amqp.free()
+
+    def part(self) -> None:
+        """Like `end`, but leave the closing to the client, as far as TLS allows.
+
+        Closing a socket with something in it that was not read resets the connection, which could cost the client our
+        last words.
+        """
+        self.ended = True
+        if self._handshake is not None:
+            self._handshake.cancel()
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.write(self.amqp.data_to_send())
+            if transport.can_write_eof():
+                transport.resume_reading()
+                transport.write_eof()
+            else:
+                transport.close()
+        self.amqp.free()
+
+    def drop(self, *, linger: bool = False) -> None:
+        """Cut the socket, at once unless what was written should still arrive."""
+        if self._transport is not None:
+            if linger:
+                self._transport.close()
+            else:
+                self._transport.abort()
+
+
+def _told(error: Exception) -> str:
+    """An error and where it arose, in one line of bounded length, whatever a peer had a part in."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    where = f" ({at.tb_frame.f_code.co_filename}:{at.tb_lineno})" if at is not None else ""
+    return f"{type(error).__name__}: {str(error)!r:.{_SHOWN_MAX}}{where}"

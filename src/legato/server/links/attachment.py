@@ -1,0 +1,205 @@
+"""Links as they come and go: each kind has its own module; here, which is which, and what ends with a link."""
+
+from __future__ import annotations
+
+from legato.amqp import names
+from legato.amqp.link import Link, Receiver, Sender
+from legato.core.broker import Broker
+from legato.core.consumers import Browser, Consumer
+from legato.core.refusals import Refusal
+from legato.ha.heartbeat_connection import BACKUP_USER
+from legato.server.links.consumer_links import Outgoing
+from legato.server.links.consumers import Consumers
+from legato.server.links.expiry_timers import Lingering
+from legato.server.links.heartbeats import Heartbeats
+from legato.server.links.link_closing import Cutter
+from legato.server.links.link_endings import LINK_DETACH, Ending
+from legato.server.links.link_roles import (
+    Coordinator,
+    HeartbeatPort,
+    ManagementReplies,
+    Publisher,
+    StatusPort,
+    SubscriptionLookup,
+)
+from legato.server.links.nodes import Nodes
+from legato.server.links.producer_credit import ProducerCredit
+from legato.server.links.producer_links import Incoming
+from legato.server.links.refused import NOT_ALLOWED, Refused
+from legato.server.links.registry import Registry
+from legato.server.links.subscriptions import Subscribing
+from legato.server.links.temporary_nodes import Temporaries
+from legato.server.shell import Peer, Shell
+
+
+def _waiting_name(peer: Peer, link: Link) -> str:
+    return f"link {id(peer)} {link.name} {type(link).__name__}"
+
+
+class Links:
+    """Attaches and detaches the links of all peers for one broker."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        broker: Broker,
+        credit: ProducerCredit,
+        lingering: Lingering,
+        heartbeats: Heartbeats,
+        max_message_bytes: int,
+    ) -> None:
+        self._shell = shell
+        self._broker = broker
+        self._credit = credit
+        self._lingering = lingering
+        self._heartbeats = heartbeats
+        self._registry = registry = Registry()
+        self.nodes = Nodes(broker)
+        self.cutter = Cutter(broker, registry, self._cut_off, shell.touch)
+        self.temporaries = Temporaries(broker, registry, self.cutter, lingering)
+        self.cutter.deleted = self.temporaries.forget
+        self._consumers = consumers = Consumers(shell, broker, registry, lingering, self._taken_over)
+        self._incoming = Incoming(
+            broker, registry, self.nodes, self.temporaries, self.cutter, credit, max_message_bytes
+        )
+        self._subscribing = Subscribing(broker, registry, consumers, lingering)
+        self._outgoing = Outgoing(
+            broker, registry, self.nodes, self.temporaries, consumers, self._subscribing, lingering
+        )
+
+    def attach(self, peer: Peer, link: Link) -> None:
+        """A peer attached a link: accept it and hang on it what it is for, or refuse it with the reason."""
+        try:
+            if peer.user == BACKUP_USER and link.remote_source.address != names.HEARTBEAT_ADDRESS:
+                raise Refused(NOT_ALLOWED, "A backup may listen to heartbeats and do nothing else.")
+            if isinstance(link, Receiver):
+                self._incoming.attach(peer, link)
+            elif isinstance(link, Sender):
+                self._attach_sender(peer, link)
+        except (Refused, Refusal) as refused:
+            link.refuse(refused.condition, str(refused))
+
+    def _attach_sender(self, peer: Peer, link: Sender) -> None:
+        source = link.remote_source
+        if source.kind == "none" and not source.dynamic:
+            self._subscribing.look_up(peer, link)
+        elif source.address == names.STATUS_ADDRESS:
+            self._answering(peer, link, StatusPort(peer))
+        elif source.address == names.HEARTBEAT_ADDRESS:
+            self._answering(peer, link, self._heartbeats.attach(peer, link))
+        elif source.address == names.MANAGEMENT_ADDRESS:
+            self._answering(peer, link, ManagementReplies(peer, link, link.remote_target.address or ""))
+        else:
+            self._outgoing.attach(peer, link)
+
+    def _answering(self, peer: Peer, link: Sender, port: StatusPort | HeartbeatPort | ManagementReplies) -> None:
+        link.context = port
+        link.accept()
+        peer.links.add(link)
+
+    def suspend(self, peer: Peer, link: Link) -> bool:
+        """A link was detached and not closed: does its terminus live on, and what its client has not settled with it?
+
+        It does until the terminus expires, as was agreed when it attached (AMQP 2.6.4, 3.5.3, 3.5.6), or the link is
+        attached again. A durable subscription stays by itself; of it everybody may have what is not settled.
+        """
+        port = link.context
+        if isinstance(port, Consumer):
+            assert isinstance(link, Sender)
+            terminus = link.remote_source
+            subscribes = port.port.durable is not None
+            if port.port.durable or link.reserved or not (port.unsettled or subscribes or self._is_maker(link)):
+                return False
+        elif isinstance(port, Publisher) and self._is_maker(link):
+            terminus = link.remote_target
+        else:
+            return False
+        if terminus.expiry_policy == LINK_DETACH:
+            seconds = self._lingering.kept_s(terminus.timeout_s)
+            if seconds <= 0:
+                return False
+            self._lingering.leave(_waiting_name(peer, link), seconds, "", lambda: self._expire(peer, link))
+        if isinstance(port, Consumer):
+            self._broker.receivers.flow(port, 0, False, self._broker.now_us)
+        else:
+            assert isinstance(link, Receiver)
+            self._credit.gone(link, port)
+        self._registry.suspended[link] = peer
+        return True
+
+    def _is_maker(self, link: Link) -> bool:
+        node = self._registry.node_of(link)
+        return node is not None and self.temporaries.is_maker(node, link)
+
+    def _expire(self, peer: Peer, link: Link) -> None:
+        """A link that was detached does not come back."""
+        self.gone(peer, link, Ending.DETACHED)
+        self._broker.dispatcher.dispatch_returned(self._broker.now_us)
+        # Not before its detach was answered.
+        self._shell.when_durable(peer, link.close)
+
+    def sweep(self) -> None:
+        """Time passed: temporary nodes may go, and detached links of which nothing is unsettled any more."""
+        self.temporaries.sweep()
+        for link, peer in list(self._registry.suspended.items()):
+            port = link.context
+            is_bare = isinstance(port, Consumer) and port.port.durable is None and not port.unsettled
+            if is_bare and not self._is_maker(link):
+                self._expire(peer, link)
+
+    def gone(self, peer: Peer, link: Link, ending: Ending) -> None:
+        """A link ended; what hung on it is taken from the broker.
+
+        Raises:
+            Refused: it was to end a subscription, which somebody has begun to use since.
+        """
+        if self._registry.suspended.pop(link, None) is not None:
+            self._lingering.come_back(_waiting_name(peer, link))
+        peer.links.discard(link)
+        port, link.context = link.context, None
+        node = self._registry.remove(link)
+        match port:
+            case Publisher():
+                assert isinstance(link, Receiver)
+                self._credit.gone(link, port)
+                self._registry.release_sending(link)
+                if port.producer is not None:
+                    self._broker.producers.detach(port.producer, forget=ending is Ending.CLOSED)
+            case Consumer():
+                self._consumer_gone(peer, link, port, ending)
+            case Browser():
+                peer.receivers.discard(port)
+                self._broker.browsers.leave(port)
+            case Coordinator():
+                for txn_id in port.declared:
+                    transaction = self._broker.transactions.find(txn_id, peer)
+                    if transaction is not None:
+                        self._broker.transactions.roll_back(transaction, "disconnect")
+            case HeartbeatPort():
+                self._heartbeats.gone(port)
+            case SubscriptionLookup() if ending is Ending.CLOSED:
+                self._subscribing.end_found(port.subscription)
+        if node is not None:
+            self.temporaries.link_gone(node, link, ending)
+
+    def _consumer_gone(self, peer: Peer, link: Link, consumer: Consumer, ending: Ending) -> None:
+        assert isinstance(link, Sender)
+        peer.receivers.discard(consumer)
+        self._registry.release(peer.container, link)
+        if consumer.port.durable is not None:
+            self._subscribing.leave(consumer, link, ending)
+        else:
+            self._consumers.detach(consumer, ending)
+
+    def review_credit(self) -> None:
+        """Settings of addresses changed: producers may send more, or have to wait."""
+        for peer in self._shell.peers:
+            for link in peer.links:
+                if isinstance(link.context, Publisher) and isinstance(link, Receiver) and not link.suspended:
+                    self._credit.give(link, link.context)
+
+    def _taken_over(self, node: str, link: Link) -> None:
+        self.temporaries.link_gone(node, link, Ending.CUT)
+
+    def _cut_off(self, peer: Peer, link: Link) -> None:
+        self.gone(peer, link, Ending.CUT)

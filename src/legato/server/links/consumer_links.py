@@ -1,0 +1,107 @@
+"""Links that messages go out on: consumers of queues, browsers, and those that make a temporary node."""
+
+from __future__ import annotations
+
+from legato.amqp.link import Sender
+from legato.amqp.terminus import Terminus
+from legato.core.broker import Broker
+from legato.core.queues import Queue
+from legato.core.topics import Topic
+from legato.server.links import temporary_nodes
+from legato.server.links.consumers import Consumers
+from legato.server.links.expiry_timers import Lingering
+from legato.server.links.filters import Filters, read_filters
+from legato.server.links.link_endings import kept_policy
+from legato.server.links.link_roles import Outlet
+from legato.server.links.nodes import Nodes
+from legato.server.links.registry import Registry
+from legato.server.links.subscription_names import DURABLE_PREFIX
+from legato.server.links.subscriptions import Subscribing
+from legato.server.links.temporary_nodes import Temporaries
+from legato.server.shell import Peer
+
+
+class Outgoing:
+    """Attaches links that peers receive over."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        registry: Registry,
+        nodes: Nodes,
+        temporaries: Temporaries,
+        consumers: Consumers,
+        subscribing: Subscribing,
+        lingering: Lingering,
+    ) -> None:
+        self._broker = broker
+        self._registry = registry
+        self._nodes = nodes
+        self._temporaries = temporaries
+        self._consumers = consumers
+        self._subscribing = subscribing
+        self._lingering = lingering
+
+    def attach(self, peer: Peer, link: Sender) -> None:
+        """Accept a receiver's attach (amqp.md A3, A8).
+
+        Raises:
+            Refused, Refusal: it cannot be accepted.
+        """
+        source = link.remote_source
+        filters = read_filters(source)
+        if source.dynamic:
+            node = self._temporaries.make(peer, link, source)
+            answer = temporary_nodes.answer(source, node.address)
+        else:
+            address = source.address or ""
+            if source.distribution_mode == "copy" and self._browse_subscription(peer, link, address, filters):
+                return
+            node = self._nodes.find(address, source.capabilities)
+            answer = self._echo(source)
+            if (old := self._registry.holder(peer.container, link.name)) is not None:
+                self._temporaries.pass_on(node.name, old, link)
+            if isinstance(node, Topic) or source.distribution_mode != "copy":
+                self._temporaries.check_consumer(peer, node)
+        if isinstance(node, Topic):
+            # A durable subscription asks for distribution mode copy too (amqp.md A3): of a topic that says nothing.
+            self._subscribing.attach(peer, link, node, filters, answer)
+        else:
+            filters.ignore_no_local()
+            answer.filters = filters.applied
+            if source.distribution_mode == "copy":
+                self._browse(peer, link, node, filters, answer)
+            else:
+                properties = self._consumers.attach(peer, link, node, Outlet(peer, link), filters.matches)
+                self._consumers.accept(peer, link, answer, properties)
+        self._registry.add(link, node.name)
+
+    def _browse_subscription(self, peer: Peer, link: Sender, address: str, filters: Filters) -> bool:
+        """What waits in a durable subscription can be looked at, under the name that the broker keeps it by."""
+        subscription = self._broker.subscriptions.find(address) if address.startswith(DURABLE_PREFIX) else None
+        if subscription is None:
+            return False
+        filters.ignore_no_local()
+        answer = self._echo(link.remote_source)
+        answer.filters = filters.applied
+        self._browse(peer, link, subscription, filters, answer)
+        return True
+
+    def _browse(self, peer: Peer, link: Sender, queue: Queue, filters: Filters, answer: Terminus) -> None:
+        browser = link.context = self._broker.browsers.browse(queue, Outlet(peer, link), filters.matches)
+        link.accept(source=answer)
+        peer.links.add(link)
+        peer.receivers.add(browser)
+
+    def _echo(self, source: Terminus) -> Terminus:
+        """A source as it was asked for, as far as that is kept, before it is known which filters are applied."""
+        return Terminus(
+            address=source.address,
+            durable=source.durable,
+            expiry_policy=kept_policy(source.expiry_policy),
+            timeout_s=int(self._lingering.kept_s(source.timeout_s)),
+            distribution_mode=source.distribution_mode,
+            capabilities=source.capabilities,
+            properties=source.properties,
+            outcomes=source.outcomes,
+        )

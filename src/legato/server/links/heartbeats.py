@@ -1,0 +1,95 @@
+"""Heartbeats of a primary: a small message to each link on `$heartbeat`, as long as the broker's loop turns."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+import msgspec
+
+from legato.amqp import names
+from legato.amqp.header import Header
+from legato.amqp.link import Sender
+from legato.amqp.message import DataBody, encode_message
+from legato.ha.heartbeat_connection import Heartbeat
+from legato.server.links.link_roles import HeartbeatPort
+from legato.server.shell import Peer
+
+_TAG = b"heartbeat"
+
+
+class Heartbeats:
+    """Sends them (CONTRACT B1, B20).
+
+    Args:
+        interval_s: how often.
+        activation_interval_s: after how long without one backups are to act; they are told.
+        touch: has what was put on a link of a peer written.
+        sent: is called after heartbeats were put on links, to have them written.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        interval_s: float,
+        activation_interval_s: float,
+        epoch: int,
+        touch: Callable[[Peer], None],
+        sent: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._epoch = epoch
+        self._touch = touch
+        self._sent = sent
+        self._ports: set[HeartbeatPort] = set()
+        self._set(interval_s, activation_interval_s)
+        self._timer = loop.call_later(interval_s, self._beat)
+
+    def set_intervals(self, interval_s: float, activation_interval_s: float) -> None:
+        """Change them; backups are told at once."""
+        self._set(interval_s, activation_interval_s)
+        self._timer.cancel()
+        self._beat()
+
+    def _set(self, interval_s: float, activation_interval_s: float) -> None:
+        self._interval_s = interval_s
+        document = msgspec.json.encode(Heartbeat(os.getpid(), self._epoch, interval_s, activation_interval_s))
+        self._message = encode_message(header=Header(), body=DataBody(document))
+
+    @property
+    def unrecorded(self) -> list[str]:
+        """Where those backups would listen that only say so themselves."""
+        said = [port.link.remote_properties.get(names.UNRECORDED) for port in self._ports]
+        return [listen for listen in said if isinstance(listen, str) and listen]
+
+    def attach(self, peer: Peer, link: Sender) -> HeartbeatPort:
+        """`link` wants heartbeats; the first one goes with its first credit."""
+        port = HeartbeatPort(peer, link)
+        self._ports.add(port)
+        return port
+
+    def gone(self, port: HeartbeatPort) -> None:
+        """Its link has ended."""
+        self._ports.discard(port)
+
+    def flow(self, port: HeartbeatPort) -> None:
+        """Its link has credit."""
+        if not port.begun:
+            port.begun = True
+            self._send(port)
+
+    def stop(self) -> None:
+        """No more."""
+        self._timer.cancel()
+
+    def _beat(self) -> None:
+        self._timer = self._loop.call_later(self._interval_s, self._beat)
+        for port in self._ports:
+            self._send(port)
+            self._touch(port.peer)
+        self._sent()
+
+    def _send(self, port: HeartbeatPort) -> None:
+        if port.link.credit > 0:
+            port.link.send(self._message, _TAG, None, settled=True)

@@ -1,0 +1,58 @@
+"""Links that the broker ends: their node was deleted, or the same client attached them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from legato.amqp.link import Link
+from legato.core.broker import Broker
+from legato.server.links.link_roles import Node, peer_of
+from legato.server.links.refused import RESOURCE_DELETED
+from legato.server.links.registry import Registry
+from legato.server.shell import Peer
+
+STOLEN = "amqp:link:stolen"
+
+
+class Cutter:
+    """Ends links from this side, and lets go of what hung on them first.
+
+    Args:
+        gone: what takes a link's port from the broker; given the link's peer and the link.
+        touch: what has a peer flushed.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        registry: Registry,
+        gone: Callable[[Peer, Link], None],
+        touch: Callable[[Peer], None],
+    ) -> None:
+        self._broker = broker
+        self._registry = registry
+        self._gone = gone
+        self._touch = touch
+        self.deleted: Callable[[str], None] = lambda name: None
+        """Is told the name of each node that was deleted."""
+
+    def steal(self, link: Link) -> None:
+        """The same client attached `link` again, before we noticed that it was gone."""
+        self.cut(link, STOLEN, "the same client attached this link again")
+
+    def delete(self, node: Node) -> None:
+        """Delete a node: who receives from it or sends to it is told (AMQP 2.8.15)."""
+        links = list(self._registry.links(node.name))
+        links += [consumer.port.link for consumer in self._broker.deletion.delete(node)]
+        for link in dict.fromkeys(links):
+            self.cut(link, RESOURCE_DELETED, f"{node.address} was deleted")
+        self.deleted(node.name)
+
+    def cut(self, link: Link, condition: str, description: str, info: dict[str, Any] | None = None) -> None:
+        """End a link, and say why."""
+        if link.context is not None:
+            peer = peer_of(link)
+            self._gone(peer, link)
+            self._touch(peer)
+        link.close(condition, description, info)

@@ -1,0 +1,75 @@
+"""What an address stands for: a queue or a topic, by capability, by prefix, or by what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from legato.core.assignments import ASSIGNMENT_PREFIX
+from legato.core.broker import Broker
+from legato.server.links.link_roles import Node
+from legato.server.links.refused import NOT_ALLOWED, NOT_FOUND, Refused
+from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX
+
+TEMPORARY_QUEUE_PREFIX = "temp-queue://"
+TEMPORARY_TOPIC_PREFIX = "temp-topic://"
+TOPIC_PREFIX = "topic://"
+QUEUE_PREFIX = "queue://"
+_TEMPORARY = (TEMPORARY_QUEUE_PREFIX, TEMPORARY_TOPIC_PREFIX)
+_RESERVED = (DURABLE_PREFIX, VOLATILE_PREFIX, ASSIGNMENT_PREFIX, "$")
+_TOPIC_CAPABILITIES = {"topic", "temporary-topic"}
+_QUEUE_CAPABILITIES = {"queue", "temporary-queue"}
+
+
+class Nodes:
+    """Finds the node of an address, or makes it where that is allowed."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def find(self, address: str, capabilities: Iterable[str] = ()) -> Node:
+        """The node of `address`.
+
+        A capability says which kind is meant; so does a prefix `topic://` or `queue://`, for clients that cannot give
+        capabilities. Without either it is what there is under that name, and else a queue (amqp.md A14).
+
+        Raises:
+            Refused: the name is the broker's own, or a temporary destination that is gone.
+            Refusal: the core has no such node and makes none.
+        """
+        topic = wants_topic(capabilities)
+        if address.startswith(TOPIC_PREFIX):
+            address, topic = address.removeprefix(TOPIC_PREFIX), True
+        elif address.startswith(QUEUE_PREFIX):
+            address, topic = address.removeprefix(QUEUE_PREFIX), False
+        if not address:
+            raise Refused(NOT_FOUND, "The address is empty.")
+        if address.startswith(_RESERVED):
+            raise Refused(NOT_ALLOWED, f"{address!r} is a name of the broker's own.")
+        if address.startswith(_TEMPORARY):
+            node = self._broker.directory.lookup(address)
+            if node is None:
+                raise Refused(NOT_FOUND, f"The temporary destination {address!r} is gone.")
+            return node
+        if topic is None:
+            return self._broker.directory.lookup(address) or self._broker.directory.queue(address)
+        return self._broker.directory.topic(address) if topic else self._broker.directory.queue(address)
+
+    def create(self, address: str, *, topic: bool) -> Node:
+        """The queue or topic of that name, made if there is none, whatever its settings say.
+
+        Raises:
+            Refused: the name is one that the broker gives.
+        """
+        if not address or address.startswith((*_RESERVED, *_TEMPORARY, TOPIC_PREFIX, QUEUE_PREFIX)):
+            raise Refused(NOT_ALLOWED, f"{address!r} is no name for a queue or topic.")
+        if topic:
+            return self._broker.directory.find_topic(address) or self._broker.directory.create_topic(address)
+        return self._broker.directory.find_queue(address) or self._broker.directory.create_queue(address)
+
+
+def wants_topic(capabilities: Iterable[str]) -> bool | None:
+    """Which kind of node capabilities name: a topic, a queue, or (None) neither."""
+    given = set(capabilities)
+    if given & _TOPIC_CAPABILITIES:
+        return True
+    return False if given & _QUEUE_CAPABILITIES else None

@@ -1,0 +1,115 @@
+"""Links that messages come in on: producers', the relay's, coordinators', and those that make a temporary node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from legato import limits
+from legato.amqp import names
+from legato.amqp.link import Receiver
+from legato.amqp.terminus import Terminus
+from legato.core.broker import Broker
+from legato.server.links import temporary_nodes
+from legato.server.links.link_closing import Cutter
+from legato.server.links.link_roles import Coordinator, ManagementPort, Node, Publisher, may_reject
+from legato.server.links.nodes import Nodes
+from legato.server.links.producer_credit import ProducerCredit
+from legato.server.links.refused import INVALID_FIELD, Refused
+from legato.server.links.registry import Registry
+from legato.server.links.temporary_nodes import Temporaries
+from legato.server.shell import Peer
+
+TRANSACTION_CAPABILITIES = ["amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn"]
+
+
+class Incoming:
+    """Attaches links that peers send over."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        registry: Registry,
+        nodes: Nodes,
+        temporaries: Temporaries,
+        cutter: Cutter,
+        credit: ProducerCredit,
+        max_message_bytes: int,
+    ) -> None:
+        self._broker = broker
+        self._registry = registry
+        self._nodes = nodes
+        self._temporaries = temporaries
+        self._cutter = cutter
+        self._credit = credit
+        self._max_message_bytes = max_message_bytes
+
+    def attach(self, peer: Peer, link: Receiver) -> None:
+        """Accept a sender's attach (amqp.md A2, A7, A8).
+
+        Raises:
+            Refused, Refusal: it cannot be accepted.
+        """
+        target = link.remote_target
+        if target.kind == "coordinator":
+            link.context = Coordinator(peer, link)
+            link.connection.remembers_ended_links = True
+            link.accept(
+                target=Terminus(address=None, kind="coordinator", capabilities=TRANSACTION_CAPABILITIES),
+                max_message_bytes=limits.COORDINATOR_BYTES_MAX,
+            )
+            link.add_credit(limits.COORDINATOR_CREDIT)
+        elif target.address == names.MANAGEMENT_ADDRESS:
+            link.context = ManagementPort(peer)
+            link.accept(max_message_bytes=limits.REQUEST_BYTES_MAX)
+            link.add_credit(limits.COORDINATOR_CREDIT)
+        elif target.kind == "none" and not target.dynamic:
+            raise Refused(INVALID_FIELD, "The sending link has no target.")
+        else:
+            self._attach_publisher(peer, link, target)
+        peer.links.add(link)
+
+    def _steal(self, link: Receiver, node: Node | None) -> None:
+        """A link is attached in one session at a time: the older one of the same name goes (AMQP 2.6.1).
+
+        Not a coordinator's: python-proton gives that the same name in each session.
+        """
+        old = self._registry.hold_sending(link)
+        if old is None:
+            return
+        if node is not None:
+            self._temporaries.pass_on(node.name, old, link)
+        if old in self._registry.suspended:
+            old.suspend()
+        self._cutter.steal(old)
+
+    def _attach_publisher(self, peer: Peer, link: Receiver, target: Terminus) -> None:
+        answer = None
+        node: Node | None
+        if target.dynamic:
+            node = self._temporaries.make(peer, link, target)
+            answer = temporary_nodes.answer(target, node.address)
+        else:
+            node = self._nodes.find(target.address, target.capabilities) if target.address else None
+        self._steal(link, node)
+        properties: dict[str, Any] = {}
+        producer = None
+        name = link.remote_properties.get(names.PRODUCER_ID)
+        if isinstance(name, str) and name:
+            name = str(name)
+            producer = self._broker.producers.attach(name)
+            properties[names.LAST_NUMBER] = producer.last
+        port = link.context = Publisher(
+            peer, node, producer, notices=link.remote_properties.get(names.DUPLICATE_NOTICE) is True
+        )
+        port.rejects = may_reject(link)
+        # Of a message that cannot be routed its sender is told the tag.
+        link.reads_tags = producer is not None or node is None
+        link.streams = True
+        link.accept(
+            target=answer,
+            properties=properties or None,
+            max_message_bytes=self._max_message_bytes,
+        )
+        if node is not None:
+            self._registry.add(link, node.name)
+        self._credit.begin(link, port)

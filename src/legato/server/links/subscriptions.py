@@ -1,0 +1,131 @@
+"""Receivers on topics: subscriptions found, made, looked up and ended (Jakarta Messaging 4.2; amqp.md A3, A4)."""
+
+from __future__ import annotations
+
+from legato.amqp.link import Sender
+from legato.amqp.terminus import Terminus
+from legato.amqp.types import Described, ULong
+from legato.core.broker import Broker
+from legato.core.consumers import Consumer
+from legato.core.queues import Queue
+from legato.core.topics import Topic
+from legato.server.links.consumers import Consumers
+from legato.server.links.expiry_timers import Lingering
+from legato.server.links.filters import NO_LOCAL, SELECTOR, Filters
+from legato.server.links.link_endings import Ending
+from legato.server.links.link_roles import Outlet, SubscriptionLookup
+from legato.server.links.refused import NOT_FOUND, RESOURCE_LOCKED, Refused
+from legato.server.links.registry import Registry
+from legato.server.links.subscription_names import durable_name, subscription_name
+from legato.server.shell import Peer
+
+_UNSETTLED_STATE = 2
+
+
+class Subscribing:
+    """Attaches links to subscriptions, and ends subscriptions with their links."""
+
+    def __init__(self, broker: Broker, registry: Registry, consumers: Consumers, lingering: Lingering) -> None:
+        self._broker = broker
+        self._registry = registry
+        self._consumers = consumers
+        self._lingering = lingering
+
+    def attach(self, peer: Peer, link: Sender, topic: Topic, filters: Filters, answer: Terminus) -> None:
+        """Accept a receiver on a topic.
+
+        A durable subscription is durable before its client is told so.
+
+        Raises:
+            Refused, Refusal: the subscription is in use.
+        """
+        wanted = subscription_name(link.name, link.remote_source, peer.container)
+        holder = self._registry.holder(peer.container, link.name)
+        if holder is not None and holder.connection is link.connection and wanted.durable:
+            raise Refused(RESOURCE_LOCKED, f"This connection has an active subscription {link.name!r} already.")
+        self._consumers.steal(peer, link)
+        subscription = self._broker.subscriptions.subscribe(
+            topic,
+            wanted.stored,
+            container=peer.container,
+            selector=filters.selector,
+            no_local=bool(filters.no_local_key),
+            durable=wanted.durable,
+            shared=wanted.shared,
+        )
+        self._lingering.come_back(subscription.name)
+        self._broker.temporaries.reclaim(subscription)
+        outlet = Outlet(peer, link, durable=wanted.durable)
+        properties = self._consumers.attach(peer, link, subscription, outlet)
+        answer.filters = filters.applied
+        if wanted.durable:
+            answer.expiry_policy = link.remote_source.expiry_policy
+            answer.timeout_s = link.remote_source.timeout_s
+        self._consumers.accept(peer, link, answer, properties, durable=wanted.durable)
+
+    def look_up(self, peer: Peer, link: Sender) -> None:
+        """Answer a link that has no source: the client asks for a durable subscription in order to end it.
+
+        Raises:
+            Refused: there is none, or it is in use.
+        """
+        name = durable_name(link.name, peer.container)
+        subscription = self._broker.subscriptions.find(name)
+        if subscription is None:
+            raise Refused(NOT_FOUND, f"There is no durable subscription {link.name!r}.")
+        if subscription.consumers:
+            raise Refused(RESOURCE_LOCKED, f"The durable subscription {link.name!r} is in use.")
+        link.context = SubscriptionLookup(peer, subscription)
+        link.accept(source=_source_of(subscription))
+        peer.links.add(link)
+
+    def leave(self, consumer: Consumer, link: Sender, ending: Ending) -> None:
+        """The consumer behind `link` goes: its subscription may end too.
+
+        A durable one ends when its client says so, one that is not when nobody receives from it any more; one whose
+        client was cut off waits for it as long as that asked for (AMQP 3.5.3, timeout) and we allow.
+        """
+        subscription, source = consumer.queue, link.remote_source
+        lingering = self._lingering
+        seconds = lingering.seconds(ending, source.timeout_s)
+        self._consumers.detach(consumer, ending, moving=seconds > 0)
+        if consumer.port.durable:
+            if ending.expires(source.expiry_policy):
+                self.end(subscription)
+            return
+        if seconds > 0 and not subscription.consumers:
+            lingering.leave(subscription.name, seconds, consumer.container, lambda: self.end(subscription))
+
+    def end_found(self, subscription: Queue) -> bool:
+        """End a subscription whose name was looked up for that; whether it did.
+
+        Raises:
+            Refused: somebody receives from it by now.
+        """
+        if subscription.consumers:
+            name = subscription.name.rpartition("/")[2]
+            raise Refused(RESOURCE_LOCKED, f"The durable subscription {name!r} is in use.")
+        return self.end(subscription)
+
+    def end(self, subscription: Queue) -> bool:
+        """End a subscription that nobody receives from; whether it did."""
+        if subscription.consumers or subscription.deleted:
+            return False
+        self._broker.subscriptions.unsubscribe(subscription)
+        return True
+
+
+def _source_of(subscription: Queue) -> Terminus:
+    filters = {}
+    if subscription.selector:
+        filters["jms-selector"] = Described(ULong(SELECTOR), subscription.selector)
+    if subscription.no_local:
+        filters["no-local"] = Described(ULong(NO_LOCAL), "NoLocalFilter{}")
+    return Terminus(
+        address=subscription.address,
+        durable=_UNSETTLED_STATE,
+        expiry_policy="never",
+        distribution_mode="copy",
+        capabilities=["topic", "shared"] if subscription.shared else ["topic"],
+        filters=filters,
+    )

@@ -1,0 +1,1 @@
+"""The management address: requests, what they do, and what they show."""

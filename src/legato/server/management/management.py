@@ -1,0 +1,127 @@
+"""The management address: requests as messages, answers as messages (in the manner of AMQP Management 1.0).
+
+A request says what it wants in its application properties: `operation`, `type` (`queue`, `topic`, `subscription` or
+`broker`), `name`, and arguments. The answer goes to its `reply-to` with its correlation id, or else its message id; it
+has `statusCode` and `statusDescription`, and JSON in its body. What an operation changed is durable before its answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+
+from legato.amqp.header import Header
+from legato.amqp.message import AmqpMessage, Properties, ValueBody, decode_message, encode_message
+from legato.amqp.types import Int
+from legato.core.broker import Broker
+from legato.core.refusals import Refusal
+from legato.errors import ConfigError, ProtocolError
+from legato.server.links.link_roles import ManagementReplies
+from legato.server.links.nodes import Nodes
+from legato.server.links.refused import NOT_ALLOWED, NOT_FOUND, Refused
+from legato.server.management.operations import Operations
+from legato.server.management.requests import Pending, Rejection
+from legato.server.shell import Peer, Shell
+
+log = logging.getLogger("legato.management")
+
+_STATUS = {
+    NOT_FOUND: 404,
+    NOT_ALLOWED: 403,
+    "amqp:resource-locked": 409,
+    "amqp:precondition-failed": 409,
+    "amqp:invalid-field": 400,
+}
+_BAD_REQUEST = 400
+_OK = 200
+_UNAVAILABLE = 503
+_TAG = b"answer"
+
+
+class Management:
+    """Answers requests."""
+
+    def __init__(self, shell: Shell, broker: Broker, nodes: Nodes, operations: Operations) -> None:
+        self._shell = shell
+        self._broker = broker
+        self._nodes = nodes
+        self._operations = operations
+
+    def request(self, peer: Peer, data: bytes) -> None:
+        """A message came to the management address."""
+        try:
+            message = decode_message(data)
+        except ProtocolError as error:
+            log.warning("! %s sent a request that cannot be read: %s", peer.name, error)
+            return
+        try:
+            arguments = _arguments_of(message)
+            outcome = self._operations.perform(arguments)
+        except (Refused, Refusal) as error:
+            self._answer(peer, message, _STATUS.get(error.condition, _BAD_REQUEST), str(error), {})
+            return
+        except (Rejection, ConfigError) as error:
+            self._answer(peer, message, getattr(error, "status", _BAD_REQUEST), str(error), {})
+            return
+        if isinstance(outcome, Pending):
+            outcome.done = lambda result: self._answer(peer, message, _OK, "OK", result)
+            outcome.failed = lambda why: self._answer(peer, message, _UNAVAILABLE, why, {})
+        else:
+            self._answer(peer, message, _OK, "OK", outcome)
+
+    def _answer(self, peer: Peer, request: AmqpMessage, status: int, description: str, result: Any) -> None:
+        asked = request.properties
+        correlation = asked.message_id if asked.correlation_id is None else asked.correlation_id
+        try:
+            answer = encode_message(
+                header=Header(),
+                properties=Properties(to=asked.reply_to, correlation_id=correlation),
+                application_properties={"statusCode": Int(status), "statusDescription": description},
+                body=ValueBody(msgspec.json.encode(result).decode()),
+            )
+        except ValueError as error:
+            log.warning("! the answer to %s cannot be written: %s", peer.name, error)
+            return
+        port = _replies_of(peer, asked.reply_to)
+        if port is not None:
+            self._shell.when_durable(peer, lambda: self._reply(port, answer))
+        elif asked.reply_to:
+            try:
+                self._broker.publisher.publish(self._nodes.find(asked.reply_to), answer, "", None)
+            except (Refused, Refusal) as error:
+                log.warning("! the answer to %s cannot be sent: %s", peer.name, error)
+
+    def _reply(self, port: ManagementReplies, answer: bytes) -> None:
+        port.waiting.append(answer)
+        self.flow(port)
+
+    def flow(self, port: ManagementReplies) -> None:
+        """Send the answers that there is credit for; a link that is gone takes nothing any more."""
+        link = port.link
+        while port.waiting and link.credit > 0:
+            link.send(port.waiting.popleft(), _TAG, None, settled=True)
+        if link.draining:
+            link.drained()
+        self._shell.touch(port.peer)
+
+
+def _replies_of(peer: Peer, address: str | None) -> ManagementReplies | None:
+    """Where `peer` receives answers sent to `address`, or its only place for answers if it names none."""
+    ports = [link.context for link in peer.links if isinstance(link.context, ManagementReplies)]
+    return next((port for port in ports if not address or port.address == address), None)
+
+
+def _arguments_of(message: AmqpMessage) -> dict[str, Any]:
+    """The application properties, and the body if it is a map or JSON."""
+    arguments: dict[str, Any] = {str(key): value for key, value in message.application_properties.items()}
+    value = message.body.value if isinstance(message.body, ValueBody) else None
+    if isinstance(value, str) and value.strip():
+        try:
+            value = msgspec.json.decode(str(value))  # a symbol is none of Python's own strings
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            raise Rejection("The body of a request is a map, or JSON text that is not nested without end.") from None
+    if isinstance(value, dict):
+        arguments |= {str(key): item for key, item in value.items()}
+    return arguments

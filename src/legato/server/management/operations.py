@@ -1,0 +1,208 @@
+"""What can be asked of the management address, by operation and type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from legato.core.broker import Broker
+from legato.core.queues import Queue
+from legato.core.topics import Topic
+from legato.server.links.filters import compiled
+from legato.server.links.link_closing import Cutter
+from legato.server.links.link_roles import Node
+from legato.server.links.nodes import Nodes
+from legato.server.links.refused import NOT_FOUND, Refused
+from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX
+from legato.server.management.assignments import Pipelines
+from legato.server.management.requests import Pending, Rejection, number, properties, text
+from legato.server.management.staged_batches import Stages
+from legato.server.management.views import Inspector
+
+PAGE_ROWS_MAX = 1000
+PATTERN_CHARACTERS_MAX = 255
+"""It is held against the name of every queue."""
+INTERVALS = ("heartbeat_interval_s", "activation_interval_s")
+"""What an update of the broker may name (CONTRACT B20)."""
+_SUBSCRIPTIONS = (DURABLE_PREFIX, VOLATILE_PREFIX)
+
+
+class Operations:
+    """Performs what a request asks for.
+
+    Args:
+        reload: reads the configuration again; raises ConfigError if that cannot be used.
+        switch_over: has a backup take over; raises Refused if there is none.
+        update: changes what it is given of the broker's own settings, and returns all that it can change; raises
+            ConfigError if that cannot be.
+        pipelines: performs what is asked of type `assignment`.
+        stages: performs what is asked of type `stage`.
+        spread: does work in steps, some in each turn of the loop.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        nodes: Nodes,
+        cutter: Cutter,
+        inspector: Inspector,
+        reload: Callable[[], None],
+        switch_over: Callable[[], dict[str, Any]],
+        update: Callable[[dict[str, float]], dict[str, float]],
+        pipelines: Pipelines,
+        stages: Stages,
+        spread: Callable[[Iterator[None]], None],
+    ) -> None:
+        self._broker = broker
+        self._nodes = nodes
+        self._cutter = cutter
+        self._inspector = inspector
+        self._reload = reload
+        self._spread = spread
+        self._update_settings = update
+        self._by_type = {"assignment": pipelines.perform, "stage": stages.perform}
+        self._by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "create": self._create,
+            "delete": self._delete,
+            "read": self._read,
+            "query": self._query,
+            "purge": self._purge,
+            "move": self._move,
+            "pause": lambda arguments: self._pause(arguments, True),
+            "resume": lambda arguments: self._pause(arguments, False),
+            "reload": self._reload_settings,
+            "update": self._update,
+            "switchover": lambda arguments: switch_over(),
+        }
+
+    def perform(self, arguments: dict[str, Any]) -> Any:
+        """The result, as JSON can hold it; or a `Pending`.
+
+        Raises:
+            Rejection: the request cannot be understood.
+            Refused, Refusal: it cannot be done.
+            ConfigError: the configuration cannot be used.
+        """
+        operation = arguments.get("operation")
+        special = self._by_type.get(str(arguments.get("type")))
+        if special is not None and isinstance(operation, str):
+            return special(operation.lower(), arguments)
+        perform = self._by_name.get(operation.lower()) if isinstance(operation, str) else None
+        if perform is None:
+            raise Rejection(f"operation is {operation!r}; there are {', '.join(self._by_name)}.")
+        return perform(arguments)
+
+    # -- what is meant -------------------------------------------------------------------------------------------
+
+    def _node(self, arguments: dict[str, Any]) -> Node:
+        """The queue, topic or subscription that is named; it must be there."""
+        name, kind = text(arguments, "name"), _type(arguments)
+        if kind == "subscription" or name.startswith(_SUBSCRIPTIONS):
+            node: Node | None = self._broker.subscriptions.find(name)
+        elif kind == "topic":
+            node = self._broker.directory.find_topic(name)
+        else:
+            node = self._broker.directory.find_queue(name)
+        if node is None:
+            raise Refused(NOT_FOUND, f"There is no {kind} {name!r}.")
+        return node
+
+    def _queue(self, arguments: dict[str, Any]) -> Queue:
+        node = self._node(arguments)
+        if isinstance(node, Topic):
+            raise Rejection("Topics hold no messages: name a queue or a subscription.")
+        return node
+
+    # -- operations ----------------------------------------------------------------------------------------------
+
+    def _create(self, arguments: dict[str, Any]) -> Any:
+        name, kind = text(arguments, "name"), _type(arguments)
+        if kind == "subscription":
+            raise Rejection("Subscriptions are made by subscribing.")
+        node = self._nodes.create(name, topic=kind == "topic")
+        return {"name": node.address, "type": kind}
+
+    def _delete(self, arguments: dict[str, Any]) -> Any:
+        node = self._node(arguments)
+        waiting = None if isinstance(node, Topic) else node.depth
+        self._cutter.delete(node)
+        return {"name": node.address if isinstance(node, Topic) else node.name, "messages": waiting}
+
+    def _read(self, arguments: dict[str, Any]) -> Any:
+        if _type(arguments) == "broker":
+            return self._inspector.broker()
+        return self._inspector.describe(self._node(arguments))
+
+    def _query(self, arguments: dict[str, Any]) -> Any:
+        offset, count = number(arguments, "offset", 0), number(arguments, "count", PAGE_ROWS_MAX)
+        kind = arguments.get("type")
+        if kind is not None:
+            kind = _type(arguments)
+        pattern = arguments.get("match", "")
+        if not isinstance(pattern, str) or len(pattern) > PATTERN_CHARACTERS_MAX:
+            raise Rejection(f"match is a pattern of addresses, of at most {PATTERN_CHARACTERS_MAX} characters.")
+        pending = Pending("", "")
+
+        def answer(rows: list[Any], more: bool) -> None:
+            pending.done({"results": msgspec.to_builtins(rows), "more": more})
+
+        self._spread(self._inspector.steps(kind, pattern, offset, min(count, PAGE_ROWS_MAX), answer))
+        return pending
+
+    def _purge(self, arguments: dict[str, Any]) -> Any:
+        queue = self._queue(arguments)
+        pending = Pending(queue.name, "purged")
+        self._broker.administration.purge(queue, pending)
+        return pending
+
+    def _move(self, arguments: dict[str, Any]) -> Any:
+        queue = self._queue(arguments)
+        to = self._target(text(arguments, "to"))
+        if to is queue:
+            raise Rejection("A queue's messages cannot be moved to itself.")
+        selector = arguments.get("selector", "")
+        if not isinstance(selector, str):
+            raise Rejection("selector is a string.")
+        limit = number(arguments, "limit", 0) or 1 << 62
+        pending = Pending(queue.name, "moved")
+        matches = compiled(selector) if selector.strip() else None
+        self._broker.administration.move(
+            queue, to, pending, matches=matches, limit=limit, properties=properties(arguments)
+        )
+        return pending
+
+    def _target(self, name: str) -> Node:
+        """Where messages are moved to: what is under that name, or a subscription that is there."""
+        if name.startswith(_SUBSCRIPTIONS):
+            subscription = self._broker.subscriptions.find(name)
+            if subscription is None:
+                raise Refused(NOT_FOUND, f"There is no subscription {name!r}.")
+            return subscription
+        return self._nodes.find(name)
+
+    def _pause(self, arguments: dict[str, Any], paused: bool) -> Any:
+        queue = self._queue(arguments)
+        self._broker.administration.pause(queue, paused)
+        return {"name": queue.name, "paused": paused}
+
+    def _update(self, arguments: dict[str, Any]) -> Any:
+        if _type(arguments) != "broker":
+            raise Rejection("Only the type broker can be updated; settings of addresses are in the configuration.")
+        given = {name: arguments[name] for name in INTERVALS if name in arguments}
+        for name, value in given.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise Rejection(f"{name} is a number of seconds.")
+        return self._update_settings(given)
+
+    def _reload_settings(self, arguments: dict[str, Any]) -> Any:
+        self._reload()
+        return {}
+
+
+def _type(arguments: dict[str, Any]) -> str:
+    kind = arguments.get("type", "queue")
+    if kind not in ("queue", "topic", "subscription", "broker"):
+        raise Rejection(f"type is {kind!r}; there are queue, topic, subscription and broker.")
+    return str(kind)

@@ -1,0 +1,90 @@
+"""What a broker says of itself: counters it keeps anyway."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from legato import __version__
+from legato.core.broker import Broker
+from legato.server.config.configuration import Config
+from legato.server.management.takeover_report import Failover, Takeover
+from legato.server.management.views import Inspector, QueueStatus, TopicStatus
+from legato.server.shell import Shell
+from legato.server.storage.long_readers import LongReader
+from legato.server.storage.maintenance import Upkeep
+from legato.store.base import Store
+
+STATUS_ROWS_MAX = 1000
+"""Queues that a status shows; the management address shows all, page by page."""
+
+
+class Status(msgspec.Struct):
+    """One broker."""
+
+    role: str
+    version: str
+    container_id: str
+    listen: str
+    epoch: int
+    since_us: int
+    takeover_ms: float | None
+    failover: Failover
+    connections: int
+    producers_refused: str
+    store_used_bytes: int
+    store_capacity_bytes: int
+    free_disk_bytes: int
+    long_readers: list[LongReader]
+    """Processes that read the store for so long that its file grows."""
+    queues: list[QueueStatus]
+    """Queues and subscriptions."""
+    topics: list[TopicStatus]
+    more: bool
+    """There are more than are shown."""
+    internal_errors: int = 0
+    """Connections that were cut off after an error of the broker's own; each is in its log."""
+
+
+class Serving(Shell, Protocol):
+    """What a status says of the service itself."""
+
+    broker: Broker
+    config: Config
+    internal_errors: int
+    started_us: int
+    takeover: Takeover
+    upkeep: Upkeep
+
+    @property
+    def container_id(self) -> str: ...
+
+    def failover(self) -> Failover:
+        """The last takeover, and what to expect of the next."""
+
+
+def snapshot(service: Serving, store: Store, inspector: Inspector) -> Status:
+    """The state of an active broker now."""
+    usage = store.usage()
+    rows, more = inspector.page(None, "", 0, STATUS_ROWS_MAX)
+    return Status(
+        role="primary",
+        version=__version__,
+        container_id=service.container_id,
+        listen=service.config.server.listen,
+        epoch=service.broker.epoch,
+        since_us=service.started_us,
+        takeover_ms=service.takeover.takeover_ms,
+        failover=service.failover(),
+        connections=sum(1 for peer in service.peers if peer.opened),
+        producers_refused=service.full,
+        store_used_bytes=usage.used_bytes,
+        store_capacity_bytes=usage.capacity_bytes,
+        free_disk_bytes=usage.free_disk_bytes,
+        long_readers=service.upkeep.readers.long,
+        queues=sorted((row for row in rows if isinstance(row, QueueStatus)), key=lambda row: row.name),
+        topics=sorted((row for row in rows if isinstance(row, TopicStatus)), key=lambda row: row.name),
+        more=more,
+        internal_errors=service.internal_errors,
+    )

@@ -1,0 +1,1 @@
+"""Messages in and out: from events to commands, to commits, to effects."""

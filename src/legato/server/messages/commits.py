@@ -1,0 +1,138 @@
+"""One commit at a time, and only then what it leads to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from legato.core.broker import Broker
+from legato.core.records import Batch
+from legato.errors import StoreError, StoreFullError
+from legato.server.messages.executor import Executor
+from legato.server.shell import Peer, Shell
+from legato.server.storage.invariant_check import InvariantCheck
+from legato.server.storage.maintenance import Upkeep
+from legato.store.base import Store
+from legato.store.writer import GroupWriter
+
+log = logging.getLogger("legato.service")
+
+FULL_PAUSE_S = 0.2
+"""Between two tries to store what stores no message, on a full disk."""
+
+
+class Commits:
+    """Hands out what is to be stored and hears that it is.
+
+    Durable first, visible second, here and nowhere else: `submit` hands a batch to the store, `_done` lets the
+    world see what it led to. If a commit fails for any reason but lack of room, nothing is retried behind the
+    store's back: the reign ends and the process stops serving.
+
+    Args:
+        fatal: is called when the store cannot be used any more.
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        broker: Broker,
+        executor: Executor,
+        store: Store,
+        loop: asyncio.AbstractEventLoop,
+        upkeep: Upkeep,
+        fatal: Callable[[StoreError], None],
+        invariants: InvariantCheck | None = None,
+    ) -> None:
+        self._shell = shell
+        self._broker = broker
+        self._executor = executor
+        self._loop = loop
+        self._upkeep = upkeep
+        self._fatal = fatal
+        self._invariants = invariants
+        self._writer = GroupWriter(store, self._written)
+        self.idle = asyncio.Event()
+        """Set when nothing is left to be stored."""
+        self._gathering = 1
+        """The number of the batch that is being gathered."""
+        self._until_durable: list[tuple[int, Peer, Callable[[], None]]] = []
+        self._waits_for_room = False
+        """What is to be stored next stores no message, and there was no room even for that."""
+
+    def when_durable(self, peer: Peer, then: Callable[[], None]) -> None:
+        """Tell `peer` something once everything that was asked so far is durable: at once if it is."""
+        if self._broker.idle:
+            then()
+            self._shell.touch(peer)
+        else:
+            self._until_durable.append((self._gathering, peer, then))
+
+    def submit(self) -> None:
+        """Have what was gathered stored, unless a batch is out already."""
+        shell, broker = self._shell, self._broker
+        while (
+            not (shell.stopped or self._waits_for_room)
+            and (batch := broker.take_batch(shell.clock.now_us())) is not None
+        ):
+            self._gathering += 1
+            if batch.facts or batch.chunks or batch.ended:
+                self._writer.submit(batch)
+                return
+            self._committed()
+            self._executor.perform(broker.take_effects())
+        if broker.idle:
+            self.idle.set()
+            if self._invariants is not None:
+                self._invariants.look()
+
+    def _committed(self) -> None:
+        """The batch that was out is durable: who waited for it is told."""
+        self._broker.committed(self._shell.clock.now_us())
+        if self._until_durable:
+            through = self._gathering if self._broker.idle else self._gathering - 1
+            due = [waiting for waiting in self._until_durable if waiting[0] <= through]
+            self._until_durable = [waiting for waiting in self._until_durable if waiting[0] > through]
+            if due:
+                # Outcomes first: a link that is detached settles nothing any more.
+                self._executor.perform(self._broker.take_effects())
+            for _, peer, then in due:
+                then()
+                self._shell.touch(peer)
+
+    def _written(self, batch: Batch, position: int | None, error: StoreError | None) -> None:
+        self._loop.call_soon_threadsafe(self._done, batch, error)
+
+    def _done(self, batch: Batch, error: StoreError | None) -> None:
+        shell = self._shell
+        # Stopped for a while after the commit, it would give out what is another's by now.
+        if not shell.may_serve():
+            return
+        if error is None:
+            self._committed()
+        elif isinstance(error, StoreFullError):
+            if self._upkeep.full != str(error):
+                log.error("! producers are refused: %s", error)
+            self._upkeep.full = str(error)
+            try:
+                self._broker.failed(str(error))
+            except StoreError as fatal:
+                self._fatal(fatal)
+                return
+            # What else the batch held is tried again with the next one.
+            self._until_durable = [(self._gathering, peer, then) for _, peer, then in self._until_durable]
+            if not (batch.bodies or batch.chunks or batch.runs):
+                self._waits_for_room = True
+                self._loop.call_later(FULL_PAUSE_S, self._go_on)
+        else:
+            self._fatal(error)
+            return
+        shell.advance()
+
+    def _go_on(self) -> None:
+        self._waits_for_room = False
+        self._shell.advance()
+
+    def close(self) -> None:
+        """Nothing more is stored."""
+        self._writer.close()

@@ -1,0 +1,282 @@
+"""Messages in: what each transfer asks of the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from legato.amqp import names
+from legato.amqp.coordinator import Declare, decode_coordinator
+from legato.amqp.events import Transfer, TransferAborted, TransferLost, TransferPart
+from legato.amqp.link import Receiver
+from legato.amqp.outcomes import ACCEPTED, Declared, Rejected, Transactional
+from legato.amqp.sections import scan
+from legato.amqp.special import Special
+from legato.amqp.states import DELIVERY_TAG
+from legato.amqp.stubs import STUB_MARK
+from legato.core.broker import Broker
+from legato.core.refusals import FULL, Refusal
+from legato.core.traits import PLAIN, Traits
+from legato.core.transactions import UNKNOWN_TXN
+from legato.errors import ProtocolError
+from legato.server.links.link_closing import Cutter
+from legato.server.links.link_roles import Coordinator, DischargeToken, ManagementPort, Node, Publisher
+from legato.server.links.nodes import Nodes
+from legato.server.links.producer_credit import ProducerCredit
+from legato.server.links.refused import NOT_ALLOWED, Refused
+from legato.server.management.management import Management
+from legato.server.messages.uploads import Uploads
+from legato.server.shell import Peer, Shell
+
+FAILED = "failed"
+"""What Apache Artemis answers to a message to the relay that does not say where to."""
+NO_TRANSACTION = "A request to the management address cannot be part of a transaction."
+_LOST = "One of its messages was sent to what had been deleted, or refused."
+JMS_DESTINATION = "x-opt-jms-dest"
+_CAPABILITIES: dict[object, tuple[str, ...]] = {0: ("queue",), 1: ("topic",), 2: ("queue",), 3: ("topic",)}
+"""By the number in the annotation (amqp.md A9)."""
+_NUMBER_MAX = 1 << 62
+_TIME_MS_MAX = (1 << 42) - 1
+"""Later times are as good as never: in the year 2109."""
+
+
+class Arrivals:
+    """Turns transfers into commands.
+
+    Args:
+        owe: gives credit to a link whose sender asks and waits.
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        broker: Broker,
+        nodes: Nodes,
+        cutter: Cutter,
+        management: Management,
+        credit: ProducerCredit,
+        owe: Callable[[Receiver, Coordinator | ManagementPort], None],
+    ) -> None:
+        self._shell = shell
+        self._broker = broker
+        self._nodes = nodes
+        self._cutter = cutter
+        self._management = management
+        self._credit = credit
+        self._owe = owe
+        self.uploads = Uploads(broker)
+        self._own_stub: Transfer | None = None
+
+    def transfer(self, peer: Peer, event: Transfer, now_us: int) -> None:
+        """A message came in on a link."""
+        link = event.link
+        port = link.context
+        if port.__class__ is not Publisher:
+            if port.__class__ is Coordinator:
+                self._coordinate(peer, port, event)
+            elif port.__class__ is ManagementPort:
+                self._manage(peer, port, event)
+            elif event.txn_id is not None:
+                self.doom(peer, event.txn_id, _LOST)
+            return
+        token = None if event.settled else (link, event.delivery)
+        producer = port.producer
+        number = 0
+        if producer is not None and event.txn_id is None:
+            number = int.from_bytes(event.tag, "big")
+        try:
+            if event.data.endswith(STUB_MARK) and event is not self._own_stub:
+                raise Refused(NOT_ALLOWED, "The message ends as no message may.")
+            if number > _NUMBER_MAX:
+                number = 0
+                raise Refused(NOT_ALLOWED, "The delivery tag of a numbered message is a number of 62 bits.")
+            body, message_id, special = port.admit(event.data)
+            target = port.target
+            if target is None:
+                target = self._relayed_to(event.data)
+                if target is None:
+                    if event.txn_id is not None:
+                        raise Refused(NOT_ALLOWED, NO_TRANSACTION)
+                    self._management.request(peer, event.data)
+                    link.settle(event.delivery, ACCEPTED)
+                    self._credit.owe(link, port)
+                    return
+            if self._shell.full and not (number and producer is not None and producer.is_duplicate(number)):
+                raise Refused(FULL, self._shell.full)
+        except (ProtocolError, Refused, Refusal) as error:
+            self._refuse(peer, event, port, number, error.condition, str(error))
+            return
+        traits = PLAIN if special is None else traits_of(special, now_us)
+        if event.txn_id is not None:
+            self._publish_in(peer, event, port, target, body, message_id, traits)
+        elif producer is not None:
+            self._broker.publisher.publish_numbered(
+                target, body, message_id, token, producer, number, traits, peer.container
+            )
+        else:
+            self._broker.publisher.publish(target, body, message_id, token, traits, peer.container)
+        if token is None:
+            self._credit.owe(link, port)
+
+    # -- large messages ------------------------------------------------------------------------------------------
+
+    def part(self, peer: Peer, event: TransferPart, now_us: int) -> None:
+        """Part of a large message came in on a link."""
+        port = event.link.context
+        if port.__class__ is not Publisher:
+            if event.txn_id is not None:
+                self.doom(peer, event.txn_id, _LOST)
+            return
+        number, known = 0, False
+        if port.producer is not None and event.txn_id is None:
+            number = int.from_bytes(event.tag, "big")
+            known = number <= _NUMBER_MAX and port.producer.is_duplicate(number)
+        upload = self.uploads.take(event, wanted=not known)
+        if self._shell.full and upload.wanted:
+            upload.refuse(Refused(FULL, self._shell.full))
+        if not event.last:
+            return
+        whole = Transfer(event.link, event.delivery, event.tag, b"", event.settled, event.txn_id)
+        try:
+            whole.data = upload.finish()
+            if not upload.wanted and not known:
+                raise Refused(FULL, "The message was refused before it came again as a whole.")
+        except (ProtocolError, Refused) as error:
+            upload.end()
+            self._refuse(peer, whole, port, number, error.condition, str(error))
+            return
+        self._own_stub = whole
+        self.transfer(peer, whole, now_us)
+        self._own_stub = None
+        upload.end(None if event.txn_id is None else self._broker.transactions.find(event.txn_id, peer))
+
+    def aborted(self, event: TransferAborted) -> None:
+        """A large message does not come after all; its credit is used up."""
+        self.uploads.give_up(event.link)
+        port = event.link.context
+        if port.__class__ is Publisher:
+            self._credit.owe(event.link, port)
+
+    def lost(self, peer: Peer, event: TransferLost) -> None:
+        """A message of a transaction was on its way when its link was closed from this side."""
+        self.doom(peer, event.txn_id, _LOST)
+
+    # -- others --------------------------------------------------------------------------------------------------
+
+    def _manage(self, peer: Peer, port: ManagementPort, event: Transfer) -> None:
+        if event.txn_id is None:
+            self._management.request(peer, event.data)
+            event.link.settle(event.delivery, ACCEPTED)
+        else:
+            self.doom(peer, event.txn_id, NO_TRANSACTION)
+            event.link.settle(event.delivery, Transactional(event.txn_id, Rejected(NOT_ALLOWED, NO_TRANSACTION)))
+        self._owe(event.link, port)
+
+    def doom(self, peer: Peer, txn_id: bytes, description: str) -> None:
+        """A transaction that lost a send or an acknowledgement of its own can only roll back (AMQP 4.3)."""
+        transaction = self._broker.transactions.find(txn_id, peer)
+        if transaction is not None:
+            transaction.failed = description
+
+    def _relayed_to(self, data: bytes) -> Node | None:
+        """The node that a message to the anonymous relay names (amqp.md A2); None for the management address.
+
+        Raises:
+            ProtocolError: it names none.
+            Refused, Refusal: it cannot go there. Credit of the relay is for all addresses, so a full one refuses.
+        """
+        sections = scan(data)
+        address = sections.to
+        if not address:
+            raise ProtocolError("A message to the anonymous relay must say where to: properties.to.", FAILED)
+        if address == names.MANAGEMENT_ADDRESS:
+            return None
+        kind = sections.message_annotations().get(JMS_DESTINATION)
+        node = self._nodes.find(address, _CAPABILITIES.get(kind, ()) if isinstance(kind, int) else ())
+        if self._broker.backpressure.room(node) == 0:
+            raise Refused(FULL, f"{node.address} is full, and the anonymous relay cannot wait for it.")
+        return node
+
+    def _publish_in(
+        self,
+        peer: Peer,
+        event: Transfer,
+        port: Publisher,
+        target: Node,
+        body: bytes,
+        message_id: str,
+        traits: Traits,
+    ) -> None:
+        assert event.txn_id is not None
+        transaction = self._broker.transactions.find(event.txn_id, peer)
+        if transaction is None:
+            self._refuse(peer, event, port, 0, UNKNOWN_TXN, "the transaction is not known on this connection")
+            return
+        token = (event.link, event.delivery) if port.notices and not event.settled else None
+        waits = self._broker.transactions.publish(transaction, target, body, message_id, traits, peer.container, token)
+        if not event.settled:
+            state = Transactional(event.txn_id, ACCEPTED)
+            if waits:
+                event.link.update(event.delivery, state)
+            else:
+                event.link.settle(event.delivery, state)
+            self._credit.owe(event.link, port)
+
+    def _refuse(
+        self, peer: Peer, event: Transfer, port: Publisher, number: int, condition: str, description: str
+    ) -> None:
+        """The message is not stored."""
+        if event.txn_id is not None:
+            self.doom(peer, event.txn_id, description)
+        if number and port.producer is not None and not port.producer.is_duplicate(number):
+            self._broker.producers.refuse_number(port.producer, number)
+        tag = event.tag if port.target is None else b""
+        if not event.settled and port.rejects:
+            rejected = Rejected(condition, description, tag=tag)
+            known = event.txn_id is not None and condition != UNKNOWN_TXN
+            event.link.settle(event.delivery, Transactional(event.txn_id or b"", rejected) if known else rejected)
+            self._credit.owe(event.link, port)
+        elif not event.settled or (event.txn_id is None and port.target is None):
+            # Nobody waits for the outcome, or knows it, but the sender shall hear of it (Anonymous Terminus 2.2.2).
+            self._cutter.cut(event.link, condition, description, {DELIVERY_TAG: tag} if tag else None)
+        else:
+            self._credit.owe(event.link, port)
+
+    def _coordinate(self, peer: Peer, port: Coordinator, event: Transfer) -> None:
+        link = event.link
+        try:
+            asked = decode_coordinator(event.data)
+        except ProtocolError as error:
+            if port.rejects:
+                link.settle(event.delivery, Rejected(error.condition, str(error)))
+                self._owe(link, port)
+            else:
+                self._cutter.cut(link, error.condition, str(error))
+            return
+        if isinstance(asked, Declare):
+            txn_id = self._broker.transactions.declare(peer)
+            port.declared.add(txn_id)
+            link.settle(event.delivery, Declared(txn_id))
+        else:
+            port.declared.discard(asked.txn_id)
+            token: Any = DischargeToken(link, event.delivery)
+            self._broker.transactions.discharge(asked.txn_id, peer, fail=asked.fail, token=token)
+        self._owe(link, port)
+
+
+def traits_of(special: Special, now_us: int) -> Traits:
+    """What a message asks for, with its relative times counted from its arrival (amqp.md A9)."""
+    now_ms = now_us // 1000
+    expires_ms = special.expiry_ms or (now_ms + special.ttl_ms if special.ttl_ms else 0)
+    deliver_ms = special.delivery_ms or (now_ms + special.delay_ms if special.delay_ms else 0)
+    if deliver_ms <= now_ms:
+        deliver_ms = 0
+    return Traits(
+        special.priority,
+        min(expires_ms, _TIME_MS_MAX) * 1000,
+        min(deliver_ms, _TIME_MS_MAX) * 1000,
+        special.group,
+        special.closes_group,
+        special.duplicate_id,
+        special.flows,
+    )

@@ -1,0 +1,305 @@
+"""From AMQP to the broker: what each event of a connection asks for. The server speaks both vocabularies; this module,
+`arriving` and the modules of links are where it does."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from legato.amqp import names
+from legato.amqp.events import (
+    Attached,
+    Closed,
+    Detached,
+    Disposition,
+    Event,
+    Flow,
+    Opened,
+    OutcomeLost,
+    SessionBegan,
+    SessionEnded,
+    Transfer,
+    TransferAborted,
+    TransferLost,
+    TransferPart,
+)
+from legato.amqp.header import Header
+from legato.amqp.link import Link, Sender
+from legato.amqp.message import DataBody, encode_message
+from legato.amqp.outcomes import (
+    Accepted,
+    Modified,
+    Outcome,
+    Received,
+    Rejected,
+    Released,
+    Transactional,
+)
+from legato.core.broker import Broker
+from legato.core.consumers import Browser, Consumer
+from legato.core.message import Message
+from legato.core.transaction import Disposal
+from legato.core.transactions import DROPPED
+from legato.server.connections.opening import Opening
+from legato.server.links.attachment import Links
+from legato.server.links.expiry_timers import Lingering
+from legato.server.links.heartbeats import Heartbeats
+from legato.server.links.link_endings import Ending
+from legato.server.links.link_roles import HeartbeatPort, ManagementReplies, Outlet, StatusPort
+from legato.server.links.refused import Refused
+from legato.server.management.management import Management
+from legato.server.messages.transfers import Arrivals
+from legato.server.shell import Peer, Shell
+
+log = logging.getLogger("legato.translate")
+
+SLICE_MS = 20
+"""Then everybody else has a turn."""
+_TIME_EVERY = 16
+"""After how many of the usual events the time is looked at."""
+
+
+class Translator:
+    """Turns the events of connections into commands for one broker.
+
+    Args:
+        return_window_ms: over which time clients are to spread their return, should they lose the broker now.
+        status: what a status link is answered with.
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        broker: Broker,
+        links: Links,
+        management: Management,
+        arrivals: Arrivals,
+        return_window_ms: Callable[[], int],
+        heartbeats: Heartbeats,
+        lingering: Lingering,
+        status: Callable[[], Any],
+    ) -> None:
+        self._shell = shell
+        self._broker = broker
+        self._links = links
+        self._management = management
+        self._arrivals = arrivals
+        self._uploads = arrivals.uploads
+        self._opening = Opening(return_window_ms, lambda peer: self._let_go(peer, Ending.LOST))
+        self._heartbeats = heartbeats
+        self._lingering = lingering
+        self._status = status
+
+    def handle(self, peer: Peer, events: list[Event], now_us: int) -> list[Event]:
+        """Apply the events of one read, in order; flows last, when everything before them has been counted.
+
+        Each link's once: what the first of them led to is not on the link yet when the next one is looked at.
+
+        Returns:
+            Those that are left for later, as all that came before them took `SLICE_MS`.
+        """
+        flows: dict[Sender, None] = {}
+        now_ms = self._shell.clock.monotonic_ms
+        deadline_ms = now_ms() + SLICE_MS
+        rest: list[Event] = []
+        coming = iter(events)
+        for _ in range(0, len(events), _TIME_EVERY):
+            for event in islice(coming, _TIME_EVERY):
+                kind = event.__class__
+                if kind is Transfer:
+                    self._arrivals.transfer(peer, event, now_us)  # type: ignore[arg-type]
+                elif kind is Disposition:
+                    self._disposition(peer, event)  # type: ignore[arg-type]
+                elif kind is Flow:
+                    flows[event.link] = None  # type: ignore[attr-defined]
+                elif kind is TransferPart:
+                    self._arrivals.part(peer, event, now_us)  # type: ignore[arg-type]
+                elif not self._rare(peer, event, deadline_ms):
+                    rest = [event, *coming]
+                    break
+                elif now_ms() >= deadline_ms:
+                    rest = list(coming)
+                    break
+            else:
+                if now_ms() < deadline_ms:
+                    continue
+                rest = list(coming)
+            break
+        for number, link in enumerate(flows, 1):
+            self._flow(link, now_us)
+            if number < len(flows) and now_ms() >= deadline_ms:
+                rest = [*map(Flow, islice(flows, number, None)), *rest]
+                break
+        self._uploads.sweep()
+        return rest
+
+    # -- outcomes ----------------------------------------------------------------------------------------------
+
+    def _disposition(self, peer: Peer, event: Disposition) -> None:
+        message = event.context
+        link = event.link
+        consumer = link.context
+        if message.__class__ is not Message or consumer.__class__ is not Consumer:
+            if isinstance(event.outcome, Transactional):
+                self._arrivals.doom(peer, event.outcome.txn_id, DROPPED)
+            return
+        assert isinstance(link, Sender)
+        outcome = event.outcome
+        confirm = not event.settled
+        broker = self._broker
+        kind = outcome.__class__
+        if kind is Accepted:
+            known = broker.settlement.acknowledge(consumer, message, confirm=confirm)
+        elif kind is Transactional:
+            self._acknowledge_in(consumer, message, outcome, confirm)  # type: ignore[arg-type]
+            return
+        elif kind is Received:
+            broker.presentations.present(consumer, message)
+            return
+        elif outcome is None:
+            # Settled without an outcome: the source's default (AMQP 3.4.5), modified with delivery-failed.
+            if event.settled:
+                broker.settlement.modify(consumer, message, failed=True, undeliverable_here=False)
+            return
+        else:
+            known = self._give_back(consumer, message, outcome)
+            if known and confirm:
+                link.confirm(message.handle, outcome)
+        if not known and confirm:
+            link.confirm(message.handle, Rejected(names.WENT_ELSEWHERE, "another receiver has the message"))
+
+    def _give_back(self, consumer: Consumer, message: Message, outcome: Outcome) -> bool:
+        match outcome:
+            case Released():
+                return self._broker.settlement.release(consumer, message)
+            case Modified(delivery_failed=failed, undeliverable_here=here, text=text):
+                return self._broker.settlement.modify(
+                    consumer, message, failed=failed, undeliverable_here=here, text=text
+                )
+            case Rejected(condition=condition, description=description, info=info):
+                return self._broker.settlement.reject(consumer, message, description or condition, dict(info))
+        return False
+
+    def _acknowledge_in(self, consumer: Consumer, message: Message, state: Transactional, unsettled: bool) -> None:
+        outlet: Outlet = consumer.port
+        transaction = self._broker.transactions.find(state.txn_id, outlet.peer)
+        inner = state.outcome
+        if transaction is None:
+            # The transaction is gone (rolled back by a failure): what it would have consumed returns.
+            self._broker.settlement.modify(consumer, message, failed=True, undeliverable_here=False)
+        else:
+            self._broker.transactions.acknowledge(transaction, consumer, message, _disposal_of(inner))
+        if unsettled:
+            outlet.link.confirm(message.handle, state)
+
+    # -- credit --------------------------------------------------------------------------------------------------
+
+    def _flow(self, link: Sender, now_us: int) -> None:
+        port = link.context
+        if isinstance(port, Consumer):
+            self._broker.receivers.flow(port, link.credit, link.draining, now_us)
+        elif isinstance(port, Browser):
+            self._broker.browsers.flow(port, link.credit, link.draining)
+        elif isinstance(port, StatusPort):
+            self._send_status(link)
+        elif isinstance(port, HeartbeatPort):
+            self._heartbeats.flow(port)
+        elif isinstance(port, ManagementReplies):
+            self._management.flow(port)
+
+    def _send_status(self, link: Sender) -> None:
+        """Answer on a status link: once for each flow that leaves credit, however much that is."""
+        if link.credit > 0:
+            document = msgspec.json.encode(self._status())
+            link.send(encode_message(header=Header(), body=DataBody(document)), b"status", None, settled=True)
+        if link.draining:
+            link.drained()
+
+    # -- connections, sessions, links ----------------------------------------------------------------------------
+
+    def _rare(self, peer: Peer, event: Event, deadline_ms: int) -> bool:
+        """Apply an event; False if it is to be applied again, to go on where the time was up."""
+        match event:
+            case Opened():
+                self._opening.open(peer, event)
+            case SessionBegan(session=session):
+                session.open()
+            case SessionEnded(session=session, condition=condition):
+                ending = Ending.LOST if condition else Ending.SESSION_ENDED
+                if not self._leave(peer, [link for link in peer.links if link.session is session], ending, deadline_ms):
+                    return False
+                self._shell.when_durable(peer, session.close)
+            case Attached(link=link):
+                self._links.attach(peer, link)
+            case Detached(link=link, closed=closed):
+                self._detached(peer, link, closed)
+            case TransferAborted():
+                self._arrivals.aborted(event)
+            case TransferLost():
+                self._arrivals.lost(peer, event)
+            case OutcomeLost(txn_id=txn_id):
+                self._arrivals.doom(peer, txn_id, DROPPED)
+            case Closed():
+                ending = Ending.CONNECTION_CLOSED if event.clean else Ending.LOST
+                if not self._leave(peer, list(peer.links), ending, deadline_ms):
+                    return False
+                self._closed(peer, event, ending)
+        return True
+
+    def _leave(self, peer: Peer, links: list[Link], ending: Ending, deadline_ms: int) -> bool:
+        """Take links from the broker; False if there are more than fit into a slice."""
+        now_ms = self._shell.clock.monotonic_ms
+        for number, link in enumerate(links, 1):
+            self._links.gone(peer, link, ending)
+            if number < len(links) and now_ms() >= deadline_ms:
+                return False
+        return True
+
+    def _detached(self, peer: Peer, link: Link, closed: bool) -> None:
+        """Answer a detach once all that was asked before is durable: who hears the answer waits for nothing more."""
+        if not closed and self._links.suspend(peer, link):
+            self._shell.when_durable(peer, link.suspend)
+            return
+        try:
+            self._links.gone(peer, link, Ending.CLOSED if closed else Ending.DETACHED)
+        except Refused as refusal:
+            link.close(refusal.condition, str(refusal))
+            return
+        self._shell.when_durable(peer, link.close if closed else link.detach)
+
+    def _closed(self, peer: Peer, event: Closed, ending: Ending) -> None:
+        self._let_go(peer, ending)
+        if not event.clean and event.condition:
+            log.warning("! %s failed: %s %s", peer.name, event.condition, event.description)
+        else:
+            log.info("- %s closed", peer.name)
+        if peer.amqp.close_unanswered:
+            self._shell.when_durable(peer, peer.end)
+        else:
+            peer.end()
+
+    def _let_go(self, peer: Peer, ending: Ending) -> None:
+        """Take from the broker all that the peer has."""
+        for link in list(peer.links):
+            self._links.gone(peer, link, ending)
+        self._broker.transactions.disconnect(peer)
+        self._opening.closed(peer)
+        if ending is Ending.CONNECTION_CLOSED and not self._opening.is_connected(peer.container):
+            self._broker.reservations.release_container(peer.container)
+            self._lingering.release(peer.container)
+
+
+def _disposal_of(outcome: Outcome | None) -> Disposal | None:
+    """What a transaction is to do with a message; None to consume it."""
+    match outcome:
+        case Rejected(condition=condition, description=description, info=info):
+            return Disposal(rejected=True, text=description or condition, properties=info)
+        case Modified(delivery_failed=failed, text=text):
+            return Disposal(failed=failed, text=text)
+        case Released():
+            return Disposal()
+    return None

@@ -1,0 +1,239 @@
+"""The time of a primary from its epoch's begin to its end, and how it hands over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
+from typing import TypeVar
+
+from legato.clock import Clock
+from legato.errors import ConfigError, FencedError, StoreError, StoreFullError
+from legato.ha.lease import Lease, Standing
+from legato.ha.lock import StoreLock
+from legato.ha.members import list_members
+from legato.ha.roles import Role
+from legato.server.config.configuration import Config
+from legato.server.connections.client_connection import Peer
+from legato.server.management.takeover_report import Takeover
+from legato.server.process import standby
+from legato.server.process.service import Service
+from legato.server.process.watchdog import Watchdog
+from legato.server.storage.fault_injection import open_store
+from legato.server.storage.ledger_process import LedgerProcess
+from legato.store.lmdb import LmdbStore
+from legato.store.segment_names import exported_through
+
+T = TypeVar("T")
+
+log = logging.getLogger("legato.reign")
+
+FULL_PAUSE_S = 0.5
+"""Between two tries to begin an epoch on a full disk."""
+
+
+class Ending(StrEnum):
+    """Why a reign ended; the value is what the lock's file says of its last holder."""
+
+    SHUTDOWN = standby.SHUTDOWN
+    """The process was told to stop."""
+    SWITCHOVER = "switchover"
+    """Another broker is to serve."""
+    LAPSED = "lapsed"
+    """It fenced itself."""
+    LOST = "lost"
+    """Its lock, or its epoch, is another's."""
+
+
+class Reign:
+    """One epoch of a primary.
+
+    Attributes:
+        service: what it runs, once the epoch has begun.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        lock: StoreLock,
+        clock: Clock,
+        read_config: Callable[[], Config],
+        watchdog: Watchdog | None = None,
+    ) -> None:
+        self.service: Service | None = None
+        self._config = config
+        self._lock = lock
+        self._clock = clock
+        self._read_config = read_config
+        self._watchdog = watchdog or Watchdog(0)
+        self._failure: StoreError | None = None
+        self._over: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+
+    async def run(
+        self,
+        takeover: Takeover,
+        tls: ssl.SSLContext | None,
+        began: Callable[[int], None],
+        leaves: Callable[[], None] = lambda: None,
+    ) -> Ending:
+        """Begin an epoch, serve until it is over, and let go of the store and of its lock.
+
+        Args:
+            takeover: how the lock was won.
+            began: is called with the epoch once clients are served.
+            leaves: is called when nothing more is taken from clients.
+
+        Raises:
+            ConfigError: the configuration cannot be used here.
+            FencedError: the lock became another's before the epoch had begun.
+            StoreError: the store cannot be used.
+        """
+        won = time.monotonic()
+        config = self._config
+        store = await self._when_there_is_room(lambda: open_store(config.store_directory, config.store))
+        if store is None:
+            return self._leave_early()
+        try:
+            meta = await self._when_there_is_room(lambda: store.begin_epoch(config.server.listen, self._clock.now_us()))
+            if meta is None:
+                store.close()
+                return self._leave_early()
+            term_ms = round(config.ha.activation_interval_s * 1000) if config.ha.self_fencing else None
+            lease = Lease(self._lock.still_mine, term_ms, self._clock.monotonic_ms())
+            expected = self._lock.predecessor.connections if self._lock.predecessor else 0
+            service = self.service = Service(config, store, meta, self._clock, lease, self, self._read_config, expected)
+            self._lock.describe(meta.epoch, config.server.listen, service.welcome.backup_token)
+            listener = await self._listen(service, tls)
+            takeover.takeover_ms = round((time.monotonic() - won) * 1000, 1)
+            service.takeover = takeover
+            service.broker.begin_serving(self._clock.now_us(), takeover.cause, round(takeover.detection_ms * 1000))
+            began(meta.epoch)
+            self._watchdog.start()
+            log.info("= epoch %s began after %.1f ms", meta.epoch, takeover.takeover_ms)
+            ledger = self._start_ledger(service)
+            try:
+                ending = await self._over
+            finally:
+                self._watchdog.stop()
+                listener.close()
+            leaves()
+            await self._end(service, store, ledger, ending)
+            if self._failure is not None:
+                raise self._failure
+        finally:
+            store.close()
+        return ending
+
+    async def _when_there_is_room(self, begin: Callable[[], T]) -> T | None:
+        """What `begin` returns, as soon as the disk has room for it; None if we were told to stop before."""
+        told = False
+        while True:
+            if not self._lock.still_mine():
+                raise FencedError("The lock of the store is no longer ours: its file was replaced.")
+            try:
+                return begin()
+            except StoreFullError as error:
+                if not told:
+                    log.error("! nobody is served until there is room: %s", error)
+                told = True
+            await asyncio.wait([self._over], timeout=FULL_PAUSE_S)
+            if self._over.done():
+                return None
+
+    def _leave_early(self) -> Ending:
+        ending = self._over.result()
+        self._lock.release(ending)
+        return ending
+
+    async def _listen(self, service: Service, tls: ssl.SSLContext | None) -> asyncio.Server:
+        host, port = self._config.host_and_port
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.create_server(partial(Peer, service), host, port, ssl=tls, backlog=1024)
+        except OSError as error:
+            service.abort()
+            raise ConfigError(f"Cannot listen on {self._config.server.listen}: {error.strerror or error}.") from None
+
+    def _start_ledger(self, service: Service) -> LedgerProcess | None:
+        config = self._config
+        if not config.ledger.enabled or not config.store.log_facts:
+            return None
+        if not LedgerProcess.available():
+            log.warning("! no ledger: pyarrow is not installed (pip install 'legato[spark]')")
+            return None
+        directory = config.ledger_directory
+        service.upkeep.exported_through = partial(exported_through, directory)
+        ledger = LedgerProcess(config.store_directory, directory)
+        ledger.start()
+        return ledger
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End it cleanly: the process was told to."""
+        self._finish(Ending.SHUTDOWN)
+
+    def switch_over(self) -> None:
+        """End it cleanly, so that a backup takes over."""
+        self._finish(Ending.SWITCHOVER)
+
+    def note_connections(self, connections: int) -> None:
+        """Let a successor know with how many connections to count."""
+        if self.service is not None and self._lock.still_mine():
+            token = self.service.welcome.backup_token
+            self._lock.describe(self.service.broker.epoch, self._config.server.listen, token, connections)
+
+    def fail(self, error: StoreError) -> None:
+        """The store cannot be used any more, or by another only."""
+        if isinstance(error, FencedError):
+            log.warning("! serving stops: %s", error)
+            self._finish(Ending.LOST)
+            return
+        log.critical("! serving stops: %s", error)
+        self._failure = error
+        if not self._over.done():
+            self._over.set_exception(error)
+
+    def lose(self, standing: Standing) -> None:
+        """The service has stopped at once because of what it was told of its lease."""
+        if standing is Standing.LOST:
+            self.fail(FencedError("The lock of the store is no longer ours: its file was replaced."))
+        else:
+            log.warning("! fenced by itself: it could not look after its lock for longer than the activation interval")
+            self._finish(Ending.LAPSED)
+
+    def _finish(self, ending: Ending) -> None:
+        if not self._over.done():
+            log.info("= the reign ends: %s", ending)
+            self._over.set_result(ending)
+
+    def backups(self, but: int = 0) -> list[str]:
+        """Where the processes listen that would take over, except for the process `but`."""
+        members = list_members(self._config.store_directory)
+        waiting = [member for member in members if member.role in (Role.BACKUP, Role.SEEKING)]
+        backups = [member.listen for member in waiting if member.pid != but]
+        # Who found no room to be recorded has said so when it asked for heartbeats.
+        unrecorded = self.service.heartbeats.unrecorded if self.service is not None else []
+        return backups + [listen for listen in unrecorded if listen not in backups]
+
+    async def _end(self, service: Service, store: LmdbStore, ledger: LedgerProcess | None, ending: Ending) -> None:
+        """Let go of the lock as early as can be if somebody waits for it; clients are told when it is free."""
+        followed = self._config.ha.failover_on_server_shutdown and self.backups()
+        if ending is Ending.SHUTDOWN and not followed:
+            await service.finish(ending.value)
+            await service.dismiss(ending.value)
+            if ledger is not None:
+                await ledger.stop()
+            store.close()
+            self._lock.release(ending.value)
+            return
+        await service.finish(ending.value)
+        store.close()
+        self._lock.release(ending.value)
+        await service.dismiss(ending.value)
+        if ledger is not None:
+            await ledger.abandon()

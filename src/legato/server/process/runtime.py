@@ -1,0 +1,189 @@
+"""A server process from start to end: the roles that it takes, and what it says of itself."""
+
+import asyncio
+import codecs
+import logging
+import os
+import signal
+import ssl
+from collections.abc import Callable
+
+from legato import selectors
+from legato.errors import ConfigError, FencedError, StoreError
+from legato.ha.lock import StoreLock
+from legato.ha.members import Member, Membership
+from legato.ha.roles import Event, Role, next_role
+from legato.ha.watcher import Intervals
+from legato.server.config.configuration import Config
+from legato.server.management.takeover_report import STARTED, Takeover
+from legato.server.process.primary_epoch import Ending, Reign
+from legato.server.process.standby import outlive_holder, stand_by, until_held_by_another, until_taken
+from legato.server.process.watchdog import Watchdog
+from legato.server.storage.fault_injection import make_clock
+
+log = logging.getLogger("legato.runtime")
+
+INFORM_AGAIN_S = 2.0
+
+
+class Runtime:
+    """Composition root of the roles: who this process is to its store, from one to the next."""
+
+    def __init__(self, config: Config, read_config: Callable[[], Config]) -> None:
+        self._config = config
+        self._read_config = read_config
+        self._reign: Reign | None = None
+        self._stop = asyncio.Event()
+        self._lock = StoreLock(config.store_directory)
+        self._clock = make_clock()
+        self._role = Role.STARTING
+        self._epoch = 0
+        self._membership: Membership | None = None
+        self._informing: asyncio.TimerHandle | None = None
+
+    async def run(self) -> None:
+        """Serve until a signal or a fatal error.
+
+        Raises:
+            ConfigError: the configuration cannot be used here (address taken, unreadable certificate ...).
+            StoreError: the store cannot be used, or this process was fenced.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop_all)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        tls = _tls_context(self._config)
+        try:
+            self._config.store_directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"Cannot use {self._config.store.directory} as a store: {error.strerror}.") from None
+        member = Member(Role.STARTING, os.getpid(), self._config.server.listen)
+        self._membership = Membership(self._config.store_directory, member)
+        self._turn(Event.STARTED)
+        try:
+            takeover = Takeover(STARTED, 0.0) if self._lock.try_acquire() else await self._stand_by()
+            while takeover is not None:
+                await self._reign_once(takeover, tls)
+                takeover = None if self._stop.is_set() else await self._stand_by()
+            self._turn(Event.STOP)
+        finally:
+            if self._informing is not None:
+                self._informing.cancel()
+            self._lock.release()
+            self._membership.close()
+
+    def _stop_all(self) -> None:
+        self._stop.set()
+        if self._reign is not None:
+            self._reign.stop()
+
+    def _reload(self) -> None:
+        """Read the configuration again; if it cannot be used, say so and go on as before."""
+        service = self._reign.service if self._reign is not None else None
+        try:
+            if service is not None:
+                service.reload()
+            else:
+                config = self._read_config()
+                # They are the primary's, who tells a change and not what holds.
+                config.ha.heartbeat_interval_s = self._config.ha.heartbeat_interval_s
+                config.ha.activation_interval_s = self._config.ha.activation_interval_s
+                self._config = config
+                log.info("= the configuration was read again")
+        except ConfigError as error:
+            log.error("! the configuration was not read again: %s", error)
+
+    def _turn(self, event: Event) -> None:
+        """Take the role that `event` leads to, and let others know."""
+        self._role = next_role(self._role, event)
+        log.info("= %s", self._role)
+        if self._membership is not None:
+            self._membership.update(role=self._role, epoch=self._epoch)
+        self._inform()
+
+    def _inform(self) -> None:
+        """What others are to read of us, and there was no room for, is written when there is."""
+        if self._informing is not None:
+            self._informing.cancel()
+        recorded = self._membership is None or self._membership.refresh()
+        if not (self._lock.refresh() and recorded):
+            self._informing = asyncio.get_running_loop().call_later(INFORM_AGAIN_S, self._inform)
+
+    async def _stand_by(self) -> Takeover | None:
+        """Wait until the store's lock is ours; None if we were told to stop instead (CONTRACT B2)."""
+        _announce("backup")
+        selectors.prepare()
+        # Python loads this codec when a listener is first given a host's name: 2 ms that clients would wait for.
+        codecs.lookup("idna")
+        return await stand_by(
+            self._config, self._lock, self._clock, self._stop, self._turn, self._is_recorded, self._adopt
+        )
+
+    def _adopt(self, intervals: Intervals) -> None:
+        """Should we take over they are to go on as the primary has them."""
+        self._config.ha.heartbeat_interval_s = intervals.heartbeat_s
+        self._config.ha.activation_interval_s = intervals.activation_s
+
+    def _is_recorded(self) -> bool:
+        return self._membership is not None and self._membership.is_recorded
+
+    async def _reign_once(self, takeover: Takeover, tls: ssl.SSLContext | None) -> None:
+        """Be the primary until that is over; afterwards a backup, unless the process is to end."""
+        self._turn(Event.WON)
+        await outlive_holder(self._lock, self._config.store_directory, self._stop)
+        if self._stop.is_set():
+            return
+        reign = self._reign = Reign(self._config, self._lock, self._clock, self._read_config, self._watchdog())
+        try:
+            ending = await reign.run(takeover, tls, self._began, lambda: self._turn(Event.LEAVES))
+        except FencedError as error:
+            log.warning("! %s", error)
+            ending = Ending.LOST
+            self._lock.release()
+        except StoreError:
+            self._turn(Event.LOST)
+            raise
+        finally:
+            self._reign = None
+        if ending is Ending.LOST:
+            self._turn(Event.LOST)
+        if not self._stop.is_set():
+            self._turn(Event.STEPPED_DOWN)
+            if reign.backups(but=os.getpid()):
+                # Whoever waits for the lock shall have it before we wait for it again.
+                if ending is Ending.LOST:
+                    await until_held_by_another(self._lock, self._stop)
+                else:
+                    await until_taken(self._lock, self._stop, self._config.ha.activation_interval_s)
+
+    def _watchdog(self) -> Watchdog:
+        ha = self._config.ha
+        return Watchdog(ha.activation_interval_s if ha.watchdog_s is None else ha.watchdog_s)
+
+    def _began(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._turn(Event.ACTIVATED)
+        _announce(f"active epoch={epoch}")
+        # Of a primary that was never a backup; beside the loop, as it takes a good part of a turn.
+        asyncio.get_running_loop().run_in_executor(None, selectors.prepare)
+        if self._stop.is_set() and self._reign is not None:
+            self._reign.stop()
+
+
+def _announce(role: str) -> None:
+    """The one line on standard output that scripts wait for; nobody may read it, or its disk may be full."""
+    try:
+        print(role, flush=True)
+    except OSError as error:
+        log.warning("! standard output cannot be written: %s", error.strerror)
+
+
+def _tls_context(config: Config) -> ssl.SSLContext | None:
+    if not config.tls.certificate:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(config.tls.certificate, config.tls.key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"Cannot use tls.certificate {config.tls.certificate}: {error}.") from None
+    return context

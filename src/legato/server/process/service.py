@@ -1,0 +1,375 @@
+"""What an active broker process runs: its peers' commands become the broker's, and the rest is set in motion."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any, Protocol
+
+from legato import limits
+from legato.amqp.events import Event
+from legato.amqp.link import Link
+from legato.bulk.stages import sweep
+from legato.clock import Clock
+from legato.core.broker import Broker
+from legato.core.consumers import Browser, Consumer
+from legato.core.records import Meta
+from legato.errors import StoreError
+from legato.ha.lease import Lease, Standing
+from legato.server.config.addresses import Addresses
+from legato.server.config.configuration import Config, check_intervals
+from legato.server.connections.handshake import Welcome
+from legato.server.connections.reconnect_pacing import Returning
+from legato.server.links.attachment import Links
+from legato.server.links.expiry_timers import Lingering
+from legato.server.links.heartbeats import Heartbeats
+from legato.server.links.link_roles import ManagementReplies
+from legato.server.links.producer_credit import ProducerCredit
+from legato.server.links.refused import NO_BACKUP, Refused
+from legato.server.management.assignments import Pipelines
+from legato.server.management.bulk_process import BulkProcess
+from legato.server.management.management import Management
+from legato.server.management.operations import Operations
+from legato.server.management.rates import RateMeter
+from legato.server.management.staged_batches import Stages
+from legato.server.management.status import snapshot
+from legato.server.management.takeover_report import STARTED, Failover, Takeover, describe
+from legato.server.management.views import Inspector
+from legato.server.messages.commits import Commits
+from legato.server.messages.executor import Executor
+from legato.server.messages.message_bodies import MessageBodies
+from legato.server.messages.transfers import Arrivals
+from legato.server.messages.translator import Translator
+from legato.server.process.fairness import Turns
+from legato.server.process.shutdown import Farewell
+from legato.server.process.sliced_work import Spreading
+from legato.server.process.timers import Ticking
+from legato.server.shell import Peer
+from legato.server.storage.invariant_check import InvariantCheck
+from legato.server.storage.maintenance import Upkeep
+from legato.store.base import Store
+
+log = logging.getLogger("legato.service")
+
+ANSWER_GRACE_S = 1.0
+"""So long may one who asked for a switchover take to go with the answer: a client forgets what it has not handed
+out when its connection ends."""
+
+
+class EpochOwner(Protocol):
+    """Who holds the lock of the store, began the epoch of a service, and ends it."""
+
+    def switch_over(self) -> None:
+        """End it cleanly, so that a backup takes over."""
+
+    def lose(self, standing: Standing) -> None:
+        """The service has stopped at once because of what it was told of its lease."""
+
+    def fail(self, error: StoreError) -> None:
+        """The store cannot be used any more, or by another only."""
+
+    def backups(self) -> list[str]:
+        """Where the processes listen that would take over."""
+
+    def note_connections(self, connections: int) -> None:
+        """Let a successor know with how many connections to count."""
+
+
+class Service:
+    """The broker of one epoch, its writer, its peers; before it answers anybody it asks its lease.
+
+    Attributes:
+        ending: nothing is taken from peers any more; what was asked before is still committed and confirmed.
+        stopped: nothing is stored or becomes visible any more.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        meta: Meta,
+        clock: Clock,
+        lease: Lease,
+        owner: EpochOwner,
+        read_config: Callable[[], Config],
+        expected_connections: int = 0,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.addresses = Addresses(config.address)
+        self.broker = Broker(
+            store,
+            meta,
+            bodies=MessageBodies(),
+            settings=self.addresses.settings,
+            chance=Random().random,
+            turn_ms=clock.monotonic_ms,
+            detailed=config.ledger.detail == "all" and config.store.log_facts,
+            reconnect_timeout_s=config.server.reconnect_timeout_s,
+        )
+        self.peers: set[Peer] = set()
+        self.internal_errors = 0
+        """Connections that were cut off because of an error that nobody expected."""
+        self.ending = False
+        self.stopped = False
+        self.started_us = clock.now_us()
+        self.takeover = Takeover(STARTED, 0.0)
+        self.welcome = Welcome(config, self.broker.epoch)
+        self._read_config = read_config
+        self._lease = lease
+        self._owner = owner
+        self._loop = loop = asyncio.get_running_loop()
+        self.lingering = Lingering(loop, config.server.reconnect_timeout_s, self.advance)
+        self.heartbeats = Heartbeats(
+            loop,
+            config.ha.heartbeat_interval_s,
+            config.ha.activation_interval_s,
+            self.broker.epoch,
+            self.touch,
+            self.advance,
+        )
+        self.credit = ProducerCredit(self.broker, self.touch)
+        self.rates = RateMeter(self.broker.directory.queues)
+        self.inspector = Inspector(
+            self.broker, store, self.rates, clock.now_us, lambda: snapshot(self, store, self.inspector)
+        )
+        self.bulk = BulkProcess(config, loop, self.advance)
+        self.upkeep = Upkeep(store, config.store, clock)
+        self.upkeep.sweep = partial(sweep, config.store_directory, limits.STAGE_RETENTION_S)
+        self._executor = Executor(self.broker, store, self.credit, self._unblock)
+        self._links = links = Links(
+            self, self.broker, self.credit, self.lingering, self.heartbeats, config.server.max_message_bytes
+        )
+        self._executor.cut = links.cutter.cut
+        management = Management(self, self.broker, links.nodes, self._make_operations(links))
+        arrivals = Arrivals(self, self.broker, links.nodes, links.cutter, management, self.credit, self._executor.owe)
+        self._translator = Translator(
+            self,
+            self.broker,
+            links,
+            management,
+            arrivals,
+            lambda: self.return_window_ms,
+            self.heartbeats,
+            self.lingering,
+            self.inspector.broker,
+        )
+        invariants = (
+            InvariantCheck(self.broker, store, clock, lambda error: loop.call_soon(self.fatal, error))
+            if config.server.check_invariants
+            else None
+        )
+        self._commits = Commits(self, self.broker, self._executor, store, loop, self.upkeep, self.fatal, invariants)
+        self._turns = Turns(self, self.broker, self._executor, arrivals.uploads, loop)
+        self._farewell = Farewell(self, self.broker, self._commits, lambda: self.return_window_ms, self.stop_timers)
+        self._returning = Returning(
+            config.server.returns_per_s,
+            config.server.reconnect_timeout_s,
+            expected_connections,
+            clock,
+            owner.note_connections,
+        )
+        self._askers: set[Peer] = set()
+        """Who asked for a switchover and is still here."""
+        self._ticking = Ticking(self, self.broker, self._executor, links, self.rates, self.upkeep, loop)
+
+    def _make_operations(self, links: Links) -> Operations:
+        broker, nodes = self.broker, links.nodes
+        spreading = Spreading(self._loop, self.clock, lambda: not self.ending and self.may_serve(), self.advance)
+        return Operations(
+            broker,
+            nodes,
+            links.cutter,
+            self.inspector,
+            self.reload,
+            self.switch_over,
+            self.update,
+            Pipelines(broker, nodes, self.bulk),
+            Stages(broker, nodes, self.bulk, self.config.store_directory, self.advance),
+            spreading.add,
+        )
+
+    # -- for peers ---------------------------------------------------------------------------------------------
+
+    def forget(self, peer: Peer) -> None:
+        """Its socket is closed."""
+        self.peers.discard(peer)
+        if not self.peers:
+            self._farewell.is_alone()
+        if peer in self._askers:
+            self._askers.discard(peer)
+            if not self._askers:
+                self._owner.switch_over()
+
+    def may_serve(self) -> bool:
+        """Whether peers may be listened to and answered; if the lease has ended, all stops here."""
+        if self.stopped:
+            return False
+        standing = self._lease.standing(self.clock.monotonic_ms())
+        if standing is not Standing.GOOD:
+            self.abort()
+            self._owner.lose(standing)
+            return False
+        return True
+
+    @property
+    def container_id(self) -> str:
+        """What its opens call it."""
+        return self.welcome.container_id
+
+    @property
+    def return_window_ms(self) -> int:
+        """Over which time its clients are to spread their return, should they lose it now."""
+        return self._returning.window_ms(len(self.peers))
+
+    def failover(self) -> Failover:
+        """The last takeover, and what to expect of the next."""
+        backups = self._owner.backups()
+        return describe(self.takeover, self.config.ha, backups, return_window_ms=self.return_window_ms)
+
+    def switch_over(self) -> dict[str, Any]:
+        """Have a backup take over as soon as those who may have asked for it are gone with their answer.
+
+        Raises:
+            Refused: there is no backup.
+        """
+        backups = self._owner.backups()
+        if not backups:
+            raise Refused(NO_BACKUP, "There is no backup that could take over.")
+        self._askers = {peer for peer in self.peers if any(_is_for_answers(link) for link in peer.links)}
+        self._loop.call_later(ANSWER_GRACE_S, self._owner.switch_over)
+        return {"epoch": self.broker.epoch, "backups": backups}
+
+    def handle(self, peer: Peer, events: list[Event]) -> list[Event]:
+        """Apply what one read of one peer asks for, and set the rest in motion.
+
+        Returns:
+            What took too long to be done at once: the peer hands it in again when others have had a turn.
+        """
+        # One that was stopped for a while may not be the primary any more: what it reads is another's by now.
+        if self.ending or not self.may_serve():
+            return []
+        # What these events begin (a loss is waited out, a delivery put off) lasts from now, not from the last tick.
+        now_us = self.broker.now_us = self.clock.now_us()
+        rest = self._translator.handle(peer, events, now_us)
+        self.broker.dispatcher.dispatch_returned(now_us)
+        self._executor.touched.add(peer)
+        self.advance()
+        return rest
+
+    def block(self, peer: Peer, blocked: bool) -> None:
+        """A peer's socket cannot take more now, or can again."""
+        if self.ending or not self.may_serve():
+            return
+        now_us = self.clock.now_us()
+        for receiver in peer.receivers:
+            if blocked or not self._executor.streams.is_busy(receiver):
+                self._block(receiver, blocked, now_us)
+        self.advance()
+
+    def _block(self, receiver: Consumer | Browser, blocked: bool, now_us: int) -> None:
+        if isinstance(receiver, Browser):
+            self.broker.browsers.block(receiver, blocked)
+            return
+        self.broker.receivers.block(receiver, blocked, now_us)
+        if not blocked:
+            self.broker.receivers.resume(receiver, now_us)
+
+    def _unblock(self, receiver: Consumer | Browser) -> None:
+        self._block(receiver, False, self.clock.now_us())
+
+    @property
+    def full(self) -> str:
+        """Why producers are refused now; empty while there is room."""
+        return self.upkeep.full
+
+    def when_durable(self, peer: Peer, then: Callable[[], None]) -> None:
+        """Tell `peer` something once everything that was asked so far is durable: at once if it is."""
+        self._commits.when_durable(peer, then)
+
+    def reload(self) -> None:
+        """Read the configuration again: settings of addresses and users hold from now on, all else after a restart.
+
+        Raises:
+            ConfigError: it cannot be used; what held goes on to hold.
+        """
+        config = self._read_config()
+        self.addresses.replace(Addresses(config.address))
+        self.config.auth = config.auth
+        self.broker.administration.settings_changed()
+        self._links.review_credit()
+        self.advance()
+        log.info("= settings of addresses and users were read again")
+
+    def update(self, given: dict[str, float]) -> dict[str, float]:
+        """Change how often backups hear of us, and after how long without that they act (CONTRACT B20).
+
+        The backups are told, so these intervals hold over takeovers; nothing is written anywhere, so they end when no
+        broker of the store runs any more.
+
+        Args:
+            given: what is to change of `heartbeat_interval_s` and `activation_interval_s`.
+
+        Returns:
+            Both, as they are now.
+
+        Raises:
+            ConfigError: they do not fit together; nothing has changed.
+        """
+        ha = self.config.ha
+        heartbeat_s = float(given.get("heartbeat_interval_s", ha.heartbeat_interval_s))
+        activation_s = float(given.get("activation_interval_s", ha.activation_interval_s))
+        check_intervals(heartbeat_s, activation_s)
+        if given:
+            ha.heartbeat_interval_s, ha.activation_interval_s = heartbeat_s, activation_s
+            if ha.self_fencing:
+                self._lease.set_term(round(activation_s * 1000))
+            self.heartbeats.set_intervals(heartbeat_s, activation_s)
+            log.info("= a heartbeat every %g s, activation after %g s", heartbeat_s, activation_s)
+        return {"heartbeat_interval_s": heartbeat_s, "activation_interval_s": activation_s}
+
+    def touch(self, peer: Peer) -> None:
+        """Something waits to be flushed to a peer that is not the one being handled."""
+        self._executor.touched.add(peer)
+
+    def advance(self) -> None:
+        """Perform what the broker has to say, have stored what it wants stored, write to whom it concerns."""
+        if not self.may_serve():
+            return
+        self._executor.perform(self.broker.take_effects())
+        self._commits.submit()
+        self._executor.flush()
+        self._turns.plan()
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    async def finish(self, why: str) -> None:
+        """See `Farewell.finish`."""
+        await self._farewell.finish(why)
+
+    async def dismiss(self, why: str) -> None:
+        """See `Farewell.dismiss`."""
+        await self._farewell.dismiss(why)
+
+    def abort(self) -> None:
+        """See `Farewell.abort`."""
+        self._farewell.abort()
+
+    def fatal(self, error: StoreError) -> None:
+        """The store cannot be used any more."""
+        self.abort()
+        self._owner.fail(error)
+
+    def stop_timers(self) -> None:
+        """Nothing happens any more because time passes."""
+        self._ticking.stop()
+        self.lingering.stop()
+        self.heartbeats.stop()
+        self.bulk.stop()
+
+
+def _is_for_answers(link: Link) -> bool:
+    return isinstance(link.context, ManagementReplies)

@@ -1,0 +1,147 @@
+"""A backup's waiting: for the lock, asleep in the kernel, and for signs of the primary, over a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from legato.clock import Clock
+from legato.ha.lease import CHECK_MS
+from legato.ha.lock import StoreLock
+from legato.ha.members import list_members
+from legato.ha.roles import Event, Role
+from legato.ha.watcher import Intervals, Watcher
+from legato.ids import new_unique_name
+from legato.server.config.configuration import Config
+from legato.server.management.takeover_report import CRASHED, Takeover
+from legato.store.environment import DATA_NAME
+
+log = logging.getLogger("legato.standby")
+
+SHUTDOWN = "shutdown"
+"""What the lock's file says of a holder that was told to stop."""
+
+POLL_S = 0.005
+
+
+LAPSE_MIN_S = 2 * CHECK_MS / 1000
+LAPSE_MAX_S = 2.0
+LAPSE_POLL_S = 0.02
+
+
+async def stand_by(
+    config: Config,
+    lock: StoreLock,
+    clock: Clock,
+    stop: asyncio.Event,
+    report: Callable[[Event], None],
+    is_recorded: Callable[[], bool],
+    adopt: Callable[[Intervals], None],
+) -> Takeover | None:
+    """Wait until the store's lock is ours; None if we were told to stop instead (CONTRACT B2).
+
+    Args:
+        report: is told what is heard of the primary, and what not.
+        is_recorded: whether the primary can read of us among the members of the store.
+        adopt: is told the intervals that the primary says, if they are others than ours.
+    """
+    while not stop.is_set():
+        watcher = Watcher(
+            lock,
+            clock,
+            Intervals(config.ha.heartbeat_interval_s, config.ha.activation_interval_s),
+            name=new_unique_name("legato-backup-"),
+            has_password=bool(config.auth.users),
+            tls=_tls_context() if config.tls.certificate else None,
+            report=report,
+            adopt=adopt,
+            listen=lambda: "" if is_recorded() else config.server.listen,
+        )
+        if not await _wait_for_lock(lock, watcher, stop):
+            return None
+        left = lock.predecessor.left if lock.predecessor else ""
+        if config.ha.failover_on_server_shutdown or not watcher.watch.heartbeats or left != SHUTDOWN:
+            return Takeover(left or CRASHED, watcher.lost_for_ms)
+        log.info("= the primary was told to stop: its backups wait for another one")
+        lock.release(SHUTDOWN)
+        await until_taken(lock, stop)
+    return None
+
+
+async def until_taken(lock: StoreLock, stop: asyncio.Event, timeout_s: float | None = None) -> None:
+    """Wait until somebody holds the lock that its last holder let go of, until `stop`, or so long at most."""
+    loop = asyncio.get_running_loop()
+    deadline = None if timeout_s is None else loop.time() + timeout_s
+    while (holder := lock.holder()) is not None and holder.left and (deadline is None or loop.time() < deadline):
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), POLL_S)
+            return
+
+
+async def until_held_by_another(lock: StoreLock, stop: asyncio.Event) -> None:
+    """Wait until somebody holds the lock that was taken from us by replacing its file, or not much longer than that
+    takes."""
+    deadline = time.monotonic() + LAPSE_MAX_S
+    while (holder := lock.holder()) is None or holder.left or holder.pid == os.getpid():
+        if time.monotonic() >= deadline:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), POLL_S)
+            return
+
+
+async def outlive_holder(lock: StoreLock, store: Path, stop: asyncio.Event) -> None:
+    """If the lock's file is not that of the last holder, wait until a primary that holds the lock on the old file must
+    have looked after it (`Lease`) and stepped down; one that was stopped looks before it answers anybody.
+
+    A slow one is given more time, as long as it says that it is the primary.
+    """
+    if not lock.is_on_new_file or not (store / DATA_NAME).exists():
+        return
+    log.info("= the lock's file is new: whoever holds the lock on an old one is given time to notice")
+    began = time.monotonic()
+    while (age_s := time.monotonic() - began) < LAPSE_MAX_S and (age_s < LAPSE_MIN_S or _another_serves(store)):
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), LAPSE_POLL_S)
+            return
+
+
+def _another_serves(store: Path) -> bool:
+    roles = {member.role for member in list_members(store) if member.pid != os.getpid()}
+    return Role.PRIMARY in roles
+
+
+async def _wait_for_lock(lock: StoreLock, watcher: Watcher, stop: asyncio.Event) -> bool:
+    watching = asyncio.create_task(watcher.run())
+    watching.add_done_callback(_explain)
+    waiting = asyncio.create_task(asyncio.to_thread(lock.acquire_blocking))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    watching.cancel()
+    if stop.is_set():
+        lock.cancel()
+        with contextlib.suppress(Exception):
+            await waiting
+        return False
+    return await waiting
+
+
+def _explain(watching: asyncio.Task[None]) -> None:
+    """A backup that cannot watch still takes over when the lock is free."""
+    if not watching.cancelled() and (error := watching.exception()) is not None:
+        log.error("! the primary is not watched any more", exc_info=error)
+
+
+def _tls_context() -> ssl.SSLContext:
+    """Heartbeats decide nothing, the lock does: whose certificate it is does not matter."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,1 @@
+"""What is done for the store beside committing: maintenance, checks, injected faults, the ledger's process."""

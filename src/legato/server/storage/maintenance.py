@@ -1,0 +1,114 @@
+"""Room: whether producers are welcome, and what the store may forget."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from legato import limits
+from legato.clock import Clock
+from legato.errors import StoreError
+from legato.server.config.configuration import StoreSection
+from legato.server.storage.long_readers import ReaderWatch
+from legato.store.base import Store
+
+log = logging.getLogger("legato.upkeep")
+
+_FULL_SHARE = 0.95
+_PRUNE_STEPS = 100
+_PRUNE_PAUSE_S = 0.005
+_TRIM_STEPS = 100
+"""With `limits.LOG_TRIM_RECORDS` each that is more than any broker commits until the upkeep comes again."""
+
+
+class Upkeep:
+    """Looks after the room of one store, off the loop where that takes time.
+
+    Attributes:
+        full: why producers are refused now; empty while there is room.
+        exported_through: up to which position of the log a ledger has taken the facts over.
+        readers: who reads for so long that the store's file grows.
+        sweep: removes what was left beside the store and is past its time.
+    """
+
+    def __init__(self, store: Store, section: StoreSection, clock: Clock) -> None:
+        self.full = ""
+        self.exported_through: Callable[[], int] = lambda: 0
+        self.sweep: Callable[[], object] = lambda: None
+        self.readers = ReaderWatch()
+        self._store = store
+        self._section = section
+        self._clock = clock
+        self._forgetting: asyncio.Future[None] | None = None
+        self._pruning = False
+        self.check_room()
+
+    def run(self, *, prune: bool) -> None:
+        """Check room, and let the store forget what is past its time, unless it is still at that."""
+        self.check_room()
+        if self._forgetting is None or self._forgetting.done():
+            self._forgetting = asyncio.get_running_loop().run_in_executor(None, self._forget, prune)
+
+    def check_room(self) -> None:
+        """Find out whether there is room."""
+        usage = self._store.usage()
+        reserve = self._section.free_disk_reserve_bytes
+        if not usage.reserved:
+            full = "the disk is full; what room the store has left is for those who consume"
+        elif usage.free_disk_bytes + usage.file_room_bytes < reserve:
+            full = f"only {usage.free_disk_bytes >> 20} MiB of disk are free; the reserve is {reserve >> 20} MiB"
+        elif usage.used_bytes > usage.capacity_bytes * _FULL_SHARE:
+            full = f"store.map_bytes ({usage.capacity_bytes}) is used up to 95 %; enlarge it or empty some queues"
+        else:
+            full = ""
+        if full and not self.full:
+            log.error("! producers are refused: %s", full)
+        elif self.full and not full:
+            log.info("= producers are welcome again")
+        self.full = full
+
+    def _forget(self, prune: bool) -> None:
+        try:
+            self._store.keep_reserve()
+            self.readers.look(self._store.check_readers(), self._clock.now_us(), self._clock.monotonic_ms())
+            if prune:
+                self.sweep()
+            if prune or self._pruning:
+                self._pruning = self._prune()
+            self._trim()
+        except (StoreError, OSError) as error:
+            log.warning("! upkeep of the store: %s", error)
+
+    def _prune(self) -> bool:
+        """A number of steps; between them the broker commits. Returns whether there is more to do."""
+        for _ in range(_PRUNE_STEPS):
+            if self._store.prune(self._clock.now_us()) == 0:
+                return False
+            time.sleep(_PRUNE_PAUSE_S)
+        return True
+
+    def _trim(self) -> None:
+        """Forget of the log what is not needed: more than is committed until the next time, or its bound would be none.
+
+        In steps, between which the broker commits.
+        """
+        through = self._through(*self._store.log_range())
+        for _ in range(_TRIM_STEPS):
+            first, _ = self._store.log_range()
+            if through < first or self._store.trim_log(through, limits.LOG_TRIM_RECORDS) < limits.LOG_TRIM_RECORDS:
+                return
+            time.sleep(_PRUNE_PAUSE_S)
+
+    def _through(self, first: int, last: int) -> int:
+        """Up to which position the log is not needed: what the ledger has, or what exceeds the log's bound."""
+        excess = self._store.log_bytes() - self._section.log_bytes
+        through = self.exported_through()
+        if excess > 0:
+            records = last - first + 1
+            bound = first + records * excess // (excess + self._section.log_bytes)
+            if bound > through:
+                log.warning("! the log exceeds store.log_bytes: facts up to %s go before a ledger has them", bound)
+            through = max(through, bound)
+        return min(through, last)

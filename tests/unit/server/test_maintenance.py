@@ -1,0 +1,58 @@
+"""What a broker does about its store's room now and then, off its loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from legato import limits
+from legato.clock import SystemClock
+from legato.core.facts import QueueMarked
+from legato.core.records import Batch
+from legato.server.config.configuration import StoreSection
+from legato.server.storage import maintenance
+from legato.server.storage.maintenance import Upkeep
+from legato.store.lmdb import LmdbStore
+from tests.conformance.store import NOW_US
+
+BYTES = 40_000
+
+
+@pytest.fixture
+def upkept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[LmdbStore, Upkeep]:
+    monkeypatch.setattr(maintenance, "_PRUNE_PAUSE_S", 0.0)
+    store = LmdbStore(tmp_path / "store", sync=False, map_bytes=1 << 26)
+    section = StoreSection(directory=str(tmp_path), log_bytes=BYTES, free_disk_reserve_bytes=0)
+    return store, Upkeep(store, section, SystemClock())
+
+
+def commit(store: LmdbStore, epoch: int, count: int) -> None:
+    for number in range(count):
+        store.commit(Batch(epoch, NOW_US, [QueueMarked(1, number, number, number)], []))
+
+
+def test_the_bound_of_the_log_holds_however_much_is_committed_between_two_looks(
+    upkept: tuple[LmdbStore, Upkeep], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look trimmed so many records, and with more commits than that until the next one the log grew for ever."""
+    monkeypatch.setattr(limits, "LOG_TRIM_RECORDS", 20)
+    store, kept = upkept
+    epoch = store.begin_epoch("b", NOW_US).epoch
+    for _ in range(5):
+        commit(store, epoch, 1000)
+        kept._forget(False)
+        assert store.log_bytes() <= 1.5 * BYTES, "whole pages"
+    store.close()
+
+
+def test_what_a_ledger_has_goes_at_once(upkept: tuple[LmdbStore, Upkeep], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LOG_TRIM_RECORDS", 7)
+    store, kept = upkept
+    commit(store, store.begin_epoch("b", NOW_US).epoch, 99)
+    kept.exported_through = lambda: 90
+    kept._forget(False)
+    assert store.log_range() == (91, 100)
+    kept._forget(False)
+    assert store.log_range() == (91, 100)
+    store.close()
