@@ -3,7 +3,6 @@
 import logging
 
 import pytest
-
 from legato.server.run import MESSAGE_CHARACTERS_MAX, Lines
 
 
