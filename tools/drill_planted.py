@@ -123,7 +123,7 @@ PLANTED: dict[str, Planted] = {
                 "        if False:\n            self._repeat",
             ),
             Change(
-                "server/stages.py",
+                "server/management/staged_batches.py",
                 "            published = self._broker.is_published(name, number)\n",
                 "            published = False\n",
             ),
@@ -135,7 +135,7 @@ PLANTED: dict[str, Planted] = {
         "spark/end-to-end",
         (
             Change(
-                "server/stages.py",
+                "server/management/staged_batches.py",
                 "            published = self._broker.is_published(name, number)\n",
                 "            published = number % 10 == 5\n",
             ),

@@ -3,7 +3,8 @@
 import logging
 
 import pytest
-from legato.server.run import MESSAGE_CHARACTERS_MAX, Lines
+
+from legato.server.process.run import MESSAGE_CHARACTERS_MAX, Lines
 
 
 def line(message: str, *arguments: object) -> str:
