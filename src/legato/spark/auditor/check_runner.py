@@ -14,7 +14,7 @@ from legato.spark.auditor.scope import EVERYTHING, Part
 from legato.spark.checks.catalogue import CHECKS, SAYS
 from legato.spark.checks.check import Check, Frames, count_suspects, find_offenders
 from legato.spark.checks.waiting import LOST, LOST_BY_MARKS
-from legato.spark.ledger.fact_filter import Those
+from legato.spark.ledger.fact_filter import FactFilter
 from legato.spark.result import CheckResult
 
 EXAMPLES_MAX = 5
@@ -39,14 +39,16 @@ def _column(check: Check) -> str:
 
 
 SUSPECT_FACTS = {
-    _column(check): check.suspects for check in CHECKS if check.frame == "facts" and isinstance(check.suspects, Those)
+    _column(check): check.suspects
+    for check in CHECKS
+    if check.frame == "facts" and isinstance(check.suspects, FactFilter)
 }
 """The suspects among facts: columns of commits count them, for which all facts are looked at anyway."""
 
 
 def suspects_in_commits() -> dict[str, str]:
     """These columns in SQL."""
-    return {name: f"count_if({those})" for name, those in SUSPECT_FACTS.items()}
+    return {name: f"count_if({filter_})" for name, filter_ in SUSPECT_FACTS.items()}
 
 
 def suspects_in_messages(frames: Frames) -> dict[str, str]:

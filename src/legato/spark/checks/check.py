@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from legato.spark.ledger.fact_filter import Those
+from legato.spark.ledger.fact_filter import FactFilter
 
 Frames = Mapping[str, DataFrame]
 
@@ -42,7 +42,7 @@ class Check(NamedTuple):
     name: str
     says: Says
     frame: str
-    suspects: str | Those
+    suspects: str | FactFilter
     find: Callable[..., DataFrame]
     others: tuple[str, ...] = ()
 

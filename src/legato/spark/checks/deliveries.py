@@ -7,13 +7,13 @@ from legato.core.dead_letters import MAXIMUM_DELIVERIES
 from legato.core.lanes import LANE_SHIFT
 from legato.core.router import EXPIRED
 from legato.spark.checks.check import Check, Says
-from legato.spark.ledger.fact_filter import Those, is_kind
+from legato.spark.ledger.fact_filter import FactFilter, is_kind
 from legato.spark.ledger.fact_frames import PLACE, aggregate
 from legato.spark.summaries.message_summary import CARRIED, CLAIMED
 
 _SEEN = is_kind("MessageSeen", "MessagePresented")
 _RELEASED = is_kind("MessageReleased")
-_NEW = Those(("MessageDelivered",), denied=("flagged",))
+_NEW = FactFilter(("MessageDelivered",), false=("flagged",))
 
 
 def redelivered_without_flag(_new: DataFrame, facts: DataFrame) -> DataFrame:
@@ -181,7 +181,7 @@ SECOND_HOLDER = Check(
         "{queue}, place {seq}: delivered to {consumer} in commit {position}, while {holder} had it",
     ),
     "facts",
-    Those(("MessageDelivered",)),
+    FactFilter(("MessageDelivered",)),
     second_holder,
     ("facts",),
 )
@@ -195,7 +195,7 @@ OUT_OF_ORDER_IN_GROUP = Check(
         "{queue}, group {group_id}: place {seq} came to {consumer} after place {after}",
     ),
     "facts",
-    _NEW._replace(known=("group_id",)),
+    _NEW._replace(not_null=("group_id",)),
     out_of_order_in_group,
 )
 
@@ -208,7 +208,7 @@ EXPIRED_TOO_EARLY = Check(
         "{queue}, place {seq}: dropped as expired at {expired_us}, was to live until {expires_us}",
     ),
     "facts",
-    Those(("MessageMoved",), texts=(("cause", EXPIRED),)),
+    FactFilter(("MessageMoved",), equal=(("cause", EXPIRED),)),
     expired_too_early,
     ("facts",),
 )
@@ -222,7 +222,7 @@ DIED_TOO_EARLY = Check(
         "{queue}, place {seq}: {failed} failed deliveries on record, counted as {counted}, dead after {deliveries_max}",
     ),
     "facts",
-    Those(("MessageDeadLettered",), texts=(("cause", MAXIMUM_DELIVERIES),)),
+    FactFilter(("MessageDeadLettered",), equal=(("cause", MAXIMUM_DELIVERIES),)),
     died_too_early,
     ("facts",),
 )
@@ -236,7 +236,7 @@ DEAD_LETTER_MISSING = Check(
         "{queue}, place {seq}: not at place {dead_seq} of {dead_queue}",
     ),
     "facts",
-    Those(("MessageDeadLettered",), other_than_zero=("dead_queue",)),
+    FactFilter(("MessageDeadLettered",), nonzero=("dead_queue",)),
     dead_letter_missing,
     ("facts",),
 )
@@ -250,7 +250,7 @@ MOVED_MESSAGE_MISSING = Check(
         "{queue}, place {seq}: moved ({cause}) to place {to_seq} of {to_queue} in commit {position}, not there",
     ),
     "facts",
-    Those(("MessageMoved",), known=("to_queue",)),
+    FactFilter(("MessageMoved",), not_null=("to_queue",)),
     moved_message_missing,
     ("facts",),
 )
@@ -280,7 +280,7 @@ ACKNOWLEDGED_UNASSIGNED = Check(
         "{queue}: acknowledged up to {through} in commit {position}, assigned up to {assigned}",
     ),
     "facts",
-    Those(("AssignmentAcknowledged",)),
+    FactFilter(("AssignmentAcknowledged",)),
     acknowledged_unassigned,
     ("facts",),
 )

@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 from legato.core.facts import Kind
 from legato.spark.checks.check import Check, Says, all_of_them
-from legato.spark.ledger.fact_filter import Those
+from legato.spark.ledger.fact_filter import FactFilter
 
 
 def expired_consumed(expiring: DataFrame, lifecycle: DataFrame) -> DataFrame:
@@ -124,7 +124,7 @@ EXPIRED_CONSUMED = Check(
         "{queue}, place {seq}: expired at {expires_us}, delivered at {delivered_us}",
     ),
     "facts",
-    Those(("MessageStored",), known=("expires_us",)),
+    FactFilter(("MessageStored",), not_null=("expires_us",)),
     expired_consumed,
     ("lifecycle",),
 )

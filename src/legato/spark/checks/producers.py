@@ -6,12 +6,12 @@ from pyspark.sql import functions as F
 from legato.core.lanes import LANE_SHIFT
 from legato.core.producers import ONCE_PREFIX, SINK_PREFIX
 from legato.spark.checks.check import Check, Says
-from legato.spark.ledger.fact_filter import NUMBERED, REGISTERED, Those
+from legato.spark.ledger.fact_filter import NUMBERED, REGISTERED, FactFilter
 from legato.spark.ledger.fact_frames import PLACE, aggregate
 
-_RUNS = Those(("RunStored",), other_than_zero=("producer",))
-_BATCHES = Those(("RunStored", "BatchPublished"), other_than_zero=("producer",))
-_HANDLED = f"({NUMBERED} or {_BATCHES} or {Those(('DuplicateIdDropped',), known=('producer',))})"
+_RUNS = FactFilter(("RunStored",), nonzero=("producer",))
+_BATCHES = FactFilter(("RunStored", "BatchPublished"), nonzero=("producer",))
+_HANDLED = f"({NUMBERED} or {_BATCHES} or {FactFilter(('DuplicateIdDropped',), not_null=('producer',))})"
 """SQL: what becomes of a number: a message or batch is stored, or dropped because another one has its duplicate id."""
 
 
@@ -180,7 +180,9 @@ def duplicate_id_stored_twice(kept: DataFrame) -> DataFrame:
 def duplicate_id_never_kept(dropped: DataFrame, facts: DataFrame) -> DataFrame:
     """Messages confirmed as duplicates of an id that no message of their address had been stored under."""
     wanted = dropped.selectExpr("queue", "duplicate_id", "message_id", "position", f"{PLACE} as place")
-    kept = facts.where(str(Those(("DuplicateIdKept",)))).selectExpr("queue", "duplicate_id", f"{PLACE} as kept_place")
+    kept = facts.where(str(FactFilter(("DuplicateIdKept",)))).selectExpr(
+        "queue", "duplicate_id", f"{PLACE} as kept_place"
+    )
     first = aggregate(kept, "queue, duplicate_id", first="min(kept_place)")
     told = wanted.join(first, ["queue", "duplicate_id"], "left").where("first is null or first > place")
     return told.selectExpr("queue", "message_id", "hex(duplicate_id) as duplicate_id", "position")
@@ -255,7 +257,7 @@ DUPLICATE_NEVER_STORED = Check(
         "{producer}, number {number}: confirmed in commit {position}, not stored before",
     ),
     "facts",
-    Those(("DuplicateDropped",)),
+    FactFilter(("DuplicateDropped",)),
     duplicate_never_stored,
     ("facts",),
 )
@@ -269,7 +271,7 @@ DUPLICATE_ID_STORED_TWICE = Check(
         "{queue}: message {message_id}, duplicate id {duplicate_id}; the last {window} ids are remembered",
     ),
     "facts",
-    Those(("DuplicateIdKept",)),
+    FactFilter(("DuplicateIdKept",)),
     duplicate_id_stored_twice,
 )
 
@@ -283,7 +285,7 @@ DUPLICATE_ID_NEVER_KEPT = Check(
         "{queue}: message {message_id}, duplicate id {duplicate_id}, dropped in commit {position}",
     ),
     "facts",
-    Those(("DuplicateIdDropped",)),
+    FactFilter(("DuplicateIdDropped",)),
     duplicate_id_never_kept,
     ("facts",),
 )

@@ -1,4 +1,4 @@
-"""Facts told by what is plain to see of each, said once: to Spark in SQL, and to NumPy as a mask."""
+"""Row filters over facts that render both as Spark SQL and as an Arrow mask."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -11,7 +11,7 @@ from legato.spark.ledger.fact_schema import TAGS
 
 
 def is_kind(*kinds: str) -> str:
-    """SQL: the fact is one of these kinds. Segments read no others, and without a `tag` compare texts."""
+    """SQL: the fact is one of these kinds. Of segments without a `tag` the texts are compared."""
     tags = ", ".join(f"{TAGS[kind]}Y" for kind in kinds)
     return f"(tag in ({tags}) or tag is null and {kind_in(*kinds)})"
 
@@ -21,58 +21,58 @@ def kind_in(*kinds: str) -> str:
     return f"kind in ({', '.join(map(repr, kinds))})"
 
 
-class Those(NamedTuple):
-    """Facts of some kinds of which columns are known or unknown, said not to be, numbers other than zero, or texts.
+class FactFilter(NamedTuple):
+    """A filter of facts: their kinds, and columns that must be non-null, null, false, non-zero, or equal to a text.
 
-    As a string it is their SQL.
+    `str(filter)` is its SQL, `filter.mask(table)` the same for Arrow: a test compares the two.
     """
 
     kinds: Sequence[str]
-    known: Sequence[str] = ()
-    unknown: Sequence[str] = ()
-    denied: Sequence[str] = ()
-    other_than_zero: Sequence[str] = ()
-    texts: Sequence[tuple[str, str]] = ()
-    """Columns, and the text that each is."""
+    not_null: Sequence[str] = ()
+    null: Sequence[str] = ()
+    false: Sequence[str] = ()
+    nonzero: Sequence[str] = ()
+    equal: Sequence[tuple[str, str]] = ()
+    """Columns, and the text that each must be."""
 
     def __str__(self) -> str:
         return " and ".join(
             (
                 is_kind(*self.kinds),
-                *(f"{name} is not null" for name in self.known),
-                *(f"{name} is null" for name in self.unknown),
-                *(f"not {name}" for name in self.denied),
-                *(f"{name} <> 0" for name in self.other_than_zero),
-                *(f"{name} = {text!r}" for name, text in self.texts),
+                *(f"{name} is not null" for name in self.not_null),
+                *(f"{name} is null" for name in self.null),
+                *(f"not {name}" for name in self.false),
+                *(f"{name} <> 0" for name in self.nonzero),
+                *(f"{name} = {text!r}" for name, text in self.equal),
             )
         )
 
     @property
     def columns(self) -> list[str]:
-        """What has to be read of facts to tell them."""
-        texts = [name for name, _ in self.texts]
-        return ["tag", *self.known, *self.unknown, *self.denied, *self.other_than_zero, *texts]
+        """The columns that the filter looks at."""
+        texts = [name for name, _ in self.equal]
+        return ["tag", *self.not_null, *self.null, *self.false, *self.nonzero, *texts]
 
-    def among(self, facts: pa.Table) -> pa.ChunkedArray:
-        """Which rows they are, of facts that have a `tag` each; null is no."""
+    def mask(self, facts: pa.Table) -> pa.ChunkedArray:
+        """The rows that pass, of facts that have a `tag` each; a comparison with null does not pass."""
         masks = (
             pc.is_in(facts.column("tag"), pa.array([TAGS[kind] for kind in self.kinds], pa.int8())),
-            *(pc.is_valid(facts.column(name)) for name in self.known),
-            *(pc.is_null(facts.column(name)) for name in self.unknown),
-            *(pc.invert(facts.column(name)) for name in self.denied),
-            *(pc.not_equal(facts.column(name), 0) for name in self.other_than_zero),
-            *(pc.equal(facts.column(name), text) for name, text in self.texts),
+            *(pc.is_valid(facts.column(name)) for name in self.not_null),
+            *(pc.is_null(facts.column(name)) for name in self.null),
+            *(pc.invert(facts.column(name)) for name in self.false),
+            *(pc.not_equal(facts.column(name), 0) for name in self.nonzero),
+            *(pc.equal(facts.column(name), text) for name, text in self.equal),
         )
         return pc.fill_null(reduce(pc.and_, masks), False)
 
 
-OF_LANDMARKS = Those(("QueueCreated", "QueueDeleted", "QueueMarked", "EpochBegan", "ServingBegan"))
-"""What is said of queues and epochs."""
+OF_LANDMARKS = FactFilter(("QueueCreated", "QueueDeleted", "QueueMarked", "EpochBegan", "ServingBegan"))
+"""Facts about queues and epochs."""
 
-SENT = Those(("MessageStored", "MessagePublished"), unknown=("origin_seq",))
+SENT = FactFilter(("MessageStored", "MessagePublished"), null=("origin_seq",))
 """Messages that came from outside; given together with `txn`, `producer` or `number`, which copies do not have."""
 
-NUMBERED = SENT._replace(known=("producer", "number"))
+NUMBERED = SENT._replace(not_null=("producer", "number"))
 """Messages of producers that number what they send."""
 
-REGISTERED = Those(("ProducerRegistered",))
+REGISTERED = FactFilter(("ProducerRegistered",))

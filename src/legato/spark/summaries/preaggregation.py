@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from legato.core.lanes import LANE_SHIFT
-from legato.spark.ledger.fact_filter import NUMBERED, OF_LANDMARKS, SENT, Those
+from legato.spark.ledger.fact_filter import NUMBERED, OF_LANDMARKS, SENT, FactFilter
 from legato.spark.ledger.fact_schema import SCHEMA, TAGS
 from legato.spark.summaries.producer_order_numpy import registrations_of, runs_of
 
@@ -39,7 +39,7 @@ _MARK = TAGS["QueueMarked"]
 _NAMES = pa.array({tag: name for name, tag in TAGS.items()}.values())
 _TAGS = pa.array(TAGS.values(), pa.int8())
 _CONSUMED, _COMMITTED, _ROLLED_BACK = (
-    Those((kind,)) for kind in ("MessageConsumed", "TransactionCommitted", "TransactionRolledBack")
+    FactFilter((kind,)) for kind in ("MessageConsumed", "TransactionCommitted", "TransactionRolledBack")
 )
 
 _PLAIN = SCHEMA.set(SCHEMA.get_field_index("kind"), pa.field("kind", pa.string()))
@@ -73,7 +73,7 @@ class Part(NamedTuple):
     number: int
     segments: Sequence[Path]
     directory: Path
-    suspects: dict[str, Those]
+    suspects: dict[str, FactFilter]
 
 
 def digest(part: Part) -> None:
@@ -108,8 +108,8 @@ def digest(part: Part) -> None:
         pq.write_table(pa.concat_tables(tables), part.directory / name / f"part-{part.number:05d}.parquet")
 
 
-def _columns(suspects: dict[str, Those]) -> list[str]:
-    asked = {column for those in suspects.values() for column in those.columns}
+def _columns(suspects: dict[str, FactFilter]) -> list[str]:
+    asked = {column for filter_ in suspects.values() for column in filter_.columns}
     return sorted({*_PLACE, *_OF_COMMITS, *_OF_TRANSACTIONS, *_OF_PRODUCERS, *SENT.columns, *NUMBERED.columns, *asked})
 
 
@@ -146,10 +146,10 @@ class _Segment:
 
 
 def _landmarks(facts: pa.Table, marked: pa.Array) -> pa.ChunkedArray:
-    return pc.or_(OF_LANDMARKS.among(facts), pc.is_in(facts.column("position"), marked))
+    return pc.or_(OF_LANDMARKS.mask(facts), pc.is_in(facts.column("position"), marked))
 
 
-def commits_of(facts: pa.Table, suspects: dict[str, Those]) -> pa.Table:
+def commits_of(facts: pa.Table, suspects: dict[str, FactFilter]) -> pa.Table:
     """The rows of some facts' commits: see `fact_frames.commits`."""
     stored, seq = facts.column("stored"), facts.column("seq")
     heard = pc.greater(stored, 0)
@@ -162,8 +162,8 @@ def commits_of(facts: pa.Table, suspects: dict[str, Those]) -> pa.Table:
         "first_lane_seq": pc.if_else(counts, seq, None),
     }
     sums = dict(_COMMIT_SUMS)
-    for name, those in suspects.items():
-        given[name] = _counted(those.among(facts))
+    for name, filter_ in suspects.items():
+        given[name] = _counted(filter_.mask(facts))
         sums[name] = (name, "sum")
     return _grouped(pa.table(given), _PLACE, sums)
 
@@ -171,14 +171,14 @@ def commits_of(facts: pa.Table, suspects: dict[str, Those]) -> pa.Table:
 def transactions_of(facts: pa.Table) -> pa.Table:
     """The rows of some facts' transactions: see `fact_frames.transactions`."""
     facts = facts.filter(pc.is_valid(facts.column("txn")))
-    sent, queue = SENT.among(facts), facts.column("queue")
-    committed = _COMMITTED.among(facts)
+    sent, queue = SENT.mask(facts), facts.column("queue")
+    committed = _COMMITTED.mask(facts)
     given = {
         "txn": facts.column("txn"),
         "is_sent": _counted(sent),
-        "is_consumed": _counted(_CONSUMED.among(facts)),
+        "is_consumed": _counted(_CONSUMED.mask(facts)),
         "is_committed": _counted(committed),
-        "is_rolled_back": _counted(_ROLLED_BACK.among(facts)),
+        "is_rolled_back": _counted(_ROLLED_BACK.mask(facts)),
         "stored_said": pc.if_else(committed, facts.column("stored"), None),
         "consumed_said": pc.if_else(committed, facts.column("consumed"), None),
         "sent_queue": pc.if_else(sent, queue, None),

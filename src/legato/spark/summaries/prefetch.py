@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from legato.errors import ConfigError
-from legato.spark.ledger.fact_filter import Those
+from legato.spark.ledger.fact_filter import FactFilter
 from legato.spark.ledger.segments import refuse_unreadable
 from legato.spark.runtime.worker_processes import Run, here, workers
 from legato.spark.summaries.preaggregation import HELD, Part, digest
@@ -38,7 +38,7 @@ class Prepared:
 
 
 @contextmanager
-def preparing(ledger_dir: Path, suspects: Mapping[str, Those]) -> Iterator[Prepared]:
+def preparing(ledger_dir: Path, suspects: Mapping[str, FactFilter]) -> Iterator[Prepared]:
     """Read a ledger aside while the block goes on.
 
     Args:
@@ -61,7 +61,7 @@ def preparing(ledger_dir: Path, suspects: Mapping[str, Those]) -> Iterator[Prepa
 
 
 def _begin(
-    pool: ThreadPoolExecutor, segments: Sequence[Path], directory: Path, suspects: Mapping[str, Those], run: Run
+    pool: ThreadPoolExecutor, segments: Sequence[Path], directory: Path, suspects: Mapping[str, FactFilter], run: Run
 ) -> Prepared:
     for name in HELD:
         (directory / name).mkdir()

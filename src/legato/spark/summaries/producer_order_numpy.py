@@ -39,7 +39,7 @@ ODD = pa.schema(
 
 def runs_of(facts: pa.Table) -> pa.Table:
     """The numbers in some facts, a row for each producer, address and lane."""
-    facts = facts.filter(NUMBERED.among(facts))
+    facts = facts.filter(NUMBERED.mask(facts))
     if not len(facts):
         return _RUNS.empty_table()
     producer, queue, seq, number = (numbers_in(facts, name, 0) for name in ("producer", "queue", "seq", "number"))
@@ -140,7 +140,7 @@ def _shared(producer: Ints, low: Ints, high: Ints) -> Mask:
 def registrations_of(facts: pa.Table) -> pa.Table:
     """The names of producers in some facts, and the numbers that they were given."""
     return (
-        facts.filter(REGISTERED.among(facts)).select(["producer", "name"]).group_by(["producer", "name"]).aggregate([])
+        facts.filter(REGISTERED.mask(facts)).select(["producer", "name"]).group_by(["producer", "name"]).aggregate([])
     )
 
 
