@@ -12,7 +12,7 @@ from legato.spark.auditor.frames import as_rows
 from legato.spark.ledger.fact_frames import read_ledger
 from legato.spark.ledger.segments import write_segment
 from legato.spark.result import AuditResult
-from legato.spark.runtime.session import FOR_LITTLE, start_session
+from legato.spark.runtime.session import SMALL_QUERY_SETTINGS, start_session
 
 MakeFacts = Callable[[list[LogRecord]], DataFrame]
 Audit = Callable[[list[LogRecord]], AuditResult]
@@ -21,7 +21,7 @@ Audit = Callable[[list[LogRecord]], AuditResult]
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     session = start_session("legato-tests", master="local[2]", driver_memory="3g")
-    for key, value in FOR_LITTLE.items():
+    for key, value in SMALL_QUERY_SETTINGS.items():
         session.conf.set(key, value)
     yield session
     session.stop()

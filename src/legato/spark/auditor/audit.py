@@ -44,10 +44,18 @@ from legato.spark.result import (
     Takeover,
     Timeline,
 )
-from legato.spark.runtime.session import FOR_LITTLE, is_local, runs_here, session_like, start_session, staying_active
-from legato.spark.summaries.prefetch import LITTLE_BYTES, Prepared, ledger_bytes, preparing, segments_of
+from legato.spark.runtime.session import (
+    SMALL_QUERY_SETTINGS,
+    is_local,
+    runs_here,
+    session_like,
+    start_session,
+    staying_active,
+)
+from legato.spark.runtime.thresholds import COMPILE_THOROUGHLY_BYTES_MIN, IN_PROCESS_BYTES_MAX, INLINE_BYTES_MAX
+from legato.spark.summaries.prefetch import Prepared, ledger_bytes, preparing, segments_of
 
-_FOR_AUDITS = {
+_AUDIT_SETTINGS = {
     # Each message is a group of its own: a small first map for frequent ones is looked into for nothing.
     "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
     # To look at each sum for an overflow costs as much as the sums, in code that is compiled but once; these are counts
@@ -57,12 +65,6 @@ _FOR_AUDITS = {
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
 """Settings of an audit's queries."""
-
-FEW_BYTES = 32 << 10
-"""Of ledgers below this size, of some hundred facts, the rows may be carried from plan to plan."""
-
-LARGE_BYTES = 128 << 20
-"""Ledgers from this size on, of some ten million facts, are worth compiling for."""
 
 _AT_ONCE = 3
 """Queries under way beside the checks: one is planned while another is computed."""
@@ -109,7 +111,7 @@ def audit(
         else:
             segments_of(ledger_dir)
         if spark is None:
-            is_large = ledger_bytes(ledger_dir) >= LARGE_BYTES
+            is_large = ledger_bytes(ledger_dir) >= COMPILE_THOROUGHLY_BYTES_MIN
             spark = start_session(master=master, minutes=is_large, keep_classes=keep_classes)
             started = time.monotonic()
         if exact is not None:
@@ -126,13 +128,13 @@ def _audit_ledger(
     ledger_dir: Path, spark: SparkSession, waiting: DataFrame | None, scope: Scope, prepared: Prepared | None
 ) -> AuditResult:
     size = ledger_bytes(ledger_dir)
-    session = session_like(spark, _FOR_AUDITS | (FOR_LITTLE if size < LITTLE_BYTES else {}))
+    session = session_like(spark, _AUDIT_SETTINGS | (SMALL_QUERY_SETTINGS if size < IN_PROCESS_BYTES_MAX else {}))
 
     def facts() -> DataFrame:
         read = fact_frames.read_ledger(session, ledger_dir)
-        return as_rows(read) if size < FEW_BYTES else read
+        return as_rows(read) if size < INLINE_BYTES_MAX else read
 
-    keep = as_rows if size < FEW_BYTES else cached
+    keep = as_rows if size < INLINE_BYTES_MAX else cached
     with staying_active(spark), frames_of(session, facts, waiting, prepared, keep) as frames:
         return _audit_frames(frames, scope)
 

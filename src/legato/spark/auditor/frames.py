@@ -17,7 +17,8 @@ from legato.spark.auditor.high_water_marks import landmarks, marks
 from legato.spark.checks.check import Frames
 from legato.spark.ledger import fact_frames
 from legato.spark.ledger.fact_filter import kind_in
-from legato.spark.runtime.session import FOR_LITTLE, is_for_little, session_like
+from legato.spark.runtime.session import SMALL_QUERY_SETTINGS, is_for_small_queries, session_like
+from legato.spark.runtime.thresholds import INLINE_ROWS_MAX, INTERPRET_ROWS_MAX
 from legato.spark.summaries.message_summary import KINDS, MESSAGES_SCHEMA
 from legato.spark.summaries.message_summary_sql import AUDITED, audited, messages
 from legato.spark.summaries.preaggregation import COMMITS, LANDMARKS, NUMBERS, REGISTRATIONS, TRANSACTIONS
@@ -27,11 +28,6 @@ from legato.spark.summaries.producer_order_sql import odd_numbers, registered_an
 
 Keep = Callable[[DataFrame], DataFrame]
 """How what is asked often is computed but once."""
-
-FEW_ROWS = 2_000
-"""Rows that may be carried from plan to plan."""
-LITTLE_ROWS = 50_000
-"""Rows that are asked sooner by interpreting a query than by compiling it: for 150,000 it is even."""
 
 
 def cached(frame: DataFrame) -> DataFrame:
@@ -165,7 +161,7 @@ def _asked(facts: Callable[[], DataFrame], kept: Callable[[DataFrame], DataFrame
 
 def _read(spark: SparkSession, prepared: Prepared, kept: Callable[[DataFrame], DataFrame]) -> _Base:
     """What was found aside. Few rows become parts of plans, and little is asked of a session for that."""
-    little = spark if is_for_little(spark) else session_like(spark, FOR_LITTLE)
+    little = spark if is_for_small_queries(spark) else session_like(spark, SMALL_QUERY_SETTINGS)
 
     def table(name: str) -> pa.Table:
         return pa.concat_tables([pq.read_table(file) for file in prepared.digest(name)])
@@ -176,10 +172,10 @@ def _read(spark: SparkSession, prepared: Prepared, kept: Callable[[DataFrame], D
     def frame(name: str) -> DataFrame:
         files = prepared.digest(name)
         rows = sum(pq.read_metadata(file).num_rows for file in files)
-        if rows <= FEW_ROWS:
+        if rows <= INLINE_ROWS_MAX:
             return given(table(name))
         schema = from_arrow_schema(pq.read_schema(files[0]))
-        asking = little if rows <= LITTLE_ROWS else spark
+        asking = little if rows <= INTERPRET_ROWS_MAX else spark
         return kept(asking.read.schema(schema).parquet(*map(str, files)))
 
     return _Base(

@@ -18,7 +18,7 @@ from legato.spark.runtime.class_archive import archive_options, leaves_archive
 
 JAVA_VERSION_MIN = 17
 
-_COMPILE_WHAT_IS_HOT = " ".join(
+_COMPILE_THOROUGHLY = " ".join(
     (
         # Millions of messages are looked up at random: with large pages the processor finds them sooner.
         "-XX:+UseTransparentHugePages",
@@ -40,7 +40,7 @@ _COMPILE_WHAT_IS_HOT = " ".join(
 # thirty audits.
 _COMPILE_ONCE = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
-QUERIES_SETTINGS = {
+QUERY_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # A driver that is killed while it writes its first offsets leaves what Spark would otherwise not start over.
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
@@ -49,13 +49,13 @@ QUERIES_SETTINGS = {
 }
 """What our queries rely on, wherever they run."""
 
-FOR_LITTLE = {
+SMALL_QUERY_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""Settings of queries over so little that to plan them twice and to compile them costs more than to ask them."""
+"""Spark settings for tiny inputs: no adaptive re-planning, no code generation."""
 
 _QUIET_LOGGING = """
 rootLogger.level = error
@@ -107,7 +107,7 @@ def start_session(
     logging = scratch / "log4j2.properties"
     logging.write_text(_QUIET_LOGGING)
     partitions = 2 * (os.cpu_count() or 1)
-    compiler = _COMPILE_WHAT_IS_HOT if minutes else _COMPILE_ONCE
+    compiler = _COMPILE_THOROUGHLY if minutes else _COMPILE_ONCE
     classes = archive_options(java, write=keep_classes)
     settings = {
         "spark.driver.memory": driver_memory,
@@ -121,18 +121,18 @@ def start_session(
     }
     builder = SparkSession.builder.appName(name)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return _with_queries_settings(builder.getOrCreate())
+        return _with_query_settings(builder.getOrCreate())
     builder = builder.master(master)
-    for key, value in (settings | QUERIES_SETTINGS).items():
+    for key, value in (settings | QUERY_SETTINGS).items():
         builder = builder.config(key, value)
     with _output_to(scratch / f"spark-{os.getpid()}.log", (1, 2) if leaves_archive(classes) else (2,)):
         return builder.getOrCreate()
 
 
-def _with_queries_settings(session: SparkSession) -> SparkSession:
+def _with_query_settings(session: SparkSession) -> SparkSession:
     """A session of `spark-submit`, which was told where to run and with what: only what it was not told is added."""
     told = session.sparkContext.getConf()
-    for key, value in QUERIES_SETTINGS.items():
+    for key, value in QUERY_SETTINGS.items():
         if not told.contains(key):
             session.conf.set(key, value)
     return session
@@ -152,14 +152,14 @@ def session_like(spark: SparkSession, settings: Mapping[str, str]) -> SparkSessi
     return session
 
 
-def is_for_little(spark: SparkSession) -> bool:
-    """Whether a session asks little: with the settings `FOR_LITTLE`."""
-    return all(spark.conf.get(name) == value for name, value in FOR_LITTLE.items())
+def is_for_small_queries(spark: SparkSession) -> bool:
+    """Whether a session has the settings `SMALL_QUERY_SETTINGS`."""
+    return all(spark.conf.get(name) == value for name, value in SMALL_QUERY_SETTINGS.items())
 
 
 @contextmanager
 def staying_active(spark: SparkSession) -> Iterator[None]:
-    """The block makes frames in other sessions, of which each becomes the active one: after it, this one is again."""
+    """Make a session the active one again after a block that makes frames in other sessions."""
     try:
         yield
     finally:

@@ -10,13 +10,11 @@ from tempfile import TemporaryDirectory
 from legato.errors import ConfigError
 from legato.spark.ledger.fact_filter import FactFilter
 from legato.spark.ledger.segments import refuse_unreadable
+from legato.spark.runtime.thresholds import IN_PROCESS_BYTES_MAX
 from legato.spark.runtime.worker_processes import Run, here, workers
 from legato.spark.summaries.preaggregation import HELD, Part, digest
 from legato.spark.summaries.silver_writer import OPEN, SEGMENTS_PER_TASK, SETTLED, write_silver
 from legato.store.segment_names import spans
-
-LITTLE_BYTES = 256 << 10
-"""Ledgers below this size, of some ten thousand facts, are read sooner than a process starts."""
 
 
 class Prepared:
@@ -50,7 +48,7 @@ def preparing(ledger_dir: Path, suspects: Mapping[str, FactFilter]) -> Iterator[
         StoreCorruptError: a segment is not whole.
     """
     segments = segments_of(ledger_dir)
-    is_little = ledger_bytes(ledger_dir) < LITTLE_BYTES
+    is_little = ledger_bytes(ledger_dir) < IN_PROCESS_BYTES_MAX
     with TemporaryDirectory(prefix="legato-audit-") as aside, ThreadPoolExecutor(2) as pool:
         directory = Path(aside)
         if is_little:

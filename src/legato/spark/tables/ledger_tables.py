@@ -30,7 +30,8 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from legato.errors import ConfigError, StoreCorruptError
 from legato.spark.ledger.fact_frames import read_segments
 from legato.spark.ledger.segments import refuse_unreadable
-from legato.spark.runtime.session import FOR_LITTLE, on, session_like
+from legato.spark.runtime.session import SMALL_QUERY_SETTINGS, on, session_like
+from legato.spark.runtime.thresholds import INTERPRET_TABLES_BYTES_MAX
 from legato.spark.summaries import silver_writer
 from legato.spark.summaries.message_summary import MESSAGES_SCHEMA
 from legato.spark.summaries.message_summary_sql import OPEN, added_up, messages, tallied, tallies
@@ -49,14 +50,13 @@ TableFormat = Literal["parquet", "delta"]
 
 _SILVER_PARTITIONS = {"batch": pa.int32(), "open": pa.bool_()}
 
-_FOR_FILES_HERE = {
+_LOCAL_FILES_SETTINGS = {
     # To look at some hundred files of this machine takes less time than a job that does.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
 }
 """Settings where the ledger is a directory of this machine."""
 
-_SMALL_BYTES = 32 << 20
-_FOR_MESSAGES = {
+_MESSAGES_SETTINGS = {
     # Each message is a group of its own: a small first map for frequent ones is looked into for nothing.
     "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
     # A task's messages should fit into the processor's memory.
@@ -102,9 +102,9 @@ class LedgerTables:
         if table_format == "delta":
             delta.require_delta()
         self._delta = table_format == "delta"
-        self._spark = spark = session_like(spark, {} if "://" in ledger else _FOR_FILES_HERE)
-        self._small = session_like(spark, FOR_LITTLE)
-        self._of_messages = session_like(spark, _FOR_MESSAGES)
+        self._spark = spark = session_like(spark, {} if "://" in ledger else _LOCAL_FILES_SETTINGS)
+        self._small = session_like(spark, SMALL_QUERY_SETTINGS)
+        self._of_messages = session_like(spark, _MESSAGES_SETTINGS)
         self._ledger = ledger
         self._tables = tables
         self._segments_per_batch = segments_per_batch
@@ -279,7 +279,9 @@ class LedgerTables:
     def view(self, step: Step) -> DataFrame:
         """A table of gold, as of the last portion."""
         files = (self._tables / "parts").glob("*/batch=*/*.parquet")
-        session = self._small if sum(file.stat().st_size for file in files) < _SMALL_BYTES else self._spark
+        session = (
+            self._small if sum(file.stat().st_size for file in files) < INTERPRET_TABLES_BYTES_MAX else self._spark
+        )
         return step.of(**{name: self.part(name, session) for name in step.inputs})
 
     def write_views(self) -> None:
