@@ -90,6 +90,9 @@ message-states: $(INSTALLED) ## Write docs/reference/message-states.md from the 
 faces: $(INSTALLED) ## Write the client's public classes from their steps
 	@$(BIN)/python -m tools.make_faces
 
+audit-checks: $(INSTALLED) ## Write docs/reference/audit-checks.md from the checks of an audit
+	@$(BIN)/python -m tools.audit_checks_page
+
 lock: ## Write requirements.lock from a clean environment
 	rm -rf build/lock-env && $(PYTHON) -m venv build/lock-env
 	build/lock-env/bin/python -m pip install --quiet '.[dev]'

@@ -42,12 +42,12 @@ from legato.core.facts import (
     TransactionRolledBack,
 )
 from legato.spark.auditor.audit import audit
-from legato.spark.auditor.check_runner import run_checks, suspects_of
+from legato.spark.auditor.check_runner import count_candidates, run_checks
 from legato.spark.auditor.descriptions import in_words
 from legato.spark.auditor.frames import as_rows, frames_of
-from legato.spark.checks.catalogue import CHECKS, SAYS
-from legato.spark.checks.check import Check, find_offenders
-from legato.spark.checks.log import MARKS_MISSED, POSITIONS_MISSING, RECORDS_TORN
+from legato.spark.checks.catalogue import CHECKS, WORDINGS
+from legato.spark.checks.check import Check
+from legato.spark.checks.log import marks_missed, positions_missing, records_torn
 from legato.spark.ledger.fact_frames import read_ledger
 from legato.spark.ledger.segments import write_segment
 from legato.spark.result import CheckResult
@@ -93,20 +93,20 @@ def waiting_frame(spark: SparkSession, waiting: list[tuple[int, int]]) -> DataFr
     return spark.createDataFrame(waiting, "queue int, seq bigint")
 
 
-def offenders(check: Check, facts: DataFrame) -> list[Row]:
+def violations(check: Check, facts: DataFrame) -> list[Row]:
     with frames_of(facts.sparkSession, lambda: facts, keep=as_rows) as frames:
-        return find_offenders(check, frames).collect()
+        return check.violations(frames).collect()
 
 
 def failing(
-    facts: DataFrame, waiting: DataFrame | None = None, *, without_suspects: bool = False
+    facts: DataFrame, waiting: DataFrame | None = None, *, without_candidates: bool = False
 ) -> dict[str, CheckResult]:
-    """What fails, asked as an audit asks, or also `without_suspects`: then nothing must be found."""
+    """What fails, asked as an audit asks, or also `without_candidates`: then nothing must be found."""
     with frames_of(facts.sparkSession, lambda: facts, waiting, keep=as_rows) as frames:
-        suspects = suspects_of(frames)
-        asked = dict.fromkeys(suspects, 1) if without_suspects else suspects
-        failed = {check.name: check for check in run_checks(frames, suspects=asked) if check.count}
-        assert [name for name in failed if not suspects[name]] == []
+        candidates = count_candidates(frames)
+        asked = dict.fromkeys(candidates, 1) if without_candidates else candidates
+        failed = {check.name: check for check in run_checks(frames, candidates=asked) if check.count}
+        assert [name for name in failed if not candidates[name]] == []
         return failed
 
 
@@ -476,7 +476,7 @@ def test_each_fault_that_the_broker_does_not_contradict_is_found_by_its_own_chec
 def test_streams_lanes_turns_and_names_raise_no_alarm(spark: SparkSession, facts_of: MakeFacts) -> None:
     facts = facts_of(one_log([change(history()) for change in RIGHT]))
     waiting = [(queue + QUEUES_EACH * number, seq) for number in range(len(RIGHT)) for queue, seq in WAITING]
-    assert failing(facts, waiting_frame(spark, waiting), without_suspects=True) == {}
+    assert failing(facts, waiting_frame(spark, waiting), without_candidates=True) == {}
 
 
 def test_topics_priorities_expiry_moves_and_deleted_queues_raise_no_alarm(
@@ -503,7 +503,7 @@ def assert_each_is_found(
     last_positions = list(accumulate(map(len, spoiled)))
     waiting = [(queue + QUEUES_EACH * number, seq) for number in range(len(faults)) for queue, seq in waiting_each]
     facts = facts_of(one_log(spoiled))
-    found = failing(facts, waiting_frame(spark, waiting), without_suspects=True)
+    found = failing(facts, waiting_frame(spark, waiting), without_candidates=True)
     assert {name: check.count for name, check in found.items()} == Counter(name for name, _ in faults)
     txns = {
         moved_txn(txn, number).hex().upper(): number for number in range(len(faults)) for txn in (FIRST_TXN, NEWS_TXN)
@@ -514,7 +514,7 @@ def assert_each_is_found(
             return int(number) // QUEUES_EACH
         return txns[str(example["txn"])] if "txn" in example else bisect_left(last_positions, int(example["position"]))
 
-    for check in in_words(found.values(), SAYS, facts):
+    for check in in_words(found.values(), WORDINGS, facts):
         assert check.complaint.endswith("."), check.name
         assert len(check.told) == len(check.examples)
         assert not any("{" in text or "None" in text for text in (check.complaint, check.remedy, *check.told))
@@ -524,7 +524,7 @@ def assert_each_is_found(
 
 def test_a_copy_that_the_ledger_does_not_hold_is_missed(facts_of: MakeFacts) -> None:
     facts = facts_of(news_history()).where(f"not (kind = 'MessageStored' and queue = {ARCHIVE} and seq = 6)")
-    torn = offenders(RECORDS_TORN, facts)
+    torn = violations(records_torn, facts)
     assert [(row["facts"], row["facts_said"]) for row in torn] == [(5, 6)]
 
 
@@ -535,7 +535,7 @@ def test_without_a_store_the_last_mark_tells_what_is_lost(facts_of: MakeFacts) -
 
 
 def test_a_lost_tail_is_seen_by_the_mark_after_it(facts_of: MakeFacts) -> None:
-    missed = offenders(MARKS_MISSED, facts_of(without(history(), order(6))))
+    missed = violations(marks_missed, facts_of(without(history(), order(6))))
     assert [(row["queue"], row["stored"], row["stored_found"]) for row in missed] == [(ORDERS, 6, 5)]
 
 
@@ -544,14 +544,14 @@ def test_a_mark_counts_what_stands_before_it_in_its_own_commit(facts_of: MakeFac
     assert happened[6].facts[0] == order(5), "it stands before the mark in the same commit"
     without(happened, order(6))
     happened[6].facts.append(order(6))
-    assert offenders(MARKS_MISSED, facts_of(happened)) == []
+    assert violations(marks_missed, facts_of(happened)) == []
 
 
 def test_missing_positions_are_named(spark: SparkSession, tmp_path: Path) -> None:
     numbered = list(enumerate(history(), 3))
     write_segment(tmp_path, numbered[:8])
     write_segment(tmp_path, [(position + 4, each) for position, each in numbered[8:]])
-    missing = offenders(POSITIONS_MISSING, read_ledger(spark, tmp_path))
+    missing = violations(positions_missing, read_ledger(spark, tmp_path))
     assert [tuple(row) for row in missing] == [(1, 2), (11, 14)]
 
 
@@ -560,7 +560,7 @@ def test_a_commit_that_the_ledger_holds_in_part_or_twice_is_torn(spark: SparkSes
     write_segment(tmp_path, numbered)
     write_segment(tmp_path, numbered[8:9])
     facts = read_ledger(spark, tmp_path).where("not (kind = 'QueueCreated' and name = 'orders')")
-    torn = sorted(tuple(row) for row in offenders(RECORDS_TORN, facts))
+    torn = sorted(tuple(row) for row in violations(records_torn, facts))
     assert torn == [(2, 2, 3), (9, 2, 1)]
 
 

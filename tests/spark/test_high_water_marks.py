@@ -1,7 +1,7 @@
 """What facts add up to at a high-water mark: those before it, also of its own commit, and not those after it."""
 
 from legato.core.facts import QueueMarked
-from legato.spark.auditor.high_water_marks import landmarks, marks
+from legato.spark.auditor.high_water_marks import marks, queue_and_epoch_facts
 from legato.spark.ledger import fact_frames
 from tests.spark.conftest import MakeFacts
 from tests.spark.history import HIGH, URGENT, record, stored, took
@@ -27,7 +27,7 @@ def test_in_its_own_commit_a_mark_counts_what_comes_before_it(facts_of: MakeFact
             record(1, 4, QueueMarked(URGENT, 4, 5, 4)),
         ]
     )
-    found = marks(landmarks(facts), fact_frames.commits(facts)).orderBy("place").collect()
+    found = marks(queue_and_epoch_facts(facts), fact_frames.commits(facts)).orderBy("place").collect()
     assert [(row["seq_found"], row["stored_found"], row["consumed_found"]) for row in found] == [
         (2, 3, 1),
         (3, 4, 2),

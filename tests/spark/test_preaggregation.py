@@ -15,9 +15,9 @@ from legato.core.facts import (
     QueueCreated,
     QueueMarked,
 )
-from legato.spark.auditor.check_runner import SUSPECT_FACTS, suspects_in_commits
+from legato.spark.auditor.check_runner import FACT_CANDIDATES, candidates_in_commits
 from legato.spark.auditor.frames import as_rows, frames_of
-from legato.spark.auditor.high_water_marks import landmarks, marks
+from legato.spark.auditor.high_water_marks import marks, queue_and_epoch_facts
 from legato.spark.ledger import fact_frames
 from legato.spark.ledger.segments import write_segment
 from legato.spark.summaries.prefetch import preparing
@@ -34,7 +34,7 @@ def divided() -> list[LogRecord]:
 
 
 def flags_and_ids() -> list[LogRecord]:
-    """With what makes facts suspects: expiry and flows."""
+    """With what makes facts candidates: expiry and flows."""
     stored = MessageStored(1, 9, 10, "ID:9", expires_us=7)
     return [*history(), record(2, 600, stored, MessageOfFlow(1, 9, "f", "t", "s", "c", 1))]
 
@@ -60,19 +60,19 @@ def test_it_is_what_sql_says(spark: SparkSession, tmp_path: Path) -> None:
     for part in (records[:5], records[5:40], records[40:70], records[70:]):
         write_segment(tmp_path, part)
     facts = as_rows(fact_frames.read_ledger(spark, tmp_path))
-    commits = as_rows(fact_frames.commits(facts, **suspects_in_commits()))
+    commits = as_rows(fact_frames.commits(facts, **candidates_in_commits()))
     with (
-        preparing(tmp_path, SUSPECT_FACTS) as prepared,
+        preparing(tmp_path, FACT_CANDIDATES) as prepared,
         frames_of(facts.sparkSession, lambda: facts, prepared=prepared) as frames,
     ):
         assert rows(frames["commits"]) == rows(commits)
         assert rows(frames["transactions"]) == rows(fact_frames.transactions(facts))
-        assert rows(frames["marks"]) == rows(marks(landmarks(facts), commits))
-        assert rows(frames["landmarks"]) == rows(landmarks(facts))
+        assert rows(frames["marks"]) == rows(marks(queue_and_epoch_facts(facts), commits))
+        assert rows(frames["queue_and_epoch_facts"]) == rows(queue_and_epoch_facts(facts))
         assert rows(frames["deletions"]) == rows(fact_frames.deletions(fact_frames.told_of_queues(facts)))
         assert rows(frames["queues"]) == rows(fact_frames.queues(facts))
-        assert rows(frames["numbers"]) == rows(odd_numbers(facts)) != []
-        assert rows(frames["anew"]) == rows(registered_anew(facts)) != []
+        assert rows(frames["odd_numbers"]) == rows(odd_numbers(facts)) != []
+        assert rows(frames["reregistered"]) == rows(registered_anew(facts)) != []
 
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:

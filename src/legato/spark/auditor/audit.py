@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from legato.spark.auditor import metrics
 from legato.spark.auditor.check_runner import (
+    FACT_CANDIDATES,
     FORWARDING,
-    SUSPECT_FACTS,
-    offenders_by_name,
+    candidates_among,
+    candidates_in_messages,
+    count_candidates,
     run_checks,
-    suspects_among,
-    suspects_in_messages,
-    suspects_of,
+    violations_of,
     with_stories,
 )
 from legato.spark.auditor.flows import audit_flows
@@ -107,7 +107,7 @@ def audit(
     with ExitStack() as stack:
         prepared = None
         if runs_here(master) if spark is None else is_local(spark):
-            prepared = stack.enter_context(preparing(ledger_dir, SUSPECT_FACTS))
+            prepared = stack.enter_context(preparing(ledger_dir, FACT_CANDIDATES))
         else:
             segments_of(ledger_dir)
         if spark is None:
@@ -154,25 +154,25 @@ def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
     part = Part(scope, frames)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         about = part.frames()
-        in_messages = suspects_in_messages(frames) if scope.is_all else {}
+        in_messages = candidates_in_messages(frames) if scope.is_all else {}
         # First what is computed longest and needs nothing else, then what is planned longest.
-        summed = pool.submit(lambda: metrics.queue_totals(about["lifecycle"], **in_messages).toArrow())
-        suspected = pool.submit(suspects_of, frames, but_messages=scope.is_all)
+        summed = pool.submit(lambda: metrics.queue_totals(about["messages"], **in_messages).toArrow())
+        candidates_counted = pool.submit(count_candidates, frames, but_messages=scope.is_all)
         span = pool.submit(lambda: metrics.span(about["commits"]).first())
         with closing(Accounts(frames["queues"])) as accounts:
             ends = span.result()
             assert ends is not None, "an aggregate has one row"
             first_us, last_us = ends["first_us"] or 0, ends["last_us"] or 0
             bucket_us = bucket_for(last_us - first_us)
-            times = pool.submit(_times, accounts.of(about["lifecycle"]), first_us, bucket_us)
+            times = pool.submit(_times, accounts.of(about["messages"]), first_us, bucket_us)
             happened = pool.submit(activity(accounts.of(about["commits"]), first_us, bucket_us).collect)
             takeovers = pool.submit(_takeovers, about)
-            flows = pool.submit(audit_flows, about["facts"], about["lifecycle"]) if ends["of_flows"] else None
+            flows = pool.submit(audit_flows, about["facts"], about["messages"]) if ends["of_flows"] else None
             totals = accounts.folded(summed.result())
-            suspects = {**suspected.result(), **(suspects_among(frames, totals) if scope.is_all else {})}
-            checks = with_stories(run_checks(frames, part, suspects), frames["facts"])
-            offences = {check.name: check.count for check in checks}
-            found = _found(frames, part, about, accounts, offences, suspects)
+            candidates = {**candidates_counted.result(), **(candidates_among(frames, totals) if scope.is_all else {})}
+            checks = with_stories(run_checks(frames, part, candidates), frames["facts"])
+            violation_counts = {check.name: check.count for check in checks}
+            found = _found(frames, part, about, accounts, violation_counts, candidates)
             rows = happened.result()
             latencies, cells = times.result()
             return AuditResult(
@@ -211,8 +211,8 @@ def _found(
     part: Part,
     about: Frames,
     accounts: Accounts,
-    offences: Mapping[str, int],
-    suspects: Mapping[str, int],
+    violation_counts: Mapping[str, int],
+    candidates: Mapping[str, int],
 ) -> _Found:
     """Asks only where there is something to be found."""
     deletions = frames["deletions"]
@@ -220,15 +220,15 @@ def _found(
     lost: dict[int, int] = {}
     twice: dict[int, int] = {}
     forwarded: dict[int, int] = {}
-    if suspects["used after deletion"]:
-        deleted.update(_sum(metrics.in_deleted(metrics.unsettled(about["lifecycle"]), deletions), accounts))
-    if offences["lost"]:
-        offenders = offenders_by_name("lost", frames, part)
-        lost = _sum(offenders, accounts)
-        deleted.subtract(_sum(metrics.in_deleted(offenders, deletions), accounts))
-    if offences["number stored twice"]:
-        twice = _sum(offenders_by_name("number stored twice", frames, part), accounts, "times - 1")
-    if suspects[FORWARDING]:
+    if candidates["used after deletion"]:
+        deleted.update(_sum(metrics.in_deleted(metrics.unsettled(about["messages"]), deletions), accounts))
+    if violation_counts["lost"]:
+        violations = violations_of("lost", frames, part)
+        lost = _sum(violations, accounts)
+        deleted.subtract(_sum(metrics.in_deleted(violations, deletions), accounts))
+    if violation_counts["number stored twice"]:
+        twice = _sum(violations_of("number stored twice", frames, part), accounts, "times - 1")
+    if candidates[FORWARDING]:
         forwarded = _sum(metrics.forwarded(about["facts"], frames["transactions"]), accounts, "forwarded")
     return _Found(deleted, lost, twice, forwarded)
 
@@ -289,7 +289,8 @@ def _takeovers(frames: Frames) -> list[Takeover]:
             at_most=row["at_most"],
         )
         for row in sorted(
-            metrics.takeovers(frames["landmarks"], frames["commits"]).collect(), key=lambda row: row["epoch"]
+            metrics.takeovers(frames["queue_and_epoch_facts"], frames["commits"]).collect(),
+            key=lambda row: row["epoch"],
         )
     ]
 

@@ -1,19 +1,21 @@
-"""Asks the checks: all suspects are counted at once, and only checks that have some are asked for offenders."""
+"""Asks the checks: counts the candidates of all at once, and asks only checks that have some for violations."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from typing import Any
 
 import msgspec
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from legato.spark.auditor import metrics
 from legato.spark.auditor.descriptions import in_words
 from legato.spark.auditor.message_stories import short_stories
 from legato.spark.auditor.scope import EVERYTHING, Part
-from legato.spark.checks.catalogue import CHECKS, SAYS
-from legato.spark.checks.check import Check, Frames, count_suspects, find_offenders
-from legato.spark.checks.waiting import LOST, LOST_BY_MARKS
+from legato.spark.checks.catalogue import CHECKS, WORDINGS
+from legato.spark.checks.check import Check, Frames
+from legato.spark.checks.waiting import lost, lost_by_marks
 from legato.spark.ledger.fact_filter import FactFilter
 from legato.spark.result import CheckResult
 
@@ -23,92 +25,111 @@ _AT_ONCE = 3
 """Checks under way: one is planned while another is computed."""
 
 FORWARDING = "forwarding"
-"""What the number of transactions that may have forwarded messages is called among the suspects."""
+"""What the number of transactions that may have forwarded messages is called among the candidates."""
 
 
 def applicable(frames: Frames) -> list[Check]:
     """The checks that can be made of these frames: without `waiting`, losses are judged by high-water marks."""
     if "waiting" in frames:
         return list(CHECKS)
-    without = [LOST_BY_MARKS if check is LOST else check for check in CHECKS]
+    without = [lost_by_marks if check is lost else check for check in CHECKS]
     return [check for check in without if "waiting" not in check.others]
 
 
 def _column(check: Check) -> str:
-    return "suspects: " + check.name
+    return "candidates: " + check.name
 
 
-SUSPECT_FACTS = {
-    _column(check): check.suspects
+FACT_CANDIDATES = {
+    _column(check): check.candidates
     for check in CHECKS
-    if check.frame == "facts" and isinstance(check.suspects, FactFilter)
+    if check.frame == "facts" and isinstance(check.candidates, FactFilter)
 }
-"""The suspects among facts: columns of commits count them, for which all facts are looked at anyway."""
+"""The candidates among facts: columns of commits count them, for which all facts are looked at anyway."""
 
 
-def suspects_in_commits() -> dict[str, str]:
+def candidates_in_commits() -> dict[str, str]:
     """These columns in SQL."""
-    return {name: f"count_if({filter_})" for name, filter_ in SUSPECT_FACTS.items()}
+    return {name: f"count_if({filter_})" for name, filter_ in FACT_CANDIDATES.items()}
 
 
-def suspects_in_messages(frames: Frames) -> dict[str, str]:
-    """Columns that count the suspects among messages, in SQL: for who looks at all of them anyway."""
-    return {_column(check): f"count_if({check.suspects})" for check in _of_messages(frames)}
+def candidates_in_messages(frames: Frames) -> dict[str, str]:
+    """Columns that count the candidates among messages, in SQL: for who looks at all of them anyway."""
+    return {_column(check): f"count_if({check.candidates})" for check in _of_messages(frames)}
 
 
-def suspects_among(frames: Frames, rows: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
-    """How many suspects each check of messages has, by rows with the columns of `suspects_in_messages`."""
+def candidates_among(frames: Frames, rows: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
+    """How many candidates each check of messages has, by rows with the columns of `candidates_in_messages`."""
     return {check.name: sum(row[_column(check)] for row in rows) for check in _of_messages(frames)}
 
 
 def _of_messages(frames: Frames) -> list[Check]:
-    return [check for check in applicable(frames) if check.frame == "lifecycle"]
+    return [check for check in applicable(frames) if check.frame == "messages"]
 
 
-def suspects_of(frames: Frames, *, but_messages: bool = False) -> Mapping[str, int]:
-    """How many suspects each check has, and how many transactions may have forwarded messages."""
+def count_candidates(frames: Frames, *, but_messages: bool = False) -> Mapping[str, int]:
+    """How many candidates each check has, and how many transactions may have forwarded messages."""
     asked = [
         (check.name, "commits", f"sum(`{_column(check)}`)")
         if check.frame == "facts"
-        else (check.name, check.frame, f"count_if({check.suspects})")
+        else (check.name, check.frame, f"count_if({check.candidates})")
         for check in applicable(frames)
-        if check.frame != "lifecycle" or not but_messages
+        if check.frame != "messages" or not but_messages
     ]
-    return count_suspects(frames, [*asked, (FORWARDING, "transactions", f"count_if({metrics.FORWARDING})")])
+    return _counted(frames, [*asked, (FORWARDING, "transactions", f"count_if({metrics.FORWARDING})")])
+
+
+def _counted(frames: Frames, asked: Iterable[tuple[str, str, str]]) -> dict[str, int]:
+    """Counts, given as name, frame and SQL: each frame is looked at once, and all of a session in one job."""
+    of_frame: dict[str, list[tuple[str, str]]] = {}
+    for name, frame, count in asked:
+        of_frame.setdefault(frame, []).append((name, count))
+    of_session: dict[SparkSession, list[DataFrame]] = {}
+    for frame, counts in of_frame.items():
+        look = frames[frame].agg(
+            F.map_from_arrays(
+                F.array(*(F.lit(name) for name, _ in counts)),
+                F.array(*(F.coalesce(F.expr(count), F.lit(0)) for _, count in counts)),
+            ).alias("counts")
+        )
+        of_session.setdefault(look.sparkSession, []).append(look)
+    with ThreadPoolExecutor(len(of_session)) as pool:
+        answers = list(pool.map(lambda looks: reduce(DataFrame.unionAll, looks).collect(), of_session.values()))
+    return {name: count for rows in answers for row in rows for name, count in row["counts"].items()}
 
 
 def run_checks(
-    frames: Frames, part: Part | None = None, suspects: Mapping[str, int] | None = None
+    frames: Frames, part: Part | None = None, candidates: Mapping[str, int] | None = None
 ) -> list[CheckResult]:
     """Every applicable check's answer."""
     part = part or Part(EVERYTHING, frames)
-    suspects = suspects or suspects_of(frames)
+    candidates = candidates or count_candidates(frames)
 
     def answer(check: Check) -> CheckResult:
-        return _answer(check, frames, part) if suspects[check.name] else _answered(check)
+        return _answer(check, frames, part) if candidates[check.name] else _answered(check)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(answer, applicable(frames)))
 
 
 def _answered(check: Check, count: int = 0, examples: list[dict[str, Any]] | None = None) -> CheckResult:
-    return CheckResult(check.name, check.says.holds, count, examples or [])
+    return CheckResult(check.name, check.wording.holds, count, examples or [])
 
 
 def _answer(check: Check, frames: Frames, part: Part) -> CheckResult:
-    found = part.of(find_offenders(check, frames))
-    examples = [row.asDict() for row in found.limit(EXAMPLES_MAX).collect()]
-    return _answered(check, found.count() if len(examples) == EXAMPLES_MAX else len(examples), examples)
+    violations = part.of(check.violations(frames))
+    examples = [row.asDict() for row in violations.limit(EXAMPLES_MAX).collect()]
+    return _answered(check, violations.count() if len(examples) == EXAMPLES_MAX else len(examples), examples)
 
 
-def offenders_by_name(name: str, frames: Frames, part: Part) -> DataFrame:
+def violations_of(name: str, frames: Frames, part: Part) -> DataFrame:
     """What the check of that name finds."""
-    return part.of(find_offenders(next(check for check in applicable(frames) if check.name == name), frames))
+    return part.of(next(check for check in applicable(frames) if check.name == name).violations(frames))
 
 
 def with_stories(checks: list[CheckResult], facts: DataFrame) -> list[CheckResult]:
     """The same, in words, with what the ledger says of each message and transaction that is among the examples."""
-    checks = in_words(checks, SAYS, facts)
+    checks = in_words(checks, WORDINGS, facts)
     places = {place for check in checks for example in check.examples if (place := _place(check, example))}
     txns = {example["txn"] for check in checks for example in check.examples if example.get("txn")}
     if not places and not txns:

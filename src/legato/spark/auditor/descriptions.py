@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from legato.core.facts import Kind
 from legato.spark.auditor.message_stories import KNOWN_BY, Names
-from legato.spark.checks.check import Says
+from legato.spark.checks.check import Wording
 from legato.spark.result import CheckResult
 from legato.store.segment_names import SegmentSpan
 
@@ -24,11 +24,11 @@ _KINDS = {
 }
 
 
-def in_words(checks: Iterable[CheckResult], says: Mapping[str, Says], facts: DataFrame) -> list[CheckResult]:
+def in_words(checks: Iterable[CheckResult], wordings: Mapping[str, Wording], facts: DataFrame) -> list[CheckResult]:
     """The same, of which those that do not hold say so.
 
     Args:
-        says: what each check says, by its name.
+        wordings: what a report says of each check, by its name.
         facts: the ledger, which is asked for names only if there is something to say.
     """
     checks = list(checks)
@@ -36,7 +36,7 @@ def in_words(checks: Iterable[CheckResult], says: Mapping[str, Says], facts: Dat
     if not examples:
         return checks
     names = Names(facts, {KNOWN_BY[kind]: _numbers(examples, columns) for kind, columns in _NAMED.items()})
-    return [_told(check, says[check.name], names) if check.count else check for check in checks]
+    return [_told(check, wordings[check.name], names) if check.count else check for check in checks]
 
 
 _NAMED = {"QueueCreated": _QUEUES, "ConsumerAttached": _CONSUMERS, "ProducerRegistered": ("producer",)}
@@ -46,14 +46,14 @@ def _numbers(examples: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> s
     return {example[column] for example in examples for column in columns if example.get(column)}
 
 
-def _told(check: CheckResult, says: Says, names: Names) -> CheckResult:
+def _told(check: CheckResult, wording: Wording, names: Names) -> CheckResult:
     first = _Values(check.examples[0], names)
-    headline = says.one if check.count == 1 else says.many
+    headline = wording.one if check.count == 1 else wording.many
     return msgspec.structs.replace(
         check,
         complaint=_sentence(headline.format_map({**first, "count": f"{check.count:,}"})),
-        remedy=says.remedy.format_map(first),
-        told=[_sentence(says.each.format_map(_Values(example, names))) for example in check.examples],
+        remedy=wording.remedy.format_map(first),
+        told=[_sentence(wording.each.format_map(_Values(example, names))) for example in check.examples],
     )
 
 

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from legato.core.facts import Kind
-from legato.spark.auditor.check_runner import suspects_in_commits
-from legato.spark.auditor.high_water_marks import landmarks, marks
+from legato.spark.auditor.check_runner import candidates_in_commits
+from legato.spark.auditor.high_water_marks import marks, queue_and_epoch_facts
 from legato.spark.checks.check import Frames
 from legato.spark.ledger import fact_frames
 from legato.spark.ledger.fact_filter import kind_in
@@ -21,7 +21,7 @@ from legato.spark.runtime.session import SMALL_QUERY_SETTINGS, is_for_small_quer
 from legato.spark.runtime.thresholds import INLINE_ROWS_MAX, INTERPRET_ROWS_MAX
 from legato.spark.summaries.message_summary import KINDS, MESSAGES_SCHEMA
 from legato.spark.summaries.message_summary_sql import AUDITED, audited, messages
-from legato.spark.summaries.preaggregation import COMMITS, LANDMARKS, NUMBERS, REGISTRATIONS, TRANSACTIONS
+from legato.spark.summaries.preaggregation import COMMITS, NUMBERS, QUEUE_AND_EPOCH_FACTS, REGISTRATIONS, TRANSACTIONS
 from legato.spark.summaries.prefetch import Prepared
 from legato.spark.summaries.producer_order_numpy import odd_numbers_of, registered_anew_of
 from legato.spark.summaries.producer_order_sql import odd_numbers, registered_anew
@@ -75,15 +75,15 @@ class Lazy:
 class _Base(NamedTuple):
     """What the other frames are made of.
 
-    `landmarks` are those of `high_water_marks.landmarks`, `numbers` and `anew` what is odd about producers.
+    `queue_and_epoch_facts` are those of `high_water_marks.queue_and_epoch_facts`.
     """
 
-    landmarks: Lazy
+    queue_and_epoch_facts: Lazy
     commits: Lazy
     transactions: Lazy
-    lifecycle: Lazy
-    numbers: Lazy
-    anew: Lazy
+    messages: Lazy
+    odd_numbers: Lazy
+    reregistered: Lazy
 
 
 @contextmanager
@@ -112,26 +112,26 @@ def frames_of(
     facts = Lazy(facts)
     base = _asked(facts, kept) if prepared is None else _read(spark, prepared, kept)
     few = keep if prepared is None else as_rows
-    commits, said = base.commits, base.landmarks
-    told = Lazy(lambda: kept(fact_frames.told_of_queues(said()), few))
-    queues = Lazy(lambda: fact_frames.created(told()))
+    commits, queue_and_epoch_facts = base.commits, base.queue_and_epoch_facts
+    queue_facts = Lazy(lambda: kept(fact_frames.told_of_queues(queue_and_epoch_facts()), few))
+    queues = Lazy(lambda: fact_frames.created(queue_facts()))
     records = Lazy(lambda: fact_frames.records(commits()))
     try:
         yield LazyFrames(
             {
                 "facts": facts,
-                "landmarks": said,
+                "queue_and_epoch_facts": queue_and_epoch_facts,
                 "commits": commits,
                 "transactions": base.transactions,
                 "queues": queues,
-                "marks": lambda: kept(marks(said(), commits()), few),
-                "deletions": lambda: fact_frames.deletions(told()),
+                "marks": lambda: kept(marks(queue_and_epoch_facts(), commits()), few),
+                "deletions": lambda: fact_frames.deletions(queue_facts()),
                 "records": records,
                 "epochs": lambda: fact_frames.epochs(records()),
-                "strangers": lambda: _strangers(commits(), queues()),
-                "lifecycle": base.lifecycle,
-                "numbers": base.numbers,
-                "anew": base.anew,
+                "unknown_queues": lambda: _unknown_queues(commits(), queues()),
+                "messages": base.messages,
+                "odd_numbers": base.odd_numbers,
+                "reregistered": base.reregistered,
                 **({} if waiting is None else {"waiting": lambda: waiting}),
             }
         )
@@ -140,7 +140,7 @@ def frames_of(
             frame.unpersist()
 
 
-def _strangers(commits: DataFrame, queues: DataFrame) -> DataFrame:
+def _unknown_queues(commits: DataFrame, queues: DataFrame) -> DataFrame:
     """Queues of messages that were never created."""
     used = commits.where(kind_in(*KINDS)).selectExpr("queue", "false as known")
     both = used.unionAll(queues.selectExpr("queue", "true as known"))
@@ -150,12 +150,12 @@ def _strangers(commits: DataFrame, queues: DataFrame) -> DataFrame:
 def _asked(facts: Callable[[], DataFrame], kept: Callable[[DataFrame], DataFrame]) -> _Base:
     """All of it by Spark."""
     return _Base(
-        landmarks=Lazy(lambda: kept(landmarks(facts()))),
-        commits=Lazy(lambda: kept(fact_frames.commits(facts(), **suspects_in_commits()))),
+        queue_and_epoch_facts=Lazy(lambda: kept(queue_and_epoch_facts(facts()))),
+        commits=Lazy(lambda: kept(fact_frames.commits(facts(), **candidates_in_commits()))),
         transactions=Lazy(lambda: kept(fact_frames.transactions(facts()))),
-        lifecycle=Lazy(lambda: messages(kept(audited(facts())), AUDITED)),
-        numbers=Lazy(lambda: kept(odd_numbers(facts()))),
-        anew=Lazy(lambda: kept(registered_anew(facts()))),
+        messages=Lazy(lambda: messages(kept(audited(facts())), AUDITED)),
+        odd_numbers=Lazy(lambda: kept(odd_numbers(facts()))),
+        reregistered=Lazy(lambda: kept(registered_anew(facts()))),
     )
 
 
@@ -179,17 +179,17 @@ def _read(spark: SparkSession, prepared: Prepared, kept: Callable[[DataFrame], D
         return kept(asking.read.schema(schema).parquet(*map(str, files)))
 
     return _Base(
-        landmarks=Lazy(lambda: frame(LANDMARKS)),
+        queue_and_epoch_facts=Lazy(lambda: frame(QUEUE_AND_EPOCH_FACTS)),
         commits=Lazy(lambda: fact_frames.with_kind(frame(COMMITS))),
         transactions=Lazy(lambda: fact_frames.transactions_added_up(frame(TRANSACTIONS))),
-        lifecycle=Lazy(lambda: spark.read.schema(MESSAGES_SCHEMA).parquet(*map(str, prepared.silver()))),
-        numbers=Lazy(lambda: given(odd_numbers_of(table(NUMBERS), _schedules(table(LANDMARKS))))),
-        anew=Lazy(lambda: given(registered_anew_of(table(REGISTRATIONS)))),
+        messages=Lazy(lambda: spark.read.schema(MESSAGES_SCHEMA).parquet(*map(str, prepared.silver()))),
+        odd_numbers=Lazy(lambda: given(odd_numbers_of(table(NUMBERS), _schedules(table(QUEUE_AND_EPOCH_FACTS))))),
+        reregistered=Lazy(lambda: given(registered_anew_of(table(REGISTRATIONS)))),
     )
 
 
-def _schedules(landmarks: pa.Table) -> list[int]:
+def _schedules(queue_and_epoch_facts: pa.Table) -> list[int]:
     """The queues whose places are due times."""
-    found = landmarks.filter(pc.equal(landmarks.column("queue_kind"), int(Kind.SCHEDULE)))
+    found = queue_and_epoch_facts.filter(pc.equal(queue_and_epoch_facts.column("queue_kind"), int(Kind.SCHEDULE)))
     queues: list[int] = found.column("queue").to_pylist()
     return queues

@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from legato.core.facts import Kind
-from legato.spark.ledger.fact_filter import OF_LANDMARKS, is_kind, kind_in
+from legato.spark.ledger.fact_filter import OF_QUEUES_AND_EPOCHS, is_kind, kind_in
 from legato.spark.ledger.fact_frames import FIRST_LANE, PLACE
 from legato.spark.summaries.message_summary import LEFT_KINDS
 
@@ -16,13 +16,13 @@ _IS_STORED = "(kind = 'MessageStored' or kind = 'MessagePublished' and stored > 
 _UNORDERED = f"coalesce({is_kind('QueueCreated')} and queue_kind = {Kind.SCHEDULE:d}, false)"
 
 
-def landmarks(facts: DataFrame) -> DataFrame:
+def queue_and_epoch_facts(facts: DataFrame) -> DataFrame:
     """What is said of queues and epochs, and all facts of commits with marks: all that `marks` asks of facts."""
     marked = F.broadcast(facts.where(is_kind("QueueMarked")).select("position", F.expr("true as marked")).distinct())
-    return facts.join(marked, "position", "left").where(f"marked or {OF_LANDMARKS}").drop("marked")
+    return facts.join(marked, "position", "left").where(f"marked or {OF_QUEUES_AND_EPOCHS}").drop("marked")
 
 
-def marks(landmarks: DataFrame, commits: DataFrame) -> DataFrame:
+def marks(queue_and_epoch_facts: DataFrame, commits: DataFrame) -> DataFrame:
     """One row a high-water mark: what the broker said of a queue, and what the facts before that place amount to.
 
     What a topic stores are bodies: those of publications with copies. `in_order` says that no message's place is beyond
@@ -30,7 +30,7 @@ def marks(landmarks: DataFrame, commits: DataFrame) -> DataFrame:
 
     A commit counts at its end, as a whole. In commits with marks each fact counts at its own place until then.
     """
-    counts = _by_fact(landmarks).unionByName(_by_commit(commits), allowMissingColumns=True)
+    counts = _by_fact(queue_and_epoch_facts).unionByName(_by_commit(commits), allowMissingColumns=True)
     until_here = Window.partitionBy("queue").orderBy("position", "ordinal").rowsBetween(Window.unboundedPreceding, 0)
     found = counts.select(
         *("queue", "position", "ordinal", "seq", "stored", "consumed", "is_mark"),
@@ -57,9 +57,9 @@ def _by_commit(commits: DataFrame) -> DataFrame:
     )
 
 
-def _by_fact(landmarks: DataFrame) -> DataFrame:
+def _by_fact(queue_and_epoch_facts: DataFrame) -> DataFrame:
     """Marks, and what counts in their commits: at its own place, and less as much at the end, where the commit does."""
-    counts = landmarks.selectExpr(
+    counts = queue_and_epoch_facts.selectExpr(
         *("queue", "position", "ordinal", "seq", "stored", "consumed"),
         f"if({_IS_STORED}, 1L, 0L) as more_stored",
         f"if({_IS_GONE}, 1L, 0L) as more_consumed",

@@ -18,8 +18,8 @@ def takeovers(facts: DataFrame, commits: DataFrame) -> DataFrame:
     its last commit, which may be long before its end if it was idle (`at_most`). `served_us` is when clients were
     answered again. Whether anybody had a message for it then does not matter.
     """
-    landmarks = facts.where(is_kind("EpochBegan", "ServingBegan"))
-    named = landmarks.selectExpr(
+    queue_and_epoch_facts = facts.where(is_kind("EpochBegan", "ServingBegan"))
+    named = queue_and_epoch_facts.selectExpr(
         "epoch",
         f"if({is_kind('EpochBegan')}, name, null) as broker",
         "at_us",

@@ -59,15 +59,15 @@ class Part:
     def __init__(self, scope: Scope, frames: Mapping[str, DataFrame]) -> None:
         self._all = scope.is_all
         self._timed = scope.during("time_us") != "true"
-        self._of_queue = scope.queues(frames["landmarks"])
+        self._of_queue = scope.queues(frames["queue_and_epoch_facts"])
         self._frames = frames
         self._scope = scope
 
     def lifecycle(self) -> DataFrame:
         """The messages that are asked for."""
         if self._all:
-            return self._frames["lifecycle"]
-        return self._frames["lifecycle"].where(f"{self._of_queue} and {self._scope.during('stored_us')}")
+            return self._frames["messages"]
+        return self._frames["messages"].where(f"{self._of_queue} and {self._scope.during('stored_us')}")
 
     def facts(self) -> DataFrame:
         """What happened in the span of time, with the destination and with none."""
@@ -81,7 +81,7 @@ class Part:
         """All frames, of which those that have parts are cut down to what is asked for."""
         if self._all:
             return self._frames
-        return {**self._frames, "facts": self.facts(), "commits": self.commits(), "lifecycle": self.lifecycle()}
+        return {**self._frames, "facts": self.facts(), "commits": self.commits(), "messages": self.lifecycle()}
 
     def _happened(self, name: str, is_one_of: Callable[..., str]) -> DataFrame:
         if self._all:

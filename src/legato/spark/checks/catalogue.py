@@ -1,47 +1,47 @@
-"""What must not be in a ledger: all checks, each a question whose answer is the rows that offend.
+"""All checks of an audit, in the order of its report. docs/reference/audit-checks.md shows them as a table.
 
-An empty answer passes. Every check finds its own kind of fault only, so that a report names causes, not echoes.
+Every check finds its own kind of fault only, so that a report names causes, not echoes.
 """
 
 from legato.spark.checks import deliveries, log, messages, producers, waiting
 
 CHECKS = (
-    log.POSITIONS_MISSING,
-    log.RECORDS_TORN,
-    waiting.LOST,
-    waiting.RESURRECTED,
-    producers.DUPLICATE_NEVER_STORED,
-    producers.DUPLICATE_ID_NEVER_KEPT,
-    deliveries.EXPIRED_TOO_EARLY,
-    deliveries.DIED_TOO_EARLY,
-    producers.NUMBER_STORED_TWICE,
-    producers.STORED_AGAIN_ANEW,
-    producers.BATCH_STORED_TWICE,
-    producers.DUPLICATE_ID_STORED_TWICE,
-    producers.SENT_OUT_OF_ORDER,
-    messages.PLACE_TAKEN_TWICE,
-    messages.CONSUMED_TWICE,
-    messages.CONSUMED_NEVER_STORED,
-    messages.CONSUMED_BEFORE_STORED,
-    messages.ATTEMPT_FORGOTTEN,
-    messages.ATTEMPT_INVENTED,
-    deliveries.REDELIVERED_WITHOUT_FLAG,
-    deliveries.SECOND_HOLDER,
-    deliveries.OUT_OF_ORDER_IN_GROUP,
-    messages.EXPIRED_CONSUMED,
-    waiting.USED_AFTER_DELETION,
-    messages.QUEUE_UNKNOWN,
-    deliveries.DEAD_LETTER_MISSING,
-    deliveries.MOVED_MESSAGE_MISSING,
-    waiting.DELETED_UNCOUNTED,
-    log.UNCOMMITTED_WORK,
-    log.PARTIAL_TRANSACTION,
-    log.TWO_OUTCOMES,
-    deliveries.ACKNOWLEDGED_UNASSIGNED,
-    log.EPOCHS_MIXED,
-    log.MARKS_MISSED,
+    log.positions_missing,
+    log.records_torn,
+    waiting.lost,
+    waiting.resurrected,
+    producers.duplicate_never_stored,
+    producers.duplicate_id_never_kept,
+    deliveries.expired_too_early,
+    deliveries.died_too_early,
+    producers.number_stored_twice,
+    producers.stored_again_anew,
+    producers.batch_stored_twice,
+    producers.duplicate_id_stored_twice,
+    producers.sent_out_of_order,
+    messages.place_taken_twice,
+    messages.consumed_twice,
+    messages.consumed_never_stored,
+    messages.consumed_before_stored,
+    messages.attempt_forgotten,
+    messages.attempt_invented,
+    deliveries.redelivered_without_flag,
+    deliveries.second_holder,
+    deliveries.out_of_order_in_group,
+    messages.expired_consumed,
+    waiting.used_after_deletion,
+    messages.queue_unknown,
+    deliveries.dead_letter_missing,
+    deliveries.moved_message_missing,
+    waiting.deleted_uncounted,
+    log.uncommitted_work,
+    log.partial_transaction,
+    log.two_outcomes,
+    deliveries.acknowledged_unassigned,
+    log.epochs_mixed,
+    log.marks_missed,
 )
 """All checks, in the order in which a reader wants the answers: first whether the ledger is all there."""
 
-SAYS = {check.name: check.says for check in CHECKS}
-"""What each check says, by its name."""
+WORDINGS = {check.name: check.wording for check in CHECKS}
+"""What a report says of each check, by its name."""

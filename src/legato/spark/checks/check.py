@@ -1,24 +1,42 @@
-"""What a check of the ledger is: suspects, told by SQL, and a pure function that finds offenders among them.
+"""What a check of the ledger is: a function from frames to a frame of violations, with what a report says of these.
 
-Nothing offends that is no suspect. So all checks of a frame are screened in one look at it, in which suspects are
-counted, and only a check that has some is asked at all.
+A check names a frame and which rows of it are *candidates*; it sees no others of that frame, so nothing else can be a
+violation. That is why an audit may count the candidates of all checks in one look at each frame, and then ask only the
+checks that have some (docs/decisions/0038).
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from legato.spark.ledger.fact_filter import FactFilter
 
 Frames = Mapping[str, DataFrame]
+"""Frames by the names of `FRAMES`."""
+
+FRAMES = {
+    "facts": "all facts of the ledger, a row each",
+    "messages": "a row for each message of a queue or subscription: how often it was stored and left, when and how",
+    "commits": "a row for each commit, queue, kind and cause: how many facts",
+    "records": "a row for each commit: how many facts it has, and should have",
+    "epochs": "a row for each epoch: its first and last commit, and the last one of all epochs before it",
+    "transactions": "a row for each transaction: what it did, what it said it did, its outcomes",
+    "queues": "a row for each queue, topic and subscription that was created",
+    "unknown_queues": "the numbers of queues that hold messages and were never created",
+    "deletions": "a row for each deleted queue: where in the log, and how many messages waited in it",
+    "marks": "a row for each high-water mark: what the broker counted, and what the facts before it come to",
+    "odd_numbers": "a row for each producer, address and lane whose numbers are out of order or perhaps stored twice",
+    "reregistered": "a row for each producer whose name was registered under several numbers",
+    "waiting": "`queue`, `seq` of the messages that wait in the store; only if the store was read",
+}
+"""What there is for checks to look at."""
 
 
-class Says(NamedTuple):
-    """What a check says: that it `holds`, or does not: of `one` row that offends, or of `many`, which are `{count}`.
+class Wording(NamedTuple):
+    """What a report says of a check: that it `holds`, or of `one` violation, or of `many`, which are `{count}`.
 
     `each` is said of every row that is shown. In braces are columns, of which `auditor/descriptions.py` makes words.
     `remedy` is what to do about it.
@@ -31,50 +49,63 @@ class Says(NamedTuple):
     remedy: str = ""
 
 
-class Check(NamedTuple):
-    """A question to the ledger.
-
-    `frame` names the frame in which the suspects are, and `suspects` says which rows of it these are. `find` is given
-    the suspects and the frames that `others` names, in order, and answers with the offending rows: whole rows that a
-    person can follow up.
-    """
+@dataclass(frozen=True, eq=False)
+class Check:
+    """A question to the ledger, whose answer should be empty. To call it is to call its function."""
 
     name: str
-    says: Says
+    wording: Wording
     frame: str
-    suspects: str | FactFilter
+    """The frame that holds the candidates."""
+    candidates: str | FactFilter
+    """SQL: which of its rows may be violations."""
     find: Callable[..., DataFrame]
-    others: tuple[str, ...] = ()
+    """Given the candidates, and the frames `others`: the violations, whole rows that a person can follow up."""
+    others: tuple[str, ...]
+
+    def __call__(self, *frames: DataFrame) -> DataFrame:
+        """The violations, of the candidates and the frames `others`."""
+        return self.find(*frames)
+
+    def violations(self, frames: Frames) -> DataFrame:
+        """The violations in a ledger."""
+        return self(frames[self.frame].where(str(self.candidates)), *(frames[name] for name in self.others))
 
 
-def all_of_them(*columns: str) -> Callable[[DataFrame], DataFrame]:
-    """For `find`: each suspect offends, and is shown by these columns."""
+def check(
+    name: str,
+    *,
+    of: str,
+    where: str | FactFilter = "true",
+    holds: str,
+    one: str,
+    many: str,
+    each: str,
+    remedy: str = "",
+) -> Callable[[Callable[..., DataFrame]], Check]:
+    """Make a function a check: its first argument are the candidates, its others the frames that they are named after.
 
-    def find(suspects: DataFrame) -> DataFrame:
-        return suspects.selectExpr(*columns)
+    Args:
+        name: how reports call it.
+        of: the frame that holds the candidates.
+        where: SQL, which of its rows are candidates.
+        holds: see `Wording`, as the rest.
+        one: ...
+        many: ...
+        each: ...
+        remedy: ...
+    """
+    assert of in FRAMES, of
+    wording = Wording(holds, one, many, each, remedy)
+    return lambda function: Check(name, wording, of, where, function, _further_frames(function))
 
-    return find
+
+def variant_of(other: Check) -> Callable[[Callable[..., DataFrame]], Check]:
+    """Make a function the same check as another one, asked of other frames."""
+    return lambda function: replace(other, find=function, others=_further_frames(function))
 
 
-def find_offenders(check: Check, frames: Frames) -> DataFrame:
-    """The rows of which `check` says that they must not be."""
-    return check.find(frames[check.frame].where(str(check.suspects)), *(frames[name] for name in check.others))
-
-
-def count_suspects(frames: Frames, asked: Iterable[tuple[str, str, str]]) -> dict[str, int]:
-    """Counts, given as name, frame and SQL: each frame is looked at once, and all of a session in one job."""
-    of_frame: dict[str, list[tuple[str, str]]] = {}
-    for name, frame, count in asked:
-        of_frame.setdefault(frame, []).append((name, count))
-    of_session: dict[SparkSession, list[DataFrame]] = {}
-    for frame, counts in of_frame.items():
-        look = frames[frame].agg(
-            F.map_from_arrays(
-                F.array(*(F.lit(name) for name, _ in counts)),
-                F.array(*(F.coalesce(F.expr(count), F.lit(0)) for _, count in counts)),
-            ).alias("counts")
-        )
-        of_session.setdefault(look.sparkSession, []).append(look)
-    with ThreadPoolExecutor(len(of_session)) as pool:
-        answers = list(pool.map(lambda looks: reduce(DataFrame.unionAll, looks).collect(), of_session.values()))
-    return {name: count for rows in answers for row in rows for name, count in row["counts"].items()}
+def _further_frames(function: Callable[..., DataFrame]) -> tuple[str, ...]:
+    _, *others = inspect.signature(function).parameters
+    assert set(others) <= FRAMES.keys(), others
+    return tuple(others)

@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 from legato.core.dead_letters import MAXIMUM_DELIVERIES
 from legato.core.lanes import LANE_SHIFT
 from legato.core.router import EXPIRED
-from legato.spark.checks.check import Check, Says
+from legato.spark.checks.check import check
 from legato.spark.ledger.fact_filter import FactFilter, is_kind
 from legato.spark.ledger.fact_frames import PLACE, aggregate
 from legato.spark.summaries.message_summary import CARRIED, CLAIMED
@@ -16,6 +16,18 @@ _RELEASED = is_kind("MessageReleased")
 _NEW = FactFilter(("MessageDelivered",), false=("flagged",))
 
 
+@check(
+    "redelivered without flag",
+    of="facts",
+    where=_NEW,
+    holds="No message that an application had had was delivered again as if it were new (known at detail `all`).",
+    one=(
+        "1 message of {queue} was delivered again as if it were new, though an application had had it: place {seq}, to "
+        "{consumer}."
+    ),
+    many="{count} messages were delivered again as if they were new, though an application had had them.",
+    each="{queue}, place {seq}: delivered to {consumer} in commit {position}",
+)
 def redelivered_without_flag(_new: DataFrame, facts: DataFrame) -> DataFrame:
     """Messages that an application had had, and that went out again as if nobody had (CONTRACT A17)."""
     kinds = ("MessageDelivered", "MessageSeen", "MessagePresented", "MessageReleased")
@@ -37,6 +49,15 @@ def redelivered_without_flag(_new: DataFrame, facts: DataFrame) -> DataFrame:
     return offending.selectExpr("queue", "seq", "consumer", "place >> 20 as position")
 
 
+@check(
+    "out of order in a group",
+    of="facts",
+    where=_NEW._replace(not_null=("group_id",)),
+    holds="No consumer was given the messages of a group out of order (known at detail `all`).",
+    one="1 message of {queue} came to {consumer} after a later one of its group {group_id}: place {seq} after {after}.",
+    many="{count} messages came to their consumer after a later one of their group.",
+    each="{queue}, group {group_id}: place {seq} came to {consumer} after place {after}",
+)
 def out_of_order_in_group(delivered: DataFrame) -> DataFrame:
     """Messages that came to a consumer for the first time after a later one of their group and priority had."""
     first = aggregate(
@@ -55,6 +76,15 @@ def out_of_order_in_group(delivered: DataFrame) -> DataFrame:
 _GONE = ("MessageConsumed", "MessageDeadLettered", "MessageMoved")
 
 
+@check(
+    "second holder",
+    of="facts",
+    where=FactFilter(("MessageDelivered",)),
+    holds="No message was delivered to a consumer while another one had it (known at detail `all`).",
+    one="1 message of {queue} was delivered to {consumer} while {holder} had it: place {seq}.",
+    many="{count} messages were delivered to a consumer while another one had them.",
+    each="{queue}, place {seq}: delivered to {consumer} in commit {position}, while {holder} had it",
+)
 def second_holder(delivered: DataFrame, facts: DataFrame) -> DataFrame:
     """Messages that were delivered to a consumer while another one had them.
 
@@ -95,6 +125,15 @@ def second_holder(delivered: DataFrame, facts: DataFrame) -> DataFrame:
     return told.where(f"not ({came_back})").select("queue", "seq", "consumer", "holder", "position")
 
 
+@check(
+    "expired too early",
+    of="facts",
+    where=FactFilter(("MessageMoved",), equal=(("cause", EXPIRED),)),
+    holds="Every message that left as expired had a time to live, and it was over.",
+    one="1 message of {queue} is lost: it was dropped as expired at {expired_us}, and was to live until {expires_us}.",
+    many="{count} messages are lost: dropped as expired before their time, or without a time to live.",
+    each="{queue}, place {seq}: dropped as expired at {expired_us}, was to live until {expires_us}",
+)
 def expired_too_early(expired: DataFrame, facts: DataFrame) -> DataFrame:
     """Messages that left as expired, and had no time to live, or had some left."""
     # What is stored by a run or assigned has no size of its own: its time to live is not in the ledger.
@@ -103,6 +142,17 @@ def expired_too_early(expired: DataFrame, facts: DataFrame) -> DataFrame:
     return left.join(stored, ["queue", "seq"]).where("expires_us is null or expired_us < expires_us")
 
 
+@check(
+    "dead too early",
+    of="facts",
+    where=FactFilter(("MessageDeadLettered",), equal=(("cause", MAXIMUM_DELIVERIES),)),
+    holds="Every message that is dead after too many deliveries had been delivered as often.",
+    one="1 message of {queue} is a dead letter of too many deliveries, though {failed} failed: place {seq}.",
+    many="{count} messages are dead letters of too many deliveries, though fewer failed.",
+    each=(
+        "{queue}, place {seq}: {failed} failed deliveries on record, counted as {counted}, dead after {deliveries_max}"
+    ),
+)
 def died_too_early(dead: DataFrame, facts: DataFrame) -> DataFrame:
     """Dead letters of too many deliveries that had not failed so often, by what is on record of them."""
     died = dead.select("queue", "seq", "position", "deliveries_max")
@@ -134,6 +184,15 @@ def died_too_early(dead: DataFrame, facts: DataFrame) -> DataFrame:
     )
 
 
+@check(
+    "dead letter missing",
+    of="facts",
+    where=FactFilter(("MessageDeadLettered",), nonzero=("dead_queue",)),
+    holds="Every dead-lettered message is in its dead-letter queue.",
+    one="1 dead letter of {queue} is missing: place {seq} was to come to place {dead_seq} of {dead_queue}.",
+    many="{count} dead letters are missing in their dead-letter queues.",
+    each="{queue}, place {seq}: not at place {dead_seq} of {dead_queue}",
+)
 def dead_letter_missing(dead: DataFrame, facts: DataFrame) -> DataFrame:
     """Dead-lettered messages that did not arrive in the dead-letter queue."""
     arrived = _arrivals(facts, "dead_queue", "dead_seq")
@@ -142,6 +201,15 @@ def dead_letter_missing(dead: DataFrame, facts: DataFrame) -> DataFrame:
     )
 
 
+@check(
+    "moved message missing",
+    of="facts",
+    where=FactFilter(("MessageMoved",), not_null=("to_queue",)),
+    holds="Every message that was moved is where it was moved to.",
+    one="1 message of {queue} is missing: it was moved ({cause}) to place {to_seq} of {to_queue}, and is not there.",
+    many="{count} messages are missing where they were moved to.",
+    each="{queue}, place {seq}: moved ({cause}) to place {to_seq} of {to_queue} in commit {position}, not there",
+)
 def moved_message_missing(moved: DataFrame, facts: DataFrame) -> DataFrame:
     """Messages that left for another queue and did not arrive there in the same commit."""
     arrived = _arrivals(facts, "to_queue", "to_seq")
@@ -157,105 +225,15 @@ def _arrivals(facts: DataFrame, to_queue: str, to_seq: str) -> DataFrame:
     )
 
 
-REDELIVERED_WITHOUT_FLAG = Check(
-    "redelivered without flag",
-    Says(
-        "No message that an application had had was delivered again as if it were new (known at detail `all`).",
-        "1 message of {queue} was delivered again as if it were new, though an application had had it: place {seq}, to "
-        "{consumer}.",
-        "{count} messages were delivered again as if they were new, though an application had had them.",
-        "{queue}, place {seq}: delivered to {consumer} in commit {position}",
-    ),
-    "facts",
-    _NEW,
-    redelivered_without_flag,
-    ("facts",),
+@check(
+    "acknowledged, not assigned",
+    of="facts",
+    where=FactFilter(("AssignmentAcknowledged",)),
+    holds="No pipeline acknowledged more than was assigned to it.",
+    one="1 acknowledgement of {queue} reaches to number {through}, and only {assigned} were assigned.",
+    many="{count} acknowledgements of pipelines reach beyond what was assigned to them.",
+    each="{queue}: acknowledged up to {through} in commit {position}, assigned up to {assigned}",
 )
-
-SECOND_HOLDER = Check(
-    "second holder",
-    Says(
-        "No message was delivered to a consumer while another one had it (known at detail `all`).",
-        "1 message of {queue} was delivered to {consumer} while {holder} had it: place {seq}.",
-        "{count} messages were delivered to a consumer while another one had them.",
-        "{queue}, place {seq}: delivered to {consumer} in commit {position}, while {holder} had it",
-    ),
-    "facts",
-    FactFilter(("MessageDelivered",)),
-    second_holder,
-    ("facts",),
-)
-
-OUT_OF_ORDER_IN_GROUP = Check(
-    "out of order in a group",
-    Says(
-        "No consumer was given the messages of a group out of order (known at detail `all`).",
-        "1 message of {queue} came to {consumer} after a later one of its group {group_id}: place {seq} after {after}.",
-        "{count} messages came to their consumer after a later one of their group.",
-        "{queue}, group {group_id}: place {seq} came to {consumer} after place {after}",
-    ),
-    "facts",
-    _NEW._replace(not_null=("group_id",)),
-    out_of_order_in_group,
-)
-
-EXPIRED_TOO_EARLY = Check(
-    "expired too early",
-    Says(
-        "Every message that left as expired had a time to live, and it was over.",
-        "1 message of {queue} is lost: it was dropped as expired at {expired_us}, and was to live until {expires_us}.",
-        "{count} messages are lost: dropped as expired before their time, or without a time to live.",
-        "{queue}, place {seq}: dropped as expired at {expired_us}, was to live until {expires_us}",
-    ),
-    "facts",
-    FactFilter(("MessageMoved",), equal=(("cause", EXPIRED),)),
-    expired_too_early,
-    ("facts",),
-)
-
-DIED_TOO_EARLY = Check(
-    "dead too early",
-    Says(
-        "Every message that is dead after too many deliveries had been delivered as often.",
-        "1 message of {queue} is a dead letter of too many deliveries, though {failed} failed: place {seq}.",
-        "{count} messages are dead letters of too many deliveries, though fewer failed.",
-        "{queue}, place {seq}: {failed} failed deliveries on record, counted as {counted}, dead after {deliveries_max}",
-    ),
-    "facts",
-    FactFilter(("MessageDeadLettered",), equal=(("cause", MAXIMUM_DELIVERIES),)),
-    died_too_early,
-    ("facts",),
-)
-
-DEAD_LETTER_MISSING = Check(
-    "dead letter missing",
-    Says(
-        "Every dead-lettered message is in its dead-letter queue.",
-        "1 dead letter of {queue} is missing: place {seq} was to come to place {dead_seq} of {dead_queue}.",
-        "{count} dead letters are missing in their dead-letter queues.",
-        "{queue}, place {seq}: not at place {dead_seq} of {dead_queue}",
-    ),
-    "facts",
-    FactFilter(("MessageDeadLettered",), nonzero=("dead_queue",)),
-    dead_letter_missing,
-    ("facts",),
-)
-
-MOVED_MESSAGE_MISSING = Check(
-    "moved message missing",
-    Says(
-        "Every message that was moved is where it was moved to.",
-        "1 message of {queue} is missing: it was moved ({cause}) to place {to_seq} of {to_queue}, and is not there.",
-        "{count} messages are missing where they were moved to.",
-        "{queue}, place {seq}: moved ({cause}) to place {to_seq} of {to_queue} in commit {position}, not there",
-    ),
-    "facts",
-    FactFilter(("MessageMoved",), not_null=("to_queue",)),
-    moved_message_missing,
-    ("facts",),
-)
-
-
 def acknowledged_unassigned(acknowledged: DataFrame, facts: DataFrame) -> DataFrame:
     """Acknowledgements of pipelines that reach beyond what had been assigned to them."""
     assigned = facts.where(is_kind("MessagesAssigned")).selectExpr(
@@ -269,18 +247,3 @@ def acknowledged_unassigned(acknowledged: DataFrame, facts: DataFrame) -> DataFr
     return both.where("through > least(coalesce(sum, 0), coalesce(assigned, 0))").selectExpr(
         "queue", "through", "least(coalesce(sum, 0), coalesce(assigned, 0)) as assigned", "position"
     )
-
-
-ACKNOWLEDGED_UNASSIGNED = Check(
-    "acknowledged, not assigned",
-    Says(
-        "No pipeline acknowledged more than was assigned to it.",
-        "1 acknowledgement of {queue} reaches to number {through}, and only {assigned} were assigned.",
-        "{count} acknowledgements of pipelines reach beyond what was assigned to them.",
-        "{queue}: acknowledged up to {through} in commit {position}, assigned up to {assigned}",
-    ),
-    "facts",
-    FactFilter(("AssignmentAcknowledged",)),
-    acknowledged_unassigned,
-    ("facts",),
-)

@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 from legato.core.lanes import LANE_SHIFT
 from legato.core.producers import ONCE_PREFIX, SINK_PREFIX
-from legato.spark.checks.check import Check, Says
+from legato.spark.checks.check import check
 from legato.spark.ledger.fact_filter import NUMBERED, REGISTERED, FactFilter
 from legato.spark.ledger.fact_frames import PLACE, aggregate
 
@@ -20,6 +20,15 @@ def _is_sink(name: str) -> str:
     return f"(startswith({name}, '{SINK_PREFIX}') or startswith({name}, '{ONCE_PREFIX}'))"
 
 
+@check(
+    "number stored twice",
+    of="odd_numbers",
+    where="doubtful",
+    holds="No send was stored twice, however often its producer had to send it again.",
+    one="1 send of {producer} was stored twice: its number {number}, in {queue}.",
+    many="{count} sends were stored more than once.",
+    each="{producer}, number {number}: stored {times} times, in {queue} at places {seq} and {again}",
+)
 def number_stored_twice(doubtful: DataFrame, facts: DataFrame) -> DataFrame:
     """Messages of numbered producers that were stored more than once (promise 1)."""
     numbered = facts.where(str(NUMBERED)).join(
@@ -54,6 +63,18 @@ def number_stored_twice(doubtful: DataFrame, facts: DataFrame) -> DataFrame:
     )
 
 
+@check(
+    "batch stored twice",
+    of="facts",
+    where=_BATCHES,
+    holds="No batch of a sink was published twice.",
+    one=(
+        "1 batch of {producer} was published {commits} times: its number {number}, in commits "
+        "{first_position} to {last_position}."
+    ),
+    many="{count} batches of sinks were published more than once.",
+    each="{producer}, number {number}: {messages} messages in all, from commit {first_position} to {last_position}",
+)
 def batch_stored_twice(batches: DataFrame) -> DataFrame:
     """Batches of sinks that were stored in more than one commit."""
     found = aggregate(
@@ -69,6 +90,21 @@ def batch_stored_twice(batches: DataFrame) -> DataFrame:
     return found.where("commits > 1")
 
 
+@check(
+    "sent out of order",
+    of="odd_numbers",
+    where="disordered",
+    holds="What a producer sent to an address with one priority is there in the order in which it was sent.",
+    one=(
+        "1 message of {queue} is out of order: number {number} of {producer} is at place {seq} (commit {position}), "
+        "its number {number_before} at place {seq_before} (commit {position_before})."
+    ),
+    many="{count} messages are out of order among those of their producers.",
+    each=(
+        "{queue}: number {number} of {producer} at place {seq} (commit {position}), number {number_before} at place "
+        "{seq_before} (commit {position_before})"
+    ),
+)
 def sent_out_of_order(disordered: DataFrame, facts: DataFrame) -> DataFrame:
     """Messages of a producer that are in a lane of an address before one that it had sent earlier.
 
@@ -104,12 +140,23 @@ def sent_out_of_order(disordered: DataFrame, facts: DataFrame) -> DataFrame:
     )
 
 
-def stored_again_anew(anew: DataFrame, facts: DataFrame) -> DataFrame:
+@check(
+    "stored again after registering anew",
+    of="reregistered",
+    holds="No message was stored twice because the broker had forgotten its producer.",
+    one=(
+        "1 message of {queue} was stored twice ({what}): the broker had forgotten its producer {producer_name}, and "
+        "registered it anew between {stored_us} and {again_us}."
+    ),
+    many="{count} messages were stored twice: the broker had forgotten their producers, and registered them anew.",
+    each="{queue}, place {seq}: {what} of {producer_name}, stored at {stored_us} and again at {again_us}",
+)
+def stored_again_anew(reregistered: DataFrame, facts: DataFrame) -> DataFrame:
     """Messages and batches stored a second time because their producer was forgotten, and registered anew.
 
     Of a sink that was forgotten by command the next query begins with the same numbers: its rows are others.
     """
-    again = facts.join(F.broadcast(anew.withColumnRenamed("name", "producer_name")), "producer")
+    again = facts.join(F.broadcast(reregistered.withColumnRenamed("name", "producer_name")), "producer")
     messages = again.where(f"{NUMBERED} and message_id <> ''").selectExpr(
         "producer_name", "message_id as what", "'' as digest", "producer", "number", "queue", "seq", "time_us"
     )
@@ -136,6 +183,18 @@ def stored_again_anew(anew: DataFrame, facts: DataFrame) -> DataFrame:
     return found.select("queue", "seq", "producer", "producer_name", "what", "number", "stored_us", "again_us")
 
 
+@check(
+    "duplicate never stored",
+    of="facts",
+    where=FactFilter(("DuplicateDropped",)),
+    holds="Every send that was confirmed as a duplicate had been stored.",
+    one=(
+        "1 message is lost: the number {number} of {producer} was confirmed as a duplicate, and nothing was stored "
+        "under it before."
+    ),
+    many="{count} messages are lost: confirmed as duplicates of numbers that nothing was stored under before.",
+    each="{producer}, number {number}: confirmed in commit {position}, not stored before",
+)
 def duplicate_never_stored(dropped: DataFrame, facts: DataFrame) -> DataFrame:
     """Messages confirmed as duplicates of a number that nothing was stored under.
 
@@ -168,6 +227,15 @@ def duplicate_never_stored(dropped: DataFrame, facts: DataFrame) -> DataFrame:
     ).select("producer", "number", "position")
 
 
+@check(
+    "duplicate id stored twice",
+    of="facts",
+    where=FactFilter(("DuplicateIdKept",)),
+    holds="No address stored two messages with a duplicate id that it remembered.",
+    one="1 message of {queue} was stored though the address remembered its duplicate id {duplicate_id}.",
+    many="{count} messages were stored though their address remembered their duplicate ids.",
+    each="{queue}: message {message_id}, duplicate id {duplicate_id}; the last {window} ids are remembered",
+)
 def duplicate_id_stored_twice(kept: DataFrame) -> DataFrame:
     """Messages stored though their address remembered their duplicate id."""
     ids = kept.selectExpr("queue", "duplicate_id", "message_id", "stored as window", f"{PLACE} as place")
@@ -177,6 +245,18 @@ def duplicate_id_stored_twice(kept: DataFrame) -> DataFrame:
     return again.selectExpr("queue", "message_id", "hex(duplicate_id) as duplicate_id", "window")
 
 
+@check(
+    "duplicate id never kept",
+    of="facts",
+    where=FactFilter(("DuplicateIdDropped",)),
+    holds="Every message that was dropped for its duplicate id had a predecessor of that id at its address.",
+    one=(
+        "1 message for {queue} is lost: it was dropped for its duplicate id {duplicate_id}, which no message there had "
+        "had."
+    ),
+    many="{count} messages are lost: dropped for duplicate ids that no message at their address had had.",
+    each="{queue}: message {message_id}, duplicate id {duplicate_id}, dropped in commit {position}",
+)
 def duplicate_id_never_kept(dropped: DataFrame, facts: DataFrame) -> DataFrame:
     """Messages confirmed as duplicates of an id that no message of their address had been stored under."""
     wanted = dropped.selectExpr("queue", "duplicate_id", "message_id", "position", f"{PLACE} as place")
@@ -186,106 +266,3 @@ def duplicate_id_never_kept(dropped: DataFrame, facts: DataFrame) -> DataFrame:
     first = aggregate(kept, "queue, duplicate_id", first="min(kept_place)")
     told = wanted.join(first, ["queue", "duplicate_id"], "left").where("first is null or first > place")
     return told.selectExpr("queue", "message_id", "hex(duplicate_id) as duplicate_id", "position")
-
-
-NUMBER_STORED_TWICE = Check(
-    "number stored twice",
-    Says(
-        "No send was stored twice, however often its producer had to send it again.",
-        "1 send of {producer} was stored twice: its number {number}, in {queue}.",
-        "{count} sends were stored more than once.",
-        "{producer}, number {number}: stored {times} times, in {queue} at places {seq} and {again}",
-    ),
-    "numbers",
-    "doubtful",
-    number_stored_twice,
-    ("facts",),
-)
-
-BATCH_STORED_TWICE = Check(
-    "batch stored twice",
-    Says(
-        "No batch of a sink was published twice.",
-        "1 batch of {producer} was published {commits} times: its number {number}, in commits "
-        "{first_position} to {last_position}.",
-        "{count} batches of sinks were published more than once.",
-        "{producer}, number {number}: {messages} messages in all, from commit {first_position} to {last_position}",
-    ),
-    "facts",
-    _BATCHES,
-    batch_stored_twice,
-)
-
-SENT_OUT_OF_ORDER = Check(
-    "sent out of order",
-    Says(
-        "What a producer sent to an address with one priority is there in the order in which it was sent.",
-        "1 message of {queue} is out of order: number {number} of {producer} is at place {seq} (commit {position}), "
-        "its number {number_before} at place {seq_before} (commit {position_before}).",
-        "{count} messages are out of order among those of their producers.",
-        "{queue}: number {number} of {producer} at place {seq} (commit {position}), number {number_before} at place "
-        "{seq_before} (commit {position_before})",
-    ),
-    "numbers",
-    "disordered",
-    sent_out_of_order,
-    ("facts",),
-)
-
-STORED_AGAIN_ANEW = Check(
-    "stored again after registering anew",
-    Says(
-        "No message was stored twice because the broker had forgotten its producer.",
-        "1 message of {queue} was stored twice ({what}): the broker had forgotten its producer {producer_name}, and "
-        "registered it anew between {stored_us} and {again_us}.",
-        "{count} messages were stored twice: the broker had forgotten their producers, and registered them anew.",
-        "{queue}, place {seq}: {what} of {producer_name}, stored at {stored_us} and again at {again_us}",
-    ),
-    "anew",
-    "true",
-    stored_again_anew,
-    ("facts",),
-)
-
-DUPLICATE_NEVER_STORED = Check(
-    "duplicate never stored",
-    Says(
-        "Every send that was confirmed as a duplicate had been stored.",
-        "1 message is lost: the number {number} of {producer} was confirmed as a duplicate, and nothing was stored "
-        "under it before.",
-        "{count} messages are lost: confirmed as duplicates of numbers that nothing was stored under before.",
-        "{producer}, number {number}: confirmed in commit {position}, not stored before",
-    ),
-    "facts",
-    FactFilter(("DuplicateDropped",)),
-    duplicate_never_stored,
-    ("facts",),
-)
-
-DUPLICATE_ID_STORED_TWICE = Check(
-    "duplicate id stored twice",
-    Says(
-        "No address stored two messages with a duplicate id that it remembered.",
-        "1 message of {queue} was stored though the address remembered its duplicate id {duplicate_id}.",
-        "{count} messages were stored though their address remembered their duplicate ids.",
-        "{queue}: message {message_id}, duplicate id {duplicate_id}; the last {window} ids are remembered",
-    ),
-    "facts",
-    FactFilter(("DuplicateIdKept",)),
-    duplicate_id_stored_twice,
-)
-
-DUPLICATE_ID_NEVER_KEPT = Check(
-    "duplicate id never kept",
-    Says(
-        "Every message that was dropped for its duplicate id had a predecessor of that id at its address.",
-        "1 message for {queue} is lost: it was dropped for its duplicate id {duplicate_id}, which no message there had "
-        "had.",
-        "{count} messages are lost: dropped for duplicate ids that no message at their address had had.",
-        "{queue}: message {message_id}, duplicate id {duplicate_id}, dropped in commit {position}",
-    ),
-    "facts",
-    FactFilter(("DuplicateIdDropped",)),
-    duplicate_id_never_kept,
-    ("facts",),
-)

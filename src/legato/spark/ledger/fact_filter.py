@@ -66,7 +66,7 @@ class FactFilter(NamedTuple):
         return pc.fill_null(reduce(pc.and_, masks), False)
 
 
-OF_LANDMARKS = FactFilter(("QueueCreated", "QueueDeleted", "QueueMarked", "EpochBegan", "ServingBegan"))
+OF_QUEUES_AND_EPOCHS = FactFilter(("QueueCreated", "QueueDeleted", "QueueMarked", "EpochBegan", "ServingBegan"))
 """Facts about queues and epochs."""
 
 SENT = FactFilter(("MessageStored", "MessagePublished"), null=("origin_seq",))

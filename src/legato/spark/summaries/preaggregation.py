@@ -15,18 +15,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from legato.core.lanes import LANE_SHIFT
-from legato.spark.ledger.fact_filter import NUMBERED, OF_LANDMARKS, SENT, FactFilter
+from legato.spark.ledger.fact_filter import NUMBERED, OF_QUEUES_AND_EPOCHS, SENT, FactFilter
 from legato.spark.ledger.fact_schema import SCHEMA, TAGS
 from legato.spark.summaries.producer_order_numpy import registrations_of, runs_of
 
-COMMITS, TRANSACTIONS, LANDMARKS, NUMBERS, REGISTRATIONS = HELD = (
+COMMITS, TRANSACTIONS, QUEUE_AND_EPOCH_FACTS, NUMBERS, REGISTRATIONS = HELD = (
     "commits",
     "transactions",
-    "landmarks",
+    "queue_and_epoch_facts",
     "numbers",
     "registrations",
 )
-"""What a digest holds: `LANDMARKS` are what is said of queues and epochs, and all facts of commits with marks.
+"""What is pre-aggregated: `QUEUE_AND_EPOCH_FACTS` are facts about queues and epochs, and all of commits with marks.
 
 `NUMBERS` and `REGISTRATIONS` are those of producers.
 """
@@ -68,12 +68,12 @@ _TRANSACTION_SUMS = {
 
 
 class Part(NamedTuple):
-    """Some segments to digest, and the directory for what comes of them; `suspects` are counted in each commit."""
+    """Some segments to digest, and the directory for what comes of them; `candidates` are counted in each commit."""
 
     number: int
     segments: Sequence[Path]
     directory: Path
-    suspects: dict[str, FactFilter]
+    candidates: dict[str, FactFilter]
 
 
 def digest(part: Part) -> None:
@@ -84,32 +84,32 @@ def digest(part: Part) -> None:
     """
     nothing = SCHEMA.empty_table()
     found = {
-        COMMITS: [commits_of(nothing, part.suspects)],
+        COMMITS: [commits_of(nothing, part.candidates)],
         TRANSACTIONS: [transactions_of(nothing)],
-        LANDMARKS: [nothing.cast(_PLAIN)],
+        QUEUE_AND_EPOCH_FACTS: [nothing.cast(_PLAIN)],
         NUMBERS: [runs_of(nothing)],
         REGISTRATIONS: [registrations_of(nothing)],
     }
-    columns = _columns(part.suspects)
+    columns = _columns(part.candidates)
     for path in part.segments:
         with pq.ParquetFile(path) as file:
             segment = _Segment(file)
             marked = segment.marked()
             for group in range(file.num_row_groups):
                 facts = segment.read(group, columns)
-                found[COMMITS].append(commits_of(facts, part.suspects))
+                found[COMMITS].append(commits_of(facts, part.candidates))
                 found[TRANSACTIONS].append(transactions_of(facts))
                 found[NUMBERS].append(runs_of(facts))
                 found[REGISTRATIONS].append(registrations_of(facts))
-                chosen = _landmarks(facts, marked)
+                chosen = _queue_and_epoch_facts(facts, marked)
                 if pc.any(chosen).as_py():
-                    found[LANDMARKS].append(segment.read(group, SCHEMA.names).filter(chosen).cast(_PLAIN))
+                    found[QUEUE_AND_EPOCH_FACTS].append(segment.read(group, SCHEMA.names).filter(chosen).cast(_PLAIN))
     for name, tables in found.items():
         pq.write_table(pa.concat_tables(tables), part.directory / name / f"part-{part.number:05d}.parquet")
 
 
-def _columns(suspects: dict[str, FactFilter]) -> list[str]:
-    asked = {column for filter_ in suspects.values() for column in filter_.columns}
+def _columns(candidates: dict[str, FactFilter]) -> list[str]:
+    asked = {column for filter_ in candidates.values() for column in filter_.columns}
     return sorted({*_PLACE, *_OF_COMMITS, *_OF_TRANSACTIONS, *_OF_PRODUCERS, *SENT.columns, *NUMBERED.columns, *asked})
 
 
@@ -145,11 +145,11 @@ class _Segment:
         return pc.unique(pa.concat_arrays(found))
 
 
-def _landmarks(facts: pa.Table, marked: pa.Array) -> pa.ChunkedArray:
-    return pc.or_(OF_LANDMARKS.mask(facts), pc.is_in(facts.column("position"), marked))
+def _queue_and_epoch_facts(facts: pa.Table, marked: pa.Array) -> pa.ChunkedArray:
+    return pc.or_(OF_QUEUES_AND_EPOCHS.mask(facts), pc.is_in(facts.column("position"), marked))
 
 
-def commits_of(facts: pa.Table, suspects: dict[str, FactFilter]) -> pa.Table:
+def commits_of(facts: pa.Table, candidates: dict[str, FactFilter]) -> pa.Table:
     """The rows of some facts' commits: see `fact_frames.commits`."""
     stored, seq = facts.column("stored"), facts.column("seq")
     heard = pc.greater(stored, 0)
@@ -162,7 +162,7 @@ def commits_of(facts: pa.Table, suspects: dict[str, FactFilter]) -> pa.Table:
         "first_lane_seq": pc.if_else(counts, seq, None),
     }
     sums = dict(_COMMIT_SUMS)
-    for name, filter_ in suspects.items():
+    for name, filter_ in candidates.items():
         given[name] = _counted(filter_.mask(facts))
         sums[name] = (name, "sum")
     return _grouped(pa.table(given), _PLACE, sums)

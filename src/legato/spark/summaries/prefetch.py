@@ -25,7 +25,7 @@ class Prepared:
         self._digested, self._settled = digested, settled
 
     def digest(self, name: str) -> list[Path]:
-        """The files of commits, transactions, landmarks, numbers or registrations: see `preaggregation.py`."""
+        """The files of one of `preaggregation.HELD`."""
         self._digested.result()
         return sorted((self._directory / name).glob("*.parquet"))
 
@@ -36,12 +36,12 @@ class Prepared:
 
 
 @contextmanager
-def preparing(ledger_dir: Path, suspects: Mapping[str, FactFilter]) -> Iterator[Prepared]:
+def preparing(ledger_dir: Path, candidates: Mapping[str, FactFilter]) -> Iterator[Prepared]:
     """Read a ledger aside while the block goes on.
 
     Args:
         ledger_dir: directory of the segments.
-        suspects: facts to count in each commit, by the name of the column.
+        candidates: facts to count in each commit, by the name of the column.
 
     Raises:
         ConfigError: there is no ledger in the directory.
@@ -52,19 +52,19 @@ def preparing(ledger_dir: Path, suspects: Mapping[str, FactFilter]) -> Iterator[
     with TemporaryDirectory(prefix="legato-audit-") as aside, ThreadPoolExecutor(2) as pool:
         directory = Path(aside)
         if is_little:
-            yield _begin(pool, segments, directory, suspects, here)
+            yield _begin(pool, segments, directory, candidates, here)
             return
         with workers(os.cpu_count() or 1) as run:
-            yield _begin(pool, segments, directory, suspects, run)
+            yield _begin(pool, segments, directory, candidates, run)
 
 
 def _begin(
-    pool: ThreadPoolExecutor, segments: Sequence[Path], directory: Path, suspects: Mapping[str, FactFilter], run: Run
+    pool: ThreadPoolExecutor, segments: Sequence[Path], directory: Path, candidates: Mapping[str, FactFilter], run: Run
 ) -> Prepared:
     for name in HELD:
         (directory / name).mkdir()
     parts = [
-        Part(begin, segments[begin : begin + SEGMENTS_PER_TASK], directory, dict(suspects))
+        Part(begin, segments[begin : begin + SEGMENTS_PER_TASK], directory, dict(candidates))
         for begin in range(0, len(segments), SEGMENTS_PER_TASK)
     ]
     digested = pool.submit(run, digest, parts)

@@ -140,10 +140,10 @@ def take_out_strays(done: Sequence[Done], before: Sequence[Path], aside: Path) -
         The file with them, if there are any.
     """
     loose = [_read_keys(path) for path in (*(each.loose for each in done), *before)]
-    suspects = find_suspects([each.ranges for each in done], loose)
-    keys = [_read_keys(done[number].settled) for number in suspects]
+    candidates = find_suspects([each.ranges for each in done], loose)
+    keys = [_read_keys(done[number].settled) for number in candidates]
     strays: list[pa.Table] = []
-    for number, is_stray in zip(suspects, find_repeated(keys, loose), strict=True):
+    for number, is_stray in zip(candidates, find_repeated(keys, loose), strict=True):
         if is_stray.any():
             messages = _read(done[number].settled)
             strays.append(messages.filter(pa.array(is_stray)))

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from legato.spark.checks.log import POSITIONS_MISSING
+from legato.spark.checks.log import positions_missing
 from legato.store.segment_names import SegmentSpan, span_of
 
 
@@ -43,8 +43,8 @@ def missing_commits(tables: Path) -> list[SegmentSpan]:
 
 def complaints_of(tables: Path) -> list[str]:
     """What to say of tables that are not made of the whole log."""
-    says = POSITIONS_MISSING.says
+    sentence = f"{positions_missing.wording.one} {positions_missing.wording.remedy}"
     return [
-        f"{says.one} {says.remedy}".format(first_missing=span.first, last_missing=span.last, segment=span.file_name)
+        sentence.format(first_missing=span.first, last_missing=span.last, segment=span.file_name)
         for span in missing_commits(tables)
     ]
