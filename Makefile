@@ -21,7 +21,7 @@ endef
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help install demo test test-full check unit chaos drill-chaos bench browser contract faces fuzz message-states lock clean
+.PHONY: help install demo test test-full check unit chaos drill-chaos bench browser contract audit-checks faces fuzz message-states lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
