@@ -58,6 +58,12 @@ holder = turn.holder
 thread = get_ident()
 message: Message | None
 try:
+    if kind is not None:
+        kind, timeout_s = expectation(kind, timeout_s)
+        if kind is not None:
+            end = self._end
+            message = drive(self._getting(kind, timeout_s))
+            end.handing = None; return message  # fmt: skip  # noqa: E702
     if holder.setdefault("thread", thread) != thread:
         raise session._misused()
     try:
@@ -77,6 +83,24 @@ except BaseException as interruption:
     raise
 """
 
+RECEIVE_OVERLOADS = """\
+@overload
+def receive(self, *, timeout_s: float | None = None) -> Message | None: ...
+@overload
+def receive(self, timeout_s: float | None, /) -> Message | None: ...
+@overload
+def receive(self, kind: type[_Message], timeout_s: float | None = None) -> _Message | None: ...
+"""
+
+RECEIVE_NO_WAIT_OVERLOADS = """\
+@overload
+def receive_no_wait(self) -> Message | None: ...
+@overload
+def receive_no_wait(self, kind: type[_Message]) -> _Message | None: ...
+"""
+
+MESSAGE_VARIABLE = '_Message = TypeVar("_Message", bound=Message)\n'
+
 TURNS = """\
 TURNS_MAX = 64
 \"\"\"Messages that `receive()` takes in a row without letting the loop's other tasks run.\"\"\"
@@ -84,6 +108,10 @@ TURNS_MAX = 64
 
 RECEIVE_IN_TASK = """\
 # `_receive` without its steps: a message that is here pays for nothing else.
+if kind is not None:
+    kind, timeout_s = expectation(kind, timeout_s)
+    if kind is not None:
+        return await drive(self._receive(kind, timeout_s))
 session = self._session
 turn = session._turn
 if not turn.acquire(False):

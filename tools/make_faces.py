@@ -64,6 +64,8 @@ class Face(NamedTuple):
     """What comes after them."""
     by_hand: Mapping[str, tuple[str, str]] = MappingProxyType({})
     """Bodies written by hand; an empty one is made."""
+    overloads: Mapping[str, str] = MappingProxyType({})
+    """Written by hand, of methods whose result depends on an argument."""
     closes: bool = True
     """Whether it can be used with `with`."""
 
@@ -76,8 +78,8 @@ class Module(NamedTuple):
     faces: tuple[Face, ...]
     exports: tuple[str, ...] = ()
     """What it gives besides, for threads only."""
-    constants: str = ""
-    """For asyncio only."""
+    constants: tuple[str, str] = ("", "")
+    """For threads, for asyncio."""
 
 
 def _all(kind: str, names: str) -> tuple[tuple[str, str], ...]:
@@ -97,6 +99,7 @@ _OF_CONTEXTS = {"_Producer": "JMSProducer", "_Consumer": "JMSConsumer", "_Browse
 _CREATE_CONSUMERS = "create_consumer create_durable_consumer"
 _CREATE_SHARED = "create_shared_consumer create_shared_durable_consumer"
 _CREATE_TEMPORARY = "create_temporary_queue create_temporary_topic"
+_EXPECTING = {"receive": bodies.RECEIVE_OVERLOADS, "receive_no_wait": bodies.RECEIVE_NO_WAIT_OVERLOADS}
 _REQUESTOR = _all(WAITS, "request close")
 
 MODULES = (
@@ -129,12 +132,13 @@ MODULES = (
                 "ConsumerSteps",
                 methods=(*_all(HANDS, "receive receive_no_wait"), ("close", WAITS)),
                 by_hand={"receive": (bodies.RECEIVE, bodies.RECEIVE_IN_TASK)},
+                overloads=_EXPECTING,
                 before=("", "_in_a_row = 0\n"),
                 after=(bodies.ITERATE_CONSUMER, bodies.ITERATE_CONSUMER_IN_TASK),
             ),
         ),
         exports=("MessageListener",),
-        constants=bodies.TURNS,
+        constants=(bodies.MESSAGE_VARIABLE, bodies.MESSAGE_VARIABLE + bodies.TURNS),
     ),
     Module(
         "browser",
@@ -195,6 +199,7 @@ MODULES = (
                     *_all(HANDS, "receive receive_no_wait receive_body receive_body_no_wait"),
                     ("close", WAITS),
                 ),
+                overloads=_EXPECTING,
                 after=(bodies.ITERATE_CONSUMER, bodies.ITERATE_CONSUMER_IN_TASK),
             ),
             Face(
@@ -213,6 +218,7 @@ MODULES = (
                 before=(bodies.CONTEXT_TYPES, bodies.CONTEXT_TYPES),
             ),
         ),
+        constants=(bodies.MESSAGE_VARIABLE, bodies.MESSAGE_VARIABLE),
     ),
     Module(
         "connection",
@@ -258,6 +264,8 @@ MODULES = (
 )
 
 SHARED_NAMES = {
+    "TypeVar": "typing",
+    "overload": "typing",
     "drive": "legato.client.steps",
     "mend": "legato.client.steps",
     "get_ident": "threading",
@@ -359,6 +367,8 @@ def _method(face: Face, name: str, kind: str, *, asyncio: bool) -> str:
     head = f"{'async ' if awaited else ''}def {name}({ast.unparse(steps.args)})"
     head += f" -> {f'Opening[{value}]' if opening else value}:\n"
     body = face.by_hand.get(name, ("", ""))[asyncio] or _body(name, kind, call, value, asyncio=asyncio)
+    overloads = face.overloads.get(name, "")
+    head = (overloads.replace("def ", "async def ") if awaited else overloads) + head
     documentation = _doc(text, steps) if ast.get_docstring(steps) else ""
     return head + textwrap.indent(f"{documentation}\n{body}", "    ").replace("        \n", "\n")
 
@@ -427,7 +437,7 @@ def written(module: Module, *, asyncio: bool) -> str:
     public = {face.name: f"{package}.{other.name}" for other in MODULES for face in other.faces}
     here = {face.name for face in module.faces}
     known = {**sources, **SHARED_NAMES, **(ASYNCIO_NAMES if asyncio else {}), **public}
-    constants = module.constants if asyncio else ""
+    constants = module.constants[asyncio]
     tree = ast.parse(constants + classes)
     exports = () if asyncio else module.exports
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | set(exports)

@@ -12,7 +12,7 @@ with ConnectionFactory("amqp://localhost:5672").create_connection() as connectio
         producer.sendd(TextMessage("tea"))  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
         consumer = session.create_consumer(orders)
-        consumer.receive(timeout_ms=5)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+        consumer.receive(timeout_ms=5)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
 
         message = consumer.receive(timeout_s=5)
         assert message is not None

@@ -16,7 +16,7 @@ async def main() -> None:
             await producer.sendd(TextMessage("tea"))  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
             consumer = await session.create_consumer(orders)
-            await consumer.receive(timeout_ms=5)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+            await consumer.receive(timeout_ms=5)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
 
             message = await consumer.receive(timeout_s=5)
             assert message is not None

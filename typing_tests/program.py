@@ -10,6 +10,7 @@ from legato.client import (
     JMSConsumer,
     JMSContext,
     JMSProducer,
+    MapMessage,
     Message,
     MessageConsumer,
     MessageProducer,
@@ -27,9 +28,8 @@ with ConnectionFactory("amqp://localhost:5672,localhost:5673").create_connection
         session.create_producer(orders).send(TextMessage("one pound of tea"))
         session.commit()
 
-        message = session.create_consumer(orders).receive(timeout_s=5)
-        assert isinstance(message, TextMessage)
-        print(message.text)
+        if message := session.create_consumer(orders).receive(TextMessage, timeout_s=5):
+            print(message.text)
         session.commit()
 
 assert_type(connection, Connection)
@@ -44,7 +44,15 @@ def everything(factory: ConnectionFactory, queue: Queue) -> None:
     assert_type(session.create_consumer(queue), MessageConsumer)
     assert_type(session.create_browser(queue), QueueBrowser)
     assert_type(session.create_temporary_queue(), TemporaryQueue)
-    assert_type(session.create_consumer(queue).receive(), Message | None)
+    consumer = session.create_consumer(queue)
+    assert_type(consumer.receive(), Message | None)
+    assert_type(consumer.receive(5), Message | None)
+    assert_type(consumer.receive(timeout_s=5), Message | None)
+    assert_type(consumer.receive(TextMessage), TextMessage | None)
+    assert_type(consumer.receive(MapMessage, 5), MapMessage | None)
+    assert_type(consumer.receive(TextMessage, timeout_s=None), TextMessage | None)
+    assert_type(consumer.receive_no_wait(), Message | None)
+    assert_type(consumer.receive_no_wait(TextMessage), TextMessage | None)
     assert_type(session.commit_outcome(b""), bool | None)
     for each in session.create_consumer(queue):
         assert_type(each, Message)
@@ -60,4 +68,5 @@ def simplified(factory: ConnectionFactory, queue: Queue) -> None:
         assert_type(context.create_producer().send(queue, "tea"), JMSProducer)
         assert_type(context.create_consumer(queue), JMSConsumer)
         assert_type(context.create_browser(queue), QueueBrowser)
+        assert_type(context.create_consumer(queue).receive(TextMessage, timeout_s=5), TextMessage | None)
         assert_type(context.create_consumer(queue).receive_body(str, timeout_s=5), str | None)

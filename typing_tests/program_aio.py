@@ -32,9 +32,8 @@ async def main() -> None:
             await session.commit()
 
             consumer = await session.create_consumer(orders)
-            message = await consumer.receive(timeout_s=5)
-            assert isinstance(message, TextMessage)
-            print(message.text)
+            if message := await consumer.receive(TextMessage, timeout_s=5):
+                print(message.text)
             await session.commit()
 
 
@@ -49,6 +48,9 @@ async def everything(factory: ConnectionFactory, queue: Queue) -> None:
     async with session.create_consumer(queue) as consumer:
         assert_type(consumer, MessageConsumer)
         assert_type(await consumer.receive(), Message | None)
+        assert_type(await consumer.receive(5), Message | None)
+        assert_type(await consumer.receive(TextMessage, timeout_s=5), TextMessage | None)
+        assert_type(await consumer.receive_no_wait(TextMessage), TextMessage | None)
         async for each in consumer:
             assert_type(each, Message)
     async for each in session.create_browser(queue):

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from threading import get_ident
-from typing import cast
+from typing import TypeVar, cast, overload
 
-from legato.client.consumer_steps import ConsumerSteps
+from legato.client.consumer_steps import ConsumerSteps, expectation
 from legato.client.consumer_work import MessageListener
 from legato.client.message import Message
 from legato.client.steps import drive, mend
 from legato.client.turn import ThreadTurn
 
 __all__ = ["MessageConsumer", "MessageListener"]
+
+_Message = TypeVar("_Message", bound=Message)
 
 
 class MessageConsumer(ConsumerSteps):
@@ -25,8 +27,18 @@ class MessageConsumer(ConsumerSteps):
     `failover_contract` wants that.
     """
 
-    def receive(self, timeout_s: float | None = None) -> Message | None:
+    @overload
+    def receive(self, *, timeout_s: float | None = None) -> Message | None: ...
+    @overload
+    def receive(self, timeout_s: float | None, /) -> Message | None: ...
+    @overload
+    def receive(self, kind: type[_Message], timeout_s: float | None = None) -> _Message | None: ...
+    def receive(self, kind: type[Message] | float | None = None, timeout_s: float | None = None) -> Message | None:
         """The next message; waits for one at most `timeout_s` seconds, for ever if None.
+
+        Args:
+            kind: the class of message that is expected, such as `TextMessage`; what is returned has that type. May be
+                left out: `receive(5)` waits 5 seconds for any message.
 
         If it is interrupted (in asyncio: cancelled; otherwise by a signal handler that raises, as that of Ctrl-C) the
         next call returns the message that this one would have returned, and until then nobody has had it: it is not
@@ -41,6 +53,10 @@ class MessageConsumer(ConsumerSteps):
             IllegalStateError: the consumer has a listener, the session is closed, or somebody else uses it.
             TransactionRolledBackError: with the failover contract `gigaspaces`, once, if a failover aborted the
                 session's transaction or found unacknowledged messages (CONTRACT A11).
+            MessageFormatError: the message is not of that `kind`. In AUTO and DUPS_OK it stays the next message, for a
+                `receive()` that expects it or expects nothing. Else it is received like any other: it is for
+                `recover()` or `rollback()` to give it back, or for `acknowledge_all()` or `commit()` to be done with
+                it (as Jakarta Messaging 8.6 says of bodies).
             JMSError: the connection is gone for good; or, with the failover contract `hornetq`, it was lost during the
                 call (code `UNBLOCKED`, CONTRACT E11).
         """
@@ -51,6 +67,12 @@ class MessageConsumer(ConsumerSteps):
         thread = get_ident()
         message: Message | None
         try:
+            if kind is not None:
+                kind, timeout_s = expectation(kind, timeout_s)
+                if kind is not None:
+                    end = self._end
+                    message = drive(self._getting(kind, timeout_s))
+                    end.handing = None; return message  # fmt: skip  # noqa: E702
             if holder.setdefault("thread", thread) != thread:
                 raise session._misused()
             try:
@@ -69,14 +91,24 @@ class MessageConsumer(ConsumerSteps):
                 turn.gate.open()
             raise
 
-    def receive_no_wait(self) -> Message | None:
+    @overload
+    def receive_no_wait(self) -> Message | None: ...
+    @overload
+    def receive_no_wait(self, kind: type[_Message]) -> _Message | None: ...
+    def receive_no_wait(self, kind: type[Message] | None = None) -> Message | None:
         """The next message if the broker has one now; asks it, if none is here (Jakarta Messaging 8.5).
 
         If it is interrupted, what `receive()` says of that holds.
+
+        Args:
+            kind: the class of message that is expected; see `receive()`.
+
+        Raises:
+            MessageFormatError: the message is not of that `kind`; see `receive()`.
         """
         try:
             end = self._end
-            value = drive(self._getting_now())
+            value = drive(self._getting_now(kind))
             # One step: no signal handler runs between its halves.
             end.handing = None; return value  # fmt: skip  # noqa: E702
         except BaseException as interruption:

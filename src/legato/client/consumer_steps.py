@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TypeVar
 
 from legato.client.consumer_work import ConsumerWork, MessageListener
@@ -10,11 +11,14 @@ from legato.client.message import Message
 from legato.client.received import read_message
 from legato.client.steps import Steps
 from legato.client.stream_message import StreamMessage
-from legato.errors import IllegalStateError, MessageFormatError, ProtocolError
+from legato.errors import IllegalStateError, JMSError, MessageFormatError, ProtocolError
 
 __all__ = ["ConsumerSteps", "MessageListener"]
 
 _T = TypeVar("_T")
+
+Check = Callable[[Message], None]
+"""Raises MessageFormatError for a message that is not wanted."""
 
 
 class ConsumerSteps(ConsumerWork):
@@ -72,8 +76,14 @@ class ConsumerSteps(ConsumerWork):
             return message
         return None
 
-    def _receive(self, timeout_s: float | None = None) -> Steps[Message | None]:
+    def _receive(
+        self, kind: type[Message] | float | None = None, timeout_s: float | None = None
+    ) -> Steps[Message | None]:
         """The next message; waits for one at most `timeout_s` seconds, for ever if None.
+
+        Args:
+            kind: the class of message that is expected, such as `TextMessage`; what is returned has that type. May be
+                left out: `receive(5)` waits 5 seconds for any message.
 
         If it is interrupted (in asyncio: cancelled; otherwise by a signal handler that raises, as that of Ctrl-C) the
         next call returns the message that this one would have returned, and until then nobody has had it: it is not
@@ -88,15 +98,24 @@ class ConsumerSteps(ConsumerWork):
             IllegalStateError: the consumer has a listener, the session is closed, or somebody else uses it.
             TransactionRolledBackError: with the failover contract `gigaspaces`, once, if a failover aborted the
                 session's transaction or found unacknowledged messages (CONTRACT A11).
+            MessageFormatError: the message is not of that `kind`. In AUTO and DUPS_OK it stays the next message, for a
+                `receive()` that expects it or expects nothing. Else it is received like any other: it is for
+                `recover()` or `rollback()` to give it back, or for `acknowledge_all()` or `commit()` to be done with
+                it (as Jakarta Messaging 8.6 says of bodies).
             JMSError: the connection is gone for good; or, with the failover contract `hornetq`, it was lost during the
                 call (code `UNBLOCKED`, CONTRACT E11).
         """
-        message = yield from self._getting(timeout_s)
+        message = yield from self._getting(kind, timeout_s)
         self._end.handing = None
         return message
 
-    def _getting(self, timeout_s: float | None = None) -> Steps[Message | None]:
+    def _getting(
+        self, kind: type[Message] | float | None = None, timeout_s: float | None = None
+    ) -> Steps[Message | None]:
         """`receive()` without its last step."""
+        expected, timeout_s = expectation(kind, timeout_s)
+        if expected is not None:
+            return (yield from self._getting_such(lambda message: _check_class(message, expected), timeout_s))
         turn = self._session._turn
         if not turn.acquire(False):
             raise self._session._misused()
@@ -105,8 +124,8 @@ class ConsumerSteps(ConsumerWork):
         finally:
             turn.release()
 
-    def _receiving(self, timeout_s: float | None, kind: type | None = None) -> Steps[Message | None]:
-        """`receive()`, for who has the session's turn; a message whose body is not of `kind` stays the next."""
+    def _receiving(self, timeout_s: float | None, check: Check | None = None) -> Steps[Message | None]:
+        """`receive()`, for who has the session's turn; a message that `check` raises for stays the next."""
         self._check_no_listener()
         deadline: float | None = None
         if self._session._undertaking is not None:
@@ -116,8 +135,8 @@ class ConsumerSteps(ConsumerWork):
         while True:
             if self._channel.aborted is not None and not self._closed:
                 yield from self._session._raise_abort()
-            if kind is not None:
-                self._check_next(kind)
+            if check is not None:
+                self._check_next(check)
             message = self._take()
             if message is not None or self._closed:
                 self._session._untold = None
@@ -145,17 +164,26 @@ class ConsumerSteps(ConsumerWork):
             yield from self._announce()
         return message
 
-    def _receive_no_wait(self) -> Steps[Message | None]:
+    def _receive_no_wait(self, kind: type[Message] | None = None) -> Steps[Message | None]:
         """The next message if the broker has one now; asks it, if none is here (Jakarta Messaging 8.5).
 
         If it is interrupted, what `receive()` says of that holds.
+
+        Args:
+            kind: the class of message that is expected; see `receive()`.
+
+        Raises:
+            MessageFormatError: the message is not of that `kind`; see `receive()`.
         """
-        message = yield from self._getting_now()
+        message = yield from self._getting_now(kind)
         self._end.handing = None
         return message
 
-    def _getting_now(self) -> Steps[Message | None]:
+    def _getting_now(self, kind: type[Message] | None = None) -> Steps[Message | None]:
         """`receive_no_wait()` without its last step."""
+        if kind is not None:
+            expected = expected_class(kind)
+            return (yield from self._getting_such(lambda message: _check_class(message, expected), no_wait=True))
         turn = self._session._turn
         if not turn.acquire(False):
             raise self._session._misused()
@@ -193,24 +221,44 @@ class ConsumerSteps(ConsumerWork):
         self, kind: type[_T], timeout_s: float | None = None, *, no_wait: bool = False
     ) -> Steps[_T | None]:
         """`receive_body()` without its last step."""
-        stays = kind if self._automatic or self._lazy else None
+
+        def check(message: Message) -> None:
+            _body_of(message, kind)
+
+        message = yield from self._getting_such(check, timeout_s, no_wait=no_wait)
+        return None if message is None else _body_of(message, kind)
+
+    def _getting_such(
+        self, check: Check, timeout_s: float | None = None, *, no_wait: bool = False
+    ) -> Steps[Message | None]:
+        """The next message, without the last step; `check` raises MessageFormatError for one that is not wanted.
+
+        In AUTO and DUPS_OK, which would acknowledge it, it stays the next message; else the application has it.
+        """
+        stays = self._automatic or self._lazy
         turn = self._session._turn
         if not turn.acquire(False):
             raise self._session._misused()
         try:
             if no_wait:
+                self._check_no_listener()
                 yield from self._arrival()
                 timeout_s = 0
-            message = yield from self._receiving(timeout_s, stays)
+            message = yield from self._receiving(timeout_s, check if stays else None)
             try:
-                return None if message is None else _body_of(message, kind)
+                if message is not None:
+                    check(message)
             except MessageFormatError:
-                self._end.handing = None  # the application is told of it: it has it
+                if stays:
+                    self._take_back()  # a failover came between the look at the first message and its taking
+                else:
+                    self._end.handing = None  # the application is told of it: it has it
                 raise
+            return message
         finally:
             turn.release()
 
-    def _check_next(self, kind: type) -> None:
+    def _check_next(self, check: Check) -> None:
         self._take_back()
         while self._transport.started and not self._closed:
             try:
@@ -219,7 +267,7 @@ class ConsumerSteps(ConsumerWork):
                 return
             message = self._read(delivery)
             if message is not None:
-                _body_of(message, kind)
+                check(message)
                 return
 
     def _check_no_listener(self) -> None:
@@ -285,6 +333,42 @@ class ConsumerSteps(ConsumerWork):
         if name is not None:
             source = self._end.source
             self._session._connection._subscriptions.release(name, durable=source.durable, shared=source.shared)
+
+
+def expectation(
+    kind: type[Message] | float | None, timeout_s: float | None
+) -> tuple[type[Message] | None, float | None]:
+    """The class and the seconds that `receive()` was called with: its first argument may be either.
+
+    Raises:
+        JMSError: it is neither.
+    """
+    if kind is None:
+        return None, timeout_s
+    if isinstance(kind, int | float):
+        if timeout_s is not None:
+            raise JMSError(f"receive() got two times to wait, {kind!r} and {timeout_s!r}.")
+        return None, kind
+    return expected_class(kind), timeout_s
+
+
+def expected_class(kind: object) -> type[Message]:
+    """`kind`, if it is a class of messages.
+
+    Raises:
+        JMSError: it is not.
+    """
+    if isinstance(kind, type) and issubclass(kind, Message):
+        return kind
+    raise JMSError(f"A class of messages is needed, such as TextMessage, or seconds to wait; this is {kind!r}.")
+
+
+def _check_class(message: Message, kind: type[Message]) -> None:
+    if not isinstance(message, kind):
+        raise MessageFormatError(
+            f"The next message, {message.message_id or 'one without an id'}, is a {type(message).__name__} and not a "
+            f"{kind.__name__}: receive it with receive(), or with receive({type(message).__name__})."
+        )
 
 
 def _body_of(message: Message, kind: type[_T]) -> _T | None:

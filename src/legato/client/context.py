@@ -6,7 +6,7 @@ Do not edit: `tools/make_faces.py` writes this from `jms_producer_steps`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast, overload
 
 from legato.client.browser import QueueBrowser
 from legato.client.context_steps import ContextSteps
@@ -16,6 +16,8 @@ from legato.client.jms_producer_steps import JMSProducerSteps
 from legato.client.message import Message
 from legato.client.session_state import AcknowledgementOutcome
 from legato.client.steps import drive, mend
+
+_Message = TypeVar("_Message", bound=Message)
 
 
 class JMSProducer(JMSProducerSteps):
@@ -53,22 +55,39 @@ class JMSProducer(JMSProducerSteps):
 class JMSConsumer(JMSConsumerSteps):
     """Receives messages, or their bodies."""
 
-    def receive(self, timeout_s: float | None = None) -> Message | None:
-        """The next message; waits for one at most `timeout_s` seconds, for ever if None."""
+    @overload
+    def receive(self, *, timeout_s: float | None = None) -> Message | None: ...
+    @overload
+    def receive(self, timeout_s: float | None, /) -> Message | None: ...
+    @overload
+    def receive(self, kind: type[_Message], timeout_s: float | None = None) -> _Message | None: ...
+    def receive(self, kind: type[Message] | float | None = None, timeout_s: float | None = None) -> Message | None:
+        """The next message; waits for one at most `timeout_s` seconds, for ever if None.
+
+        Args:
+            kind: the class of message that is expected, such as `TextMessage`; see `MessageConsumer.receive`.
+
+        Raises:
+            MessageFormatError: the message is not of that `kind`. In AUTO and DUPS_OK it stays the next message.
+        """
         try:
             end = self._end
-            value = drive(self._getting(timeout_s))
+            value = drive(self._getting(kind, timeout_s))
             # One step: no signal handler runs between its halves.
             end.handing = None; return value  # fmt: skip  # noqa: E702
         except BaseException as interruption:
             mend(self, interruption)
             raise
 
-    def receive_no_wait(self) -> Message | None:
-        """The next message if the broker has one now."""
+    @overload
+    def receive_no_wait(self) -> Message | None: ...
+    @overload
+    def receive_no_wait(self, kind: type[_Message]) -> _Message | None: ...
+    def receive_no_wait(self, kind: type[Message] | None = None) -> Message | None:
+        """The next message if the broker has one now; of `kind`, as `receive()` says."""
         try:
             end = self._end
-            value = drive(self._getting_now())
+            value = drive(self._getting_now(kind))
             # One step: no signal handler runs between its halves.
             end.handing = None; return value  # fmt: skip  # noqa: E702
         except BaseException as interruption:

@@ -39,11 +39,13 @@ class JMSConsumerSteps:
     def _end(self) -> ReceiverEnd:
         return self._consumer._end
 
-    def _getting(self, timeout_s: float | None = None) -> Steps[Message | None]:
-        return (yield from self._consumer._getting(timeout_s))
+    def _getting(
+        self, kind: type[Message] | float | None = None, timeout_s: float | None = None
+    ) -> Steps[Message | None]:
+        return (yield from self._consumer._getting(kind, timeout_s))
 
-    def _getting_now(self) -> Steps[Message | None]:
-        return (yield from self._consumer._getting_now())
+    def _getting_now(self, kind: type[Message] | None = None) -> Steps[Message | None]:
+        return (yield from self._consumer._getting_now(kind))
 
     def _getting_body(self, kind: type[_T], timeout_s: float | None = None) -> Steps[_T | None]:
         return (yield from self._consumer._getting_body(kind, timeout_s))
@@ -51,13 +53,22 @@ class JMSConsumerSteps:
     def _getting_body_now(self, kind: type[_T]) -> Steps[_T | None]:
         return (yield from self._consumer._getting_body(kind, no_wait=True))
 
-    def _receive(self, timeout_s: float | None = None) -> Steps[Message | None]:
-        """The next message; waits for one at most `timeout_s` seconds, for ever if None."""
-        return (yield from self._consumer._receive(timeout_s))
+    def _receive(
+        self, kind: type[Message] | float | None = None, timeout_s: float | None = None
+    ) -> Steps[Message | None]:
+        """The next message; waits for one at most `timeout_s` seconds, for ever if None.
 
-    def _receive_no_wait(self) -> Steps[Message | None]:
-        """The next message if the broker has one now."""
-        return (yield from self._consumer._receive_no_wait())
+        Args:
+            kind: the class of message that is expected, such as `TextMessage`; see `MessageConsumer.receive`.
+
+        Raises:
+            MessageFormatError: the message is not of that `kind`. In AUTO and DUPS_OK it stays the next message.
+        """
+        return (yield from self._consumer._receive(kind, timeout_s))
+
+    def _receive_no_wait(self, kind: type[Message] | None = None) -> Steps[Message | None]:
+        """The next message if the broker has one now; of `kind`, as `receive()` says."""
+        return (yield from self._consumer._receive_no_wait(kind))
 
     def _receive_body(self, kind: type[_T], timeout_s: float | None = None) -> Steps[_T | None]:
         """The next message's body, of type `kind`; waits for one as `receive()` does (Jakarta Messaging 8.6).

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import TypeVar, overload
 
 from legato.client.aio.steps import drive
-from legato.client.consumer_steps import ConsumerSteps
+from legato.client.consumer_steps import ConsumerSteps, expectation
 from legato.client.message import Message
 
+_Message = TypeVar("_Message", bound=Message)
 TURNS_MAX = 64
 """Messages that `receive()` takes in a row without letting the loop's other tasks run."""
 
@@ -25,8 +27,20 @@ class MessageConsumer(ConsumerSteps):
 
     _in_a_row = 0
 
-    async def receive(self, timeout_s: float | None = None) -> Message | None:
+    @overload
+    async def receive(self, *, timeout_s: float | None = None) -> Message | None: ...
+    @overload
+    async def receive(self, timeout_s: float | None, /) -> Message | None: ...
+    @overload
+    async def receive(self, kind: type[_Message], timeout_s: float | None = None) -> _Message | None: ...
+    async def receive(
+        self, kind: type[Message] | float | None = None, timeout_s: float | None = None
+    ) -> Message | None:
         """The next message; waits for one at most `timeout_s` seconds, for ever if None.
+
+        Args:
+            kind: the class of message that is expected, such as `TextMessage`; what is returned has that type. May be
+                left out: `receive(5)` waits 5 seconds for any message.
 
         If it is interrupted (in asyncio: cancelled; otherwise by a signal handler that raises, as that of Ctrl-C) the
         next call returns the message that this one would have returned, and until then nobody has had it: it is not
@@ -41,10 +55,18 @@ class MessageConsumer(ConsumerSteps):
             IllegalStateError: the consumer has a listener, the session is closed, or somebody else uses it.
             TransactionRolledBackError: with the failover contract `gigaspaces`, once, if a failover aborted the
                 session's transaction or found unacknowledged messages (CONTRACT A11).
+            MessageFormatError: the message is not of that `kind`. In AUTO and DUPS_OK it stays the next message, for a
+                `receive()` that expects it or expects nothing. Else it is received like any other: it is for
+                `recover()` or `rollback()` to give it back, or for `acknowledge_all()` or `commit()` to be done with
+                it (as Jakarta Messaging 8.6 says of bodies).
             JMSError: the connection is gone for good; or, with the failover contract `hornetq`, it was lost during the
                 call (code `UNBLOCKED`, CONTRACT E11).
         """
         # `_receive` without its steps: a message that is here pays for nothing else.
+        if kind is not None:
+            kind, timeout_s = expectation(kind, timeout_s)
+            if kind is not None:
+                return await drive(self._receive(kind, timeout_s))
         session = self._session
         turn = session._turn
         if not turn.acquire(False):
@@ -64,12 +86,22 @@ class MessageConsumer(ConsumerSteps):
         finally:
             turn.release()
 
-    async def receive_no_wait(self) -> Message | None:
+    @overload
+    async def receive_no_wait(self) -> Message | None: ...
+    @overload
+    async def receive_no_wait(self, kind: type[_Message]) -> _Message | None: ...
+    async def receive_no_wait(self, kind: type[Message] | None = None) -> Message | None:
         """The next message if the broker has one now; asks it, if none is here (Jakarta Messaging 8.5).
 
         If it is interrupted, what `receive()` says of that holds.
+
+        Args:
+            kind: the class of message that is expected; see `receive()`.
+
+        Raises:
+            MessageFormatError: the message is not of that `kind`; see `receive()`.
         """
-        return await drive(self._receive_no_wait())
+        return await drive(self._receive_no_wait(kind))
 
     async def close(self) -> None:
         """Close: what was not received goes back. May be called again.

@@ -6,7 +6,7 @@ Do not edit: `tools/make_faces.py` writes this from `jms_producer_steps`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast, overload
 
 from legato.client.aio.browser import QueueBrowser
 from legato.client.aio.destinations import TemporaryQueue, TemporaryTopic
@@ -17,6 +17,8 @@ from legato.client.jms_consumer_steps import _T, JMSConsumerSteps
 from legato.client.jms_producer_steps import JMSProducerSteps
 from legato.client.message import Message
 from legato.client.session_state import AcknowledgementOutcome
+
+_Message = TypeVar("_Message", bound=Message)
 
 
 class JMSProducer(JMSProducerSteps):
@@ -52,13 +54,32 @@ class JMSProducer(JMSProducerSteps):
 class JMSConsumer(JMSConsumerSteps):
     """Receives messages, or their bodies."""
 
-    async def receive(self, timeout_s: float | None = None) -> Message | None:
-        """The next message; waits for one at most `timeout_s` seconds, for ever if None."""
-        return await drive(self._receive(timeout_s))
+    @overload
+    async def receive(self, *, timeout_s: float | None = None) -> Message | None: ...
+    @overload
+    async def receive(self, timeout_s: float | None, /) -> Message | None: ...
+    @overload
+    async def receive(self, kind: type[_Message], timeout_s: float | None = None) -> _Message | None: ...
+    async def receive(
+        self, kind: type[Message] | float | None = None, timeout_s: float | None = None
+    ) -> Message | None:
+        """The next message; waits for one at most `timeout_s` seconds, for ever if None.
 
-    async def receive_no_wait(self) -> Message | None:
-        """The next message if the broker has one now."""
-        return await drive(self._receive_no_wait())
+        Args:
+            kind: the class of message that is expected, such as `TextMessage`; see `MessageConsumer.receive`.
+
+        Raises:
+            MessageFormatError: the message is not of that `kind`. In AUTO and DUPS_OK it stays the next message.
+        """
+        return await drive(self._receive(kind, timeout_s))
+
+    @overload
+    async def receive_no_wait(self) -> Message | None: ...
+    @overload
+    async def receive_no_wait(self, kind: type[_Message]) -> _Message | None: ...
+    async def receive_no_wait(self, kind: type[Message] | None = None) -> Message | None:
+        """The next message if the broker has one now; of `kind`, as `receive()` says."""
+        return await drive(self._receive_no_wait(kind))
 
     async def receive_body(self, kind: type[_T], timeout_s: float | None = None) -> _T | None:
         """The next message's body, of type `kind`; waits for one as `receive()` does (Jakarta Messaging 8.6).
