@@ -1,11 +1,11 @@
-"""Time as an argument: what the shells read, what tests set."""
+"""Clocks: shells read them and pass times to pure code; tests set them."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where a shell gets the time that it hands to pure code."""
+    """A source of time."""
 
     def now_us(self) -> int:
         """Wall-clock time in microseconds since 1970, as facts record it."""

@@ -1,4 +1,4 @@
-"""Every error Legato raises, one tree.
+"""The tree of all errors that Legato raises.
 
 LegatoError
 ├── JMSError                         what applications see, named as in Jakarta Messaging
@@ -135,7 +135,7 @@ class SpaceLostError(JMSError):
 
 
 class FlowError(LegatoError):
-    """A flow, or the program that takes part in it, did what flows do not allow."""
+    """A program used flows in a way that they do not allow."""
 
 
 class IllegalCallFlowError(FlowError):
@@ -147,7 +147,7 @@ class RefuseMessageError(FlowError):
 
 
 class StateVersionError(FlowError):
-    """A state was saved by another version of its class, and nothing leads from that to this one."""
+    """A state was saved by another version of its class, and no upcaster leads to this one."""
 
 
 class FlowBackendError(FlowError):

@@ -1,4 +1,4 @@
-"""Identities that more than one package speaks of."""
+"""Identities shared by several packages."""
 
 import struct
 import uuid

@@ -1,4 +1,4 @@
-"""Every bound, with its unit in its name. Configuration may lower or raise the ones marked default."""
+"""All limits, with their units in their names. Configuration may change those marked default."""
 
 MAX_FRAME_BYTES = 1 << 18
 """What we advertise as the largest AMQP frame."""

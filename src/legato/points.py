@@ -1,4 +1,4 @@
-"""Named points at which a drill lets a fault strike; a process that is not drilled has none of them.
+"""Failpoints: named places in the code where a drill can strike. Inactive outside of a drill.
 
 `legato drill` names a directory in `LEGATO_DRILL` and writes into its file `armed` the point that it wants reached.
 Whoever comes there first takes that file away, writes the number of its process into `reached`, and waits until the
@@ -21,7 +21,7 @@ POLL_S = 0.001
 
 
 class Point(StrEnum):
-    """Where a process can be held."""
+    """A failpoint of brokers and clients."""
 
     BEFORE_COMMIT = "before-commit"
     BETWEEN_COMMIT_AND_CONFIRM = "between-commit-and-confirm"
@@ -40,7 +40,7 @@ class Point(StrEnum):
 
 
 class FlowPoint(StrEnum):
-    """Where a process that works on flows can be held (CONTRACT D6)."""
+    """A failpoint of flow workers (CONTRACT D6)."""
 
     BEFORE_DATABASE_COMMIT = "before-database-commit"
     BETWEEN_DATABASE_COMMIT_AND_MESSAGING_COMMIT = "between-database-commit-and-messaging-commit"
@@ -59,14 +59,14 @@ AnyPoint = Point | FlowPoint | SinkPoint
 
 
 class Stuck(StrEnum):
-    """How a loop does not turn."""
+    """The ways in which an event loop can hang."""
 
     WAITING = "waiting"
     BUSY = "busy"
 
 
 class Rig:
-    """What a drill wants of the processes that it drills: files in one directory."""
+    """The drill's orders to its processes: files in one directory."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Rows that are laid out alike: one of them is understood, the others are compared with it.
+"""Row templates: the layout of one row is parsed, the others are compared with it.
 
 What one sender sends differs in ids, times and bodies, and its lengths seldom change. Of such rows each byte that says
 how a message is laid out is the same; where that is so, values are copied from the same places of all rows.
@@ -40,7 +40,7 @@ Heads = npt.NDArray[np.uint8]
 
 
 class Field(NamedTuple):
-    """Where a value is in each row, counted from where the row begins."""
+    """Offset of a value in each row, from the beginning of the row."""
 
     place: int
     length: int
@@ -50,7 +50,7 @@ _NOWHERE = Field(0, 0)
 
 
 class Shape(NamedTuple):
-    """How rows are laid out.
+    """The layout that rows share.
 
     Args:
         head: the first row's bytes before its body's content, zero where rows may differ.

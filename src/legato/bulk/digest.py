@@ -1,4 +1,4 @@
-"""What tells whether two stages hold the same rows, in whatever order, and however they were divided among tasks.
+"""Digest of a staged batch's rows, independent of their order and of how they were divided among tasks.
 
 Spark repeats a batch after a crash: the same rows, but tasks and the order in them may be others. So a digest is a sum
 over rows. It is no protection from forgers: who may stage may send what he likes.
@@ -28,7 +28,7 @@ _MASKS = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
 
 
 class RowDigest:
-    """The digest of rows that are added; adding is in no order.
+    """The digest of a set of rows; the order of `add` calls does not matter.
 
     Attributes:
         rows: how many there were.

@@ -1,4 +1,4 @@
-"""Places within one buffer, a row each: AMQP's encoding is walked through for all rows at once (AMQP 1.6).
+"""Slices of one buffer, one for each row: walk AMQP's encoding for all rows at once (AMQP 1.6).
 
 A function here takes and gives arrays with one element a row, and costs some nanoseconds a row. What does not fit is
 said in a mask, never guessed; nothing reads beyond the buffer, whatever its bytes claim.
@@ -31,7 +31,7 @@ OFFSET_MAX = (1 << 31) - 1
 
 
 class Extents(NamedTuple):
-    """Where a value lies in each row: its constructor, its first byte, its length; the next value begins at `end`."""
+    """A value's slice in each row: constructor, first byte, length. The next value begins at `end`."""
 
     code: Bytes
     start: Ints

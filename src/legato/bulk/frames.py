@@ -1,4 +1,4 @@
-"""What waits in a range of a queue, as Arrow record batches: blocks are taken from disk as they are.
+"""A queue's range as Arrow record batches, made from whole blocks on disk.
 
 Each row is a message as its sender encoded it; who reads makes columns of it (`columns`), beside the broker.
 """

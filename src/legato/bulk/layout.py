@@ -1,4 +1,4 @@
-"""Where the parts of AMQP messages are, found for all rows at once (AMQP 3.2)."""
+"""Locate the sections of AMQP messages, for all rows at once (AMQP 3.2)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Part(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where everything is.
+    """The slices of all sections.
 
     `sound` are the rows that are understood to their end, and of which each part is what AMQP says it is.
     """
@@ -59,7 +59,7 @@ class Layout(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """What was found in rows: where, each body, the times to live in milliseconds (0 for none), and the columns."""
+    """Decoded rows: row numbers, bodies, times to live in milliseconds (0 for none), and columns."""
 
     layout: Layout
     body: Part

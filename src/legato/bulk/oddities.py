@@ -1,4 +1,4 @@
-"""One message as a row, decoded as a client decodes it: for the few that columns cannot be made of at once."""
+"""Row-by-row fallback for messages that the vectorised decoder cannot handle."""
 
 from __future__ import annotations
 

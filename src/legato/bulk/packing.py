@@ -1,4 +1,4 @@
-"""Messages of an Arrow array packed into blocks, as a store keeps them: neighbours share one (`store/blocks`)."""
+"""Pack messages of an Arrow array into the store's blocks (`store/blocks.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges cut into parts of about the same number of messages, by the heads of blocks alone."""
+"""Split ranges into parts of about equal row counts, from block heads alone."""
 
 from __future__ import annotations
 

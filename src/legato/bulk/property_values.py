@@ -1,4 +1,4 @@
-"""Values of application properties as AMQP encodes them, a column at once (AMQP 1.6)."""
+"""Encode application properties in AMQP, a column at once (AMQP 1.6)."""
 
 from __future__ import annotations
 

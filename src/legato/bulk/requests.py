@@ -1,4 +1,4 @@
-"""What is asked of the process for reading in bulk, beside ranges themselves."""
+"""Requests to the bulk process, besides reads of ranges."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PLAN = "plan"
 
 
 class PlanRequest(msgspec.Struct):
-    """What `PLAN` is asked: the ticket, sealed, and how many parts are wanted."""
+    """The body of `PLAN`: the sealed ticket and the number of parts."""
 
     ticket: bytes
     parts: int
@@ -27,7 +27,7 @@ class PlannedPart(msgspec.Struct):
 
 
 class PutRequest(msgspec.Struct):
-    """What comes before staged rows: the ticket, sealed, and what the sink says of all rows."""
+    """The header of staged rows: the sealed ticket and the sink's options."""
 
     ticket: bytes
     options: StageOptions

@@ -1,4 +1,4 @@
-"""The columns that messages become, and which of AMQP's properties they are made of (AMQP 3.2.4, its JMS mapping 3)."""
+"""Arrow schema of messages, and the AMQP property behind each column (AMQP 3.2.4, its JMS mapping 3)."""
 
 from __future__ import annotations
 

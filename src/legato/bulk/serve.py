@@ -1,4 +1,4 @@
-"""The process beside a broker that gives out ranges of queues (Arrow Flight), so that the broker's loop need not.
+"""The bulk process beside a broker: serves ranges of queues over Arrow Flight, off the broker's loop.
 
 Run by the broker as `python -m legato.bulk.serve --store DIR --host HOST`. Its first line of input is the secret that
 tickets are sealed with, its first line of output the port; it ends when its input ends, so it outlives no broker.
@@ -32,7 +32,7 @@ _NICE = 5
 
 
 class BulkServer(flight.FlightServerBase):  # type: ignore[misc]
-    """Gives out ranges for tickets.
+    """Serves the range of each ticket.
 
     Args:
         store: opened read-only.

@@ -1,4 +1,4 @@
-"""Stage files: what a task has staged, durable in a file of its own until its batch is published or given up.
+"""Stage files: a task's staged rows, in a file of its own until their batch is published or aborted.
 
 A file is a sequence of records, each four bytes of size and msgpack; behind a run are its blocks, the last one is the
 digest of the rows, and at the end is a size of 0. It is there as a whole or not at all.
@@ -38,7 +38,7 @@ _SIZE = struct.Struct(">I")
 
 
 class StageTicket(msgspec.Struct, frozen=True, array_like=True):
-    """The right to stage rows: for which batch of whom, under which name, and until when."""
+    """A ticket to stage rows: sink, batch, file name, expiry."""
 
     transactional_id: str
     batch: int
@@ -47,7 +47,7 @@ class StageTicket(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RunRecord(msgspec.Struct, array_like=True, tag="run"):
-    """What is said of neighbours for a queue."""
+    """The head of a run of neighbours for a queue."""
 
     destination: str
     priority: int
@@ -58,7 +58,7 @@ class RunRecord(msgspec.Struct, array_like=True, tag="run"):
 
 
 class Run(NamedTuple):
-    """Neighbours for a queue, and the blocks in which a store keeps them, one behind another.
+    """A run of neighbours for a queue, as packed blocks.
 
     `pieces` are the blocks; to be staged, they may be in more pieces than these.
     """
@@ -82,7 +82,7 @@ class MessageRecord(msgspec.Struct, array_like=True, tag="message"):
 
 
 class DigestRecord(msgspec.Struct, array_like=True, tag="digest"):
-    """What the rows of a stage are known by, in whatever order: their number, and 16 bytes (`bulk.digest`)."""
+    """The digest of a stage's rows: their number, and 16 bytes (`bulk.digest`)."""
 
     count: int
     digest: bytes

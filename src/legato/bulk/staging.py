@@ -1,4 +1,4 @@
-"""Arrow's rows as records of a stage: runs for queues, single messages for what is not like others."""
+"""Arrow rows to stage records: runs for queues, single messages for topics, delays and duplicate ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PRIORITY_MAX = 9
 
 
 class StageOptions(msgspec.Struct, frozen=True):
-    """What a sink says of all its rows."""
+    """A sink's options for all its rows."""
 
     destination: str = ""
     """Of rows that name none."""

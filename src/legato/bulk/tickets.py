@@ -1,4 +1,4 @@
-"""Tickets: the broker's word, given over an authenticated connection, that a range of a queue may be read in bulk."""
+"""Tickets: signed permissions to read a range of a queue, given over an authenticated connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAC_BYTES = 32
 
 
 class TicketRefused(LegatoError):
-    """The ticket is not one of this broker's, or is over; ask the broker for a new one."""
+    """The ticket is not this broker's, or has expired; ask the broker for a new one."""
 
 
 class Ticket(msgspec.Struct, frozen=True, array_like=True):
@@ -36,7 +36,7 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Limited(Protocol):
-    """A ticket of any kind: until when it is good, on the broker's wall clock."""
+    """A ticket of any kind, with its expiry by the broker's wall clock."""
 
     @property
     def until_s(self) -> float: ...

@@ -1,4 +1,4 @@
-"""Makes `python -m legato.cli` the same as `legato`, and so this file for `spark-submit`."""
+"""Entry point of `python -m legato.cli`, and the file that `spark-submit` starts."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the commands for queues, topics and subscriptions share: arguments and output."""
+"""Arguments and output shared by the commands for queues, topics and subscriptions."""
 
 from __future__ import annotations
 

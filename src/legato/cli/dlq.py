@@ -1,4 +1,4 @@
-"""`legato dlq`: dead letters, why they are some, and what to do about them."""
+"""`legato dlq`: list, show, edit, reissue and mute dead letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`legato drill`: faults on purpose, and an account of every message."""
+"""`legato drill`: inject faults under load, and account for every message."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Changing a dead letter's body: taken out and put back in one transaction."""
+"""Edit a dead letter's body: receive the old message and send the new one in one transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns what went wrong into one sentence and an exit code: users never see a stack trace for a mistake of theirs."""
+"""Exceptions to one sentence and an exit code: a user's mistake never shows a stack trace."""
 
 from legato.errors import ConfigError, LegatoError
 

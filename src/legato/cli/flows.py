@@ -1,4 +1,4 @@
-"""`legato flows`: where flows are, and where they have been."""
+"""`legato flows`: trace a flow through its stages."""
 
 from __future__ import annotations
 

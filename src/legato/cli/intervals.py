@@ -1,4 +1,4 @@
-"""`legato intervals`: how often a primary is heard of, and after how long without that a backup acts."""
+"""`legato intervals`: show or change the heartbeat and activation intervals of a running pair."""
 
 import json
 from typing import Annotated

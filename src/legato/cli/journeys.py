@@ -1,4 +1,4 @@
-"""The steps of a flow, put together from records of runs, messages that wait, dead letters, and what these remember."""
+"""Trace of a flow, merged from run records, waiting messages, dead letters, and the calls that these list."""
 
 from __future__ import annotations
 

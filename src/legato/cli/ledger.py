@@ -1,4 +1,4 @@
-"""`legato ledger` and `legato story`: the ledger's tables brought up to date, shown, explained; one message's life."""
+"""`legato ledger` and `legato story`: update, show and explain the ledger's tables; tell one message's life."""
 
 import signal
 import threading

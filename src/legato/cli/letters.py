@@ -1,4 +1,4 @@
-"""Dead letters as the commands see them: where they are, why, and moving them exactly once."""
+"""Find dead letters, read their causes, and move them exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How dead letters look on a terminal and as JSON."""
+"""Rendering of dead letters for the terminal and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The entry point of `legato`: puts the commands together and explains failures."""
+"""Entry point of `legato`: registers the commands and explains failures."""
 
 import sys
 from typing import Annotated

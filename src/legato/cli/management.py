@@ -1,4 +1,4 @@
-"""Requests to a broker's management address; the client is imported by the commands that need it."""
+"""Requests to a broker's management address. Commands import the client only when they need it."""
 
 from __future__ import annotations
 

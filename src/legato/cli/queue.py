@@ -1,4 +1,4 @@
-"""`legato queue` and `legato queues`: what waits where, and what to do about it."""
+"""`legato queue` and `legato queues`: list, create, inspect, purge, move, pause and delete queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How messages and a broker's status look on a terminal and as JSON."""
+"""Rendering of messages and of a broker's status for the terminal and as JSON."""
 
 import base64
 import json

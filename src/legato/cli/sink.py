@@ -1,4 +1,4 @@
-"""`legato sink`: the sinks of Spark's streams whose published batches the broker remembers."""
+"""`legato sink`: list and forget the sinks whose published batches the broker remembers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`legato status`: what the broker says of itself, and which processes share a store."""
+"""`legato status`: the broker's status, and the processes that share its store."""
 
 import json
 from datetime import UTC, datetime

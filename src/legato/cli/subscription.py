@@ -1,4 +1,4 @@
-"""`legato subscription` and `legato subscriptions`: what waits for subscribers of topics."""
+"""`legato subscription` and `legato subscriptions`: list, inspect, purge, pause and end subscriptions."""
 
 from __future__ import annotations
 

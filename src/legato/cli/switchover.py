@@ -1,4 +1,4 @@
-"""`legato switchover`: has a backup take over from the primary, without a loss and in a moment."""
+"""`legato switchover`: make a backup take over from the primary."""
 
 import json
 import time

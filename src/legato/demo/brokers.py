@@ -1,4 +1,4 @@
-"""The two broker processes of a run: who is primary, and what happens to them."""
+"""The two broker processes of a demo run."""
 
 import re
 import signal
@@ -14,7 +14,7 @@ BACKUP_LINE = re.compile(rb"^backup")
 
 
 class Role(StrEnum):
-    """What a broker process is at the moment."""
+    """The present role of a broker process."""
 
     STARTING = "starting"
     BACKUP = "backup"

@@ -1,4 +1,4 @@
-"""What a user watches during a run: a live panel on a terminal, plain lines elsewhere."""
+"""Progress display of a run: a live panel on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Sequence

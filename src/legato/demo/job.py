@@ -1,4 +1,4 @@
-"""The whole of `legato demo`: run, export, audit, compare, report."""
+"""`legato demo` from start to end: run, export, audit, compare, report."""
 
 import importlib.util
 from collections.abc import Mapping

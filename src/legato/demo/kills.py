@@ -1,4 +1,4 @@
-"""When the current primary is killed: instants spread over the run, drawn from a seed."""
+"""The kill schedule of a run: instants spread over the run, drawn from a seed."""
 
 from dataclasses import dataclass
 from random import Random

@@ -1,4 +1,4 @@
-"""What a demo run can be asked for, checked before anything starts."""
+"""Options of a demo run, checked before anything starts."""
 
 import random
 import shutil

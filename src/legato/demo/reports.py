@@ -1,4 +1,4 @@
-"""What the processes of a run tell their parent: one JSON object a line on standard output."""
+"""Reports of a run's processes to their parent: one JSON object a line on standard output."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What producers, workers and the collector share: their orders, their reports, their end."""
+"""Base of producers, workers and the collector: orders, reports, shutdown."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""How far a run is: what the reports of its processes add up to. Pure, so that display and tests can read it."""
+"""Progress of a run, summed from its processes' reports. Pure, for display and tests."""
 
 from collections import deque
 from dataclasses import dataclass, field

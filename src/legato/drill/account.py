@@ -1,4 +1,4 @@
-"""What a consuming client puts on record, whichever way it receives."""
+"""The record of a consuming client, for every way of receiving."""
 
 from legato.client import AcknowledgeMode, Message
 from legato.core.dead_letters import DEAD_LETTER_COUNT
@@ -43,7 +43,7 @@ def head_of(client: Client) -> Consuming:
 
 
 class Account:
-    """What one consumer saw, and what it was told.
+    """What one consumer received, and the outcomes of its calls.
 
     Args:
         end_to_end: for who collects what forwarders sent: a second record, of what they had made it from.

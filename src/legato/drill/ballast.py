@@ -1,4 +1,4 @@
-"""Messages that fill a store up, and are taken out again when there is room."""
+"""Disk filler: messages that fill the store, and are drained again afterwards."""
 
 from pathlib import Path
 

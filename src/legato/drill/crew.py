@@ -1,4 +1,4 @@
-"""The processes of clients: started, listened to, killed and started again, and ended in order."""
+"""The client processes of a drill: start, read reports, kill, restart, stop."""
 
 import os
 import queue

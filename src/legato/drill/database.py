@@ -1,4 +1,4 @@
-"""The database of the flows in a drill's load: what is written into it, and what that says in the end."""
+"""The database of a drill's flows: its table, and the check of its rows at the end."""
 
 import sqlite3
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The helper of an island: connects to brokers from within it, and hands the sockets to the drill outside.
+"""Helper inside the brokers' network namespaces: connects to brokers and passes the sockets out.
 
 Whoever connects to its socket says a line, `HOST PORT`, and gets a byte with the socket, or a sentence without one.
 """

@@ -1,4 +1,4 @@
-"""A file system of the drill's own for the store, which can really be full: for all brokers, and to the last block.
+"""A scratch file system for the store that can be filled to its last block.
 
 It is a tmpfs. To be full it is made as large as what is in it; nothing of this machine's disks changes. That takes the
 right to mount. When the drill is over the files go to where the file system was mounted.

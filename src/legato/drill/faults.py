@@ -12,7 +12,7 @@ _Kind = TypeVar("_Kind", bound=StrEnum)
 
 
 class Fault(StrEnum):
-    """What can happen to a pair of brokers, to their clients, and to what is between them."""
+    """A fault of brokers, clients, or the network between them."""
 
     KILL = "kill"
     KILL_BOTH = "kill-both"

@@ -1,4 +1,4 @@
-"""What the clients of one process share: what they did together, and when a subscription has all that it will get."""
+"""State shared by the clients of one process: totals, and whether a subscription is complete."""
 
 import threading
 import time
@@ -36,7 +36,7 @@ PATIENCE_S = CLOCK_JUMP_MAX_S + 20.0
 
 
 class Counts:
-    """What the clients of this process did, together."""
+    """Totals of the clients of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -98,7 +98,7 @@ class Flows:
 
 
 class _Books:
-    """What the records of all clients say, read on from where the last reading ended."""
+    """The records of all clients, read incrementally."""
 
     def __init__(self, records: Path) -> None:
         self._directory = records

@@ -1,4 +1,4 @@
-"""The broker's own log of facts, audited in plain Python: for machines without Spark, and for short drills."""
+"""Audit of the broker's log of facts in plain Python, for machines without Spark and short drills."""
 
 from collections import Counter
 from contextlib import suppress

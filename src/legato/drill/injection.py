@@ -1,4 +1,4 @@
-"""Doing what the plan says: one method for each fault, all of them undone before the next."""
+"""Fault injection: one method for each fault; each fault is undone before the next."""
 
 import resource
 import shutil
@@ -42,7 +42,7 @@ HALF = 0.5
 
 
 class Injector:
-    """Lets faults happen to clients, to a network and, if they are the drill's own, to a pair of brokers.
+    """Injects faults into clients, the network and, if the drill started them, the brokers.
 
     Args:
         url: of the brokers, for those who administer them.

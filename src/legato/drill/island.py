@@ -1,4 +1,4 @@
-"""A network of the drill's own for its brokers, where the system permits: each has a link that can be cut.
+"""Network namespaces for the drill's brokers, where the system permits: each broker's link can be cut.
 
 Network namespaces within a user namespace of the drill's own: nothing of this machine's network changes, and all is
 gone with the processes in it. There is one for each broker, and one between them with a bridge; from there a helper

@@ -1,4 +1,4 @@
-"""What a drill asks of brokers' management: a switchover, and at its end that its own queues and topics go."""
+"""Management requests of a drill: a switchover, and the deletion of its queues and topics at the end."""
 
 from contextlib import suppress
 

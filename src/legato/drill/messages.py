@@ -1,4 +1,4 @@
-"""What the messages of a drill say: which one it is, and what is particular about it."""
+"""The messages of a drill: identity and traits of each."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a drill can be asked for, checked before anything starts."""
+"""Options of a drill, checked before anything starts."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

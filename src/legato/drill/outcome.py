@@ -1,4 +1,4 @@
-"""The result of a drill: what clients and broker have on record, and whether all of it holds."""
+"""The outcome of a drill, from the records of clients and broker."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ COUNTS = ("sent", "received", "lost", "duplicated", "wrong_flags", "falsely_told
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of a drill, as they are written as JSON.
+    """The numbers of a drill; also its JSON.
 
     `lost`, `duplicated`, `wrong_flags` and `falsely_told` are those of `verdict.Finding`, over all subscriptions, with
     what the broker's own history says added; None if nothing was found, and that history is incomplete.

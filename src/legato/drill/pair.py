@@ -1,4 +1,4 @@
-"""The drill's own brokers over a scratch store, two or more: who is primary, and that there are always backups soon."""
+"""The drill's brokers over a scratch store: tracks the primary, restarts killed ones as backups."""
 
 import queue
 import socket
@@ -23,7 +23,7 @@ WATCHDOG_S = 5.0
 
 @dataclass
 class Reign:
-    """Somebody became the primary: when, by the monotonic clock in seconds."""
+    """The begin of a primary's epoch, in seconds of the monotonic clock."""
 
     broker: str
     epoch: int

@@ -1,4 +1,4 @@
-"""The pictures of a drill as SVG text: what clients saw, whose connection was gone when, and who was the primary."""
+"""SVG charts of a drill: throughput, lost connections, primaries."""
 
 from collections.abc import Sequence
 from html import escape

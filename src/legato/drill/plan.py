@@ -1,4 +1,4 @@
-"""Which fault comes when: drawn from a seed, so that a drill can be repeated."""
+"""The plan of a drill: its faults and their times, drawn from a seed."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Processes that read the drill's store, to be killed and stopped in the middle, and what that does to the store.
+"""Store readers that a drill kills or stops in mid-read, and their effect on the store's file.
 
 Run as `python -m legato.drill.reading STORE` it begins to read, says so, and reads on until its standard input ends.
 """

@@ -1,4 +1,4 @@
-"""What clients put on record: a line for each thing that they are about to do or were told, in a file for each of them.
+"""Clients' records: a file for each client, with a line before each call and a line for its outcome.
 
 A client that is killed leaves what it wrote: what it was about to do, it may have done. `FLOW` is where messages go: a
 queue or a topic; `SUBSCRIPTION` is where they come from: the queue itself, or one of the topic's subscriptions.
@@ -132,7 +132,7 @@ class SettledLine(NamedTuple):
 
 
 class AgainLine(NamedTuple):
-    """What comes next is of the client's next life."""
+    """The client was started again; what follows is its next life."""
 
 
 Line = SentLine | SeenLine | SettledLine | AgainLine

@@ -1,4 +1,4 @@
-"""What the clients' processes tell the drill while it runs: one JSON object a line."""
+"""Reports of client processes to a running drill: one JSON object a line."""
 
 import msgspec
 

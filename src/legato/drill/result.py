@@ -1,4 +1,4 @@
-"""What a drill itself saw while it ran, as plain data."""
+"""What a drill observed while it ran, as plain data."""
 
 from dataclasses import dataclass, field
 

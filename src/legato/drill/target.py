@@ -1,4 +1,4 @@
-"""Which brokers are drilled: a pair that the drill starts with the user's settings, or one that runs already."""
+"""The brokers under drill: a pair that the drill starts with the user's settings, or a running one."""
 
 import asyncio
 import functools

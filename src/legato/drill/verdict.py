@@ -1,4 +1,4 @@
-"""What the clients' records say together: which messages were lost, done twice, or falsely told of."""
+"""The verdict over the clients' records: messages lost, done twice, flagged wrongly or reported falsely."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -59,7 +59,7 @@ class Received:
 
 @dataclass
 class Finding:
-    """What is wrong with one subscription; all counts are of messages.
+    """The violations of one subscription; all counts are of messages.
 
     Args:
         flow: the queue or topic that producers sent to.

@@ -1,1 +1,1 @@
-"""Who serves: the lock on the store, the processes that want it, and the roles they take."""
+"""High availability: the lock on the store, the processes that want it, and their roles."""

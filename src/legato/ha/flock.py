@@ -1,4 +1,4 @@
-"""A file with a BSD lock (`flock`) on it: how a process can be known to live.
+"""A file with a BSD lock (`flock`): it shows that its process lives.
 
 The lock belongs to the open file. The system frees it when the last descriptor of that open file closes, which is
 when its process ends, however it ends. So a holder must not pass the descriptor on: Python closes it on exec, and we do
@@ -26,7 +26,7 @@ NOTE_BYTES = 1024
 
 
 class LockFile:
-    """The file at `path`, opened, and created if need be; locked by `try_lock` or `lock`, let go by `close`.
+    """The lock file at `path`, created if absent. `try_lock` or `lock` locks it, `close` releases it.
 
     Raises:
         StoreError: it cannot be opened.

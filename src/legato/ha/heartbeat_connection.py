@@ -1,4 +1,4 @@
-"""A backup's connection to its primary, over which heartbeats come."""
+"""A backup's heartbeat connection to its primary."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CREDIT = 2
 
 
 class Heartbeat(msgspec.Struct):
-    """What a primary says of itself."""
+    """One heartbeat of a primary."""
 
     pid: int
     epoch: int

@@ -1,4 +1,4 @@
-"""Whether a primary may still believe that it is one: asked before it answers anybody, pure, time is an argument."""
+"""A primary's lease: whether it may still serve. It is checked before each answer. Pure; time is an argument."""
 
 from collections.abc import Callable
 from enum import Enum, auto
@@ -7,7 +7,7 @@ CHECK_MS = 200
 
 
 class Standing(Enum):
-    """What a primary is to believe."""
+    """What the lease says: serve, look at the lock, or step down."""
 
     GOOD = auto()
     LOST = auto()
@@ -17,7 +17,7 @@ class Standing(Enum):
 
 
 class Lease:
-    """Renewed by looking whether the lock is still ours, which a primary that runs does several times a second.
+    """Renewed by a look at the lock, which a running primary takes several times a second.
 
     One that was stopped, or starved of time, finds that it is overdue, and so looks before it answers anybody. The
     lock may be its own still: no other has served then. It may go on, or fence itself (`term_ms`) because its clients

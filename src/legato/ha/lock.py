@@ -1,4 +1,4 @@
-"""The lock that decides which process serves a store; the system frees it the moment its holder dies.
+"""The lock on a store: its holder is the primary. The system frees it the moment the holder dies.
 
 It is a lock on the file `lock` in the store's directory, of the kind and with the limits told in `flock.py`. There
 is no polling: a waiter is woken within a few milliseconds of the holder's SIGKILL.
@@ -17,7 +17,7 @@ LOCK_NAME = "lock"
 
 
 class Holder(msgspec.Struct):
-    """What the holder of a lock says of itself."""
+    """The holder's note in the lock file."""
 
     pid: int
     epoch: int = 0
@@ -165,7 +165,7 @@ class StoreLock:
 
 
 class _Wait:
-    """One blocking wait for a lock in a thread that can be left behind."""
+    """One blocking wait for a lock, in a thread that can be abandoned."""
 
     def __init__(self, file: LockFile) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Which broker processes there are for a store: each keeps a record in `members/`, and a lock that shows it lives.
+"""Members: the broker processes of a store. Each keeps a locked record in `members/`.
 
 The lock is on a file beside the record, because the record is replaced as a whole whenever it changes. Whoever can
 lock that file knows that its member is gone, and sweeps both.
@@ -28,7 +28,7 @@ _READS_MAX = 3
 
 
 class Member(msgspec.Struct):
-    """A broker process, in its own words."""
+    """A broker process's record of itself."""
 
     role: str
     """As `ha.roles.Role` spells it."""
@@ -44,7 +44,7 @@ class Member(msgspec.Struct):
 
 
 class Membership:
-    """This process, as `member` tells, among the members of the store in `directory`, until `close` or death.
+    """This process's membership in the store in `directory`, until `close` or death.
 
     What cannot be recorded is left out and tried again by `refresh`: a full disk, which is where that happens, is no
     reason for a broker to end.

@@ -1,4 +1,4 @@
-"""The roles a broker takes and what moves it from one to the next: a table, without a clock or a lock.
+"""Roles of a broker process, and the table of their transitions. Pure.
 
     starting --started--> backup ----won----> activating --activated--> primary --leaves--> handing over
                           |    ^                ^
@@ -19,7 +19,7 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What a broker process is to its store."""
+    """The role of a broker process."""
 
     STARTING = "starting"
     """Reads its settings; wants nothing of the store yet."""
@@ -40,7 +40,7 @@ class Role(StrEnum):
 
 
 class Event(StrEnum):
-    """What happens to a broker process."""
+    """What may change a process's role."""
 
     STARTED = "started"
     """Its settings are good."""

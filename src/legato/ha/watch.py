@@ -1,4 +1,4 @@
-"""What a backup concludes from heartbeats, or from there being none: pure, time is an argument."""
+"""Failure detector of a backup: silence since the last heartbeat. Pure; time is an argument."""
 
 HEARTBEAT_INTERVAL_S_DEFAULT = 3.0
 ACTIVATION_INTERVAL_S_DEFAULT = 10.0
@@ -6,7 +6,7 @@ ACTIVATION_INTERVAL_S_DEFAULT = 10.0
 
 
 class Watch:
-    """Knows for how long the primary has been silent.
+    """Measures for how long the primary has been silent.
 
     Args:
         activation_interval_ms: so long since the last heartbeat, a primary counts as silent (CONTRACT B19).

@@ -1,4 +1,4 @@
-"""A backup's eye on its primary: heartbeats while there are any, else a search for it between tries at the lock."""
+"""A backup's watch on its primary: heartbeats; without them, reconnection attempts between tries at the lock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOCK_FIRST_S = 0.1
 
 
 class Intervals(msgspec.Struct, frozen=True):
-    """How long things take between primary and backup (CONTRACT B20)."""
+    """The heartbeat and activation intervals (CONTRACT B20)."""
 
     heartbeat_s: float
     activation_s: float

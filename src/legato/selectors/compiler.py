@@ -1,4 +1,4 @@
-"""Conditions to Python: each is written as an expression that says whether it is true, or whether it is false.
+"""Compile conditions to Python expressions, one for "is true" and one for "is false".
 
 Where both say no, the condition is unknown. AND, OR and NOT of three values so become Python's own `and` and `or` of
 two: NOT asks its part for the other of the two, and nothing has to be combined when a message is looked at.

@@ -1,4 +1,4 @@
-"""What a selector is made of: values and conditions, each with its place in the text."""
+"""Syntax tree of selectors: values and conditions, each with its place in the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns of LIKE: `%` is any text, `_` any character, and an escape character takes their meaning away."""
+"""LIKE patterns: `%` matches any text, `_` any character; an escape character makes them literal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled selectors, kept for those who ask for the same again."""
+"""Compiled selectors, and a cache of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a selector to its nodes, and what is wrong with it in words that show the place."""
+"""Parse selectors into nodes, with errors that show the place."""
 
 from __future__ import annotations
 

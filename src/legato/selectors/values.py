@@ -1,4 +1,4 @@
-"""Comparing and reckoning with values of messages: True, False or None for unknown; numbers by the rules of Java."""
+"""Comparison and arithmetic of values: True, False or None for unknown; numbers follow Java's rules."""
 
 from __future__ import annotations
 

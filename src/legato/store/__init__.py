@@ -1,1 +1,1 @@
-"""Where facts become durable: one `Store` interface, a model in memory, and LMDB."""
+"""Durable state: one `Store` interface, a model in memory, and LMDB."""

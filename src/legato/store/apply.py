@@ -1,4 +1,4 @@
-"""A batch's changes put into LMDB, inside the one write transaction of its commit."""
+"""Write a batch's changes to LMDB, inside the write transaction of its commit."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a batch does to queues, topics and subscriptions, put into LMDB."""
+"""Write a batch's changes of queues, topics and subscriptions to LMDB."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -79,7 +79,7 @@ def remove_deleted(txn: Any, databases: Databases, time_us: int, limit: int) -> 
 
 
 class QueueWriter:
-    """Changes queues inside a write transaction; on leaving, writes what it kept back."""
+    """Writes queues inside a write transaction; flushes its buffered writes on exit."""
 
     def __init__(self, txn: Any, databases: Databases, time_us: int) -> None:
         self._txn = txn

@@ -1,4 +1,4 @@
-"""What the broker needs of a store: one interface, `memory.py` its model, `lmdb.py` the real one.
+"""The `Store` interface that the broker needs; `memory.py` is its model, `lmdb.py` the real store.
 
 1. `commit` is atomic and durable: once it returns, a power cut does not undo it;
    if it raises, nothing of it happened.
@@ -66,7 +66,7 @@ def new_queue(fact: QueueCreated) -> QueueRecord:
 
 
 class Usage(msgspec.Struct):
-    """Room: bytes in use by live pages, the bound on them, and free bytes of the file system."""
+    """Space: bytes in use by live pages, the bound on them, and free bytes of the file system."""
 
     used_bytes: int
     capacity_bytes: int
@@ -78,7 +78,7 @@ class Usage(msgspec.Struct):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """A read transaction of some process."""
+    """One process's read transaction."""
 
     pid: int
     thread: str
@@ -87,7 +87,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class ReadingsFound(msgspec.Struct, frozen=True):
-    """What a look at the readers of a store found."""
+    """The read transactions found in a store's table of readers."""
 
     cleared: int
     """So many were of processes that are dead."""
@@ -98,7 +98,7 @@ class ReadingsFound(msgspec.Struct, frozen=True):
 
 
 class Store(Archive, Protocol):
-    """Durable state of a broker; what it reads is in `Archive`."""
+    """Durable state of a broker. `Archive` has the reads."""
 
     def begin_epoch(self, broker: str, now_us: int) -> Meta:
         """Begin the next epoch: commits `EpochBegan(broker)` and fences every earlier epoch. Returns the new state."""

@@ -1,4 +1,4 @@
-"""How a block is spelled: neighbouring messages of one commit that share a value, under the place of the first.
+"""Block format: neighbouring messages of one commit share one value, under the key of the first.
 
 A block is written again without the messages that were consumed, until it is empty and goes. So a commit of 500
 messages is some ten LMDB calls, not 500: each call gives the interpreter lock away and has to win it back.
@@ -35,7 +35,7 @@ Bytes = bytes | memoryview
 
 
 class Entry(NamedTuple):
-    """A message of a block, apart; of a reference the body is empty and `topic` says who has it."""
+    """One message of a block. A reference has an empty body; `topic` names the topic that has it."""
 
     seq: int
     size: int
@@ -86,7 +86,7 @@ def _pack_references(
 
 
 class Block:
-    """A block as it was read; its bodies are views that end with the transaction."""
+    """A decoded block. Its bodies are views, valid until the transaction ends."""
 
     __slots__ = ("_bodies", "_deltas", "_numbers", "count", "expiries", "first", "last", "queue", "stored_us", "topic")
 
@@ -216,7 +216,7 @@ class Block:
 
 
 class RawBlock(NamedTuple):
-    """A block of bodies as it lies on disk, for who reads many; its parts are views that end with the transaction."""
+    """A block as it is on disk, for bulk readers. Its parts are views, valid until the transaction ends."""
 
     first: int
     rows: int
@@ -256,7 +256,7 @@ def raw_block(queue: int, first: int, value: memoryview) -> RawBlock | None:
 
 
 class Outline(NamedTuple):
-    """A block of bodies without gaps of which none expires, seen without a look at each message."""
+    """A block without gaps and without expiring messages, known from its head alone."""
 
     lowest: int
     rows: int

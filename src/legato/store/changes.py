@@ -1,4 +1,4 @@
-"""What a batch changes, gathered per queue and per producer before the store is touched."""
+"""Changes of a batch, grouped by queue and by producer before anything is written."""
 
 from collections.abc import Sequence
 from typing import assert_never
@@ -52,7 +52,7 @@ KEEP_COUNT = -1
 
 
 class QueueChanges:
-    """What a batch does to one queue, topic or subscription."""
+    """Changes of one queue, topic or subscription."""
 
     __slots__ = (
         "added",
@@ -110,7 +110,7 @@ class QueueChanges:
 
 
 class Changes:
-    """What a batch does to the store, apart from its log."""
+    """Changes of the store, without its log."""
 
     def __init__(self, time_us: int, steady_us: int) -> None:
         self.time_us = time_us

@@ -1,4 +1,4 @@
-"""How many copies there are of each body that a topic keeps, apart from the bodies, which are written only once."""
+"""Reference counts of topics' bodies, kept beside the bodies, so that a body is written once."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from legato.store.placing import BlockWriter, new_reference_blocks
 
 
 class Copies:
-    """Counts copies, inside a write transaction.
+    """Counts references, inside a write transaction.
 
     Args:
         cursor: on the database `copies`.

@@ -1,4 +1,4 @@
-"""What is remembered of failed deliveries, by place: a count, a flag and the last attempts. Most messages have none."""
+"""Records of failed deliveries, by place: count, flag, last attempts. Most messages have none."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Directories that outlive a power cut: what is in a file that nobody finds any more is lost with its name."""
+"""Directory creation that survives a power cut: syncs the parents, so that no name is lost."""
 
 from __future__ import annotations
 

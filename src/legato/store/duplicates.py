@@ -1,4 +1,4 @@
-"""The duplicate ids that addresses remember: found by their digest, forgotten in the order in which they came."""
+"""Duplicate ids of addresses: looked up by digest, dropped oldest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The LMDB environment of a store: opening it, knowing its format, and LMDB's errors in our words."""
+"""The LMDB environment of a store: opens it, checks its format, translates LMDB's errors."""
 
 import errno
 import os

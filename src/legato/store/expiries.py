@@ -1,4 +1,4 @@
-"""Which blocks hold messages that expire, in order of time; an entry for a block, not for each of its messages.
+"""Expiry index: blocks that hold expiring messages, by time. One entry for a block, not one for each message.
 
 when the first of the block's messages expires u64 | place of the block  ->  nothing
 """
@@ -14,7 +14,7 @@ from legato.store.keys import expiry_key, place_key, read_expiry
 
 
 class ExpiryChanges:
-    """What a commit does to the index; the last word about an entry counts."""
+    """Changes of the index in one commit; the last change of an entry wins."""
 
     def __init__(self) -> None:
         self._entries: dict[bytes, bool] = {}

@@ -1,4 +1,4 @@
-"""Finding messages on disk: which block a place is in, and what waits behind a place."""
+"""Block lookup: the block that holds a place, and the messages after a place."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -101,7 +101,7 @@ def read_messages(
 
 
 class SharedBodies:
-    """The bodies of topics, read in order; the block read last is kept.
+    """Reader of topics' bodies in order; it keeps the last block.
 
     Args:
         cursor: on the messages, and of nobody else.

@@ -1,4 +1,4 @@
-"""How the LMDB store spells its keys: big-endian, so that byte order is the order of places and positions."""
+"""Keys of the LMDB store: big-endian, so that byte order is the order of places and positions."""
 
 import hashlib
 import struct

@@ -1,4 +1,4 @@
-"""Lanes as the store sees them: the highest byte of a sequence number."""
+"""Lanes in the store: the highest byte of a sequence number."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Large messages on disk: their chunks, how many messages refer to them, and which chunks nobody needs any more.
+"""Large messages on disk: chunks, reference counts, and removal of unreferenced chunks.
 
 A large number is in one of two databases as long as it has chunks: in `larges` with the count of the stubs in
 `messages` that name it, or in `loose` while there are none: its upload goes on, or the chunks are to be removed.
@@ -66,7 +66,7 @@ def remove_loose(txn: Any, databases: Databases, epoch: int, limit: int) -> int:
 
 
 class LargeCounts:
-    """Counts the stubs that come into `messages` and go from there, inside a write transaction.
+    """Counts stubs added to and removed from `messages`, inside a write transaction.
 
     Attributes:
         active: whether there may be any; if not, nobody need look for them.

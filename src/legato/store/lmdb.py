@@ -1,4 +1,4 @@
-"""The broker's store: state and log in LMDB, one write transaction a commit, readable by other processes meanwhile.
+"""The LMDB store: state and log, one write transaction for each commit, readable by other processes.
 
 A crash needs no recovery: LMDB never overwrites a page that the last commit can see. The database must be on a
 local file system. LMDB's writer lock spans processes and the epoch is checked inside it, so that nobody can commit

@@ -1,4 +1,4 @@
-"""The model as a store: what every other store is compared with, and what unit tests run on; nothing survives."""
+"""The in-memory store: the model that every other store is compared with. Nothing survives the process."""
 
 import copy
 import threading
@@ -16,7 +16,7 @@ from legato.store.model import Model
 
 
 class MemoryStore:
-    """A `Store` in the heap."""
+    """A `Store` in memory."""
 
     def __init__(self) -> None:
         self._state = Model()

@@ -1,4 +1,4 @@
-"""The model of a store's state: what each fact means, one dictionary per thing."""
+"""The model of a store's state: the meaning of each fact, in plain dictionaries."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, assert_never
@@ -86,14 +86,14 @@ QUEUE_FACTS = (
 
 
 class SharedBody(NamedTuple):
-    """What was published to a topic, and the subscriptions that still have a copy."""
+    """A message published to a topic, and the subscriptions that still have a copy."""
 
     body: bytes
     holders: set[int]
 
 
 class Ids:
-    """The duplicate ids that one address remembers."""
+    """The duplicate ids of one address."""
 
     def __init__(self) -> None:
         self.kept: dict[int, tuple[bytes, KeptId]] = {}
@@ -115,7 +115,7 @@ class Ids:
 
 
 class Model:
-    """State in the heap: a batch is checked as a whole, then applied fact by fact, in order."""
+    """State in memory. A batch is checked as a whole, then applied fact by fact."""
 
     def __init__(self) -> None:
         self.meta = Meta()

@@ -1,4 +1,4 @@
-"""Putting messages into blocks on disk and taking them out, inside a write transaction."""
+"""Block writer: adds messages to blocks and removes them, inside a write transaction."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,7 +72,7 @@ def new_reference_blocks(
 
 
 class BlockWriter:
-    """Changes the blocks of one database.
+    """Writes the blocks of one database.
 
     Args:
         cursor: on that database.

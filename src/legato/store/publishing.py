@@ -1,4 +1,4 @@
-"""Who gets copies of what a batch published to a topic; subscriptions that get the same share one packed block."""
+"""Copies of a batch's publications: subscriptions that get the same messages share one packed block."""
 
 from collections.abc import Collection, Sequence
 from functools import cached_property
@@ -12,7 +12,7 @@ from legato.store.placing import Packed, new_reference_blocks
 
 
 class References:
-    """Copies that a subscription gets; the same object serves all that get the same.
+    """The copies of a subscription; subscriptions with the same copies share the object.
 
     Args:
         topic: who keeps the bodies.
@@ -48,7 +48,7 @@ class References:
 
 
 class Publication:
-    """What a batch published to one topic."""
+    """A batch's messages for one topic."""
 
     def __init__(self, topic: int, published: Sequence[MessagePublished]) -> None:
         self.topic = topic

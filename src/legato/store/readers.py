@@ -1,4 +1,4 @@
-"""Who reads a store now, by LMDB's table of readers: what they see must stay, so its pages cannot be used again."""
+"""Current readers of a store, from LMDB's table of readers. The pages that they see cannot be reused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room on the disk that only what must not fail may use: the begin of an epoch, consuming, forgetting.
+"""Disk reserve for what must not fail: beginning an epoch, consuming, pruning.
 
 It is a file beside the store's, `reserve`. While it is there, a full disk refuses producers and nobody else. When even
 a commit that stores no message finds no room, the file is given up and its place goes to the store's file at once; from

@@ -1,4 +1,4 @@
-"""Room at the end of the store's file, made while nobody waits for it, as databases do with their logs.
+"""Preallocation at the end of the store's file, done while no commit waits.
 
 Where the file grows in a commit, the system has to find memory and a place on the disk for each page, which costs many
 times what writing it does. LMDB never looks behind its last page, so what is there is nothing to it.
@@ -19,7 +19,7 @@ _ZEROES = bytes(STEP_BYTES)
 
 
 class Room:
-    """As much room as the largest commit that asked for it took.
+    """Keeps as much space ahead as the largest commit that asked for it took.
 
     Args:
         path: the store's file.

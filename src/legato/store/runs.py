@@ -1,4 +1,4 @@
-"""Runs: neighbouring messages of a queue without gaps, found without reading bodies, and moved block by block."""
+"""Runs of neighbouring messages without gaps: found without reading bodies, moved block by block."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def raw_blocks(
 
 
 class RunMover:
-    """Moves runs to the end of another queue, inside a write transaction: whole blocks as they are.
+    """Moves runs to the end of another queue, inside a write transaction; whole blocks move unchanged.
 
     Args:
         cursor: on the messages, as `writer` and of nobody else.

@@ -1,4 +1,4 @@
-"""How segments of the ledger are named: their names alone say how far the log of facts has been exported."""
+"""Names of ledger segments: the names alone tell how far the log of facts has been exported."""
 
 import os
 import re

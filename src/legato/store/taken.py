@@ -1,4 +1,4 @@
-"""Messages that left their queues after others had had them: a ring for each queue, the oldest is overwritten."""
+"""Takers of redelivered messages: a ring for each queue, in which the oldest entry is overwritten."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""How the LMDB store spells its values, blocks of messages apart (`blocks.py`)."""
+"""Values of the LMDB store, except blocks of messages (`blocks.py`)."""
 
 import struct
 from typing import TypeVar

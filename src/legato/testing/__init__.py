@@ -1,4 +1,4 @@
-"""For your own tests: a broker in the test's process, flows in virtual time, brokers to kill, a network to cut.
+"""Testing tools: a broker in the test's process, flows in virtual time, brokers to kill, a network to cut.
 
 from legato.client import ConnectionFactory
 from legato.testing import broker, broker_pair

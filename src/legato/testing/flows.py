@@ -1,4 +1,4 @@
-"""Flows in a test: without brokers, in one thread, in virtual time, with endpoints that others have mocked."""
+"""A test harness for flows: no broker, one thread, virtual time, mocked endpoints."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HERE = "the test"
 
 
 class VirtualClock:
-    """A clock that goes on when it is told to (`legato.clock.Clock`)."""
+    """A clock that a test sets (`legato.clock.Clock`)."""
 
     def __init__(self, now_us: int = START_US) -> None:
         self._now_us = now_us
@@ -45,7 +45,7 @@ class VirtualClock:
 
 @dataclass
 class MockedEndpoint:
-    """An endpoint of somebody else, as the test answers for it.
+    """A mocked endpoint: the test answers its calls.
 
     Attributes:
         requests: what it was asked, as plain data, in order.
