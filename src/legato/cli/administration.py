@@ -9,11 +9,11 @@ import typer
 
 from legato.cli.management import rows
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name.", show_default=False)]
 PatternArgument = Annotated[
     str,
     typer.Argument(
-        metavar="[PATTERN]", help="Only names that match: * is one word, # any number of them.", show_default=False
+        metavar="[PATTERN]", help="Only names that match: * is one word, # is any number of words.", show_default=False
     ),
 ]
 _MOVING = {

@@ -22,7 +22,7 @@ def audit(
         Path | None,
         typer.Option(
             "--store",
-            help="The ledger's store: if no broker uses it now, what waits in it is told exactly from what is lost.",
+            help="The ledger's store. If no broker uses it now, the audit knows exactly which messages still wait.",
             metavar="DIR",
         ),
     ] = None,
@@ -54,7 +54,7 @@ def audit(
         bool,
         typer.Option(
             "--keep-classes",
-            help="Leave Spark's classes in ~/.cache/legato (180 MB): all Spark's work after it begins 5 s sooner.",
+            help="Archive Spark's classes in ~/.cache/legato (180 MB); later Spark commands start 5 s sooner.",
         ),
     ] = False,
     as_json: JsonOption = False,
@@ -75,7 +75,7 @@ def audit(
     else:
         print_audit(result)
     if keep_classes:
-        typer.echo("Spark leaves its classes now, for half a minute, unless it has before.", err=True)
+        typer.echo("Spark archives its classes now, which takes half a minute, unless an archive exists.", err=True)
     raise typer.Exit(0 if result.passes else 1)
 
 

@@ -9,11 +9,11 @@ from legato.cli.options import URL_DEFAULT, JsonOption, QueueArgument, UrlOption
 
 def browse(
     queue: QueueArgument,
-    count: Annotated[int, typer.Option("--count", help="Show at most so many; 0 shows all.", min=0)] = 20,
+    count: Annotated[int, typer.Option("--count", help="Show at most N messages; 0 shows all.", min=0)] = 20,
     as_json: JsonOption = False,
     url: UrlOption = URL_DEFAULT,
 ) -> None:
-    """Print the waiting messages of a queue, oldest first; they stay where they are.
+    """Print the waiting messages of a queue, oldest first, without consuming them.
 
     Example: legato browse orders --count 5 --json
     """

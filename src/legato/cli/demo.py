@@ -8,9 +8,11 @@ import typer
 
 def demo(
     flights: Annotated[int, typer.Option("--flights", help="How many flights to send.", metavar="N")] = 336_776,
-    kills: Annotated[int, typer.Option("--kills", help="How often the primary gets SIGKILL.", metavar="K")] = 2,
+    kills: Annotated[
+        int, typer.Option("--kills", help="How many times the primary is killed (SIGKILL).", metavar="K")
+    ] = 2,
     seed: Annotated[
-        int | None, typer.Option("--seed", help="Repeat the kill instants of an earlier run.", metavar="S")
+        int | None, typer.Option("--seed", help="Kill at the same instants as an earlier run.", metavar="S")
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the result here as JSON.", metavar="FILE")
@@ -25,10 +27,13 @@ def demo(
     workers: Annotated[int, typer.Option("--workers", help="Worker processes.", metavar="N")] = 2,
     producers: Annotated[int, typer.Option("--producers", help="Producer processes.", metavar="N")] = 2,
     batch: Annotated[
-        int, typer.Option("--batch", help="The most flights a stage takes into one transaction.", metavar="N")
+        int, typer.Option("--batch", help="Maximum number of flights in one transaction of a stage.", metavar="N")
     ] = 200,
     port: Annotated[
-        int, typer.Option("--port", help="Port of the first broker; the second has the next. 0 picks.", metavar="PORT")
+        int,
+        typer.Option(
+            "--port", help="Port of the first broker; the second gets the next one. 0 picks free ports.", metavar="PORT"
+        ),
     ] = 0,
 ) -> None:
     """A year of real flights through a broker that is killed twice, every message accounted for by Spark.

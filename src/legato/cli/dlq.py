@@ -25,48 +25,54 @@ REISSUES_MAX = 3
 app = typer.Typer(
     name="dlq",
     help="Dead letters: list them by cause, show, edit, reissue and mute them.",
-    epilog="Begin with `legato dlq list`. QUEUE is a queue of dead letters, such as DLQ.orders, or the queue whose "
-    "dead letters are meant, orders. Messages are named by their ids, or by what only one id begins with.",
+    epilog="Begin with `legato dlq list`. QUEUE is a dead-letter queue, such as DLQ.orders, or the queue its messages "
+    "came from, such as orders. ID is a message id, or the unique beginning of one.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 LettersArgument = Annotated[
-    str, typer.Argument(metavar="QUEUE", help="Of dead letters, or whose they are.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="QUEUE", help="Dead-letter queue, or the queue that its messages came from.", show_default=False
+    ),
 ]
 NamesArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[ID]...", help="Ids, or their beginnings.", show_default=False)
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="Message ids, or unique beginnings of them.", show_default=False),
 ]
-NameArgument = Annotated[str, typer.Argument(metavar="ID", help="Its id, or the beginning of it.", show_default=False)]
-AllOption = Annotated[bool, typer.Option("--all", help="All of the queue.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The message id, or a unique beginning of it.", show_default=False)
+]
+AllOption = Annotated[bool, typer.Option("--all", help="All dead letters of the queue.")]
 CauseOption = Annotated[
     str,
     typer.Option(
         "--cause",
-        help="All with this cause: its short name in the list, or a part of it.",
+        help="All with this cause: its short name from the list, or a part of its text.",
         metavar="CAUSE",
         show_default=False,
     ),
 ]
 TraceOption = Annotated[
-    str, typer.Option("--trace", help="All of the flow of that trace id.", metavar="TRACE_ID", show_default=False)
+    str, typer.Option("--trace", help="All with this trace id.", metavar="TRACE_ID", show_default=False)
 ]
-LimitOption = Annotated[int, typer.Option("--limit", help="At most so many, the oldest first; 0: all.", min=0)]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+LimitOption = Annotated[int, typer.Option("--limit", help="At most N, oldest first; 0: all.", min=0)]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would happen, and change nothing.")]
 
 
 @app.command("list")
 def list_letters(
     queue: Annotated[
-        str, typer.Argument(metavar="[QUEUE]", help="Only this one, message by message.", show_default=False)
+        str, typer.Argument(metavar="[QUEUE]", help="List the messages of this queue.", show_default=False)
     ] = "",
-    muted: Annotated[bool, typer.Option("--muted", help="What was muted, and why.")] = False,
+    muted: Annotated[bool, typer.Option("--muted", help="List muted messages, and why they were muted.")] = False,
     cause: CauseOption = "",
     trace: TraceOption = "",
     as_json: JsonOption = False,
     url: UrlOption = URL_DEFAULT,
 ) -> None:
-    """List the queues of dead letters with what their messages died of; or the messages of one queue.
+    """List dead-letter queues with the causes of their messages, or the messages of one queue.
 
     Examples: legato dlq list; legato dlq list orders; legato dlq list --muted
     """
@@ -86,7 +92,7 @@ def list_letters(
 
 @app.command("show")
 def show(queue: LettersArgument, name: NameArgument, as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
-    """Show one dead letter whole: why, where, who tried, its stack trace, what it carries.
+    """Show one dead letter: cause, origin, deliveries, stack trace, properties, body.
 
     Example: legato dlq show orders ID:4c1
     """
@@ -103,19 +109,20 @@ def edit(
     changes: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="Put VALUE, as JSON or else a text, at PATH; may be repeated.", metavar="PATH=VALUE"
+            "--set", help="Set PATH to VALUE, which is JSON or else text; may be repeated.", metavar="PATH=VALUE"
         ),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", help="The whole new body.", metavar="FILE", show_default=False)
+        Path | None,
+        typer.Option("--file", help="Read the new body from this file.", metavar="FILE", show_default=False),
     ] = None,
-    reissue_it: Annotated[bool, typer.Option("--reissue", help="And send it back to where it came from.")] = False,
+    reissue_it: Annotated[bool, typer.Option("--reissue", help="Then send it back to where it came from.")] = False,
     dry_run: DryRunOption = False,
     url: UrlOption = URL_DEFAULT,
 ) -> None:
-    """Change the body of a dead letter; without --set or --file in $EDITOR. It stays among the dead letters.
+    """Change the body of a dead letter: with --set, with --file, or in $EDITOR. It stays a dead letter.
 
-    A flow's message is an envelope: its request or reply is at `data`, the state of the stage at `state.data`.
+    A flow's message is an envelope: `data` has the request or reply, `state.data` the state of the stage.
 
     Examples: legato dlq edit orders ID:4c1; legato dlq edit orders ID:4c1 --set data.quantity=2 --reissue
     """
@@ -153,27 +160,27 @@ def reissue(
         str,
         typer.Option(
             "--to",
-            help="Another place than where they came from: a queue, or topic://NAME.",
+            help="Send them here instead of where they came from: a queue, or topic://NAME.",
             metavar="ADDRESS",
             show_default=False,
         ),
     ] = "",
     per_second: Annotated[
-        float, typer.Option("--per-second", help="At most so many a second; 0: as fast as can be.", min=0)
+        float, typer.Option("--per-second", help="At most N messages a second; 0: no limit.", min=0)
     ] = 0.0,
     force: Annotated[
         bool,
         typer.Option(
             "--force",
-            help=f"Also those that were dead letters more than {REISSUES_MAX} times, or whose flow is undone.",
+            help=f"Also messages that were dead letters more than {REISSUES_MAX} times, or whose flow was undone.",
         ),
     ] = False,
     dry_run: DryRunOption = False,
     url: UrlOption = URL_DEFAULT,
 ) -> None:
-    """Send dead letters back to where they came from. Each is moved in one step: no crash doubles or loses it.
+    """Send dead letters back to where they came from. Each move is atomic: no crash loses or duplicates a message.
 
-    Messages keep their ids, and may so be known to an inbox: work that is done is not done again.
+    Messages keep their ids, so an inbox drops those whose work is done.
 
     Examples: legato dlq reissue orders ID:4c1; legato dlq reissue orders --cause ConnectionError --per-second 20
     """
@@ -211,9 +218,9 @@ def mute(
     dry_run: DryRunOption = False,
     url: UrlOption = URL_DEFAULT,
 ) -> None:
-    """Put dead letters aside, with a reason: they are in no list and no count of dead letters until they are unmuted.
+    """Put dead letters aside, with a reason: lists and counts of dead letters leave them out until they are unmuted.
 
-    They wait in MUTED.QUEUE. Example: legato dlq mute orders --cause 'no such customer' --reason 'test data, see 4711'
+    They are kept in MUTED.QUEUE. Example: legato dlq mute orders --cause 'no such customer' --reason 'test data'
     """
     from legato.cli import letters
 
@@ -239,7 +246,7 @@ def unmute(
     dry_run: DryRunOption = False,
     url: UrlOption = URL_DEFAULT,
 ) -> None:
-    """Put dead letters that were muted back among the others.
+    """Put muted dead letters back into the dead-letter queue.
 
     Example: legato dlq unmute orders --all
     """
@@ -265,7 +272,7 @@ def _move(url: str, found: list[Letter], to: str, said: dict[str, str | int], ve
 
 def _check_some(names: list[str] | None, all_of_them: bool, cause: str, trace: str) -> None:
     if not (names or all_of_them or cause or trace):
-        raise typer.BadParameter("say which: ids, --cause, --trace or --all")
+        raise typer.BadParameter("name the dead letters: by ids, --cause, --trace or --all")
 
 
 def _partition(found: list[Letter], to: str, *, force: bool) -> tuple[list[Letter], list[tuple[Letter, str]]]:
@@ -273,11 +280,11 @@ def _partition(found: list[Letter], to: str, *, force: bool) -> tuple[list[Lette
     going, staying = [], []
     for letter in found:
         if not (to or letter.origin):
-            staying.append((letter, "nobody knows where it came from; name a place with --to"))
+            staying.append((letter, "its origin is unknown; name a destination with --to"))
         elif letter.times > REISSUES_MAX and not force:
-            staying.append((letter, f"it has been a dead letter {letter.times} times; --force sends it nevertheless"))
+            staying.append((letter, f"it has been a dead letter {letter.times} times; --force sends it anyway"))
         elif letter.undone and not force:
-            staying.append((letter, "what its flow did is undone since; --force sends it nevertheless"))
+            staying.append((letter, "its flow was undone since; --force sends it anyway"))
         else:
             going.append(letter)
     return going, staying

@@ -8,31 +8,37 @@ import typer
 
 def drill(
     minutes: Annotated[
-        float | None, typer.Option("--minutes", help="How long faults go on (default 1).", metavar="N")
+        float | None,
+        typer.Option("--minutes", help="Minutes during which faults are injected (default 1).", metavar="N"),
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", help="How many faults, instead.", metavar="N")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", help="Number of faults, instead of --minutes.", metavar="N")
+    ] = None,
     faults: Annotated[
-        str, typer.Option("--faults", help="Which ones: a list with commas; see --list.", metavar="FAULTS")
+        str, typer.Option("--faults", help="Faults, separated by commas; see --list.", metavar="FAULTS")
     ] = "all",
     at: Annotated[
         list[str] | None,
-        typer.Option("--at", help="Strike at this point; may be repeated; see --list.", metavar="POINT"),
+        typer.Option("--at", help="Inject faults at this point; may be repeated; see --list.", metavar="POINT"),
     ] = None,
     every: Annotated[float, typer.Option("--every", help="Seconds between two faults.", metavar="S")] = 4.0,
-    rate: Annotated[float, typer.Option("--rate", help="Messages a second of each producer.", metavar="N")] = 20.0,
+    rate: Annotated[float, typer.Option("--rate", help="Messages a second for each producer.", metavar="N")] = 20.0,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Repeat the plan of an earlier drill.", metavar="S")
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", help="Settings of the brokers that the drill starts.", metavar="FILE"),
+        typer.Option("--config", help="Configuration of the brokers that the drill starts.", metavar="FILE"),
     ] = None,
     brokers: Annotated[
-        int, typer.Option("--brokers", help="How many brokers it starts: a primary and its backups.", metavar="N")
+        int,
+        typer.Option(
+            "--brokers", help="Number of brokers that the drill starts: a primary and its backups.", metavar="N"
+        ),
     ] = 2,
     url: Annotated[
         str | None,
-        typer.Option("--url", help="Drill these brokers instead: amqp://primary,backup.", metavar="URL"),
+        typer.Option("--url", help="Drill these running brokers instead: amqp://primary,backup.", metavar="URL"),
     ] = None,
     contract: Annotated[
         str, typer.Option("--contract", help="The failover contract of the Python clients.", metavar="NAME")
@@ -48,7 +54,7 @@ def drill(
         typer.Option("--report", help="Write the page here (default OUT/report.html).", metavar="FILE.html"),
     ] = None,
     spark: Annotated[
-        bool, typer.Option("--spark/--no-spark", help="Let Spark audit the broker's ledger, if it is there.")
+        bool, typer.Option("--spark/--no-spark", help="Audit the broker's ledger with Spark, if Spark is installed.")
     ] = True,
     java: Annotated[
         str | None,
@@ -62,13 +68,13 @@ def drill(
         bool,
         typer.Option("--spark-load", help="Run a Spark job too, which streams from one queue into another."),
     ] = False,
-    show_list: Annotated[bool, typer.Option("--list", help="Show the faults and the points, and end.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List the faults and the points, and exit.")] = False,
 ) -> None:
-    """Load on a primary and its backups, faults while it runs, and an account of every message.
+    """Run load on a primary and its backups, inject faults, and account for every message.
 
     Starts a primary and a backup (or more: --brokers) over a scratch store with your settings (--config), or takes a
-    pair that runs (--url; then only faults of the network and of clients). Producers and consumers in every
-    acknowledgement mode, transactions and durable subscriptions put on record what they are told. The exit code is 0
+    running pair (--url; then only faults of the network and of clients). Producers and consumers in every
+    acknowledgement mode, transactions and durable subscriptions record the outcome of every call. The exit code is 0
     only if nothing was lost, done twice or falsely told.
 
     Faults: kill, kill-both, switchover, stop, loop-stuck, kill-client, stop-client, cut, freeze, late, half-close,
@@ -119,5 +125,5 @@ def _show_list() -> None:
     typer.echo("Points (--at):")
     for point, where in POINTS.items():
         typer.echo(f"  {point:<45} {where}")
-    typer.echo(f"  {SOME_POINT:<45} Any of these, at random.")
-    typer.echo(f"  {ANY_INSTANT:<45} No point: whatever happens at the time. Without --at, every other fault.")
+    typer.echo(f"  {SOME_POINT:<45} One of these points, at random.")
+    typer.echo(f"  {ANY_INSTANT:<45} No point: a random instant. Without --at, half of the faults.")

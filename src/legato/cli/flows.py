@@ -27,20 +27,20 @@ def options() -> None:
 @app.command("trace")
 def trace(
     trace_id: Annotated[
-        str, typer.Argument(metavar="TRACE_ID", help="What the initiator called it.", show_default=False)
+        str, typer.Argument(metavar="TRACE_ID", help="The trace id that the initiator gave.", show_default=False)
     ],
     prefix: Annotated[
-        str, typer.Option("--prefix", help="What the names of the flows' queues begin with.", metavar="PREFIX")
+        str, typer.Option("--prefix", help="Prefix of the names of the flows' queues.", metavar="PREFIX")
     ] = PREFIX_DEFAULT,
     as_json: JsonOption = False,
     url: UrlOption = URL_DEFAULT,
 ) -> None:
     """Show a flow and the flows that it began: who called whom, and the time in queue, in stage and in database.
 
-    What has not ended is found where it waits, with the calls that led there, and so are dead letters. Runs that are
-    done are known of services that keep them: `Flows(trace_retention_s=3600)`.
+    Waiting messages and dead letters are shown with the calls that led to them. Finished runs are shown if their
+    service keeps them: `Flows(trace_retention_s=3600)`.
 
-    The exit code is 1 if there is nothing of it. Example: legato flows trace order:17
+    The exit code is 1 if nothing is found. Example: legato flows trace order:17
     """
     from legato.cli import journeys
 
@@ -51,7 +51,11 @@ def trace(
     elif steps:
         print_steps(steps)
     if not steps:
-        typer.echo(f"no flow {trace_id} waits, is a dead letter, or has left records", err=True)
+        typer.echo(
+            f"no flow {trace_id} waits, is a dead letter, or has left records: services keep records of finished runs "
+            "with Flows(trace_retention_s=...)",
+            err=True,
+        )
         raise typer.Exit(1)
 
 

@@ -12,24 +12,24 @@ from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 def intervals(
     heartbeat_s: Annotated[
         float | None,
-        typer.Option("--heartbeat", help="How often the primary tells its backups that it is well.", metavar="S"),
+        typer.Option("--heartbeat", help="Seconds between two heartbeats of the primary.", metavar="S"),
     ] = None,
     activation_s: Annotated[
         float | None,
         typer.Option(
             "--activation",
-            help="So long after the last heartbeat a backup does not rely on the primary any more; at least twice the "
-            "heartbeat's.",
+            help="Seconds after the last heartbeat until a backup counts the primary as lost; at least twice the "
+            "heartbeat interval.",
             metavar="S",
         ),
     ] = None,
     url: UrlOption = URL_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show or change the two intervals between primary and backups, in seconds, while they run.
+    """Show or change the heartbeat and activation intervals of running brokers, in seconds.
 
-    A change holds at once for all brokers of the store, and after takeovers. It is not written to any file: when all
-    brokers have stopped, heartbeat_interval_s and activation_interval_s in [ha] of the configuration hold again.
+    A change takes effect at once for all brokers of the store, and survives takeovers. It is not saved: after all
+    brokers have stopped, heartbeat_interval_s and activation_interval_s in [ha] of the configuration apply again.
 
     Examples: legato intervals; legato intervals --heartbeat 1 --activation 4
     """

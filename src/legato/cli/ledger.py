@@ -11,7 +11,7 @@ import typer
 from legato.cli.options import JsonOption
 from legato.errors import ConfigError
 
-app = typer.Typer(name="ledger", help="Tables of what became of every message, for Spark and others.")
+app = typer.Typer(name="ledger", help="Tables of every message's life, for Spark and other tools.")
 
 LedgerArgument = Annotated[
     str, typer.Argument(metavar="LEDGER", help="Directory of the ledger segments.", show_default=False)
@@ -33,18 +33,23 @@ MasterOption = Annotated[
 def run(
     ledger: LedgerArgument,
     tables: TablesArgument,
-    once: Annotated[bool, typer.Option("--once", help="Take over what is there now, and end.")] = False,
-    every_s: Annotated[float, typer.Option("--every", help="Else: look for more every so many seconds.")] = 10.0,
-    segments: Annotated[int, typer.Option("--segments", help="Most segments in one portion.")] = 500,
-    bronze: Annotated[bool, typer.Option("--bronze", help="Copy the facts too, so that segments may go.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Process the segments that exist now, and exit.")] = False,
+    every_s: Annotated[
+        float, typer.Option("--every", help="Without --once: seconds between two looks for new segments.")
+    ] = 10.0,
+    segments: Annotated[int, typer.Option("--segments", help="Maximum number of segments in one batch.")] = 500,
+    bronze: Annotated[
+        bool, typer.Option("--bronze", help="Copy the facts too, so that segments may be deleted.")
+    ] = False,
     table_format: Annotated[
-        Literal["parquet", "delta"], typer.Option("--format", help="What the tables are; delta needs deltalake.")
+        Literal["parquet", "delta"],
+        typer.Option("--format", help="Format of the tables; delta needs the package deltalake."),
     ] = "parquet",
     master: MasterOption = None,
 ) -> None:
-    """Bring the tables up to date with a ledger: each segment exactly once, whatever is killed meanwhile.
+    """Bring the tables up to date with a ledger. Each segment is processed exactly once, whatever is killed.
 
-    The exit code is 1 if segments are missing between those that are there.
+    The exit code is 1 if segments are missing from the ledger.
 
     Example: legato ledger run ./store/ledger ./tables --once
     """
@@ -87,8 +92,8 @@ def _complain(tables: Path) -> bool:
 @app.command("show")
 def show(
     tables: TablesArgument,
-    name: Annotated[str, typer.Argument(metavar="TABLE", help="Which table of gold.")] = "audit",
-    rows: Annotated[int, typer.Option("--rows", help="Show at most so many.")] = 50,
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="A table of gold.")] = "audit",
+    rows: Annotated[int, typer.Option("--rows", help="Show at most N rows.")] = 50,
     master: MasterOption = None,
 ) -> None:
     """Show a table of gold: audit, latencies, failovers, causes, duplicates, transactions."""
@@ -102,7 +107,7 @@ def show(
 
 @app.command("sql")
 def sql() -> None:
-    """Print the query of each step, with what it is for; `{facts}` and the like are the tables that it asks."""
+    """Print the query of each step and its purpose; `{facts}` and the like are the tables that it reads."""
     from textwrap import dedent
 
     from legato.spark.tables.gold import BRONZE, gold_steps
@@ -114,14 +119,14 @@ def sql() -> None:
 def story(
     message: Annotated[
         str,
-        typer.Argument(metavar="MESSAGE", help="Its message id, or QUEUE/SEQ as an audit says.", show_default=False),
+        typer.Argument(metavar="MESSAGE", help="A message id, or QUEUE/SEQ as an audit prints it.", show_default=False),
     ],
     ledger: Annotated[
         Path, typer.Argument(metavar="LEDGER", help="Directory of the ledger segments.", show_default=False)
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Tell one message's whole life: where it was stored, who had it, why it came back, where it went.
+    """Tell the story of one message: where it was stored, who received it, why it came back, where it went.
 
     Example: legato story ID:1f0c-7 ./store/ledger
     """

@@ -127,12 +127,12 @@ def print_letter(letter: Letter, *, as_json: bool) -> None:
         ("came from", letter.origin or "unknown"),
         ("since", _time(letter.dead_since_ms)),
         ("attempts", str(attempts)),
-        ("dead letter", "for the first time" if letter.times == 1 else f"for the {letter.times}. time"),
+        ("dead letter", "for the first time" if letter.times == 1 else f"{letter.times} times so far"),
         *((label, str(letter.properties[key])) for key, label in _WHO.items() if letter.properties.get(key)),
     ):
         table.add_row(name, Text(value))
     if letter.undone:
-        table.add_row("flow", Text("what it did is being undone, or is undone", style="yellow"))
+        table.add_row("flow", Text("its compensations have begun", style="yellow"))
     console.print(table)
     if letter.history:
         console.print("deliveries", style="dim")

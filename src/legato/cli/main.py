@@ -75,7 +75,7 @@ def options(
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """What holds for every command."""
+    """Options of every command."""
 
 
 def main() -> None:

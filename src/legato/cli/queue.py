@@ -20,7 +20,7 @@ app = typer.Typer(
 
 @app.command("list")
 def queues(match: PatternArgument = "", as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
-    """List queues: how many messages wait and how old the first is, who receives, and how fast they move.
+    """List queues with their depth, the age of the oldest message, receivers and rates.
 
     Examples: legato queues; legato queues 'orders.#' --json
     """
@@ -48,7 +48,7 @@ def create(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
 
 @app.command("delete")
 def delete(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
-    """Delete a queue and all messages in it; who uses it is cut off.
+    """Delete a queue and all messages in it. Its producers and consumers are disconnected from it.
 
     Example: legato queue delete orders
     """
@@ -58,7 +58,7 @@ def delete(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
 
 @app.command("purge")
 def purge(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
-    """Drop the messages that wait in a queue; those that a consumer has stay.
+    """Drop the waiting messages of a queue. Messages that a consumer holds stay.
 
     Example: legato queue purge DLQ.orders
     """
@@ -70,12 +70,15 @@ def move(
     name: NameArgument,
     to: Annotated[str, typer.Argument(metavar="TO", help="Where to: a queue, or topic://NAME.", show_default=False)],
     selector: Annotated[
-        str, typer.Option("--selector", help="Only messages that match it.", metavar="SELECTOR", show_default=False)
+        str,
+        typer.Option(
+            "--selector", help="Only messages that match this selector.", metavar="SELECTOR", show_default=False
+        ),
     ] = "",
-    limit: Annotated[int, typer.Option("--limit", help="At most so many; 0: all.", min=0)] = 0,
+    limit: Annotated[int, typer.Option("--limit", help="At most N messages; 0: all.", min=0)] = 0,
     url: UrlOption = URL_DEFAULT,
 ) -> None:
-    """Move waiting messages to another address, oldest first; their failed deliveries are forgotten.
+    """Move waiting messages to another address, oldest first. Their delivery counts begin at 0 again.
 
     Example: legato queue move DLQ.orders orders --selector "customer = 'ann'" --limit 10
     """
@@ -85,7 +88,7 @@ def move(
 
 @app.command("pause")
 def pause(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
-    """Give nothing of a queue to its consumers until it is resumed, also after a restart; it goes on taking messages.
+    """Stop deliveries from a queue until it is resumed, also over restarts. Producers can still send to it.
 
     Example: legato queue pause orders
     """
@@ -95,7 +98,7 @@ def pause(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
 
 @app.command("resume")
 def resume(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
-    """Let a paused queue go on.
+    """Resume deliveries from a paused queue.
 
     Example: legato queue resume orders
     """

@@ -9,15 +9,15 @@ from legato.cli.options import URL_DEFAULT, JsonOption, QueueArgument, UrlOption
 
 def receive(
     queue: QueueArgument,
-    count: Annotated[int, typer.Option("--count", help="End after so many messages; 0 takes all.", min=0)] = 1,
+    count: Annotated[int, typer.Option("--count", help="Stop after N messages; 0 takes all.", min=0)] = 1,
     wait_s: Annotated[
         float,
-        typer.Option("--wait", help="End when no message came for so many seconds.", metavar="SECONDS", min=0),
+        typer.Option("--wait", help="Stop when no message came for this many seconds.", metavar="SECONDS", min=0),
     ] = 1.0,
     as_json: JsonOption = False,
     url: UrlOption = URL_DEFAULT,
 ) -> None:
-    """Receive messages, print each on a line, and acknowledge it once it is printed.
+    """Receive messages, print each on a line, and acknowledge it after printing it.
 
     The exit code is 1 if no message came. Example: legato receive orders --count 0 --json
     """

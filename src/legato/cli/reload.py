@@ -7,9 +7,9 @@ from legato.cli.options import URL_DEFAULT, UrlOption
 
 
 def reload(url: UrlOption = URL_DEFAULT) -> None:
-    """Have the broker read the settings of addresses and its users again; a configuration with a mistake is refused.
+    """Make the broker read its address settings and users again. A configuration with a mistake is refused.
 
-    Sending it SIGHUP does the same. Other settings hold after a restart.
+    SIGHUP does the same. Other settings take effect after a restart.
 
     Example: legato reload
     """

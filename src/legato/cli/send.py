@@ -22,7 +22,7 @@ def send(
         Path | None,
         typer.Option("--file", help="Send this file as one bytes message.", metavar="FILE"),
     ] = None,
-    count: Annotated[int, typer.Option("--count", help="How often to send it.", min=1)] = 1,
+    count: Annotated[int, typer.Option("--count", help="Send it N times.", min=1)] = 1,
     property_: Annotated[
         list[str] | None,
         typer.Option("--property", help="A property of the message; may be repeated.", metavar="NAME=VALUE"),

@@ -1,4 +1,4 @@
-"""`legato serve`: one broker process; started twice on one store, the second is the backup."""
+"""`legato serve`: one broker process. A second one on the same store is the backup."""
 
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ import typer
 def serve(
     store: Annotated[
         Path | None,
-        typer.Option("--store", help="Directory of the store; primary and backup name the same one.", metavar="DIR"),
+        typer.Option("--store", help="Directory of the store; primary and backup use the same one.", metavar="DIR"),
     ] = None,
     listen: Annotated[
         str | None, typer.Option("--listen", help="Where to listen (default localhost:5672).", metavar="HOST:PORT")
@@ -26,13 +26,13 @@ def serve(
     ] = None,
     user: Annotated[
         list[str] | None,
-        typer.Option("--user", help="Let this user in with SASL PLAIN; may be repeated.", metavar="NAME:PASSWORD"),
+        typer.Option("--user", help="Accept this user with SASL PLAIN; may be repeated.", metavar="NAME:PASSWORD"),
     ] = None,
 ) -> None:
     """Serve messages from a store, or wait as the backup of the process that does.
 
-    Prints `active epoch=N` when it serves, `backup` when it waits. Ends cleanly on SIGTERM and Ctrl-C; on SIGHUP it
-    reads the settings of addresses and the users again.
+    Prints `active epoch=N` when it serves, `backup` when it waits. SIGTERM and Ctrl-C end it cleanly; SIGHUP makes it
+    read its address settings and users again.
 
     Example: legato serve --store ./store --listen localhost:5672
     """

@@ -12,7 +12,7 @@ from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 
 app = typer.Typer(
     name="sink",
-    help="List and forget sinks of Spark's streams: which of their batches are published.",
+    help="List and forget sinks of Spark streams; the broker remembers which of their batches are published.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -20,7 +20,7 @@ app = typer.Typer(
 
 @app.command("list")
 def sinks(as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
-    """List sinks by their transactionalId, by default the id of the stream's checkpoint, each with its last batch.
+    """List sinks with their last batch. A sink's name is its transactionalId, by default the id of its checkpoint.
 
     Example: legato sink list --json
     """
@@ -35,7 +35,7 @@ def sinks(as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
 
 @app.command("forget")
 def forget(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
-    """Forget a sink whose query never runs again: should it repeat a batch, that would be published once more.
+    """Forget a sink whose query never runs again. If it repeated a batch, the batch would be published again.
 
     Example: legato sink forget 1c0f9a52-5d0e-4b9e-9d0b-1f1f9d2b7a34
     """

@@ -19,7 +19,7 @@ def status(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the primary's epoch, its queues and what waits in them; with --store also who is primary and backup.
+    """Show the primary's epoch and the depth of its queues; with --store also the processes that share the store.
 
     Examples: legato status; legato status --store ./store --json
     """

@@ -18,7 +18,7 @@ app = typer.Typer(
 
 @app.command("list")
 def subscriptions(match: PatternArgument = "", as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
-    """List subscriptions: subscription://CLIENT/NAME are durable, volatile://... end with their consumers.
+    """List subscriptions: subscription://CLIENT/NAME is durable, volatile://... ends with its consumers.
 
     Example: legato subscriptions --json
     """
@@ -36,7 +36,7 @@ def show_subscription(name: NameArgument, as_json: JsonOption = False, url: UrlO
 
 @app.command("delete")
 def delete(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
-    """End a subscription with all messages that wait in it; who receives from it is cut off.
+    """End a subscription and drop all messages in it. Its consumers are disconnected from it.
 
     Example: legato subscription delete subscription://ann/prices
     """
@@ -46,7 +46,7 @@ def delete(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
 
 @app.command("purge")
 def purge(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
-    """Drop the messages that wait in a subscription; those that a consumer has stay.
+    """Drop the waiting messages of a subscription. Messages that a consumer holds stay.
 
     Example: legato subscription purge subscription://ann/prices
     """
@@ -55,7 +55,7 @@ def purge(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
 
 @app.command("pause")
 def pause(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
-    """Give nothing of a subscription to its consumers until it is resumed, also after a restart.
+    """Stop deliveries from a subscription until it is resumed, also over restarts.
 
     Example: legato subscription pause subscription://ann/prices
     """
@@ -65,7 +65,7 @@ def pause(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
 
 @app.command("resume")
 def resume(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
-    """Let a paused subscription go on.
+    """Resume deliveries from a paused subscription.
 
     Example: legato subscription resume subscription://ann/prices
     """

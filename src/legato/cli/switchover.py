@@ -16,9 +16,9 @@ _RETRY_S = 0.02
 
 
 def switchover(url: UrlOption = URL_DEFAULT, as_json: JsonOption = False) -> None:
-    """Have a backup take over from the primary, which becomes a backup: to update or move a broker.
+    """Make a backup take over from the primary, to update or move a broker. The old primary becomes a backup.
 
-    Everything that was confirmed is kept, and clients that name both brokers go on by themselves.
+    Nothing that was confirmed is lost. Clients that name both brokers reconnect by themselves.
 
     Example: legato switchover --url amqp://localhost:5672,localhost:5673
     """

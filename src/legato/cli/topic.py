@@ -46,7 +46,7 @@ def create(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
 
 @app.command("delete")
 def delete(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
-    """Delete a topic with all its subscriptions, durable ones too; who uses it is cut off.
+    """Delete a topic and all its subscriptions, durable ones too. Its producers and consumers are disconnected from it.
 
     Example: legato topic delete prices
     """
