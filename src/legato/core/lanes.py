@@ -165,18 +165,21 @@ class Lane:
             kept = [message for message in self.ready if not run.seq <= message.seq <= end]
             self.ready = deque(kept)
             self.window_bytes = sum(message.size for message in kept)
-        returned = [message for message in self.returned if message.waiting and run.seq <= message.seq <= end]
-        for message in returned:
-            message.waiting = False
-            enter(message, LEAVE)
+        returned: list[int] = []
+        for message in self.returned:
+            # One that came back twice is there twice.
+            if message.waiting and run.seq <= message.seq <= end:
+                message.waiting = False
+                enter(message, LEAVE)
+                returned.append(message.seq)
         if floor > self.start:
             self.claimed.update(range(run.seq, end + 1))
-            return [message.seq for message in returned]
+            return returned
         if self.claimed:
             self.claimed = {seq for seq in self.claimed if not run.seq <= seq <= end}
         self.start = max(self.start, end)
         self.loaded_seq = max(self.loaded_seq, end)
-        return [message.seq for message in returned]
+        return returned
 
     def release_run(self, run: Run) -> None:
         """A run that was claimed when it was taken away is not on disk any more."""
