@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -16,6 +19,7 @@ BYTES_MAX = 4 << 30
 MEMORY_SHARE = 4
 """What is in it is in memory: no more of it than this part of what is free."""
 COMMAND_WAIT_S = 10.0
+KILLED_S = 0.05
 TRIES = 50
 """Somebody may write between looking how much there is and making it so large."""
 
@@ -51,7 +55,18 @@ class Disk:
         return found.f_bfree * found.f_frsize
 
     def bring_home(self) -> None:
-        """Put the files where the file system was, which is no more."""
+        """Put the files where the file system was, which is no more. Who still has one open is killed first.
+
+        An exporter that outlives its broker would go on in the new place, and give half a segment its name.
+        """
+        for _ in range(TRIES):
+            users = users_of(self._path)
+            if not users:
+                break
+            for pid in users:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(KILLED_S)
         home = self._path.with_name(f"{self._path.name}.home")
         shutil.copytree(self._path, home, symlinks=True)
         unmount(self._path)
@@ -64,6 +79,19 @@ class Disk:
 
     def _resize(self, size_bytes: int) -> bool:
         return _succeeds("mount", "-o", f"remount,size={size_bytes}", str(self._path))
+
+
+def users_of(directory: Path) -> list[int]:
+    """The processes that have a file below a directory open, as far as that can be seen."""
+    below = f"{directory.resolve()}/"
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        with suppress(OSError):
+            if any(os.readlink(descriptor).startswith(below) for descriptor in (entry / "fd").iterdir()):
+                found.append(int(entry.name))
+    return found
 
 
 def unmount(path: Path) -> None:
