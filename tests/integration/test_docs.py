@@ -1,7 +1,10 @@
-"""What README and the how-tos show is what happens: their Python runs, their commands exist."""
+"""What README and the how-tos show is what happens: their Python runs and has types, their commands exist."""
 
+import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +50,36 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
         # Blank lines in front, so that a traceback names the page's own line.
         source = "\n" * (line - 1) + code.replace(SHOWN_URL, pair.url)
         exec(compile(source, str(page), "exec"), namespace)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of each page as a program, whose lines have the page's numbers."""
+    directory = tmp_path_factory.mktemp("snippets")
+    for page in PAGES:
+        lines = [""] * page.read_text().count("\n")
+        for first, code in blocks(page, "python"):
+            written = code.splitlines()
+            lines[first - 1 : first - 1 + len(written)] = written
+        if any(lines):
+            (directory / f"{page.stem.replace('-', '_')}_page.py").write_text("\n".join(lines) + "\n")
+    return directory
+
+
+def test_mypy_strict_has_nothing_to_say_about_the_python_of_any_page(programs: Path) -> None:
+    """What a reader copies has types: the names of a message's class are known without a cast."""
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", *map(str, programs.glob("*.py"))]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_pyright_strict_has_nothing_to_say_about_the_python_of_any_page(programs: Path) -> None:
+    """The same for who reads with Pylance."""
+    settings = {"include": ["."], "strict": ["."], "extraPaths": [str(ROOT / "src")], "pythonVersion": "3.11"}
+    (programs / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--project", str(programs)]
+    run = subprocess.run(command, cwd=programs, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")], ids=name)
