@@ -65,4 +65,7 @@ class Expiry:
         if waiting is not None:
             lane.ready.remove(waiting)
             lane.window_bytes -= waiting.size
+            # The window may begin again before it, while it is still on disk.
+            lane.claimed.add(seq)
+            queue.claims = True
             self._router.expire(waiting)

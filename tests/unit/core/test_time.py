@@ -81,6 +81,23 @@ def test_what_waits_expires_without_anybody_looking() -> None:
     assert s.crash().broker.directory.queue("q").depth == 1
 
 
+def test_what_expired_in_the_window_is_not_read_into_the_next_one() -> None:
+    """It was expired twice, and counted as gone twice. The simulator found it, seed 5302558 of its time."""
+    s = Scenario()
+    s.publish("q", b"0")
+    first = s.consumer("q", 1)
+    s.publish("q", b"stays")
+    s.publish("q", b"expires", expires_us=s.now_us + SECOND_US)
+    s.publish("q", b"stays too")
+    s.now_us += 2 * SECOND_US
+    s.broker.tick(s.now_us)
+    s.broker.receivers.detach(first, clean=True)
+    second = s.consumer("q", 5)
+    assert [fact.cause for fact in s.facts if isinstance(fact, MessageMoved)] == ["expired"]
+    assert s.received(second) == [b"0", b"stays", b"stays too"]
+    assert s.broker.directory.queue("q").depth == 3
+
+
 def test_what_is_in_the_window_expires_too() -> None:
     s = Scenario()
     s.publish("q", b"0")
