@@ -1,17 +1,18 @@
 """The page of a drill: the audit's, with what the clients saw and were told, and when which fault struck."""
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from statistics import median
+
+from markupsafe import Markup
 
 from legato.drill.faults import POINTS
 from legato.drill.outcome import COLUMNS, Outcome, fault_of, verdict_line
 from legato.drill.pictures import FAMILIES, STEP_S, clients_chart, gaps_chart, takeovers_chart
 from legato.drill.result import RunResult, Struck
 from legato.spark.quantities import duration
+from legato.spark.report import page
 from legato.spark.report.audit_page import write_report
-from legato.spark.report.page import header, page, section, table
 from legato.spark.result import AuditResult
 
 WRONG = ("lost", "duplicated", "wrong_flags", "falsely_told")
@@ -43,85 +44,78 @@ def write_page(path: Path, outcome: Outcome, result: RunResult, audit: AuditResu
         )
         return
     headline = "Every message is accounted for." if outcome.passes else "Not every message is accounted for."
-    top = header(title, headline, escape(verdict_line(outcome)[2:]) + ".", good=outcome.passes)
-    path.write_text(page(title, [top, *sections]), encoding="utf-8")
+    top = page.header(title, headline, f"{verdict_line(outcome)[2:]}.", good=outcome.passes)
+    path.write_text(page.page(title, [top, *sections]), encoding="utf-8")
 
 
-def _tiles(outcome: Outcome) -> str:
+def _tiles(outcome: Outcome) -> Markup:
     once = outcome.exactly_once
     tiles = [
-        _tile("faults", f"{outcome.faults:,}"),
-        _tile("takeovers", f"{outcome.takeovers:,}"),
-        _tile("clients", f"{outcome.clients:,}"),
-        _tile("clients' processes killed", f"{outcome.clients_killed:,}"),
-        _tile("confirmed to producers", f"{outcome.sent:,}"),
-        _tile("lost", _known(outcome.lost), good=outcome.lost == 0),
-        _tile("done twice", _known(outcome.duplicated), good=outcome.duplicated == 0),
-        _tile(
+        page.tile("faults", f"{outcome.faults:,}"),
+        page.tile("takeovers", f"{outcome.takeovers:,}"),
+        page.tile("clients", f"{outcome.clients:,}"),
+        page.tile("clients' processes killed", f"{outcome.clients_killed:,}"),
+        page.tile("confirmed to producers", f"{outcome.sent:,}"),
+        page.tile("lost", _known(outcome.lost), good=outcome.lost == 0),
+        page.tile("done twice", _known(outcome.duplicated), good=outcome.duplicated == 0),
+        page.tile(
             f"of {once['sent']:,} in transactions done twice", f"{once['duplicated']:,}", good=not once["duplicated"]
         ),
-        _tile("wrong redelivered flags", f"{outcome.wrong_flags:,}", good=not outcome.wrong_flags),
-        _tile("falsely told", f"{outcome.falsely_told:,}", good=not outcome.falsely_told),
+        page.tile("wrong redelivered flags", f"{outcome.wrong_flags:,}", good=not outcome.wrong_flags),
+        page.tile("falsely told", f"{outcome.falsely_told:,}", good=not outcome.falsely_told),
     ]
     note = "what clients have on record, each for itself"
-    return section("What clients say", note, f'<div class="tiles">{"".join(tiles)}</div>')
+    return page.section("What clients say", note, page.tiles(tiles))
 
 
 def _known(count: int | None) -> str:
     return "?" if count is None else f"{count:,}"
 
 
-def _tile(label: str, value: str, *, good: bool | None = None) -> str:
-    verdict = "" if good is None else " good" if good else " bad"
-    return f'<div class="tile{verdict}"><div class="value">{value}</div><div class="label">{label}</div></div>'
-
-
-def _clients(result: RunResult) -> str:
+def _clients(result: RunResult) -> Markup:
     note = f"messages a second, in steps of {duration(STEP_S * 1e6)}; above: what the faults befell"
     legend = [("confirmed", "orange"), ("received", "blue")]
     legend += [(f"fault: {name}", colour) for name, (colour, _) in FAMILIES.items()]
-    return section("What clients saw", note, f'<div class="scroll">{clients_chart(result)}</div>', legend)
+    return page.section("What clients saw", note, page.picture(clients_chart(result)), legend)
 
 
-def _takeovers(result: RunResult) -> str:
+def _takeovers(result: RunResult) -> Markup:
     if not result.reigns:
-        return ""
+        return page.NOTHING
     note = f"{result.takeovers:,} takeovers, as the brokers said; above: what befell them"
-    return section("Who was the primary", note, f'<div class="scroll">{takeovers_chart(result)}</div>')
+    return page.section("Who was the primary", note, page.picture(takeovers_chart(result)))
 
 
-def _gaps(result: RunResult) -> str:
+def _gaps(result: RunResult) -> Markup:
     if not result.gaps:
-        return ""
+        return page.NOTHING
     note = f"{len(result.gaps):,} times a client had no broker, for {_spread([gap.gap_ms for gap in result.gaps])}"
     legend = [("less than 300 ms", "blue"), ("less than 1.5 s", "orange"), ("longer", "red")]
-    return section("Gaps of clients", note, f'<div class="scroll">{gaps_chart(result)}</div>', legend)
+    return page.section("Gaps of clients", note, page.picture(gaps_chart(result)), legend)
 
 
 def _spread(milliseconds: Sequence[float]) -> str:
     return f"{duration(median(milliseconds) * 1000)} in the middle, {duration(max(milliseconds) * 1000)} at most"
 
 
-def _told(outcome: Outcome) -> str:
+def _told(outcome: Outcome) -> Markup:
     rows = [
         [
-            escape(name) + (' <span class="badge good">tx</span>' if row["exactly_once"] else ""),
+            Markup.escape(name) + (Markup(" ") + page.badge("tx", good=True) if row["exactly_once"] else ""),
             *(_number(each, row[each]) for each in COLUMNS),
         ]
         for name, row in outcome.configurations.items()
     ]
     note = "each client's own record: what producers were told, what consumers received; tx: in transactions"
-    body = table(["configuration", *(f"#{each}" for each in COLUMNS.values())], rows)
-    return section("What clients were told", note, body)
+    body = page.table(["configuration", *(f"#{each}" for each in COLUMNS.values())], rows)
+    return page.section("What clients were told", note, body)
 
 
 def _number(name: str, value: int) -> str:
-    if not value:
-        return '<span class="zero">0</span>'
-    return f'<span class="badge bad">{value:,}</span>' if name in WRONG else f"{value:,}"
+    return page.count(value, wanted=name not in WRONG)
 
 
-def _kinds(outcome: Outcome, result: RunResult) -> str:
+def _kinds(outcome: Outcome, result: RunResult) -> Markup:
     gaps: dict[str, list[float]] = {}
     for gap in result.gaps:
         strike = fault_of(gap, result.strikes)
@@ -132,7 +126,9 @@ def _kinds(outcome: Outcome, result: RunResult) -> str:
         for kind, times in sorted(outcome.faults_by_kind.items())
     ]
     note = "what each kind of fault cost clients: times without a broker that began with one"
-    return section("Kinds of faults", note, table(["fault", "#struck", "#gaps", "#in the middle", "#longest"], rows))
+    return page.section(
+        "Kinds of faults", note, page.table(["fault", "#struck", "#gaps", "#in the middle", "#longest"], rows)
+    )
 
 
 def _gap_cells(milliseconds: Sequence[float]) -> list[str]:
@@ -141,30 +137,27 @@ def _gap_cells(milliseconds: Sequence[float]) -> list[str]:
     return [duration(median(milliseconds) * 1000), duration(max(milliseconds) * 1000)]
 
 
-def _points(outcome: Outcome) -> str:
+def _points(outcome: Outcome) -> Markup:
     rows = [
-        [point, f"{times:,}", escape(text)]
-        for point, text in POINTS.items()
-        if (times := outcome.points_by_name.get(point, 0))
+        [point, f"{times:,}", text] for point, text in POINTS.items() if (times := outcome.points_by_name.get(point, 0))
     ]
     if not rows:
-        return ""
+        return page.NOTHING
     note = "where a process was held while the fault happened"
-    return section("Points", note, table(["point", "#held", "which is"], rows))
+    return page.section("Points", note, page.table(["point", "#held", "which is"], rows))
 
 
-def _strikes(strikes: Sequence[Struck]) -> str:
+def _strikes(strikes: Sequence[Struck]) -> Markup:
     rows = [
-        [f"{number:,}", escape(strike.fault), f"{strike.at_s:.1f} s", f"{strike.took_s:.1f} s"]
+        [f"{number:,}", strike.fault, f"{strike.at_s:.1f} s", f"{strike.took_s:.1f} s"]
         for number, strike in enumerate(strikes, 1)
     ]
-    body = f"<details><summary>all {len(rows):,}</summary>{table(['', 'fault', '#after', '#took'], rows)}</details>"
-    return section("Faults", "until all was whole again", body)
+    body = page.folded(f"all {len(rows):,}", page.table(["", "fault", "#after", "#took"], rows))
+    return page.section("Faults", "until all was whole again", body)
 
 
-def _complaints(outcome: Outcome) -> str:
+def _complaints(outcome: Outcome) -> Markup:
     if not outcome.complaints and not outcome.notes:
-        return ""
-    items = "".join(f"<p><code>{escape(sentence)}</code></p>" for sentence in outcome.complaints)
-    items += "".join(f"<p>{escape(note)}</p>" for note in outcome.notes)
-    return section("Complaints" if outcome.complaints else "Notes", "", items)
+        return page.NOTHING
+    items = page.paragraphs(outcome.complaints, outcome.notes)
+    return page.section("Complaints" if outcome.complaints else "Notes", "", items)

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from html import escape
 from pathlib import Path
 
+from markupsafe import Markup
+
 from legato.spark.quantities import duration, human
-from legato.spark.report import charts
+from legato.spark.report import charts, page
 from legato.spark.report.departures_chart import causes_chart
 from legato.spark.report.flights import TotalsComparison
 from legato.spark.report.flow_charts import flows_section
-from legato.spark.report.page import CROSS, TICK, count, header, legend_of, page, plural, section, table, tile
 from legato.spark.result import AuditResult, CheckResult, Takeover
 
 
@@ -21,7 +21,7 @@ def write_report(
     totals: TotalsComparison | None = None,
     client_gaps_ms: Mapping[int, float] | None = None,
     title: str = "Delivery audit",
-    more: Sequence[str] = (),
+    more: Sequence[Markup] = (),
     complaints: Sequence[str] = (),
 ) -> None:
     """Write the page of an audit.
@@ -32,7 +32,7 @@ def write_report(
         totals: what came out against what should have, if that is known.
         client_gaps_ms: by epoch, how long clients saw no broker, if that was measured.
         title: the page's headline.
-        more: further sections, as HTML.
+        more: further sections, as markup.
         complaints: what is wrong besides what the ledger says: then the page does not say that all is well.
     """
     text = report_page(result, totals, client_gaps_ms or {}, title, more, complaints)
@@ -44,7 +44,7 @@ def report_page(
     totals: TotalsComparison | None,
     client_gaps_ms: Mapping[int, float],
     title: str,
-    more: Sequence[str] = (),
+    more: Sequence[Markup] = (),
     complaints: Sequence[str] = (),
 ) -> str:
     """The page as HTML; `more` sections and `complaints` are those of whoever knows more than the ledger."""
@@ -60,14 +60,14 @@ def report_page(
         _queues(result),
         _departures(result),
         _topics(result),
-        _totals(totals) if totals is not None else "",
+        _totals(totals) if totals is not None else page.NOTHING,
         _checks(result.checks),
-        _footer(result),
+        page.footer(result.facts, result.last_position, result.seconds),
     ]
-    return page(title, sections)
+    return page.page(title, sections)
 
 
-def _header(result: AuditResult, totals: TotalsComparison | None, title: str, complaints: Sequence[str]) -> str:
+def _header(result: AuditResult, totals: TotalsComparison | None, title: str, complaints: Sequence[str]) -> Markup:
     good = result.passes and (totals is None or totals.equal) and not complaints
     start, end = (datetime.fromtimestamp(us / 1e6, UTC) for us in (result.first_us, result.last_us))
     crashes = sum(not takeover.clean for takeover in result.takeovers)
@@ -76,13 +76,13 @@ def _header(result: AuditResult, totals: TotalsComparison | None, title: str, co
     fate = (
         "what was lost or done twice cannot be told before the ledger is whole."
         if lost is None or twice is None
-        else f"{plural(lost, 'message')} lost, {twice or 'none'} done twice."
+        else f"{page.plural(lost, 'message')} lost, {twice or 'none'} done twice."
     )
     story = (
         f"{result.total('stored'):,} messages through {len(result.queues)} queues, "
-        f"{plural(crashes, 'crash', 'crashes')} of the broker, {fate}"
+        f"{page.plural(crashes, 'crash', 'crashes')} of the broker, {fate}"
     )
-    return header(f"{title} · {start:%d %B %Y, %H:%M:%S} to {end:%H:%M:%S} UTC", headline, story, good=good)
+    return page.header(f"{title} · {start:%d %B %Y, %H:%M:%S} to {end:%H:%M:%S} UTC", headline, story, good=good)
 
 
 def _complaint(result: AuditResult, totals: TotalsComparison | None, complaints: Sequence[str]) -> str:
@@ -91,69 +91,53 @@ def _complaint(result: AuditResult, totals: TotalsComparison | None, complaints:
     if not result.passes:
         return result.verdict
     if complaints:
-        return f"{plural(len(complaints), 'complaint')} besides the ledger."
+        return f"{page.plural(len(complaints), 'complaint')} besides the ledger."
     assert totals is not None
     return "What came out is not what went in."
 
 
-def _complaints(result: AuditResult) -> str:
+def _complaints(result: AuditResult) -> Markup:
     """What does not hold, in a red box, with what to do about it and a link to what the ledger says."""
     if result.passes:
-        return ""
-    items = "".join(
-        f"<li>{CROSS}<div><b>{escape(check.complaint or check.sentence)}</b> {escape(check.remedy)} "
-        f'<a href="#{_anchor(check)}">{plural(check.count, "row")}</a></div></li>'
-        for check in result.failed
-    )
+        return page.NOTHING
     note = "" if result.complete else "while the ledger is incomplete, the others may be only a consequence of that"
-    return (
-        '<section class="complaints"><div class="head"><h2>What does not hold</h2>'
-        f'<span class="note">{note}</span></div><ul class="checks">{items}</ul></section>'
-    )
+    return page.complaints(note, result.failed)
 
 
-def _anchor(check: CheckResult) -> str:
-    return "check-" + "".join(letter if letter.isalnum() else "-" for letter in check.name)
-
-
-def _tiles(result: AuditResult, totals: TotalsComparison | None) -> str:
+def _tiles(result: AuditResult, totals: TotalsComparison | None) -> Markup:
     seconds = result.timeline.bucket_us / 1e6
     consumed: dict[int, int] = {}
     for point in result.timeline.throughput:
         consumed[point.bucket] = consumed.get(point.bucket, 0) + point.consumed
     tiles = [
-        tile("stored", result.total("stored")),
-        tile("consumed", result.total("consumed")),
-        tile("forwarded", result.total("forwarded")),
-        tile("dead-lettered", result.total("dead_lettered")),
-        tile("still waiting", result.total("waiting")),
-        tile("lost", result.proven("lost"), wanted=0),
-        tile("done twice", result.proven("duplicated"), wanted=0),
-        tile("takeovers", len(result.takeovers)),
-        f'<div class="tile"><div class="value">{human(max(consumed.values(), default=0) / seconds)}</div>'
-        '<div class="label">consumed a second, peak</div></div>',
+        page.tile("stored", result.total("stored")),
+        page.tile("consumed", result.total("consumed")),
+        page.tile("forwarded", result.total("forwarded")),
+        page.tile("dead-lettered", result.total("dead_lettered")),
+        page.tile("still waiting", result.total("waiting")),
+        page.tile("lost", result.proven("lost"), wanted=0),
+        page.tile("done twice", result.proven("duplicated"), wanted=0),
+        page.tile("takeovers", len(result.takeovers)),
+        page.tile("consumed a second, peak", human(max(consumed.values(), default=0) / seconds)),
     ]
     if totals is not None:
         wrong = len(totals.differences)
-        tiles.append(
-            f'<div class="tile {"good" if totals.equal else "bad"}"><div class="value">'
-            f"{len(totals.carriers) - wrong}/{len(totals.carriers)}</div>"
-            '<div class="label">carriers equal</div></div>'
-        )
-    return f'<div class="tiles">{"".join(tiles)}</div>'
+        equal = f"{len(totals.carriers) - wrong}/{len(totals.carriers)}"
+        tiles.append(page.tile("carriers equal", equal, good=totals.equal))
+    return page.tiles(tiles)
 
 
-def _throughput(result: AuditResult) -> str:
+def _throughput(result: AuditResult) -> Markup:
     note = f"messages a second, in steps of {duration(result.timeline.bucket_us)}"
     legend = [("stored", "orange"), ("consumed", "blue")]
     if result.takeovers:
         legend.append(("no primary served", "red"))
-    return section("Throughput", note, f'<div class="scroll">{charts.throughput_chart(result)}</div>', legend)
+    return page.section("Throughput", note, page.picture(charts.throughput_chart(result)), legend)
 
 
-def _takeovers(result: AuditResult, client_gaps_ms: Mapping[int, float]) -> str:
+def _takeovers(result: AuditResult, client_gaps_ms: Mapping[int, float]) -> Markup:
     if not result.takeovers:
-        return ""
+        return page.NOTHING
     columns = ["epoch", "from", "to", "how", "#new primary after", "#serving after"]
     if client_gaps_ms:
         columns.append("#gap seen by clients")
@@ -161,9 +145,9 @@ def _takeovers(result: AuditResult, client_gaps_ms: Mapping[int, float]) -> str:
     for takeover in result.takeovers:
         row = [
             str(takeover.epoch),
-            escape(takeover.former_broker),
-            escape(takeover.broker),
-            f'<span class="badge {"good" if takeover.clean else "bad"}">{escape(_how(takeover))}</span>',
+            takeover.former_broker,
+            takeover.broker,
+            page.badge(_how(takeover), good=takeover.clean),
             gap_of(takeover, takeover.duration_ms),
             gap_of(takeover, takeover.served_ms),
         ]
@@ -171,11 +155,11 @@ def _takeovers(result: AuditResult, client_gaps_ms: Mapping[int, float]) -> str:
             gap_ms = client_gaps_ms.get(takeover.epoch)
             row.append("" if gap_ms is None else duration(gap_ms * 1000))
         rows.append(row)
-    body = f'<div class="scroll">{charts.reign_chart(result)}</div>{table(columns, rows)}'
+    body = page.picture(charts.reign_chart(result)) + page.table(columns, rows)
     note = (
         "from when one primary had last served, for all that is known, to the next one's epoch and to its first answer"
     )
-    return section("Takeovers", note, body)
+    return page.section("Takeovers", note, body)
 
 
 def _how(takeover: Takeover) -> str:
@@ -192,14 +176,14 @@ def gap_of(takeover: Takeover, gap_ms: float | None) -> str:
 _QUEUE_COLOURS = ("blue", "orange", "green", "red", "soft", "ink")
 
 
-def _latency(result: AuditResult) -> str:
+def _latency(result: AuditResult) -> Markup:
     curve, heat = charts.latency_curve(result), charts.latency_heat_map(result)
     if not curve:
-        return ""
+        return page.NOTHING
     measured = [queue for queue in result.queues if queue.latencies]
     rows = [
         [
-            escape(queue.name),
+            queue.name,
             latency.stage,
             f"{latency.messages:,}",
             *(duration(ms * 1000) for ms in (latency.p50_ms, latency.p95_ms, latency.p99_ms, latency.max_ms)),
@@ -215,55 +199,60 @@ def _latency(result: AuditResult) -> str:
         for index, queue in enumerate(consumed)
     ]
     body = (
-        f'<div class="scroll">{heat}</div>'
-        f'<div class="head"><h3>Share of messages that took at most so long</h3>{legend_of(legend)}</div>'
-        f'<div class="scroll">{curve}</div>{table(columns, rows)}'
+        page.picture(heat)
+        + page.subhead("Share of messages that took at most so long", legend)
+        + page.picture(curve)
+        + page.table(columns, rows)
     )
     note = "from stored to consumed, over time: the stronger the colour, the more messages"
-    return section("Latency", note, body)
+    return page.section("Latency", note, body)
 
 
-def _queues(result: AuditResult) -> str:
+def _queues(result: AuditResult) -> Markup:
     shown = {name: field for name, field in _QUEUE_COLUMNS.items() if name not in _RARE or result.total(field)}
     columns = ["queue", *(f"#{name}" for name in shown)]
     rows = [
-        [escape(queue.name), *(_number(name, getattr(queue, field), result) for name, field in shown.items())]
+        [queue.name, *(_number(name, getattr(queue, field), result) for name, field in shown.items())]
         for queue in result.queues
     ]
     total = ["all", *(_number(name, result.total(field), result) for name, field in shown.items())]
     rare = "".join(f" + {name}" for name in _RARE if name in shown)
-    return section("Queues", f"stored = consumed + dead-lettered{rare} + waiting + lost", table(columns, rows, total))
+    return page.section(
+        "Queues", f"stored = consumed + dead-lettered{rare} + waiting + lost", page.table(columns, rows, total)
+    )
 
 
 def _number(name: str, value: int, result: AuditResult) -> str:
     unknown = not value and not result.complete and name in ("lost", "done twice")
-    return '<span class="badge bad">?</span>' if unknown else count(name, value)
+    return page.badge("?", good=False) if unknown else page.count(value, wanted=name not in ("lost", "done twice"))
 
 
-def _departures(result: AuditResult) -> str:
+def _departures(result: AuditResult) -> Markup:
     rows = [
-        [escape(queue.name), how, escape(cause), f"{messages:,}"]
+        [queue.name, how, cause, f"{messages:,}"]
         for queue in result.queues
         for how, causes in (("dead-lettered", queue.dead_letters), ("moved", queue.moves))
         for cause, messages in causes.items()
     ]
     if not rows:
-        return ""
+        return page.NOTHING
     note = "messages that left their queue otherwise, by cause"
-    picture = f'<div class="scroll">{causes_chart(result)}</div>'
+    picture = page.picture(causes_chart(result))
     legend = [("dead-lettered", "red"), ("moved", "blue")]
-    return section("Not consumed", note, picture + table(["queue", "how", "cause", "#messages"], rows), legend)
+    return page.section(
+        "Not consumed", note, picture + page.table(["queue", "how", "cause", "#messages"], rows), legend
+    )
 
 
-def _topics(result: AuditResult) -> str:
+def _topics(result: AuditResult) -> Markup:
     rows = [
-        [escape(topic.name), *(count("", value) for value in (topic.published, topic.copies, topic.unheard))]
+        [topic.name, *(page.count(value) for value in (topic.published, topic.copies, topic.unheard))]
         for topic in result.topics
     ]
     if not rows:
-        return ""
+        return page.NOTHING
     note = "each copy is a message of its subscription, and accounted for there"
-    return section("Topics", note, table(["topic", "#published", "#copies", "#without a subscription"], rows))
+    return page.section("Topics", note, page.table(["topic", "#published", "#copies", "#without a subscription"], rows))
 
 
 _QUEUE_COLUMNS = {
@@ -282,13 +271,13 @@ _RARE = ("moved", "deleted with the queue")
 """Columns that are left out where they would hold nothing."""
 
 
-def _totals(totals: TotalsComparison) -> str:
+def _totals(totals: TotalsComparison) -> Markup:
     columns = ["carrier", "#flights", "#departure delays, min", "#arrival delays, min", "#distance, miles", ""]
     rows = []
     for carrier in totals.carriers:
         source, collected = carrier.source, carrier.collected
         cells = [
-            f"{found:,}" if expected == found else f'<span class="badge bad">{found:,} of {expected:,}</span>'
+            f"{found:,}" if expected == found else page.badge(f"{found:,} of {expected:,}", good=False)
             for expected, found in (
                 (source.flights, collected.flights),
                 (source.dep_delay, collected.dep_delay),
@@ -296,42 +285,23 @@ def _totals(totals: TotalsComparison) -> str:
                 (source.distance, collected.distance),
             )
         ]
-        badge = '<span class="badge good">equal</span>' if carrier.equal else '<span class="badge bad">differs</span>'
-        rows.append([escape(carrier.carrier), *cells, badge])
+        badge = page.badge("equal" if carrier.equal else "differs", good=carrier.equal)
+        rows.append([carrier.carrier, *cells, badge])
     sums = [
         sum(getattr(carrier.collected, field) for carrier in totals.carriers)
         for field in ("flights", "dep_delay", "arr_delay", "distance")
     ]
     total = ["all", *(f"{value:,}" for value in sums), ""]
     counts = (
-        f"{plural(totals.missing, 'flight')} missing, {totals.duplicated or 'none'} collected twice, "
+        f"{page.plural(totals.missing, 'flight')} missing, {totals.duplicated or 'none'} collected twice, "
         f"{totals.unexpected or 'none'} unexpected"
     )
-    examples = "".join(f"<code>{escape(example)}</code>" for example in totals.examples)
     note = f"computed by Spark from the source data, and from the records that came out: {counts}"
-    return section("Totals against the source", note, table(columns, rows, total) + examples)
-
-
-def _checks(checks: Iterable[CheckResult]) -> str:
-    items = []
-    for check in checks:
-        mark = CROSS if check.count else TICK
-        found = ""
-        if check.count:
-            stories = "".join(f"<code>{escape(told)}</code>" for told in check.told)
-            for name, lines in check.stories.items():
-                told = "\n".join(escape(line) for line in lines)
-                stories += f"<details><summary>{escape(name)}</summary><pre>{told}</pre></details>"
-            found = f' <span class="badge bad">{check.count:,} found</span>{stories}'
-        sentence = escape(check.complaint or check.sentence) if check.count else escape(check.sentence)
-        fails = ' class="fails"' if check.count else ""
-        items.append(f'<li{fails} id="{_anchor(check)}">{mark}<div>{sentence}{found}</div></li>')
-    note = "each is a query over the ledger; none of them may find anything"
-    return section("Checks", note, f'<ul class="checks">{"".join(items)}</ul>')
-
-
-def _footer(result: AuditResult) -> str:
-    return (
-        f"<footer>{result.facts:,} facts of the broker's log up to position {result.last_position:,}, "
-        f"audited by Apache Spark in {result.seconds:.1f} s.</footer>"
+    return page.section(
+        "Totals against the source", note, page.table(columns, rows, total) + page.codes(totals.examples)
     )
+
+
+def _checks(checks: Iterable[CheckResult]) -> Markup:
+    note = "each is a query over the ledger; none of them may find anything"
+    return page.section("Checks", note, page.checks(checks))

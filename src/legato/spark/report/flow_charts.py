@@ -3,7 +3,10 @@
 import math
 from html import escape
 
+from markupsafe import Markup
+
 from legato.spark.quantities import duration
+from legato.spark.report import page
 from legato.spark.report.charts import (
     LEFT,
     RIGHT,
@@ -12,7 +15,6 @@ from legato.spark.report.charts import (
     linear,
     svg,
 )
-from legato.spark.report.page import count, section, table
 from legato.spark.result import PROCESSING, QUEUEING, FlowsAudit, LatencySummary, StageAudit
 
 _LANE = 40
@@ -25,15 +27,15 @@ _FLOOR_MS = 0.01
 """Faster than 10 µs is all the same in the picture."""
 
 
-def flows_section(flows: FlowsAudit | None) -> str:
+def flows_section(flows: FlowsAudit | None) -> Markup:
     """The part of the page about flows; nothing if there are none."""
     if flows is None:
-        return ""
-    body = f'<div class="scroll">{stages_chart(flows)}</div>{_stages_table(flows)}'
+        return page.NOTHING
+    body = page.picture(stages_chart(flows)) + _stages_table(flows)
     if flows.begun:
-        body += f'<div class="head"><h3>Flows, by the stage at which they began</h3></div>{_begun_table(flows)}'
+        body += page.subhead("Flows, by the stage at which they began") + _begun_table(flows)
     note = "calls of each stage: the bar goes from the median to the 99th percentile, the mark is at the 95th"
-    return section("Flows", note, body, [("waited in the queue", "orange"), ("at the service", "blue")])
+    return page.section("Flows", note, body, [("waited in the queue", "orange"), ("at the service", "blue")])
 
 
 def stages_chart(flows: FlowsAudit) -> str:
@@ -94,10 +96,10 @@ def _told(latency: LatencySummary) -> str:
     )
 
 
-def _stages_table(flows: FlowsAudit) -> str:
+def _stages_table(flows: FlowsAudit) -> Markup:
     rows = [
         [
-            escape(stage.stage) if latency is stage.latencies[0] else "",
+            stage.stage if latency is stage.latencies[0] else "",
             latency.stage,
             f"{latency.messages:,}",
             *_times(latency),
@@ -105,20 +107,20 @@ def _stages_table(flows: FlowsAudit) -> str:
         for stage in flows.stages
         for latency in stage.latencies
     ]
-    return table(["stage", "", "#calls", "#p50", "#p95", "#p99", "#longest"], rows)
+    return page.table(["stage", "", "#calls", "#p50", "#p95", "#p99", "#longest"], rows)
 
 
-def _begun_table(flows: FlowsAudit) -> str:
+def _begun_table(flows: FlowsAudit) -> Markup:
     rows = [
         [
-            escape(each.stage),
-            *(count("", number) for number in (each.begun, each.ended, each.failed, each.waiting, each.calls)),
+            each.stage,
+            *(page.count(number) for number in (each.begun, each.ended, each.failed, each.waiting, each.calls)),
             *(_times(each.latency) if each.latency else [""] * 4),
         ]
         for each in flows.begun
     ]
     columns = ["first stage", "#begun", "#ended", "#with a dead letter", "#on their way", "#calls"]
-    return table([*columns, "#p50", "#p95", "#p99", "#longest"], rows)
+    return page.table([*columns, "#p50", "#p95", "#p99", "#longest"], rows)
 
 
 def _times(latency: LatencySummary) -> list[str]:

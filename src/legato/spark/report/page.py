@@ -1,81 +1,125 @@
-"""What pages of results are made of: a verdict, tiles, sections, tables; no script, no font, nothing from outside."""
+"""Parts of pages of results: a verdict, tiles, sections, tables; no script, no font, nothing from outside.
+
+The markup is in `templates/parts.html`. Texts are escaped; what is markup already has the type `Markup`.
+"""
 
 from collections.abc import Iterable, Sequence
-from html import escape
+from functools import cache
 from importlib import resources
+from typing import Any
 
-_STROKE = 'fill="none" stroke="currentColor" stroke-width="2.6" stroke-linecap="round" stroke-linejoin="round"'
-TICK = f'<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M5 12.5l4.5 4.5L19 7.5" {_STROKE}/></svg>'
-CROSS = f'<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M6.5 6.5l11 11m0-11l-11 11" {_STROKE}/></svg>'
-_LOGO = (
-    '<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M2 15C6 5 18 5 22 15" fill="none" stroke="currentColor"'
-    ' stroke-width="2" stroke-linecap="round"/><circle cx="4" cy="19" r="2.2" fill="currentColor"/>'
-    '<circle cx="12" cy="19" r="2.2" fill="currentColor"/><circle cx="20" cy="19" r="2.2" fill="currentColor"/></svg>'
-)
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from legato.spark.result import CheckResult
+
+Text = str
+"""A text, to be escaped, or `Markup`."""
+
+NOTHING = Markup()
 
 
-def page(title: str, sections: Iterable[str]) -> str:
+@cache
+def _parts() -> Any:
+    environment = Environment(
+        loader=PackageLoader("legato.spark.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("parts.html").module
+
+
+def page(title: str, sections: Iterable[Markup]) -> str:
     """A whole page of sections."""
-    style = resources.files("legato.spark.report").joinpath("report.css").read_text(encoding="utf-8")
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)} · Legato</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{style}</style></head><body><main>{''.join(sections)}</main></body></html>\n"
-    )
+    style = Markup(resources.files("legato.spark.report").joinpath("report.css").read_text(encoding="utf-8"))
+    return str(_parts().page(title, style, list(sections)))
 
 
-def header(title: str, headline: str, story: str, *, good: bool) -> str:
+def header(title: str, headline: str, story: str, *, good: bool) -> Markup:
     """The verdict, in large letters."""
-    mark = TICK if good else CROSS
-    return (
-        f'<header><div class="eyebrow">{_LOGO}<span><b>Legato</b> · {escape(title)}</span></div>'
-        f'<div class="verdict{"" if good else " fails"}"><div class="mark">{mark}</div>'
-        f"<div><h1>{headline}</h1><p>{story}</p></div></div></header>"
-    )
+    return _parts().header(title, headline, story, good)
 
 
-def tile(label: str, value: int | None, wanted: int | None = None) -> str:
-    """A number in large letters; good or bad if it is said what it should be. None is unknown."""
-    verdict = "" if wanted is None else (" good" if value == wanted else " bad")
-    shown = "?" if value is None else f"{value:,}"
-    return f'<div class="tile{verdict}"><div class="value">{shown}</div><div class="label">{label}</div></div>'
+def tile(label: str, value: int | str | None, wanted: int | None = None, *, good: bool | None = None) -> Markup:
+    """A number in large letters; good or bad if it is said what it should be, or that it is `good`. None is unknown."""
+    if wanted is not None:
+        good = value == wanted
+    text = "?" if value is None else value if isinstance(value, str) else f"{value:,}"
+    return _parts().tile(label, text, "" if good is None else "good" if good else "bad")
 
 
-def section(title: str, note: str, body: str, legend: Sequence[tuple[str, str]] = ()) -> str:
-    """A part of a page: a headline with a note and the legend of its picture, and a body of HTML."""
-    return (
-        f'<section><div class="head"><h2>{title}</h2><span class="note">{note}</span>'
-        f"{legend_of(legend) if legend else ''}</div>{body}</section>"
-    )
+def tiles(each: Sequence[Markup]) -> Markup:
+    """Tiles side by side."""
+    return _parts().tiles(each)
 
 
-def legend_of(keys: Sequence[tuple[str, str]]) -> str:
-    """What the colours of a picture stand for."""
-    items = "".join(f'<span style="--key:var(--{colour})">{escape(name)}</span>' for name, colour in keys)
-    return f'<div class="legend">{items}</div>'
+def section(title: str, note: str, body: Markup, legend: Sequence[tuple[str, str]] = ()) -> Markup:
+    """A part of a page: a headline with a note and the legend of its picture, and a body."""
+    return _parts().section(title, note, body, legend)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: Sequence[str] | None = None) -> str:
-    """A table; columns whose name starts with `#` hold numbers. Cells are HTML."""
-    kinds = [' class="n"' if column.startswith("#") else "" for column in columns]
-    head = "".join(
-        f"<th{kind} scope=col>{escape(column.removeprefix('#'))}</th>"
-        for column, kind in zip(columns, kinds, strict=True)
-    )
-    body = "".join(f"<tr>{_cells(row, kinds)}</tr>" for row in rows)
-    foot = f"<tfoot><tr>{_cells(total, kinds)}</tr></tfoot>" if total else ""
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody>{foot}</table></div>'
+def subhead(title: str, legend: Sequence[tuple[str, str]] = ()) -> Markup:
+    """A headline within a section, with the legend of what is below it: names, and colours of the style sheet."""
+    return _parts().subhead(title, legend)
 
 
-def _cells(row: Sequence[str], kinds: Sequence[str]) -> str:
-    return "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(row, kinds, strict=True))
+def picture(svg: str) -> Markup:
+    """A picture, given as SVG, that scrolls where it is wider than the page."""
+    return _parts().picture(Markup(svg))
 
 
-def count(name: str, value: int) -> str:
+def table(columns: Sequence[str], rows: Iterable[Sequence[Text]], total: Sequence[Text] | None = None) -> Markup:
+    """A table; columns whose name starts with `#` hold numbers."""
+    return _parts().table(columns, list(rows), total)
+
+
+def count(value: int, *, wanted: bool = True) -> Text:
     """A number in a table: faint if it is zero, marked if nothing should have been counted there."""
     if value == 0:
-        return '<span class="zero">0</span>'
-    return f'<span class="badge bad">{value:,}</span>' if name in ("lost", "done twice") else f"{value:,}"
+        zero: Text = _parts().zero()
+        return zero
+    return f"{value:,}" if wanted else badge(f"{value:,}", good=False)
+
+
+def badge(text: str, *, good: bool) -> Markup:
+    """A short text on a green or red ground."""
+    return _parts().badge(text, "good" if good else "bad")
+
+
+def folded(summary: str, body: Markup) -> Markup:
+    """What is shown only to who asks for it."""
+    return _parts().folded(summary, body)
+
+
+def paragraphs(marked: Iterable[str], plain: Iterable[str] = ()) -> Markup:
+    """Sentences, those that matter marked, each in a paragraph of its own."""
+    return _parts().paragraphs(list(marked), list(plain))
+
+
+def codes(texts: Iterable[str]) -> Markup:
+    """Examples, one after another."""
+    return _parts().codes(list(texts))
+
+
+def complaints(note: str, failed: Iterable[CheckResult]) -> Markup:
+    """The checks that do not hold, in a red box, with what to do about it and a link to the rows."""
+    return _parts().complaints(note, [(check, _anchor(check), plural(check.count, "row")) for check in failed])
+
+
+def checks(each: Iterable[CheckResult]) -> Markup:
+    """All checks, with examples and stories of those that do not hold."""
+    return _parts().checks([(check, _anchor(check)) for check in each])
+
+
+def footer(facts: int, position: int, seconds: float) -> Markup:
+    """What the page rests on."""
+    return _parts().footer(f"{facts:,}", f"{position:,}", f"{seconds:.1f}")
+
+
+def _anchor(check: CheckResult) -> str:
+    return "check-" + "".join(letter if letter.isalnum() else "-" for letter in check.name)
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
