@@ -11,9 +11,9 @@ from pathlib import Path
 from bench.figures import interleave
 from bench.harness import finish_pairs, note, options, temporary_store
 from legato.amqp import names
-from legato.amqp.admission import Admission
-from legato.amqp.header import Header
-from legato.amqp.message import DataBody, Properties, encode_message
+from legato.amqp.codec.admission import Admission
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import DataBody, Properties, encode_message
 from legato.core.broker import Broker
 from legato.core.settings import AddressSettings
 from legato.core.traits import PLAIN

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from legato.amqp.stubs import read_stub
+from legato.amqp.codec.stubs import read_stub
 from legato.core.facts import (
     AnyFact,
     AssignmentAcknowledged,

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 from legato import ids, limits
-from legato.amqp.link_base import Link
+from legato.amqp.engine.link_base import Link
 from legato.client import channel, connection_steps, consumer_steps, producer_steps, receiver_end, transport
 from legato.client.deliveries import Delivery
 from legato.core.consumers import Browser, Consumer

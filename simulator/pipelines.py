@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from legato.amqp.header import Header
-from legato.amqp.message import Properties, ValueBody, encode_message
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import Properties, ValueBody, encode_message
 from legato.bulk.stages import MessageRecord, Record, Run, RunRecord
 from legato.client.steps import Steps
 from legato.core.assignments import ASSIGNMENT_PREFIX

@@ -2,7 +2,7 @@
 
 import pytest
 
-from legato.amqp.stubs import Stub, make_stub
+from legato.amqp.codec.stubs import Stub, make_stub
 from legato.core.facts import (
     AnyFact,
     Kind,

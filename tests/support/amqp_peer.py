@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from legato import limits
-from legato.amqp.connection import Connection, Settings
-from legato.amqp.coordinator import encode_declare, encode_discharge
-from legato.amqp.events import Attached, Closed, Detached, Disposition, Event, Opened, Transfer
-from legato.amqp.header import Header
-from legato.amqp.link import Receiver, Sender, Session
-from legato.amqp.message import DataBody, Properties, decode_message, encode_message
-from legato.amqp.outcomes import Declared, Outcome
-from legato.amqp.sasl import SaslClient
-from legato.amqp.terminus import Terminus
+from legato.amqp.codec.coordinator import encode_declare, encode_discharge
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import DataBody, Properties, decode_message, encode_message
+from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.events import Attached, Closed, Detached, Disposition, Event, Opened, Transfer
+from legato.amqp.engine.link import Receiver, Sender, Session
+from legato.amqp.engine.outcomes import Declared, Outcome
+from legato.amqp.engine.sasl import SaslClient
+from legato.amqp.engine.terminus import Terminus
 
 E = TypeVar("E", bound=Event)
 WAIT_S = 20.0

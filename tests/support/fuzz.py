@@ -19,11 +19,11 @@ from random import Random
 from typing import Any
 
 from legato.amqp import names
-from legato.amqp.codec import Described, Symbol, UByte, UInt, ULong, encode_value
-from legato.amqp.coordinator import encode_declare, encode_discharge
-from legato.amqp.header import Header
-from legato.amqp.message import DataBody, Properties, ValueBody, decode_message, encode_message
-from legato.amqp.outcomes import ACCEPTED
+from legato.amqp.codec.coordinator import encode_declare, encode_discharge
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import DataBody, Properties, ValueBody, decode_message, encode_message
+from legato.amqp.codec.values import Described, Symbol, UByte, UInt, ULong, encode_value
+from legato.amqp.engine.outcomes import ACCEPTED
 from legato.errors import ProtocolError
 from tests.support.amqp_peer import AmqpPeer, data_of, text
 from tests.support.measured import MeasuredServer

@@ -7,12 +7,12 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from legato.amqp.events import Disposition, TransferPart
-from legato.amqp.header import Header
-from legato.amqp.link import Receiver, Sender
-from legato.amqp.message import DataBody, Properties, encode_message
-from legato.amqp.outcomes import Outcome
-from legato.amqp.stubs import find_body
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import DataBody, Properties, encode_message
+from legato.amqp.codec.stubs import find_body
+from legato.amqp.engine.events import Disposition, TransferPart
+from legato.amqp.engine.link import Receiver, Sender
+from legato.amqp.engine.outcomes import Outcome
 from tests.support.amqp_peer import AmqpPeer
 
 MIB = 1 << 20

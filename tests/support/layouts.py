@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from legato.amqp.header import DATA, FOOTER, SEQUENCE, VALUE
-from legato.amqp.types import Symbol, Timestamp, UInt, ULong
+from legato.amqp.codec.header import DATA, FOOTER, SEQUENCE, VALUE
+from legato.amqp.codec.types import Symbol, Timestamp, UInt, ULong
 
 _NAMES = {
     0x70: b"amqp:header:list",

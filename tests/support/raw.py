@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from legato.amqp.codec import Described, Symbol, UByte, UInt, ULong, encode_value
-from legato.amqp.sasl import AMQP_HEADER
+from legato.amqp.codec.values import Described, Symbol, UByte, UInt, ULong, encode_value
+from legato.amqp.engine.sasl import AMQP_HEADER
 from tests.support.amqp_peer import WAIT_S
 
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)

@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from legato.amqp.codec import encode_string
-from legato.amqp.header import Header, encode_header
-from legato.amqp.message import encode_annotations
-from legato.amqp.types import Byte
+from legato.amqp.codec.header import Header, encode_header
+from legato.amqp.codec.message import encode_annotations
+from legato.amqp.codec.types import Byte
+from legato.amqp.codec.values import encode_string
 from legato.bulk.extents import OFFSET_MAX, binary_of_one_length, is_uniform
 from legato.bulk.property_values import encoded_numbers
 from legato.client.destinations import DestinationKind

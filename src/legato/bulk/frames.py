@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from legato.amqp.stubs import STUB_MARK, Stub, body_bytes_least, read_stub, stub_head
+from legato.amqp.codec.stubs import STUB_MARK, Stub, body_bytes_least, read_stub, stub_head
 from legato.bulk.extents import Ints
 from legato.bulk.tickets import BODY_BYTES_MAX
 from legato.core.records import StoredMessage

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from legato.amqp.header import APPLICATION_PROPERTIES, DATA, HEADER, PROPERTIES, VALUE
+from legato.amqp.codec.header import APPLICATION_PROPERTIES, DATA, HEADER, PROPERTIES, VALUE
 from legato.bulk.extents import Bytes, Extents, Ints, Mask, is_uniform, list_items, padded, values_at
 
 _SECTIONS_MAX = 8

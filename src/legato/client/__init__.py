@@ -11,7 +11,7 @@ with ConnectionFactory("amqp://one:5672,two:5672").create_connection() as connec
     print(message.text)
 """
 
-from legato.amqp.types import Byte, Char, Float, Int, Short
+from legato.amqp.codec.types import Byte, Char, Float, Int, Short
 from legato.client.browser import QueueBrowser
 from legato.client.completion import CompletionListener
 from legato.client.connection import Connection, ConnectionFactory, ExceptionListener, FailoverListener

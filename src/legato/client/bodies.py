@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from legato.amqp.header import DATA, SEQUENCE, VALUE
+from legato.amqp.codec.header import DATA, SEQUENCE, VALUE
 from legato.client.content_types import charset_of
 from legato.client.java_object import CONTENT_TYPE as JAVA_OBJECT
 from legato.client.java_object import JavaObject

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from legato.amqp.events import Attached, Detached, Disposition, Flow, Transfer, TransferAborted, TransferPart
+from legato.amqp.engine.events import Attached, Detached, Disposition, Flow, Transfer, TransferAborted, TransferPart
 from legato.client.conditions import error_of
 from legato.client.source import Source
 from legato.client.spooling import Spooling
 from legato.errors import InvalidSelectorError, JMSError
 
 if TYPE_CHECKING:
-    from legato.amqp.link import Receiver
+    from legato.amqp.engine.link import Receiver
     from legato.client.channel import Channel
 
 _SETTLED = 1

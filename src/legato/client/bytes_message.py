@@ -8,7 +8,7 @@ import shutil
 import struct
 from typing import Any, BinaryIO
 
-from legato.amqp.types import Byte, Char, Float, Int, Short
+from legato.amqp.codec.types import Byte, Char, Float, Int, Short
 from legato.client.large import FileBody, Region, reader
 from legato.client.message import Message
 from legato.client.modified_utf8 import decode_modified_utf8, encode_modified_utf8

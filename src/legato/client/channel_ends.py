@@ -15,7 +15,7 @@ from legato.client.unsubscribe_end import UnsubscribeEnd
 from legato.errors import JMSError
 
 if TYPE_CHECKING:
-    from legato.amqp.link import Session as EngineSession
+    from legato.amqp.engine.link import Session as EngineSession
     from legato.client.browser_end import BrowserEnd
     from legato.client.transport import Transport
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from legato.amqp.connection import Settings
-from legato.amqp.types import UInt
+from legato.amqp.codec.types import UInt
+from legato.amqp.engine.connection import Settings
 from legato.client.conditions import UNBLOCKED
 from legato.client.discovery import offered_hosts
 from legato.client.failover import SILENT_HOST_TIMEOUT_S, Schedule, Try

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from legato.amqp.outcomes import Rejected
+from legato.amqp.engine.outcomes import Rejected
 from legato.client.deliveries import Delivery, DeliveryState
 from legato.client.destinations import Destination
 from legato.client.message import Message

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from legato.amqp.events import Attached, Detached, Disposition, Flow
-from legato.amqp.outcomes import ACCEPTED, Accepted, Declared, Outcome, Transactional
-from legato.amqp.sections import encode_declare, encode_discharge
-from legato.amqp.terminus import Terminus
+from legato.amqp.codec.sections import encode_declare, encode_discharge
+from legato.amqp.engine.events import Attached, Detached, Disposition, Flow
+from legato.amqp.engine.outcomes import ACCEPTED, Accepted, Declared, Outcome, Transactional
+from legato.amqp.engine.terminus import Terminus
 from legato.client.conditions import error_of
 from legato.client.deliveries import Delivery, DeliveryState, finish
 from legato.client.endings import ROLLED_BACK, Ending, Query, lost_during_commit, lost_while_open, refused
@@ -23,7 +23,7 @@ from legato.client.session_state import Transaction
 from legato.errors import JMSError
 
 if TYPE_CHECKING:
-    from legato.amqp.link import Sender
+    from legato.amqp.engine.link import Sender
     from legato.client.channel import Channel
     from legato.client.receiver_end import ReceiverEnd
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from legato.amqp.events import Flow
+from legato.amqp.engine.events import Flow
 from legato.client.deliveries import Incoming
 
 if TYPE_CHECKING:
-    from legato.amqp.link import Receiver
+    from legato.amqp.engine.link import Receiver
     from legato.client.channel import Channel
 
 FIRST_CREDIT = 64

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
-from legato.amqp.outcomes import Outcome
+from legato.amqp.engine.outcomes import Outcome
 from legato.client.session_state import AcknowledgementOutcome
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from legato.amqp.engine.outcomes import Accepted, Outcome, Rejected
 from legato.amqp.names import CAUSE
-from legato.amqp.outcomes import Accepted, Outcome, Rejected
 from legato.client.session_state import Transaction
 from legato.errors import JMSError, TransactionRolledBackError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from legato.amqp.header import Header
+from legato.amqp.codec.header import Header
 from legato.client.message import Message
 
 

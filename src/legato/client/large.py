@@ -8,7 +8,7 @@ import tempfile
 import threading
 from typing import Any, BinaryIO, Protocol
 
-from legato.amqp.stubs import find_body
+from legato.amqp.codec.stubs import find_body
 from legato.errors import JMSError, MessageFormatError
 
 SECTION_BYTES_MAX = (1 << 32) - 1

@@ -9,7 +9,7 @@ import msgspec
 
 from legato import limits
 from legato.amqp import names
-from legato.amqp.events import Closed
+from legato.amqp.engine.events import Closed
 from legato.client.conditions import error_of
 from legato.client.uri import Host
 from legato.errors import JMSError

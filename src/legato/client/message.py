@@ -7,8 +7,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
-from legato.amqp.codec import encode_value
-from legato.amqp.types import Int
+from legato.amqp.codec.types import Int
+from legato.amqp.codec.values import encode_value
 from legato.client.destinations import Destination
 from legato.client.large import Region
 from legato.client.properties import DELIVERY_COUNT, Properties

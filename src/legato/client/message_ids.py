@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from legato.amqp.codec import encode_binary, encode_string, encode_value
-from legato.amqp.types import ULong
+from legato.amqp.codec.types import ULong
+from legato.amqp.codec.values import encode_binary, encode_string, encode_value
 
 _JMS = "ID:"
 _NO_PREFIX = "ID:AMQP_NO_PREFIX:"

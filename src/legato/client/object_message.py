@@ -6,8 +6,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from legato.amqp.codec import encode_binary, encode_value
-from legato.amqp.types import Array
+from legato.amqp.codec.types import Array
+from legato.amqp.codec.values import encode_binary, encode_value
 from legato.client.java_object import CONTENT_TYPE, JavaObject
 from legato.client.message import VALUE_PREFIX, Message
 from legato.errors import MessageFormatError
@@ -83,7 +83,7 @@ def _portable(value: Any) -> Any:
         return [_portable(item) for item in value]
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
-    if type(value).__module__ in ("legato.amqp.types", "builtins", "uuid"):
+    if type(value).__module__ in ("legato.amqp.codec.types", "builtins", "uuid"):
         return value
     for kind in (int, float, str):
         if isinstance(value, kind):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from legato.amqp.codec import decode_value, skip_value, whole_budget
-from legato.amqp.header import (
+from legato.amqp.codec.header import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -17,9 +16,10 @@ from legato.amqp.header import (
     scan_header,
     section_at,
 )
-from legato.amqp.message import decode_message
+from legato.amqp.codec.message import decode_message
+from legato.amqp.codec.types import Int
+from legato.amqp.codec.values import decode_value, skip_value, whole_budget
 from legato.amqp.names import REDELIVERED
-from legato.amqp.types import Int
 from legato.client.bodies import BODIES, fitting, guessed_kind
 from legato.client.destinations import Destination, destination_of
 from legato.client.front import Front

@@ -6,9 +6,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from legato.amqp import names
-from legato.amqp.events import Attached, Detached, Transfer, TransferAborted, TransferPart
-from legato.amqp.outcomes import ACCEPTED, Modified
-from legato.amqp.types import Array, ULong
+from legato.amqp.codec.types import Array, ULong
+from legato.amqp.engine.events import Attached, Detached, Transfer, TransferAborted, TransferPart
+from legato.amqp.engine.outcomes import ACCEPTED, Modified
 from legato.client.conditions import error_of
 from legato.client.credit import FIRST_CREDIT, LARGE_CREDIT
 from legato.client.deliveries import Delivery, DeliveryState, finish
@@ -19,7 +19,7 @@ from legato.client.stating import Stating
 from legato.errors import InvalidSelectorError, JMSError
 
 if TYPE_CHECKING:
-    from legato.amqp.link import Receiver
+    from legato.amqp.engine.link import Receiver
     from legato.client.channel import Channel
 
 LAZY_MAX = 200

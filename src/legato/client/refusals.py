@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from legato.amqp.outcomes import Modified, Outcome, Rejected, Released
+from legato.amqp.engine.outcomes import Modified, Outcome, Rejected, Released
 from legato.client.conditions import UNBLOCKED, error_of
 from legato.client.destinations import Destination
 from legato.errors import JMSError

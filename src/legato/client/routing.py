@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from legato.amqp.events import (
+from legato.amqp.engine.events import (
     Attached,
     Detached,
     Disposition,

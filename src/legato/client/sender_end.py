@@ -7,9 +7,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from legato.amqp import names
-from legato.amqp.events import Attached, Detached, Disposition, Flow
-from legato.amqp.outcomes import Accepted, Modified, Transactional
-from legato.amqp.terminus import Terminus
+from legato.amqp.engine.events import Attached, Detached, Disposition, Flow
+from legato.amqp.engine.outcomes import Accepted, Modified, Transactional
+from legato.amqp.engine.terminus import Terminus
 from legato.client.conditions import error_of
 from legato.client.destinations import Destination
 from legato.client.large import Region, unreadable
@@ -19,7 +19,7 @@ from legato.client.uploading import Uploading
 from legato.errors import JMSError
 
 if TYPE_CHECKING:
-    from legato.amqp.link import Sender
+    from legato.amqp.engine.link import Sender
     from legato.client.channel import Channel
     from legato.client.message import Message
     from legato.client.wire import Wire

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from legato.amqp.engine.outcomes import RELEASED, Modified, Rejected
 from legato.amqp.names import REJECTED_BY_APPLICATION
-from legato.amqp.outcomes import RELEASED, Modified, Rejected
 from legato.client.deliveries import Delivery, DeliveryState
 from legato.client.endings import UNKNOWN, Query, in_doubt
 from legato.client.message import Message

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from legato.amqp import names
-from legato.amqp.terminus import Terminus
-from legato.amqp.types import Described, Int, ULong
+from legato.amqp.codec.types import Described, Int, ULong
+from legato.amqp.engine.terminus import Terminus
 from legato.client.destinations import Destination, Queue
 from legato.errors import InvalidDestinationError, JMSError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from legato.amqp.events import TransferPart
+from legato.amqp.engine.events import TransferPart
 from legato.client.large import LargeData, Spool, large_data
 from legato.errors import JMSError, ProtocolError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from legato.amqp import names
-from legato.amqp.events import Disposition
-from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Modified, Outcome, Rejected
+from legato.amqp.engine.events import Disposition
+from legato.amqp.engine.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Modified, Outcome, Rejected
 from legato.client.credit import Credited
 from legato.client.deliveries import AckBatch, Delivery, DeliveryState, finish
 

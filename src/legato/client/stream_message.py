@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from legato.amqp.codec import encode_value
+from legato.amqp.codec.values import encode_value
 from legato.client.message import Message
 from legato.client.values import FIELDS, Kind, Value, kind_of, read_as, shown, stored, stored_as
 from legato.errors import MessageEOFError, MessageFormatError, MessageNotReadableError

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from legato.amqp import names
-from legato.amqp.events import Attached, Detached, Disposition, Flow
-from legato.amqp.terminus import Terminus
-from legato.amqp.types import Described, ULong
+from legato.amqp.codec.types import Described, ULong
+from legato.amqp.engine.events import Attached, Detached, Disposition, Flow
+from legato.amqp.engine.terminus import Terminus
 from legato.client.conditions import error_of
 from legato.client.source import COMES_BACK_S
 from legato.client.steps import Steps
 from legato.errors import IllegalStateError, JMSError
 
 if TYPE_CHECKING:
-    from legato.amqp.link import Sender
+    from legato.amqp.engine.link import Sender
     from legato.client.channel import Channel
     from legato.client.connection_steps import ConnectionSteps
     from legato.client.destinations import Temporary

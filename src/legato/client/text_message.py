@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from legato.amqp.codec import encode_string
+from legato.amqp.codec.values import encode_string
 from legato.client.message import VALUE_PREFIX, Message
 from legato.errors import MessageFormatError
 

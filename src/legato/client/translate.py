@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from legato.amqp.codec import encode_binary, encode_compound, encode_string, encode_symbol, encode_uint, encode_value
-from legato.amqp.header import Header, encode_header
+from legato.amqp.codec.header import Header, encode_header
+from legato.amqp.codec.types import Byte
+from legato.amqp.codec.values import (
+    encode_binary,
+    encode_compound,
+    encode_string,
+    encode_symbol,
+    encode_uint,
+    encode_value,
+)
 from legato.amqp.names import DUPLICATE_ID
-from legato.amqp.types import Byte
 from legato.client.destinations import Destination, DestinationKind
 from legato.client.message import DeliveryMode, Message
 from legato.client.message_ids import encode_id

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from legato.amqp.events import Attached, Detached, Flow
-from legato.amqp.terminus import Terminus
+from legato.amqp.engine.events import Attached, Detached, Flow
+from legato.amqp.engine.terminus import Terminus
 from legato.client.conditions import error_of
 from legato.errors import InvalidDestinationError, JMSError
 
 if TYPE_CHECKING:
-    from legato.amqp.link import Receiver
+    from legato.amqp.engine.link import Receiver
     from legato.client.channel import Channel
 
 

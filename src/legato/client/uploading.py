@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from legato.client.large import Region
 
 if TYPE_CHECKING:
-    from legato.amqp.link import Sender
+    from legato.amqp.engine.link import Sender
     from legato.client.session_state import Send
     from legato.client.wire import Wire
 

@@ -10,10 +10,10 @@ import time
 import msgspec
 
 from legato.amqp import names
-from legato.amqp.connection import Connection as Engine
-from legato.amqp.connection import Settings
-from legato.amqp.events import Closed, Event, Opened
-from legato.amqp.sasl import SaslClient
+from legato.amqp.engine.connection import Connection as Engine
+from legato.amqp.engine.connection import Settings
+from legato.amqp.engine.events import Closed, Event, Opened
+from legato.amqp.engine.sasl import SaslClient
 from legato.client.conditions import error_of
 from legato.client.discovery import REDIRECT, host_of
 from legato.client.uri import Host

@@ -7,8 +7,8 @@ from collections import OrderedDict
 
 import msgspec
 
+from legato.amqp.codec.types import Int
 from legato.amqp.names import FLOW_BUNDLE, FLOW_CALL, FLOW_CALL_NUMBER, FLOW_ID, FLOW_STAGE, FLOW_TRACE_ID
-from legato.amqp.types import Int
 from legato.client import (
     BytesMessage,
     DeliveryMode,

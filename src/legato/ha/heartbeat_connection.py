@@ -10,12 +10,12 @@ from collections import deque
 import msgspec
 
 from legato.amqp import names
-from legato.amqp.connection import Connection, Settings
-from legato.amqp.events import Closed, Detached, Event, Transfer
-from legato.amqp.link import Receiver
-from legato.amqp.message import DataBody, decode_message
-from legato.amqp.sasl import SaslClient
-from legato.amqp.terminus import Terminus
+from legato.amqp.codec.message import DataBody, decode_message
+from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.events import Closed, Detached, Event, Transfer
+from legato.amqp.engine.link import Receiver
+from legato.amqp.engine.sasl import SaslClient
+from legato.amqp.engine.terminus import Terminus
 from legato.errors import ProtocolError
 
 BACKUP_USER = "$backup"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from legato.amqp.connection import Connection
-from legato.amqp.events import Event
+from legato.amqp.engine.connection import Connection
+from legato.amqp.engine.events import Event
 from legato.clock import Clock
 from legato.core.consumers import Browser, Consumer
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from legato.amqp.stubs import read_stub
+from legato.amqp.codec.stubs import read_stub
 from legato.store import values
 from legato.store.environment import Databases
 from legato.store.keys import chunk_key, position_key, read_chunk_key, read_position

@@ -6,7 +6,7 @@ from typing import NamedTuple, assert_never
 from msgspec.structs import replace
 
 from legato import limits
-from legato.amqp.stubs import read_stub
+from legato.amqp.codec.stubs import read_stub
 from legato.core.facts import (
     AnyFact,
     AssignmentAcknowledged,

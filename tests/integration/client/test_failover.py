@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from legato.amqp.events import Disposition
+from legato.amqp.engine.events import Disposition
 from legato.client import (
     AcknowledgeMode,
     Connection,

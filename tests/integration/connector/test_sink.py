@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from legato.amqp.types import Float, Int, Short
+from legato.amqp.codec.types import Float, Int, Short
 from legato.client import ConnectionFactory, Message, TextMessage
 from legato.client.messages import PropertyValue
 from legato.errors import ConfigError, JMSError, MessageFormatError

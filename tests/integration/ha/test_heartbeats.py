@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from legato.amqp import names
-from legato.amqp.events import Closed, Transfer
+from legato.amqp.engine.events import Closed, Transfer
 from legato.cli.management import request
 from legato.cli.status import ask
 from legato.errors import JMSError

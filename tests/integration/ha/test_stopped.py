@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from legato.amqp.outcomes import ACCEPTED
-from legato.amqp.terminus import Terminus
+from legato.amqp.engine.outcomes import ACCEPTED
+from legato.amqp.engine.terminus import Terminus
 from legato.client import ConnectionFactory, TextMessage
 from legato.ha.lease import CHECK_MS
 from legato.ha.lock import StoreLock

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from legato.amqp import names
-from legato.amqp.events import Closed
-from legato.amqp.outcomes import ACCEPTED
+from legato.amqp.engine.events import Closed
+from legato.amqp.engine.outcomes import ACCEPTED
 from legato.cli.management import request
 from legato.cli.status import ask, members_of
 from legato.client import AcknowledgeMode, ConnectionFactory, TextMessage

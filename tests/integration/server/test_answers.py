@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from cproton import lib
 
-from legato.amqp.events import Closed, Detached, Disposition, SessionEnded
-from legato.amqp.link import Receiver, Sender
-from legato.amqp.outcomes import ACCEPTED, Accepted
-from legato.amqp.terminus import Terminus
+from legato.amqp.engine.events import Closed, Detached, Disposition, SessionEnded
+from legato.amqp.engine.link import Receiver, Sender
+from legato.amqp.engine.outcomes import ACCEPTED, Accepted
+from legato.amqp.engine.terminus import Terminus
 from legato.points import VARIABLE, Point, Rig
 from tests.integration.server.wire import attach, attach_sender, detached, nothing_more
 from tests.support.amqp_peer import AmqpPeer, Refused, data_of, text

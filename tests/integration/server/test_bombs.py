@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from legato.amqp import names
-from legato.amqp.codec import Symbol, UInt, encode_compound, encode_string, encode_symbol
-from legato.amqp.header import Header
-from legato.amqp.message import DataBody, Properties, ValueBody, decode_message, encode_message
-from legato.amqp.outcomes import ACCEPTED, Rejected
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import DataBody, Properties, ValueBody, decode_message, encode_message
+from legato.amqp.codec.values import Symbol, UInt, encode_compound, encode_string, encode_symbol
+from legato.amqp.engine.outcomes import ACCEPTED, Rejected
 from tests.integration.server.conftest import Connect
 from tests.support.amqp_peer import AmqpPeer, data_of, text
 from tests.support.measured import MeasuredServer
@@ -234,7 +234,7 @@ def test_an_unexpected_error_costs_only_the_peer_that_caused_it(
         sender.send(text(b"before"), b"1", 1)
         sender.send(text(b"poison"), b"2", 2)
         bad.flush()
-        from legato.amqp.events import Closed
+        from legato.amqp.engine.events import Closed
 
         assert bad.expect(Closed).condition == "amqp:internal-error"
         round_trip(good)

@@ -11,9 +11,9 @@ from proton.reactor import AtLeastOnce
 from proton.utils import BlockingConnection
 
 from legato.amqp import names
-from legato.amqp.header import Header
-from legato.amqp.message import DataBody, Properties, encode_message
-from legato.amqp.outcomes import ACCEPTED, IS_DUPLICATE, Modified, Rejected, Transactional
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import DataBody, Properties, encode_message
+from legato.amqp.engine.outcomes import ACCEPTED, IS_DUPLICATE, Modified, Rejected, Transactional
 from tests.integration.server.test_management import Manager
 from tests.support.amqp_peer import AmqpPeer, data_of
 from tests.support.server import Server, server

@@ -2,8 +2,8 @@
 
 import pytest
 
-from legato.amqp.message import decode_message
-from legato.amqp.terminus import Terminus
+from legato.amqp.codec.message import decode_message
+from legato.amqp.engine.terminus import Terminus
 from tests.integration.server.conftest import Connect
 from tests.integration.server.test_topics import publish
 from tests.integration.server.wire import (

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from legato.amqp.outcomes import ACCEPTED, Rejected
+from legato.amqp.engine.outcomes import ACCEPTED, Rejected
 from tests.support.amqp_peer import AmqpPeer, data_of, text
 from tests.support.large import MIB, digest, receive_large, send_large, streaming_receiver
 from tests.support.server import server

@@ -12,12 +12,12 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from legato.amqp.events import Disposition, Event, Flow, Transfer, TransferPart
-from legato.amqp.link import Receiver
-from legato.amqp.message import decode_message
-from legato.amqp.outcomes import ACCEPTED, Modified, Rejected, Released
-from legato.amqp.stubs import Stub, make_stub
-from legato.amqp.terminus import Terminus
+from legato.amqp.codec.message import decode_message
+from legato.amqp.codec.stubs import Stub, make_stub
+from legato.amqp.engine.events import Disposition, Event, Flow, Transfer, TransferPart
+from legato.amqp.engine.link import Receiver
+from legato.amqp.engine.outcomes import ACCEPTED, Modified, Rejected, Released
+from legato.amqp.engine.terminus import Terminus
 from legato.store.lmdb import LmdbStore
 from tests.integration.server.conftest import Connect
 from tests.integration.server.wire import attach, message, selecting, topic

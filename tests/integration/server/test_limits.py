@@ -2,10 +2,10 @@
 
 import signal
 
-from legato.amqp.link import Sender
-from legato.amqp.message import Properties
-from legato.amqp.outcomes import ACCEPTED, Rejected
-from legato.amqp.terminus import Terminus
+from legato.amqp.codec.message import Properties
+from legato.amqp.engine.link import Sender
+from legato.amqp.engine.outcomes import ACCEPTED, Rejected
+from legato.amqp.engine.terminus import Terminus
 from tests.integration.server.conftest import Connect
 from tests.integration.server.wire import attach, attach_sender, close, detached, got, message, nothing_more, topic
 from tests.support.amqp_peer import AmqpPeer, text

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from legato.amqp import names
-from legato.amqp.codec import Symbol
-from legato.amqp.events import Transfer
-from legato.amqp.header import Header
-from legato.amqp.link import Receiver, Sender
-from legato.amqp.message import Properties, ValueBody, decode_message, encode_message
-from legato.amqp.outcomes import ACCEPTED, Rejected, Transactional
-from legato.amqp.terminus import Terminus
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import Properties, ValueBody, decode_message, encode_message
+from legato.amqp.codec.values import Symbol
+from legato.amqp.engine.events import Transfer
+from legato.amqp.engine.link import Receiver, Sender
+from legato.amqp.engine.outcomes import ACCEPTED, Rejected, Transactional
+from legato.amqp.engine.terminus import Terminus
 from legato.core.settings import DEFAULT_SETTINGS
 from legato.points import VARIABLE, Point, Rig
 from tests.integration.server.conftest import Connect

@@ -2,10 +2,10 @@
 
 import pytest
 
-from legato.amqp.connection import Connection, Settings
-from legato.amqp.events import Closed, Opened
-from legato.amqp.outcomes import ACCEPTED, Rejected
-from legato.amqp.terminus import Terminus
+from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.events import Closed, Opened
+from legato.amqp.engine.outcomes import ACCEPTED, Rejected
+from legato.amqp.engine.terminus import Terminus
 from tests.integration.server.conftest import Connect
 from tests.integration.server.wire import detached
 from tests.support.amqp_peer import AmqpPeer, text

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow.flight as flight
 import pytest
 
-from legato.amqp.header import Header
-from legato.amqp.message import ValueBody, decode_message, encode_message
-from legato.amqp.outcomes import ACCEPTED
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import ValueBody, decode_message, encode_message
+from legato.amqp.engine.outcomes import ACCEPTED
 from tests.integration.server.test_management import Manager
 from tests.support.amqp_peer import AmqpPeer, Refused
 from tests.support.server import server

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from legato.amqp.coordinator import encode_discharge
-from legato.amqp.events import Detached, Disposition
-from legato.amqp.link import Sender
-from legato.amqp.message import Properties
-from legato.amqp.outcomes import ACCEPTED, Rejected, Transactional
-from legato.amqp.terminus import Terminus
+from legato.amqp.codec.coordinator import encode_discharge
+from legato.amqp.codec.message import Properties
+from legato.amqp.engine.events import Detached, Disposition
+from legato.amqp.engine.link import Sender
+from legato.amqp.engine.outcomes import ACCEPTED, Rejected, Transactional
+from legato.amqp.engine.terminus import Terminus
 from tests.integration.server.conftest import Connect
 from tests.integration.server.wire import attach_sender, detached, message, nothing_more
 from tests.support.amqp_peer import AmqpPeer, text

@@ -11,7 +11,7 @@ from pyspark.sql.types import StringType, StructType
 
 from legato import limits
 from legato.amqp import names
-from legato.amqp.outcomes import ACCEPTED, Rejected
+from legato.amqp.engine.outcomes import ACCEPTED, Rejected
 from legato.server.process.service import Service
 from legato.spark.connector.options import sink_options
 from legato.spark.connector.requests import close_shared

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from legato.amqp.header import Header
-from legato.amqp.message import Properties
-from legato.amqp.outcomes import RELEASED
-from legato.amqp.terminus import Terminus
-from legato.amqp.types import Described, Symbol
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import Properties
+from legato.amqp.codec.types import Described, Symbol
+from legato.amqp.engine.outcomes import RELEASED
+from legato.amqp.engine.terminus import Terminus
 from tests.integration.server.conftest import Connect
 from tests.integration.server.wire import (
     SELECTOR,

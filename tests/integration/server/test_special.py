@@ -2,12 +2,12 @@
 
 import time
 
-from legato.amqp.events import Disposition
-from legato.amqp.header import Header
-from legato.amqp.message import Properties, decode_message
-from legato.amqp.outcomes import DELIVERY_FAILED, Modified, Rejected
-from legato.amqp.terminus import Terminus
-from legato.amqp.types import Timestamp
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import Properties, decode_message
+from legato.amqp.codec.types import Timestamp
+from legato.amqp.engine.events import Disposition
+from legato.amqp.engine.outcomes import DELIVERY_FAILED, Modified, Rejected
+from legato.amqp.engine.terminus import Terminus
 from tests.integration.server.conftest import Connect
 from tests.integration.server.wire import attach, attach_sender, got, message, nothing_more, topic
 from tests.support.amqp_peer import AmqpPeer, data_of, text

@@ -9,10 +9,10 @@ from cproton import lib
 
 from legato import limits
 from legato.amqp import names
-from legato.amqp.events import Detached, SessionEnded, Transfer
-from legato.amqp.link import Receiver
-from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, RELEASED, Outcome, Rejected, Transactional
-from legato.amqp.terminus import Terminus
+from legato.amqp.engine.events import Detached, SessionEnded, Transfer
+from legato.amqp.engine.link import Receiver
+from legato.amqp.engine.outcomes import ACCEPTED, DELIVERY_FAILED, RELEASED, Outcome, Rejected, Transactional
+from legato.amqp.engine.terminus import Terminus
 from tests.integration.server.conftest import Connect
 from tests.integration.server.wire import (
     attach,

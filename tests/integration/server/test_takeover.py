@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from legato.amqp.events import Transfer
-from legato.amqp.outcomes import ACCEPTED
+from legato.amqp.engine.events import Transfer
+from legato.amqp.engine.outcomes import ACCEPTED
 from legato.store.lmdb import LmdbStore
 from tests.support.amqp_peer import AmqpPeer, data_of, text
 from tests.support.server import server
@@ -49,7 +49,7 @@ def test_a_committed_acknowledgement_is_never_undone_by_a_takeover(tmp_path: Pat
             peer.send(sender, text(body))
         link = peer.receiver("q", 1)
         link.update(peer.transfer().delivery, ACCEPTED)
-        from legato.amqp.events import Disposition
+        from legato.amqp.engine.events import Disposition
 
         peer.expect(Disposition, lambda event: event.link is link)
         primary.kill()

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from legato.amqp import names
-from legato.amqp.events import Attached
-from legato.amqp.message import Properties
-from legato.amqp.outcomes import ACCEPTED, Rejected
-from legato.amqp.terminus import Terminus
-from legato.amqp.types import Described, Symbol, ULong
+from legato.amqp.codec.message import Properties
+from legato.amqp.codec.types import Described, Symbol, ULong
+from legato.amqp.engine.events import Attached
+from legato.amqp.engine.outcomes import ACCEPTED, Rejected
+from legato.amqp.engine.terminus import Terminus
 from tests.integration.server.conftest import Connect
 from tests.integration.server.test_topics import publish
 from tests.integration.server.wire import (

@@ -2,10 +2,10 @@
 
 import pytest
 
-from legato.amqp.message import Properties
-from legato.amqp.outcomes import ACCEPTED, Rejected
-from legato.amqp.terminus import Terminus
-from legato.amqp.types import Byte
+from legato.amqp.codec.message import Properties
+from legato.amqp.codec.types import Byte
+from legato.amqp.engine.outcomes import ACCEPTED, Rejected
+from legato.amqp.engine.terminus import Terminus
 from tests.integration.server.conftest import Connect
 from tests.integration.server.wire import (
     attach,

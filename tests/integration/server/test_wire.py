@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from legato.amqp import names
-from legato.amqp.events import Closed, Detached, Disposition
-from legato.amqp.message import decode_message
-from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, Accepted, Rejected, Transactional
-from legato.amqp.terminus import Terminus
+from legato.amqp.codec.message import decode_message
+from legato.amqp.engine.events import Closed, Detached, Disposition
+from legato.amqp.engine.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, Accepted, Rejected, Transactional
+from legato.amqp.engine.terminus import Terminus
 from legato.points import VARIABLE, Rig
 from tests.support.amqp_peer import AmqpPeer, Refused, data_of, text
 from tests.support.server import Server, server
@@ -43,8 +43,8 @@ def test_the_open_tells_the_epoch(peer: AmqpPeer) -> None:
 
 
 def test_the_anonymous_relay_sends_where_the_message_says(peer: AmqpPeer) -> None:
-    from legato.amqp.header import Header
-    from legato.amqp.message import DataBody, Properties, encode_message
+    from legato.amqp.codec.header import Header
+    from legato.amqp.codec.message import DataBody, Properties, encode_message
 
     sender = peer.sender(None)
     message = encode_message(header=Header(), properties=Properties(to="relayed"), body=DataBody(b"x"))
@@ -141,7 +141,7 @@ def test_a_transaction_over_the_wire_is_all_or_nothing(peer: AmqpPeer) -> None:
 
 def test_a_pipelined_discharge_and_declare_are_taken_in_order(peer: AmqpPeer) -> None:
     """amqp.md A7."""
-    from legato.amqp.coordinator import encode_declare, encode_discharge
+    from legato.amqp.codec.coordinator import encode_declare, encode_discharge
 
     coordinator = peer.coordinator()
     first = peer.declare(coordinator)
@@ -246,7 +246,7 @@ def test_a_clean_stop_tells_its_clients(tmp_path: Path) -> None:
 
 def test_a_client_that_comes_back_gets_what_it_holds_first(broker: Server) -> None:
     """CONTRACT table F, CLIENT_ACKNOWLEDGE in `legato`."""
-    from legato.amqp.types import Array, ULong
+    from legato.amqp.codec.types import Array, ULong
 
     peer = AmqpPeer(broker.port, container="holder")
     sender = peer.sender("held")
@@ -273,7 +273,7 @@ def test_a_client_that_comes_back_gets_what_it_holds_first(broker: Server) -> No
 
 def test_what_becomes_of_claims_is_said_when_it_is_durable(tmp_path: Path) -> None:
     """A message that is neither coming nor elsewhere was acknowledged: it must not come back after a crash."""
-    from legato.amqp.types import Array, ULong
+    from legato.amqp.codec.types import Array, ULong
 
     rig = Rig(tmp_path / "rig")
     with server(tmp_path / "store", environment={VARIABLE: str(tmp_path / "rig")}) as broker:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from legato.amqp.events import Detached, Flow, Transfer
-from legato.amqp.header import Header
-from legato.amqp.link import Receiver, Sender
-from legato.amqp.message import DataBody, Properties, encode_message
-from legato.amqp.terminus import Terminus
-from legato.amqp.types import Described, ULong
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import DataBody, Properties, encode_message
+from legato.amqp.codec.types import Described, ULong
+from legato.amqp.engine.events import Detached, Flow, Transfer
+from legato.amqp.engine.link import Receiver, Sender
+from legato.amqp.engine.terminus import Terminus
 from tests.support.amqp_peer import AmqpPeer, data_of
 
 SELECTOR = ULong(0x0000468C00000004)

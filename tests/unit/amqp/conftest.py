@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from legato.amqp import batch
+from legato.amqp.engine import batch
 from tests.unit.amqp.pair import Pair
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import cproton
 
-from legato.amqp.events import Transfer
+from legato.amqp.engine.events import Transfer
 from tests.unit.amqp.pair import Pair, of
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from legato.amqp.connection import Connection, Settings
-from legato.amqp.events import Attached, Event, SessionBegan
-from legato.amqp.link import Receiver, Sender, Session
-from legato.amqp.terminus import Terminus
+from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.events import Attached, Event, SessionBegan
+from legato.amqp.engine.link import Receiver, Sender, Session
+from legato.amqp.engine.terminus import Terminus
 
 
 class Pair:

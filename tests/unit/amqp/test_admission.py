@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.amqp.admission import Admission
-from legato.amqp.header import Header
-from legato.amqp.message import DataBody, Properties, ValueBody, encode_message
+from legato.amqp.codec.admission import Admission
+from legato.amqp.codec.delivery_options import Special
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import DataBody, Properties, ValueBody, encode_message
+from legato.amqp.codec.sections import normalise, scan
+from legato.amqp.codec.types import Byte, Int, Symbol, Timestamp, ULong
 from legato.amqp.names import DUPLICATE_ID, FLOW_BUNDLE, FLOW_CALL, FLOW_CALL_NUMBER, FLOW_ID, FLOW_STAGE, FLOW_TRACE_ID
-from legato.amqp.sections import normalise, scan
-from legato.amqp.special import Special
-from legato.amqp.types import Byte, Int, Symbol, Timestamp, ULong
 from legato.errors import ProtocolError
 
 MILLISECONDS = st.integers(0, 2**62)

@@ -12,12 +12,12 @@ from cproton import lib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legato.amqp import batch
-from legato.amqp.connection import Connection, Settings
-from legato.amqp.events import Attached, Event, SessionBegan
-from legato.amqp.link import Link, Receiver, Sender
-from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Rejected, Transactional
-from legato.amqp.types import Described, UInt, ULong
+from legato.amqp.codec.types import Described, UInt, ULong
+from legato.amqp.engine import batch
+from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.events import Attached, Event, SessionBegan
+from legato.amqp.engine.link import Link, Receiver, Sender
+from legato.amqp.engine.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Rejected, Transactional
 from tests.support.examples import examples
 from tests.unit.amqp.pair import Pair
 from tests.unit.amqp.test_hostile import ATTACH_RECEIVER, ATTACH_SENDER, BEGIN, FLOW, HEADER, OPEN, frame

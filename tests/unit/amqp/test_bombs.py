@@ -9,16 +9,25 @@ from collections.abc import Callable
 import pytest
 
 from legato import limits
-from legato.amqp import decoding, pndata
-from legato.amqp.admission import Admission
-from legato.amqp.codec import Array, ULong, decode_value, encode_compound, encode_string, skip_value, whole_budget
-from legato.amqp.coordinator import decode_coordinator
-from legato.amqp.decoding import DEPTH_MAX, ELEMENTS_MAX, EMPTY_ELEMENTS_MAX
-from legato.amqp.entries import LONG_MAP_BYTES
-from legato.amqp.filters import matcher
-from legato.amqp.message import DataBody, SequenceBody, decode_message
-from legato.amqp.sasl import SASL_HEADER, SaslClient, SaslServer
-from legato.amqp.sections import scan
+from legato.amqp.codec import decoding
+from legato.amqp.codec.admission import Admission
+from legato.amqp.codec.coordinator import decode_coordinator
+from legato.amqp.codec.decoding import DEPTH_MAX, ELEMENTS_MAX, EMPTY_ELEMENTS_MAX
+from legato.amqp.codec.map_entries import LONG_MAP_BYTES
+from legato.amqp.codec.message import DataBody, SequenceBody, decode_message
+from legato.amqp.codec.sections import scan
+from legato.amqp.codec.selection import matcher
+from legato.amqp.codec.values import (
+    Array,
+    ULong,
+    decode_value,
+    encode_compound,
+    encode_string,
+    skip_value,
+    whole_budget,
+)
+from legato.amqp.engine import pndata
+from legato.amqp.engine.sasl import SASL_HEADER, SaslClient, SaslServer
 from legato.client.received import Received
 from legato.client.receiver_end import HELD_MAX
 from legato.errors import MessageFormatError, ProtocolError

@@ -11,9 +11,7 @@ from cproton import lib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legato.amqp import pndata
-from legato.amqp.codec import decode_value, encode_value, skip_value
-from legato.amqp.types import (
+from legato.amqp.codec.types import (
     Array,
     Byte,
     Char,
@@ -29,6 +27,8 @@ from legato.amqp.types import (
     ULong,
     UShort,
 )
+from legato.amqp.codec.values import decode_value, encode_value, skip_value
+from legato.amqp.engine import pndata
 from legato.errors import ProtocolError
 from tests.support.examples import examples
 

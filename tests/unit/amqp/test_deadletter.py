@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.amqp.codec import decode_value, encode_compound
-from legato.amqp.deadletter import annotate
-from legato.amqp.header import Header
-from legato.amqp.message import AmqpMessage, DataBody, Properties, ValueBody, decode_message, encode_message
-from legato.amqp.types import Byte, Int, Symbol
-from legato.amqp.view import read_properties
+from legato.amqp.codec.dead_letter import annotate
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import AmqpMessage, DataBody, Properties, ValueBody, decode_message, encode_message
+from legato.amqp.codec.message_view import read_properties
+from legato.amqp.codec.types import Byte, Int, Symbol
+from legato.amqp.codec.values import decode_value, encode_compound
 from legato.errors import ProtocolError
 
 NAMES = st.text("JMS_LEGATOabc", min_size=1, max_size=12)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from legato.amqp.expiry import without_expiry
-from legato.amqp.header import Header
-from legato.amqp.message import DataBody, Properties, decode_message, encode_message
+from legato.amqp.codec.expiry_removal import without_expiry
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import DataBody, Properties, decode_message, encode_message
 
 
 @pytest.mark.parametrize("ttl_ms", [None, 1000])

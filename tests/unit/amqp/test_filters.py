@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.amqp.filters import matcher
-from legato.amqp.header import Header
-from legato.amqp.message import DataBody, Properties, encode_message
-from legato.amqp.types import Symbol
-from legato.amqp.view import View, entries_of
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import DataBody, Properties, encode_message
+from legato.amqp.codec.message_view import View, entries_of
+from legato.amqp.codec.selection import matcher
+from legato.amqp.codec.types import Symbol
 from legato.errors import InvalidSelectorError
 from legato.selectors import compile_selector
 

@@ -7,12 +7,12 @@ from cproton import lib
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from legato.amqp.codec import encode_value
-from legato.amqp.connection import Connection, Settings
-from legato.amqp.events import Attached, Closed, Event, SessionBegan
-from legato.amqp.link import Receiver
-from legato.amqp.terminus import Terminus
-from legato.amqp.types import Described, Symbol, UInt, ULong
+from legato.amqp.codec.types import Described, Symbol, UInt, ULong
+from legato.amqp.codec.values import encode_value
+from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.events import Attached, Closed, Event, SessionBegan
+from legato.amqp.engine.link import Receiver
+from legato.amqp.engine.terminus import Terminus
 from tests.support.examples import examples
 from tests.unit.amqp.pair import Pair, of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from legato.amqp.events import Closed
+from legato.amqp.engine.events import Closed
 from tests.unit.amqp.pair import Pair, of
 
 pytestmark = pytest.mark.usefixtures("either_way")

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.amqp.admission import Admission
-from legato.amqp.deadletter import annotate
-from legato.amqp.expiry import without_expiry
-from legato.amqp.filters import matcher
-from legato.amqp.message import AmqpMessage, decode_message
+from legato.amqp.codec.admission import Admission
+from legato.amqp.codec.dead_letter import annotate
+from legato.amqp.codec.expiry_removal import without_expiry
+from legato.amqp.codec.message import AmqpMessage, decode_message
+from legato.amqp.codec.message_view import flow_calls_of, group_of, read_properties
+from legato.amqp.codec.sections import scan, with_delivery
+from legato.amqp.codec.selection import matcher
+from legato.amqp.codec.stubs import find_body
 from legato.amqp.names import FLOW_CALL, FLOW_CALL_NUMBER, FLOW_ID, FLOW_STAGE, FLOW_TRACE_ID
-from legato.amqp.sections import scan, with_delivery
-from legato.amqp.stubs import find_body
-from legato.amqp.view import flow_calls_of, group_of, read_properties
 from legato.bulk.columns import Decoder
 from legato.bulk.layout import rows_of
 from legato.bulk.oddities import decode_one

@@ -6,9 +6,9 @@ import pytest
 from cproton import lib
 
 from legato import limits
-from legato.amqp.events import Detached, SessionEnded, Transfer
-from legato.amqp.link import Sender
-from legato.amqp.terminus import Terminus
+from legato.amqp.engine.events import Detached, SessionEnded, Transfer
+from legato.amqp.engine.link import Sender
+from legato.amqp.engine.terminus import Terminus
 from tests.unit.amqp.pair import Pair, of
 
 pytestmark = pytest.mark.usefixtures("either_way")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from legato.amqp.connection import Connection, Settings
-from legato.amqp.events import Attached, Closed, Detached, Opened, SessionBegan, SessionEnded, Transfer
-from legato.amqp.link import Link, Session
-from legato.amqp.outcomes import ACCEPTED
-from legato.amqp.terminus import Terminus
-from legato.amqp.types import Described, Symbol, UInt, ULong
+from legato.amqp.codec.types import Described, Symbol, UInt, ULong
+from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.events import Attached, Closed, Detached, Opened, SessionBegan, SessionEnded, Transfer
+from legato.amqp.engine.link import Link, Session
+from legato.amqp.engine.outcomes import ACCEPTED
+from legato.amqp.engine.terminus import Terminus
 from tests.unit.amqp.pair import Pair, of
 
 pytestmark = pytest.mark.usefixtures("either_way")

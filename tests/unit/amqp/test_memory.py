@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from legato.amqp.events import Disposition, Transfer
-from legato.amqp.outcomes import ACCEPTED, DELIVERY_FAILED, RELEASED
-from legato.amqp.terminus import Terminus
+from legato.amqp.engine.events import Disposition, Transfer
+from legato.amqp.engine.outcomes import ACCEPTED, DELIVERY_FAILED, RELEASED
+from legato.amqp.engine.terminus import Terminus
 from tests.unit.amqp import many_connections
 from tests.unit.amqp.pair import Pair, of
 

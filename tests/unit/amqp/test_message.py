@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.amqp.message import (
+from legato.amqp.codec.message import (
     Body,
     DataBody,
     Properties,
@@ -20,8 +20,8 @@ from legato.amqp.message import (
     encode_annotations,
     encode_message,
 )
-from legato.amqp.sections import Header
-from legato.amqp.types import Byte, Float, Int, Short
+from legato.amqp.codec.sections import Header
+from legato.amqp.codec.types import Byte, Float, Int, Short
 from legato.errors import ProtocolError
 
 texts = st.one_of(st.none(), st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=300))

@@ -4,10 +4,10 @@ import pytest
 from cproton import lib
 
 from legato import limits
-from legato.amqp.events import Disposition, Transfer, TransferAborted, TransferPart
-from legato.amqp.link import Receiver, Sender
-from legato.amqp.outcomes import ACCEPTED, Released
-from legato.amqp.states import ACCEPTED_STATE
+from legato.amqp.engine.events import Disposition, Transfer, TransferAborted, TransferPart
+from legato.amqp.engine.link import Receiver, Sender
+from legato.amqp.engine.outcomes import ACCEPTED, Released
+from legato.amqp.engine.states import ACCEPTED_STATE
 from tests.unit.amqp.pair import Pair, of
 
 pytestmark = pytest.mark.usefixtures("either_way")

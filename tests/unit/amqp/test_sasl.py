@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legato import limits
-from legato.amqp.codec import decode_value, encode_value
-from legato.amqp.mechanisms import Challenge, Failure, Success
-from legato.amqp.sasl import AMQP_HEADER, SASL_HEADER, SaslClient, SaslServer
-from legato.amqp.types import Array, Described, Symbol, ULong
+from legato.amqp.codec.types import Array, Described, Symbol, ULong
+from legato.amqp.codec.values import decode_value, encode_value
+from legato.amqp.engine.mechanisms import Challenge, Failure, Success
+from legato.amqp.engine.sasl import AMQP_HEADER, SASL_HEADER, SaslClient, SaslServer
 from tests.support.examples import examples
 
 

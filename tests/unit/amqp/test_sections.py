@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legato.amqp.names import REDELIVERED
-from legato.amqp.sections import (
+from legato.amqp.codec.sections import (
     DataBody,
     Declare,
     Discharge,
@@ -28,7 +27,8 @@ from legato.amqp.sections import (
     scan,
     with_delivery,
 )
-from legato.amqp.types import Byte, Described, Symbol, UInt, ULong
+from legato.amqp.codec.types import Byte, Described, Symbol, UInt, ULong
+from legato.amqp.names import REDELIVERED
 from legato.errors import ProtocolError
 from tests.support.examples import examples
 

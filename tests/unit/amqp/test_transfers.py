@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from legato.amqp.events import Disposition, Flow, Transfer, TransferLost
-from legato.amqp.outcomes import (
+from legato.amqp.engine.events import Disposition, Flow, Transfer, TransferLost
+from legato.amqp.engine.outcomes import (
     ACCEPTED,
     DELIVERY_FAILED,
     RECEIVED,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from legato.amqp.connection import Connection, Settings
-from legato.amqp.events import Attached, Disposition, Opened, SessionBegan, Transfer
-from legato.amqp.link import Sender
-from legato.amqp.outcomes import ACCEPTED, RECEIVED
-from legato.amqp.terminus import Terminus
+from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.events import Attached, Disposition, Opened, SessionBegan, Transfer
+from legato.amqp.engine.link import Sender
+from legato.amqp.engine.outcomes import ACCEPTED, RECEIVED
+from legato.amqp.engine.terminus import Terminus
 
 pytestmark = pytest.mark.usefixtures("either_way")
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.amqp.codec import encode_compound, encode_string, encode_value
-from legato.amqp.entries import plain
-from legato.amqp.header import Header
-from legato.amqp.message import DataBody, Properties, decode_message, encode_message
-from legato.amqp.types import Byte, Float, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
-from legato.amqp.view import View, entries_of, group_of, read_properties
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.map_entries import plain
+from legato.amqp.codec.message import DataBody, Properties, decode_message, encode_message
+from legato.amqp.codec.message_view import View, entries_of, group_of, read_properties
+from legato.amqp.codec.types import Byte, Float, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
+from legato.amqp.codec.values import encode_compound, encode_string, encode_value
 from legato.errors import ProtocolError
 
 LONGS = st.integers(-(2**63), 2**63 - 1)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from legato.amqp.header import Header
-from legato.amqp.message import Body, DataBody, Properties, SequenceBody, ValueBody, encode_message
-from legato.amqp.types import UInt, ULong
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import Body, DataBody, Properties, SequenceBody, ValueBody, encode_message
+from legato.amqp.codec.types import UInt, ULong
 from legato.bulk import columns
 from legato.bulk.columns import Decoder
 from legato.bulk.layout import rows_of

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legato.amqp.message import decode_message
-from legato.amqp.types import Byte, Float, Int, Short
+from legato.amqp.codec.message import decode_message
+from legato.amqp.codec.types import Byte, Float, Int, Short
 from legato.bulk.columns import Decoder
 from legato.bulk.encoding import encode
 from legato.bulk.layout import rows_of

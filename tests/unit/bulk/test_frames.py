@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from legato.amqp.stubs import Stub, make_stub
+from legato.amqp.codec.stubs import Stub, make_stub
 from legato.bulk import frames as bulk
 from legato.bulk.frames import BARE_SCHEMA, OMITTED, SCHEMA, frames, omitted_of
 from legato.core.facts import AnyFact, Kind, MessagePublished, MessageReturned, MessageStored, QueueCreated

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.amqp.sections import with_delivery
+from legato.amqp.codec.sections import with_delivery
 from legato.client import DeliveryMode, Message, TextMessage
 from tests.unit.client.passing import encoded, read
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from legato.amqp.outcomes import ACCEPTED, Rejected
+from legato.amqp.engine.outcomes import ACCEPTED, Rejected
 from legato.client import AcknowledgementOutcome
 from legato.client.contract import CONTRACTS
 from legato.client.deliveries import AckBatch, Delivery, DeliveryState, Incoming, finish

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.amqp.encoding import encode_value
-from legato.amqp.header import Header
-from legato.amqp.message import Body, DataBody, Properties, SequenceBody, ValueBody, encode_message
-from legato.amqp.types import Array, Byte, Char, Decimal, Described, Symbol, Timestamp, UByte, UInt, ULong, UShort
+from legato.amqp.codec.encoding import encode_value
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import Body, DataBody, Properties, SequenceBody, ValueBody, encode_message
+from legato.amqp.codec.types import Array, Byte, Char, Decimal, Described, Symbol, Timestamp, UByte, UInt, ULong, UShort
 from legato.client import (
     BytesMessage,
     Message,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from legato.amqp.header import Header
-from legato.amqp.message import DataBody, ValueBody, encode_message
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import DataBody, ValueBody, encode_message
 from legato.client import BytesMessage, MessageFormatError, ObjectMessage, TextMessage
 from legato.client.destinations import Queue
 from legato.client.large import FileRegion, Spool, large_data, reader

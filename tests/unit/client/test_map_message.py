@@ -7,9 +7,9 @@ from typing import Any
 import proton
 import pytest
 
-from legato.amqp.header import Header
-from legato.amqp.message import ValueBody, encode_message
-from legato.amqp.types import Timestamp, UInt
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import ValueBody, encode_message
+from legato.amqp.codec.types import Timestamp, UInt
 from legato.client import Byte, Char, Float, Int, Long, MapMessage, Short
 from legato.errors import MessageFormatError, MessageNotWriteableError
 from tests.unit.client.passing import as_proton, encoded, passed, read

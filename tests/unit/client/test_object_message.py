@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from legato.amqp.header import Header
-from legato.amqp.message import DataBody, Properties, encode_message
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import DataBody, Properties, encode_message
 from legato.client import Byte, JavaObject, Long, ObjectMessage
 from legato.errors import MessageFormatError, MessageNotWriteableError
 from tests.unit.client.passing import as_proton, body_bytes, encoded, passed, read

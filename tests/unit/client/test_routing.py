@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from legato.amqp.events import Detached
-from legato.amqp.terminus import Terminus
+from legato.amqp.engine.events import Detached
+from legato.amqp.engine.terminus import Terminus
 from legato.client.routing import route
 from tests.unit.amqp.pair import Pair
 

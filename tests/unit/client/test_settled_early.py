@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from legato.amqp import names
-from legato.amqp.events import Attached, Transfer
-from legato.amqp.outcomes import DELIVERY_FAILED, Outcome
+from legato.amqp.engine.events import Attached, Transfer
+from legato.amqp.engine.outcomes import DELIVERY_FAILED, Outcome
 from legato.client.contract import CONTRACTS
 from legato.client.receiver_end import ReceiverEnd
 from legato.client.session_state import AcknowledgeMode

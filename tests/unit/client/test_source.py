@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from legato.amqp.terminus import Terminus
-from legato.amqp.types import Described, ULong
+from legato.amqp.codec.types import Described, ULong
+from legato.amqp.engine.terminus import Terminus
 from legato.client.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
 from legato.client.source import Source, checked_name
 from legato.client.subscriptions import Subscriptions

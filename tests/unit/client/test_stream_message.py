@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from legato.amqp.header import Header
-from legato.amqp.message import ValueBody, encode_message
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import ValueBody, encode_message
 from legato.client import Byte, Char, Float, Int, Long, Short, StreamMessage
 from legato.errors import MessageEOFError, MessageFormatError, MessageNotReadableError, MessageNotWriteableError
 from tests.unit.client.passing import as_proton, body_bytes, encoded, passed, read

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.amqp.codec import Byte, Int
-from legato.amqp.header import Header
-from legato.amqp.message import AmqpMessage, ValueBody, encode_message
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import AmqpMessage, ValueBody, encode_message
+from legato.amqp.codec.values import Byte, Int
 from legato.amqp.names import REDELIVERED
 from legato.client import BytesMessage, DeliveryMode, Message, ObjectMessage, TextMessage, Topic
 from legato.client.received import Received, message_id_of

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import VariantVal
 
-from legato.amqp.codec import decode_value
-from legato.amqp.types import Byte, Float, Int, Short, Symbol, Timestamp, UInt
+from legato.amqp.codec.types import Byte, Float, Int, Short, Symbol, Timestamp, UInt
+from legato.amqp.codec.values import decode_value
 from legato.spark.connector.variant import VARIANT, UnfitRow, encoded_of, spelled
 
 values = st.one_of(

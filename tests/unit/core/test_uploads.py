@@ -1,6 +1,6 @@
 """Large messages on their way into the broker."""
 
-from legato.amqp.stubs import Stub, make_stub
+from legato.amqp.codec.stubs import Stub, make_stub
 from legato.core.traits import Traits
 from tests.support.scenario import Scenario
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from legato import limits
-from legato.amqp.filters import matcher
-from legato.amqp.header import Header
-from legato.amqp.message import DataBody, encode_message
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import DataBody, encode_message
+from legato.amqp.codec.selection import matcher
 from legato.errors import InvalidSelectorError
 from legato.selectors import compile_selector, prepare
 from legato.selectors.patterns import matcher_of

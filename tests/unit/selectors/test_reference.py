@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from legato.amqp.filters import matcher
-from legato.amqp.header import Header
-from legato.amqp.message import DataBody, Properties, encode_message
-from legato.amqp.types import Int
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import DataBody, Properties, encode_message
+from legato.amqp.codec.selection import matcher
+from legato.amqp.codec.types import Int
 from legato.errors import InvalidSelectorError
 from legato.selectors import compile_selector
 from legato.selectors.syntax import CHARACTERS_MAX, DEPTH_MAX

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from legato.amqp.header import Header
-from legato.amqp.message import encode_message
-from legato.amqp.terminus import Terminus
-from legato.amqp.types import Described, Symbol, ULong
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import encode_message
+from legato.amqp.codec.types import Described, Symbol, ULong
+from legato.amqp.engine.terminus import Terminus
 from legato.server.links.filters import NO_LOCAL, SELECTOR, Filters, read_filters
 from legato.server.links.refused import Refused
 

@@ -4,8 +4,8 @@ import asyncio
 from typing import cast
 
 from legato import limits
-from legato.amqp.events import Closed
-from legato.amqp.terminus import Terminus
+from legato.amqp.engine.events import Closed
+from legato.amqp.engine.terminus import Terminus
 from legato.core.queues import Queue
 from legato.ha.lease import Lease
 from legato.server.config.configuration import Config

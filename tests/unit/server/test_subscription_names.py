@@ -2,7 +2,7 @@
 
 import pytest
 
-from legato.amqp.terminus import Terminus
+from legato.amqp.engine.terminus import Terminus
 from legato.server.links.subscription_names import durable_name, subscription_name
 
 DURABLE = {"durable": 2, "expiry_policy": "never"}

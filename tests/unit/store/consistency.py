@@ -3,7 +3,7 @@
 from collections import Counter
 from itertools import pairwise
 
-from legato.amqp.stubs import read_stub
+from legato.amqp.codec.stubs import read_stub
 from legato.store import values
 from legato.store.blocks import Block
 from legato.store.keys import read_chunk_key, read_expiry, read_place, read_position

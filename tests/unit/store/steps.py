@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 from hypothesis import strategies as st
 
-from legato.amqp.stubs import Stub, make_stub
+from legato.amqp.codec.stubs import Stub, make_stub
 from legato.core.facts import (
     AnyFact,
     ConsumerAttached,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from legato.amqp.types import Char, Symbol, UInt, ULong
+from legato.amqp.codec.types import Char, Symbol, UInt, ULong
 from legato.core.facts import LogRecord, QueueCreated, decode_record, encode_record
 from legato.store.values import encode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from legato.amqp.types import Symbol, UInt
+from legato.amqp.codec.types import Symbol, UInt
 from legato.errors import ConfigError
 
 FAILOVER_SERVER_LIST = "failover-server-list"

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
-from legato.amqp.connection import Connection
-from legato.amqp.events import Closed, Event
-from legato.amqp.sasl import SaslServer
+from legato.amqp.engine.connection import Connection
+from legato.amqp.engine.events import Closed, Event
+from legato.amqp.engine.sasl import SaslServer
 from legato.core.consumers import Browser, Consumer
 from legato.server import shell
 from legato.server.config.configuration import Config

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 
 from legato.amqp import names
-from legato.amqp.events import Opened
-from legato.amqp.types import Symbol, UInt
+from legato.amqp.codec.types import Symbol, UInt
+from legato.amqp.engine.events import Opened
 from legato.server.shell import Peer
 
 log = logging.getLogger("legato.opening")

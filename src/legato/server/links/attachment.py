@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from legato.amqp import names
-from legato.amqp.link import Link, Receiver, Sender
+from legato.amqp.engine.link import Link, Receiver, Sender
 from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.refusals import Refusal

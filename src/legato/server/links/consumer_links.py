@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from legato.amqp.link import Sender
-from legato.amqp.terminus import Terminus
+from legato.amqp.engine.link import Sender
+from legato.amqp.engine.terminus import Terminus
 from legato.core.broker import Broker
 from legato.core.queues import Queue
 from legato.core.topics import Topic

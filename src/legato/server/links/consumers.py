@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from legato.amqp import names
-from legato.amqp.link import Link, Sender
-from legato.amqp.terminus import Terminus
+from legato.amqp.engine.link import Link, Sender
+from legato.amqp.engine.terminus import Terminus
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
 from legato.core.queues import Queue

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from legato.amqp.filters import matcher
-from legato.amqp.terminus import Terminus
-from legato.amqp.types import Described
+from legato.amqp.codec.selection import matcher
+from legato.amqp.codec.types import Described
+from legato.amqp.engine.terminus import Terminus
 from legato.errors import InvalidSelectorError
 from legato.server.links.refused import INVALID_FIELD, Refused
 

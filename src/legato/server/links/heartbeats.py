@@ -9,9 +9,9 @@ from collections.abc import Callable
 import msgspec
 
 from legato.amqp import names
-from legato.amqp.header import Header
-from legato.amqp.link import Sender
-from legato.amqp.message import DataBody, encode_message
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import DataBody, encode_message
+from legato.amqp.engine.link import Sender
 from legato.ha.heartbeat_connection import Heartbeat
 from legato.server.links.link_roles import HeartbeatPort
 from legato.server.shell import Peer

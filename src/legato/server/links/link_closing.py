@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from legato.amqp.link import Link
+from legato.amqp.engine.link import Link
 from legato.core.broker import Broker
 from legato.server.links.link_roles import Node, peer_of
 from legato.server.links.refused import RESOURCE_DELETED

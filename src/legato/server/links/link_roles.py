@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from legato import limits
-from legato.amqp.admission import Admission
-from legato.amqp.link import Link, Receiver, Sender
+from legato.amqp.codec.admission import Admission
+from legato.amqp.engine.link import Link, Receiver, Sender
 from legato.core.consumers import Browser, Consumer
 from legato.core.producers import Producer
 from legato.core.queues import Queue

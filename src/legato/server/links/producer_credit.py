@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from legato import limits
-from legato.amqp.link import Receiver
+from legato.amqp.engine.link import Receiver
 from legato.core.broker import Broker
 from legato.core.queues import Queue
 from legato.server.links.link_roles import PRODUCER_REFILL, Publisher

@@ -6,8 +6,8 @@ from typing import Any
 
 from legato import limits
 from legato.amqp import names
-from legato.amqp.link import Receiver
-from legato.amqp.terminus import Terminus
+from legato.amqp.engine.link import Receiver
+from legato.amqp.engine.terminus import Terminus
 from legato.core.broker import Broker
 from legato.server.links import temporary_nodes
 from legato.server.links.link_closing import Cutter

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from legato.amqp.connection import Connection
-from legato.amqp.link import Link, Receiver, Sender
+from legato.amqp.engine.connection import Connection
+from legato.amqp.engine.link import Link, Receiver, Sender
 from legato.server.shell import Peer
 
 

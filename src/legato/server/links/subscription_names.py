@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from legato.amqp.terminus import Terminus
+from legato.amqp.engine.terminus import Terminus
 
 DURABLE_PREFIX = "subscription://"
 VOLATILE_PREFIX = "volatile://"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from legato.amqp.link import Sender
-from legato.amqp.terminus import Terminus
-from legato.amqp.types import Described, ULong
+from legato.amqp.codec.types import Described, ULong
+from legato.amqp.engine.link import Sender
+from legato.amqp.engine.terminus import Terminus
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
 from legato.core.queues import Queue

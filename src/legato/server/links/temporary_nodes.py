@@ -6,9 +6,9 @@ from enum import Enum
 from typing import Any
 
 from legato.amqp import names
-from legato.amqp.link import Link
-from legato.amqp.terminus import Terminus
-from legato.amqp.types import Described, ULong
+from legato.amqp.codec.types import Described, ULong
+from legato.amqp.engine.link import Link
+from legato.amqp.engine.terminus import Terminus
 from legato.core.broker import Broker
 from legato.core.topics import Topic
 from legato.ids import new_unique_name

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from legato.amqp.header import Header
-from legato.amqp.message import AmqpMessage, Properties, ValueBody, decode_message, encode_message
-from legato.amqp.types import Int
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import AmqpMessage, Properties, ValueBody, decode_message, encode_message
+from legato.amqp.codec.types import Int
 from legato.core.broker import Broker
 from legato.core.refusals import Refusal
 from legato.errors import ConfigError, ProtocolError

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from legato.amqp.link import Link, Receiver
+from legato.amqp.codec.sections import with_delivery
+from legato.amqp.engine.link import Link, Receiver
+from legato.amqp.engine.outcomes import ACCEPTED, IS_DUPLICATE, Rejected, Transactional
 from legato.amqp.names import CAUSE
-from legato.amqp.outcomes import ACCEPTED, IS_DUPLICATE, Rejected, Transactional
-from legato.amqp.sections import with_delivery
 from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.effects import (

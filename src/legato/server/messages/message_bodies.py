@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from legato import limits
-from legato.amqp.deadletter import annotate
-from legato.amqp.expiry import without_expiry
-from legato.amqp.filters import matcher
-from legato.amqp.view import flow_calls_of, group_of, read_properties
+from legato.amqp.codec.dead_letter import annotate
+from legato.amqp.codec.expiry_removal import without_expiry
+from legato.amqp.codec.message_view import flow_calls_of, group_of, read_properties
+from legato.amqp.codec.selection import matcher
 from legato.core.traits import FlowCall
 from legato.errors import ProtocolError
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from legato.amqp.link import Sender
-from legato.amqp.stubs import Stub, read_stub, stub_head
+from legato.amqp.codec.stubs import Stub, read_stub, stub_head
+from legato.amqp.engine.link import Sender
 from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message

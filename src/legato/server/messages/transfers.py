@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from legato.amqp import names
-from legato.amqp.coordinator import Declare, decode_coordinator
-from legato.amqp.events import Transfer, TransferAborted, TransferLost, TransferPart
-from legato.amqp.link import Receiver
-from legato.amqp.outcomes import ACCEPTED, Declared, Rejected, Transactional
-from legato.amqp.sections import scan
-from legato.amqp.special import Special
-from legato.amqp.states import DELIVERY_TAG
-from legato.amqp.stubs import STUB_MARK
+from legato.amqp.codec.coordinator import Declare, decode_coordinator
+from legato.amqp.codec.delivery_options import Special
+from legato.amqp.codec.sections import scan
+from legato.amqp.codec.stubs import STUB_MARK
+from legato.amqp.engine.events import Transfer, TransferAborted, TransferLost, TransferPart
+from legato.amqp.engine.link import Receiver
+from legato.amqp.engine.outcomes import ACCEPTED, Declared, Rejected, Transactional
+from legato.amqp.engine.states import DELIVERY_TAG
 from legato.core.broker import Broker
 from legato.core.refusals import FULL, Refusal
 from legato.core.traits import PLAIN, Traits

@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 
 from legato.amqp import names
-from legato.amqp.events import (
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import DataBody, encode_message
+from legato.amqp.engine.events import (
     Attached,
     Closed,
     Detached,
@@ -27,10 +29,8 @@ from legato.amqp.events import (
     TransferLost,
     TransferPart,
 )
-from legato.amqp.header import Header
-from legato.amqp.link import Link, Sender
-from legato.amqp.message import DataBody, encode_message
-from legato.amqp.outcomes import (
+from legato.amqp.engine.link import Link, Sender
+from legato.amqp.engine.outcomes import (
     Accepted,
     Modified,
     Outcome,

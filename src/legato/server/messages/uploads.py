@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from legato import limits
-from legato.amqp.codec import malformed
-from legato.amqp.events import TransferPart
-from legato.amqp.link import Receiver
-from legato.amqp.stubs import Stub, body_bytes_least, find_body, make_stub
+from legato.amqp.codec.stubs import Stub, body_bytes_least, find_body, make_stub
+from legato.amqp.codec.values import malformed
+from legato.amqp.engine.events import TransferPart
+from legato.amqp.engine.link import Receiver
 from legato.core.broker import Broker
 from legato.core.refusals import FULL
 from legato.core.transaction import Transaction

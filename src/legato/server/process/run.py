@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import uvloop
 
-from legato.amqp import batch
+from legato.amqp.engine import batch
 from legato.server.config.configuration import Config
 from legato.server.process.runtime import Runtime
 

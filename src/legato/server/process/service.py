@@ -10,8 +10,8 @@ from random import Random
 from typing import Any, Protocol
 
 from legato import limits
-from legato.amqp.events import Event
-from legato.amqp.link import Link
+from legato.amqp.engine.events import Event
+from legato.amqp.engine.link import Link
 from legato.bulk.stages import sweep
 from legato.clock import Clock
 from legato.core.broker import Broker

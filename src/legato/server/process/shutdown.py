@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from legato.amqp import names
-from legato.amqp.types import UInt
+from legato.amqp.codec.types import UInt
 from legato.core.broker import Broker
 from legato.server.messages.commits import Commits
 from legato.server.shell import Shell

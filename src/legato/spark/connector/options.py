@@ -246,7 +246,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def _check_selector(selector: str) -> None:
-    from legato.amqp.filters import matcher
+    from legato.amqp.codec.selection import matcher
     from legato.errors import InvalidSelectorError
 
     try:

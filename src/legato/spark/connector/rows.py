@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from legato.amqp.filters import matcher
+from legato.amqp.codec.selection import matcher
 from legato.bulk.columns import Decoder
 from legato.bulk.layout import rows_of
 from legato.bulk.schema import COLUMNS, TIMESTAMP

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from legato.amqp.codec import encode_value
-from legato.amqp.types import Byte, Float, Int, Short
+from legato.amqp.codec.types import Byte, Float, Int, Short
+from legato.amqp.codec.values import encode_value
 from legato.bulk.oddities import properties_of
 from legato.bulk.schema import ENCODED_PROPERTIES
 from legato.client.values import Kind, kind_of

@@ -1,0 +1,82 @@
+"""What a broker keeps of a message that came: this runs for every message, so it looks at as little as it can."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from legato.amqp.codec.delivery_options import DUPLICATE_ID_KEY, PLAIN, Special, special_of
+from legato.amqp.codec.fields import field_places
+from legato.amqp.codec.map_entries import check_entries
+from legato.amqp.codec.sections import Sections, normalise, scan
+from legato.amqp.codec.shapes import Shape, UnusualError, shape_of
+from legato.amqp.codec.values import malformed, skip_value
+
+_SHAPES_MAX = 12
+
+
+class Admission:
+    """One producer's messages, which are alike: what was found in one holds for the others of its shape."""
+
+    __slots__ = ("_shapes",)
+
+    def __init__(self) -> None:
+        self._shapes: list[Shape] = []
+        """The last ones found, latest first: a producer may have several kinds of messages, or priorities."""
+
+    def admit(self, data: bytes) -> tuple[bytes, str, Special | None]:
+        """The bytes to store, the message id as text (empty if there is none), and what else the message asks for.
+
+        Raises:
+            ProtocolError: `data` is no AMQP message.
+        """
+        try:
+            for shape in self._shapes:
+                if (
+                    data.startswith(shape.prefix)
+                    and data.startswith(shape.tail, shape.tail_at)
+                    and data.startswith(shape.middle, shape.middle_at)
+                    and (not shape.correlated or data.startswith(shape.correlated, shape.id_end))
+                    and (
+                        shape.tail_end + 4 + int.from_bytes(data[shape.tail_end : shape.tail_end + 4], "big")
+                        == len(data)
+                        if shape.is_long
+                        else shape.ends_well(data)
+                    )
+                ):
+                    special = shape.special
+                    if shape.expiry_at or shape.group_at:
+                        special = shape.special_in(data)
+                    if shape.has_properties:
+                        special = shape.with_properties(data, special)
+                    return data, data[shape.id_at : shape.id_end].decode(), special
+        except (IndexError, UnicodeDecodeError, UnusualError):
+            pass
+        return self._carefully(data)
+
+    def _carefully(self, data: bytes) -> tuple[bytes, str, Special | None]:
+        if not data:
+            raise malformed("a message has no section")
+        sections = scan(data)
+        if sections.application_properties_at >= 0:
+            check_entries(data, sections.application_properties_at)
+        places = field_places(data, sections.properties_at)
+        special = special_of(sections, places)
+        stored = normalise(data, sections)
+        if stored is data and (special is None or special.delivery_ms is None) and not _is_annotated(sections):
+            # A delivery time is another one in every message, and so is a duplicate id among the annotations.
+            common = special
+            if special is not None and (special.duplicate_id or special.flows):
+                common = replace(special, duplicate_id=b"", flows=())
+            shape = shape_of(sections, places, None if common == PLAIN else common)
+            if shape is not None:
+                shapes = self._shapes
+                if len(shapes) == _SHAPES_MAX:
+                    shapes.pop()
+                shapes.insert(0, shape)
+        return stored, sections.message_id, special
+
+
+def _is_annotated(sections: Sections) -> bool:
+    """Whether the message annotations have a duplicate id."""
+    at = sections.message_annotations_at
+    return at >= 0 and sections.data.find(DUPLICATE_ID_KEY, at, skip_value(sections.data, at)) >= 0

@@ -1,0 +1,57 @@
+"""AMQP's type system in plain Python (AMQP 1.6): for message sections, where the engine only carries bytes."""
+
+from legato.amqp.codec.decoding import Budget, decode_value, malformed, skip_value, whole_budget
+from legato.amqp.codec.encoding import (
+    encode_binary,
+    encode_compound,
+    encode_string,
+    encode_symbol,
+    encode_uint,
+    encode_ulong,
+    encode_value,
+)
+from legato.amqp.codec.types import (
+    Array,
+    Byte,
+    Char,
+    Decimal,
+    Described,
+    Float,
+    Int,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
+
+__all__ = [
+    "Array",
+    "Budget",
+    "Byte",
+    "Char",
+    "Decimal",
+    "Described",
+    "Float",
+    "Int",
+    "Short",
+    "Symbol",
+    "Timestamp",
+    "UByte",
+    "UInt",
+    "ULong",
+    "UShort",
+    "decode_value",
+    "encode_binary",
+    "encode_compound",
+    "encode_string",
+    "encode_symbol",
+    "encode_uint",
+    "encode_ulong",
+    "encode_value",
+    "malformed",
+    "skip_value",
+    "whole_budget",
+]

@@ -1,0 +1,198 @@
+"""Runs of deliveries through the engine in one call each, where the optional module `_batch` was compiled."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+from cproton_ffi import ffi, lib
+
+try:
+    from legato.amqp import _batch
+except ImportError:
+    _batch = None  # type: ignore[assignment]
+
+RUN_MAX = 1024
+"""Deliveries in one call at most."""
+RUN_BYTES_MAX = 1 << 18
+"""Message bytes in one call at most."""
+TAG_BYTES_MAX = 32
+SETTLED = 0x80
+"""In a state that `Run.take_outcomes` returns: the peer settled."""
+
+_DELIVERY = lib.PN_DELIVERY
+_unpack = ffi.unpack
+_POINTERS = ffi.typeof("pn_delivery_t *[]")
+_new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
+
+
+def _bind() -> bool:
+    """Give the module the engine's functions; whether it can be used."""
+    if _batch is None or not _batch.lib.wanted():
+        return False
+    functions = _batch.lib.proton
+    try:
+        for name, field in _batch.ffi.typeof("proton_functions").fields:
+            setattr(functions, name, _batch.ffi.cast(field.type, ffi.addressof(lib, f"pn_{name}")))
+    except AttributeError:
+        return False
+    return True
+
+
+available = _bind()
+"""Whether connections made from now on batch: the module was compiled, and `LEGATO_PURE=1` did not forbid it."""
+
+inspects = available and hasattr(_batch.lib, "step_over_deliveries")
+"""Whether the module looks at frames too: one that was compiled earlier does not."""
+
+
+class Inspector:
+    """Looks at frames before the engine does; see `legato.amqp.engine.gate`."""
+
+    def __init__(self) -> None:
+        self._skip = _batch.ffi.new("uint64_t *")
+        self._elements = _batch.ffi.new("uint32_t *")
+        self._end = _batch.ffi.new("size_t *")
+
+    def inspect(
+        self,
+        data: bytes,
+        at: int,
+        skip: int,
+        frame_bytes_max: int,
+        frame_elements_max: int,
+        empty_max: int,
+        elements: int,
+        elements_max: int,
+    ) -> tuple[int, int, int, int]:
+        """Where what was looked at ends, why, what of the frame there is to come, and how many elements it has."""
+        self._skip[0] = skip
+        self._elements[0] = elements
+        look = _batch.lib.inspect_frames(
+            _batch.ffi.from_buffer(data),
+            len(data),
+            at,
+            self._skip,
+            frame_bytes_max,
+            frame_elements_max,
+            empty_max,
+            self._elements,
+            elements_max,
+            self._end,
+        )
+        return self._end[0], look, self._skip[0], self._elements[0]
+
+
+def step_over_deliveries(data: bytes, at: int) -> int:
+    """Where from `at` on the first frame begins that is neither empty nor a transfer or disposition of the usual form;
+    the end of `data` or more if there is none, or where one begins whose descriptor is not there yet."""
+    found: int = _batch.lib.step_over_deliveries(_batch.ffi.from_buffer(data), len(data), at)
+    return found
+
+
+class Run:
+    """Room for one run: what is in it holds until the next call."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._deliveries = ffi.new(_POINTERS, RUN_MAX)
+        self._bytes = _new_uncleared("char[]", RUN_BYTES_MAX)
+        self._view = ffi.buffer(self._bytes)
+        self._ends = ffi.new("uint32_t[]", RUN_MAX)
+        self._flags = ffi.new("char[]", RUN_MAX)
+        self._tags = ffi.new("char[]", RUN_MAX * TAG_BYTES_MAX)
+        self._tag_sizes = ffi.new("char[]", RUN_MAX)
+
+    def take_transfers(self, collector: Any, pn_link: Any, count_max: int, message_bytes_max: int, tags: bool) -> int:
+        """Read whole messages of one link that wait at the collector's head; how many there were.
+
+        Args:
+            count_max: the link's credit.
+            message_bytes_max: larger ones are left.
+            tags: whether they are wanted.
+        """
+        self.count = _batch.lib.take_transfers(
+            collector,
+            _DELIVERY,
+            pn_link,
+            min(count_max, RUN_MAX),
+            message_bytes_max,
+            self._bytes,
+            RUN_BYTES_MAX,
+            self._deliveries,
+            self._ends,
+            self._flags,
+            self._tags if tags else ffi.NULL,
+            self._tag_sizes,
+        )
+        return self.count
+
+    def take_outcomes(self, collector: Any) -> int:
+        """Read outcomes of what we sent or received that wait at the collector's head; how many there were."""
+        self.count = _batch.lib.take_outcomes(collector, _DELIVERY, RUN_MAX, self._deliveries, self._flags)
+        return self.count
+
+    def deliveries(self) -> list[Any]:
+        """The run's deliveries."""
+        taken: list[Any] = _unpack(self._deliveries, self.count)
+        return taken
+
+    def flags(self) -> bytes:
+        """For transfers whether they came settled, for outcomes the state and `SETTLED`; a byte each."""
+        flags: bytes = _unpack(self._flags, self.count)
+        return flags
+
+    def bodies(self) -> list[bytes]:
+        """The messages."""
+        view = self._view
+        start = 0
+        bodies = []
+        for end in _unpack(self._ends, self.count):
+            bodies.append(view[start:end])
+            start = end
+        return bodies
+
+    def tags(self) -> list[bytes]:
+        """The messages' tags, where they were wanted."""
+        whole = _unpack(self._tags, self.count * TAG_BYTES_MAX)
+        sizes = _unpack(self._tag_sizes, self.count)
+        return [whole[at : at + size] for at, size in zip(range(0, len(whole), TAG_BYTES_MAX), sizes, strict=True)]
+
+    def settle(self) -> None:
+        """Settle the run's deliveries."""
+        _batch.lib.settle_all(self._deliveries, self.count, 0)
+
+
+_runs: list[Run] = []
+
+
+def take_run() -> Run:
+    """Room for a run, for one thread; give it back with `give_run`."""
+    try:
+        return _runs.pop()
+    except IndexError:
+        return Run()
+
+
+def give_run(run: Run) -> None:
+    """Another connection may use it: connections that do nothing hold no room."""
+    _runs.append(run)
+
+
+def settle_all(deliveries: list[Any], state: int) -> None:
+    """State `state`, unless it is 0, and settle."""
+    _batch.lib.settle_all(ffi.new(_POINTERS, deliveries), len(deliveries), state)
+
+
+def send_all(pn_link: Any, bodies: list[bytes], tags: bytes) -> list[Any]:
+    """Send messages over a link; their deliveries.
+
+    Args:
+        tags: 8 bytes for each.
+    """
+    count = len(bodies)
+    made = ffi.new(_POINTERS, count)
+    ends = ffi.new("uint32_t[]", list(accumulate(map(len, bodies))))
+    _batch.lib.send_all(pn_link, count, ffi.from_buffer(b"".join(bodies)), ends, ffi.from_buffer(tags), made)
+    deliveries: list[Any] = _unpack(made, count)
+    return deliveries

@@ -1,0 +1,567 @@
+"""One AMQP connection over the Proton engine, without I/O: bytes in, events and bytes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from cproton import ffi, lib
+
+from legato import limits
+from legato.amqp.engine import batch
+from legato.amqp.engine.deliveries import Deliveries, Known
+from legato.amqp.engine.events import (
+    Attached,
+    Closed,
+    Detached,
+    Event,
+    Opened,
+    SessionBegan,
+    SessionEnded,
+)
+from legato.amqp.engine.frames import Broken, Echo, Errant, Frames
+from legato.amqp.engine.gate import Gate, Look
+from legato.amqp.engine.link import Link, Receiver, Sender, Session, links_limit_reached
+from legato.amqp.engine.pndata import c_text, read_map, read_symbols, write_map, write_symbols
+from legato.amqp.engine.runs import Runs
+from legato.amqp.engine.states import read_condition, write_condition
+from legato.errors import ProtocolError
+
+SESSION_WINDOW_FRAMES = 8192
+"""Transfers a peer may send per session without hearing from us. The engine counts its window in frames of the largest
+size, and empties it on every call of `receive_data`: a window in bytes would be a window of a few small messages."""
+SESSIONS_MAX = 4095
+ECHOES_MAX = 64
+"""Of flows that are asked for between two writes, no more are answered: each tells the state of then."""
+AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
+
+PUSHED_BYTES_MAX = 64 << 10
+"""The engine takes no more before what it made of it was looked at."""
+ELEMENTS_AT_ONCE = limits.FRAME_ELEMENTS_MAX
+"""Nor frames of so many elements, if what it makes of them is to be handled in slices."""
+_ENDLESS = 1 << 31
+
+_DELIVERY, _LINK_FLOW = lib.PN_DELIVERY, lib.PN_LINK_FLOW
+
+_peek = lib.pn_collector_peek
+_pop = lib.pn_collector_pop
+_event_type = lib.pn_event_type
+_delivery_readable = lib.pn_delivery_readable
+_event_delivery = lib.pn_event_delivery
+_transport_pending = lib.pn_transport_pending
+_unpack = ffi.unpack
+_new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
+
+
+class Settings(msgspec.Struct, kw_only=True):
+    """What our Open says, and what we allow the peer."""
+
+    container_id: str
+    hostname: str | None = None
+    max_frame_bytes: int = limits.MAX_FRAME_BYTES
+    idle_timeout_ms: int = limits.IDLE_TIMEOUT_MS
+    session_window_bytes: int = limits.SESSION_WINDOW_BYTES
+    max_message_bytes: int = limits.MAX_MESSAGE_BYTES_DEFAULT
+    properties: dict[str, Any] = {}
+    offered_capabilities: list[str] = []
+    desired_capabilities: list[str] = []
+
+
+class Connection:
+    """A connection's engine, for either side. Not thread-safe; two connections may live in two threads.
+
+    Args:
+        server: whether the peer speaks first.
+        settings: read by `open`, save frame size and idle time-out, which are read now.
+        rare_events_max: so many events other than transfers, dispositions and flows come out of one call at most; if
+            it then `has_more`, that is got by `receive_data(b"")`. 0: no bound.
+    """
+
+    def __init__(self, *, server: bool, settings: Settings, rare_events_max: int = 0) -> None:
+        self.settings = settings
+        self.closed = False
+        """No event will come any more: the peer closed, or broke, or `free` was called."""
+        self.close_unanswered = False
+        """The peer of this server sent Close and waits for ours: `close` sends it."""
+        self.closing = False
+        """We sent Close, or need not: the connection's sessions and links do nothing any more."""
+        self.session_capacity_bytes = max(
+            settings.session_window_bytes, SESSION_WINDOW_FRAMES * settings.max_frame_bytes
+        )
+        self.remembers_ended_links = False
+        """Whether outcomes are wanted that come in transactions for deliveries of links that have ended."""
+        self._server = server
+        self.has_more = False
+        """Something of what was received waits to be looked at."""
+        self._rare_events_max = rare_events_max
+        self._rare_events = 0
+        """How many the present call may still bring, if that is bounded."""
+        self._gate = Gate(settings.max_frame_bytes)
+        self._unpushed = b""
+        """What was received and the engine does not have yet."""
+        self._admitted = 0
+        """How much of that it may have."""
+        self._freed = False
+        self._opened = False
+        self._greeted = False
+        self._greeting = b""
+        self._outbox: list[bytes] = []
+        self._frames = Frames(settings.max_frame_bytes) if server else None
+        self._echoes: list[Echo] = []
+        self._by_channel: dict[int, Session] = {}
+        """Sessions by the channel that the peer uses for them."""
+        self._sessions: dict[Any, Session] = {}
+        self._links: dict[Any, Link] = {}
+        self._deliveries: Known = {}
+        self._transfers = Deliveries(self._links, self._deliveries, settings)
+        self._ticked: list[Event] = []
+        self._pn = lib.pn_connection()
+        self._collector = lib.pn_collector()
+        self._batches = batch.available
+        self._runs = Runs(self._links, self._deliveries) if self._batches else None
+        lib.pn_connection_collect(self._pn, self._collector)
+        self._transport = transport = lib.pn_transport()
+        if server:
+            lib.pn_transport_set_server(transport)
+        lib.pn_transport_set_max_frame(transport, settings.max_frame_bytes)
+        lib.pn_transport_set_idle_timeout(transport, settings.idle_timeout_ms)
+        lib.pn_transport_set_channel_max(transport, SESSIONS_MAX)
+        lib.pn_transport_bind(transport, self._pn)
+        self._handlers: dict[int, Callable[[Any, list[Event]], None]] = {
+            lib.PN_CONNECTION_REMOTE_OPEN: self._on_remote_open,
+            lib.PN_CONNECTION_REMOTE_CLOSE: self._on_remote_close,
+            lib.PN_SESSION_REMOTE_OPEN: self._on_session_open,
+            lib.PN_SESSION_REMOTE_CLOSE: self._on_session_close,
+            lib.PN_LINK_REMOTE_OPEN: self._on_link_open,
+            lib.PN_LINK_REMOTE_DETACH: self._on_link_detach,
+            lib.PN_LINK_REMOTE_CLOSE: self._on_link_detach,
+            lib.PN_TRANSPORT_ERROR: self._on_transport_error,
+            lib.PN_TRANSPORT_TAIL_CLOSED: self._on_tail_closed,
+        }
+
+    # ---- bytes and time
+
+    def receive_data(self, data: bytes) -> list[Event]:
+        """Take what a socket delivered; returns what it means, in order.
+
+        Bytes that are not AMQP end in a `Closed` event, never in an exception.
+        """
+        if self.closed:
+            self.has_more = False
+            return []
+        if not self._greeted:
+            self._greeting += data
+            data = self._check_greeting()
+            if self.closed:
+                return [Closed("amqp:connection:framing-error", "the peer does not speak AMQP 1.0", False)]
+            self._push(data[: len(AMQP_HEADER)])
+            data = data[len(AMQP_HEADER) :]
+        if self._unpushed:
+            data = self._unpushed + data
+        self._rare_events = self._rare_events_max
+        self._gate.elements = 0
+        events: list[Event] = []
+        if self.has_more:
+            self._take_events(events)
+        self._feed(data, events)
+        return events
+
+    def _feed(self, data: bytes, events: list[Event]) -> None:
+        """Let the engine have what may be given to it now, and keep the rest."""
+        elements_max = ELEMENTS_AT_ONCE if self._rare_events_max else _ENDLESS
+        at, admitted, size, look = 0, self._admitted, len(data), Look.FINE
+        while at < size and not self.has_more and not self.closed:
+            if at == admitted:
+                admitted, look = self._gate.admit(data, at, elements_max)
+                if at == admitted:
+                    break
+            end = min(admitted, at + PUSHED_BYTES_MAX)
+            self._take_in(data if end - at == size else data[at:end], events)
+            at = end
+        if at == admitted and at < size and not self.has_more and (error := look.error) is not None:
+            self._break_at(error.condition, str(error), events)
+        if self.closed or at == size:
+            self._unpushed, self._admitted = b"", 0
+            return
+        self._unpushed, self._admitted = data[at:], admitted - at
+        if look is Look.FINE:
+            self.has_more = True
+
+    def _take_in(self, data: bytes, events: list[Event]) -> None:
+        """Give the engine what it may have, and do what it would not."""
+        for piece in (data,) if self._frames is None else self._frames.cut(data):
+            if isinstance(piece, bytes):
+                self._push(piece)
+                continue
+            # What came before it comes first, however much that is.
+            rare, self._rare_events = self._rare_events, -1
+            was_opened, before = self._opened, len(events)
+            self._take_events(events)
+            self._rare_events = rare
+            if not (self.closed or was_opened) and isinstance(piece, Broken):
+                # An open that is none: it is answered, and nobody hears of it.
+                del events[before:]
+                self.open()
+            if not self.closed:
+                self._found(piece, events)
+        self._take_events(events)
+
+    def _push(self, data: bytes) -> None:
+        transport = self._transport
+        size = len(data)
+        if size:
+            start = ffi.from_buffer(data)
+            offset = 0
+            while offset < size:
+                taken = lib.pn_transport_push(transport, start + offset, size - offset)
+                if taken <= 0:
+                    break
+                offset += taken
+
+    def _break_at(self, condition: str, description: str, events: list[Event]) -> None:
+        """A frame that the engine does not get ends the connection."""
+        if self._server and not self._opened:
+            # A connection can be closed only once it was opened.
+            self.open()
+        self._break(condition, description, events)
+        self._drop_events()
+
+    def _found(self, found: Echo | Errant | Broken, events: list[Event]) -> None:
+        """Do what the engine would not."""
+        if isinstance(found, Broken):
+            self._break(found.condition, found.description, events)
+            self._drop_events()
+        elif isinstance(found, Errant):
+            session = self._by_channel.get(found.channel)
+            if session is None:
+                self._break(found.condition, found.description, events)
+                self._drop_events()
+            else:
+                session.close(found.condition, found.description)
+        elif len(self._echoes) < ECHOES_MAX:
+            self._echoes.append(found)
+
+    def _answer_echoes(self) -> None:
+        """Have flows written that were asked for: of sessions, and of links that the peer sends over.
+
+        The engine writes no flow of a link that we send over, unless its credit is drained: the session's says that all
+        we had to send is on its way.
+        """
+        echoes, self._echoes = self._echoes, []
+        for echo in dict.fromkeys(echoes):
+            session = self._by_channel.get(echo.channel)
+            if session is None or session.closed:
+                continue
+            # The engine's only way to be made to write a flow.
+            lib.pn_session_set_incoming_capacity(session._pn, self.session_capacity_bytes)
+            for link in session.links if echo.is_sender else ():
+                if link.name == echo.name and isinstance(link, Receiver) and not (link.closed or link.suspended):
+                    lib.pn_link_flow(link._pn, 0)
+            self._produce()
+
+    def _check_greeting(self) -> bytes:
+        """What may be fed to the engine, which would also speak SASL and TLS if the peer began with that."""
+        greeting = self._greeting
+        if greeting[: len(AMQP_HEADER)] != AMQP_HEADER[: len(greeting)]:
+            self._forget_all()
+            self.closing = self.closed = True
+            return b""
+        if len(greeting) < len(AMQP_HEADER):
+            return b""
+        self._greeted = True
+        self._greeting = b""
+        return greeting
+
+    def receive_eof(self) -> list[Event]:
+        """The socket reached its end: returns the last events."""
+        if self.closed:
+            return []
+        self._unpushed, self._admitted = b"", 0
+        lib.pn_transport_close_tail(self._transport)
+        events: list[Event] = []
+        self._take_events(events)
+        return events
+
+    def data_to_send(self) -> bytes:
+        """Everything that is to be written to the socket, empty if nothing is."""
+        if self._freed:
+            return b""
+        self._produce()
+        if self._echoes:
+            self._answer_echoes()
+        parts, self._outbox = self._outbox, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _produce(self) -> None:
+        """Let the engine write what it has: it writes attaches before detaches, whatever the order of the calls."""
+        transport = self._transport
+        pending = _transport_pending(transport)
+        while pending > 0:
+            buffer = _new_uncleared("char[]", pending)
+            lib.pn_transport_peek(transport, buffer, pending)
+            self._outbox.append(_unpack(buffer, pending))
+            lib.pn_transport_pop(transport, pending)
+            pending = _transport_pending(transport)
+
+    def tick(self, now_ms: int) -> int:
+        """Let heartbeats and time-outs happen; call after every input and at the deadline, then send.
+
+        Args:
+            now_ms: of a monotonic clock.
+
+        Returns:
+            The absolute time in ms of the next call, 0 for none. If the peer was silent too long, `closed` is set and
+            the `Closed` event waits in `take_events`.
+        """
+        if self._freed or self.closed:
+            return 0
+        deadline: int = lib.pn_transport_tick(self._transport, now_ms)
+        if lib.pn_condition_is_set(lib.pn_transport_condition(self._transport)):
+            self._take_events(self._ticked)
+        return deadline
+
+    def take_events(self) -> list[Event]:
+        """The events that did not come out of input: of `tick`."""
+        events, self._ticked = self._ticked, []
+        return events
+
+    # ---- the connection itself
+
+    def open(self) -> None:
+        """Send our Open."""
+        if self._freed:
+            return
+        pn, settings = self._pn, self.settings
+        lib.pn_connection_set_container(pn, settings.container_id.encode("utf-8"))
+        if settings.hostname is not None:
+            lib.pn_connection_set_hostname(pn, settings.hostname.encode("utf-8"))
+        write_map(lib.pn_connection_properties(pn), settings.properties)
+        write_symbols(lib.pn_connection_offered_capabilities(pn), settings.offered_capabilities)
+        write_symbols(lib.pn_connection_desired_capabilities(pn), settings.desired_capabilities)
+        lib.pn_connection_open(pn)
+        if self.closing:
+            # The peer broke the rules in the breath in which it opened: it is still told which.
+            lib.pn_connection_close(pn)
+
+    def refuse(self, condition: str, description: str, info: dict[str, Any] | None = None) -> None:
+        """Answer the peer's Open by one that says it failed, and Close (amqp.md A1.7)."""
+        self.settings.properties = {
+            **self.settings.properties,
+            "amqp:connection-establishment-failed": True,
+        }
+        self.open()
+        self.close(condition, description, info)
+
+    def close(self, condition: str = "", description: str = "", info: dict[str, Any] | None = None) -> None:
+        """Send Close; what the peer had sent before is no longer reported. Does nothing the second time."""
+        if self._freed or (self.closing and not self.close_unanswered):
+            return
+        self.closing = True
+        self.close_unanswered = False
+        write_condition(lib.pn_connection_condition(self._pn), condition, description, info)
+        lib.pn_connection_close(self._pn)
+        self._forget_all()
+
+    def begin_session(self) -> Session:
+        """Begin a session, for a client; on a closed connection it is closed from the start."""
+        if self.closing:
+            return Session(self, None)
+        pn_session = lib.pn_session(self._pn)
+        session = self._sessions[pn_session] = Session(self, pn_session)
+        session.open()
+        return session
+
+    def free(self) -> None:
+        """Give all memory back; afterwards every call on the connection and its links does nothing."""
+        if self._freed:
+            return
+        self._forget_all()
+        self._freed = self.closed = self.closing = True
+        self.close_unanswered = False
+        self._sessions.clear()
+        self._by_channel.clear()
+        self._echoes.clear()
+        self._links.clear()
+        self._handlers.clear()
+        lib.pn_transport_unbind(self._transport)
+        lib.pn_decref(self._transport)
+        lib.pn_connection_release(self._pn)
+        lib.pn_decref(self._pn)
+        while _peek(self._collector):
+            _pop(self._collector)
+        lib.pn_collector_release(self._collector)
+        lib.pn_collector_free(self._collector)
+        del self._transport, self._pn, self._collector
+
+    def _forget_all(self) -> None:
+        for link in self._links.values():
+            link._forget()
+        for session in self._sessions.values():
+            session.closed = True
+        self._deliveries.clear()
+
+    # ---- events of the engine
+
+    def _take_events(self, events: list[Event]) -> None:
+        """Add what the engine says happened, as far as the present call may bring it."""
+        self.has_more = False
+        try:
+            self._handle_all(events)
+        except ProtocolError as error:
+            self._break(error.condition, str(error), events)
+            self._drop_events()
+
+    def _handle_all(self, events: list[Event]) -> None:
+        collector = self._collector
+        transfers = self._transfers
+        known_of = self._deliveries.get
+        handlers = self._handlers
+        runs = self._runs
+        while event := _peek(collector):
+            kind = _event_type(event)
+            if kind == _DELIVERY:
+                if not self.closing:
+                    delivery = _event_delivery(event)
+                    if runs is not None and runs.take(collector, delivery, events):
+                        continue
+                    known = known_of(delivery)
+                    if known is not None:
+                        transfers.on_disposition(delivery, known, events)
+                    elif _delivery_readable(delivery):
+                        transfers.on_transfer(delivery, events)
+                    else:
+                        transfers.on_stray(delivery, events)
+            elif kind == _LINK_FLOW:
+                if not self.closing:
+                    transfers.on_flow(lib.pn_event_link(event), events)
+            else:
+                handler = handlers.get(kind)
+                if handler is not None:
+                    handler(event, events)
+                    self._rare_events -= 1
+                    if not self._rare_events:
+                        _pop(collector)
+                        self._rare_events = 1
+                        self.has_more = not self.closed and bool(_peek(collector))
+                        return
+            _pop(collector)
+
+    def _drop_events(self) -> None:
+        while _peek(self._collector):
+            _pop(self._collector)
+
+    def _break(self, condition: str, description: str, events: list[Event]) -> None:
+        """The peer broke the rules: tell it, tell the shell, and handle nothing more."""
+        if not self.closed:
+            self.close(condition, description)
+            self.closed = True
+            events.append(Closed(condition, description, False))
+
+    def _on_remote_open(self, event: Any, events: list[Event]) -> None:
+        if self.closing:
+            return
+        if self._opened:
+            raise ProtocolError("Open came a second time", "amqp:not-allowed")
+        self._opened = True
+        pn = self._pn
+        container_id = c_text(lib.pn_connection_remote_container(pn))
+        if container_id is None:
+            self.open()
+            raise ProtocolError("an open has no container id", "amqp:decode-error")
+        events.append(
+            Opened(
+                container_id,
+                c_text(lib.pn_connection_remote_hostname(pn)),
+                read_map(lib.pn_connection_remote_properties(pn)),
+                read_symbols(lib.pn_connection_remote_desired_capabilities(pn)),
+                read_symbols(lib.pn_connection_remote_offered_capabilities(pn)),
+            )
+        )
+
+    def _on_remote_close(self, event: Any, events: list[Event]) -> None:
+        if self.closed:
+            return
+        name, description, info = read_condition(lib.pn_connection_remote_condition(self._pn))
+        if self._server and not self.closing:
+            # A server may have something to finish first, and answers when that is done.
+            self.closing = self.close_unanswered = True
+            self._forget_all()
+        else:
+            self.close()
+        self.closed = True
+        events.append(Closed(name, description, not name, info))
+
+    def _on_transport_error(self, event: Any, events: list[Event]) -> None:
+        if self.closed:
+            return
+        name, description, _ = read_condition(lib.pn_transport_condition(self._transport))
+        self.closing = self.closed = True
+        self._forget_all()
+        events.append(Closed(name, description, False))
+
+    def _on_tail_closed(self, event: Any, events: list[Event]) -> None:
+        if self.closed:
+            return
+        self.closing = self.closed = True
+        self._forget_all()
+        events.append(Closed("", "the connection ended without Close", False))
+
+    def _on_session_open(self, event: Any, events: list[Event]) -> None:
+        if self.closing:
+            return
+        pn_session = lib.pn_event_session(event)
+        begun = self._sessions.get(pn_session)
+        if begun is not None:
+            if begun.closed:
+                lib.pn_session_close(pn_session)
+        else:
+            session = self._sessions[pn_session] = Session(self, pn_session)
+            if self._frames is not None and self._frames.begun:
+                self._by_channel[self._frames.begun.popleft()] = session
+            events.append(SessionBegan(session))
+
+    def _on_session_close(self, event: Any, events: list[Event]) -> None:
+        pn_session = lib.pn_event_session(event)
+        session = self._sessions.get(pn_session)
+        if session is None or self.closing:
+            return
+        name, description, _ = read_condition(lib.pn_session_remote_condition(pn_session))
+        session.remote_ended = True
+        if session.closed:
+            session._free()
+        events.append(SessionEnded(session, name, description))
+
+    def _on_link_open(self, event: Any, events: list[Event]) -> None:
+        pn_link = lib.pn_event_link(event)
+        if self.closing:
+            return
+        link = self._links.get(pn_link)
+        if link is None:
+            session = self._sessions.get(lib.pn_link_session(pn_link))
+            if session is None or session.closed:
+                return
+            if links_limit_reached(session):
+                session.close("amqp:resource-limit-exceeded", "too many links")
+                return
+            name = c_text(lib.pn_link_name(pn_link))
+            if name is None:
+                # It could not be answered: the answer has the same name (AMQP 2.7.3).
+                session.close("amqp:decode-error", "an attach has no name")
+                return
+            link = (Sender if lib.pn_link_is_sender(pn_link) else Receiver)(session, name, pn_link)
+        if not link.closed:
+            link._read_remote()
+            events.append(Attached(link))
+
+    def _on_link_detach(self, event: Any, events: list[Event]) -> None:
+        pn_link = lib.pn_event_link(event)
+        link = self._links.get(pn_link)
+        if link is None or self.closing:
+            return
+        closed = _event_type(event) == lib.PN_LINK_REMOTE_CLOSE
+        name, description, info = read_condition(lib.pn_link_remote_condition(pn_link))
+        link.remote_detached = True
+        if link.closed:
+            link._retire()
+        events.append(Detached(link, closed, name, description, info))

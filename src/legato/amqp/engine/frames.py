@@ -1,0 +1,205 @@
+"""Frames before the engine sees them: what it tolerates, ignores, or takes for the end of a connection (AMQP 2.3, 2.7).
+
+The engine ignores `echo`, fills in mandatory fields that are missing, and ends the connection where AMQP ends a
+session. So a server looks at performatives that are rare first: at open, begin, attach, flow, detach and end. Transfers
+and dispositions are stepped over.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import Any, NamedTuple
+
+from legato.amqp.codec.values import decode_value
+from legato.amqp.engine import batch
+from legato.errors import ProtocolError
+
+OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END = range(0x10, 0x18)
+MAX_FRAME_BYTES_MIN = 512
+"""No peer may ask for smaller frames (AMQP 2.7.1)."""
+_HEAD = struct.Struct(">IBxHBBB")
+"""Size, data offset, channel, and the three bytes of a performative's usual descriptor."""
+_HEAD_BYTES = _HEAD.size
+_EMPTY_BYTES = 8
+_EMPTY_SIZE = _EMPTY_BYTES.to_bytes(4, "big")
+_CODES = {
+    "amqp:open:list": OPEN,
+    "amqp:begin:list": BEGIN,
+    "amqp:attach:list": ATTACH,
+    "amqp:flow:list": FLOW,
+    "amqp:detach:list": DETACH,
+    "amqp:end:list": END,
+}
+_WANTED = {OPEN: 3, BEGIN: 4, ATTACH: 3, FLOW: 10, DETACH: 1}
+"""How many fields of a performative are looked at."""
+_MANDATORY = {
+    OPEN: ("open", {0: "container-id"}),
+    BEGIN: ("begin", {1: "next-outgoing-id", 2: "incoming-window", 3: "outgoing-window"}),
+    ATTACH: ("attach", {0: "name", 1: "handle", 2: "role"}),
+    FLOW: ("flow", {1: "incoming-window", 2: "next-outgoing-id", 3: "outgoing-window"}),
+    DETACH: ("detach", {0: "handle"}),
+}
+_MAX_FRAME_SIZE = 2
+_HANDLE = 4
+_ECHO = 9
+
+
+class Echo(NamedTuple):
+    """A flow that asks for one: for the session's state, or with a handle for a link's (AMQP 2.7.4)."""
+
+    channel: int
+    name: str | None
+    """The link's, with `is_sender`; None if it is the session's state that is wanted."""
+    is_sender: bool
+    """Whether the link is one over which the peer sends."""
+
+
+class Errant(NamedTuple):
+    """A frame for which its session ends: of a link that there is not (AMQP 2.7.4, 2.8.17), or incomplete."""
+
+    channel: int
+    condition: str
+    description: str
+
+
+class Broken(NamedTuple):
+    """A frame for which the connection ends."""
+
+    condition: str
+    description: str
+
+
+class Frames:
+    """What a peer sends, cut where it needs more than the engine.
+
+    Attributes:
+        begun: the channels on which it began sessions that nobody has asked for yet, the first first.
+    """
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self.begun: deque[int] = deque()
+        self._frame_bytes_max = frame_bytes_max
+        self._held = b""
+        """The beginning of a frame that is still to come."""
+        self._skip = 0
+        """Bytes of a frame that are still to come and need not be looked at."""
+        self._links: dict[int, dict[int, tuple[str, bool]]] = {}
+        """Attached links by channel and handle: name, and whether the peer sends over them."""
+
+    def cut(self, data: bytes) -> list[bytes | Echo | Errant | Broken]:
+        """What the engine is to be given, and what is found, in order; nothing comes after `Broken`."""
+        if self._held:
+            data = self._held + data
+            self._held = b""
+        pieces: list[bytes | Echo | Errant | Broken] = []
+        begin, at, size = 0, self._skip, len(data)
+        read = _HEAD.unpack_from
+        while at + _HEAD_BYTES <= size:
+            if batch.inspects and (at := batch.step_over_deliveries(data, at)) + _HEAD_BYTES > size:
+                break
+            length, offset, channel, zero, ulong, code = read(data, at)
+            # Transfers and dispositions, as nearly all peers write them.
+            if code | 1 == DISPOSITION and zero == 0 and ulong == 0x53 and offset == 2 and length > _HEAD_BYTES:
+                at += length
+                continue
+            if length == _EMPTY_BYTES:
+                at += length
+                continue
+            if length < _HEAD_BYTES or length > self._frame_bytes_max or offset < 2:
+                # The engine says what is wrong.
+                at = size
+                break
+            end = at + length
+            if end > size:
+                break
+            found = self._look(data, at + 4 * offset, end, channel)
+            if found is not None:
+                # A connection can be closed only once it was opened.
+                until = end if found.__class__ is Echo or code == OPEN else at
+                if until > begin:
+                    pieces.append(data[begin:until])
+                pieces.append(found)
+                if found.__class__ is Broken:
+                    return pieces
+                begin = end
+            at = end
+        if at + _EMPTY_BYTES == size and data[at : at + 4] == _EMPTY_SIZE:
+            at = size
+        self._skip = max(at - size, 0)
+        self._held = data[at:]
+        until = min(at, size)
+        if until == size and not begin:
+            pieces.append(data)
+        elif until > begin:
+            pieces.append(data[begin:until])
+        return pieces
+
+    def _look(self, data: bytes, at: int, end: int, channel: int) -> Echo | Errant | Broken | None:
+        try:
+            code, fields = _read(data, at, end)
+        except (ProtocolError, IndexError):
+            return None  # The engine says what is wrong.
+        if code in _MANDATORY:
+            name, mandatory = _MANDATORY[code]
+            for index, field in mandatory.items():
+                if _field(fields, index) is None:
+                    text = f"the field {field} of a performative {name} is missing"
+                    if code in (OPEN, BEGIN):
+                        return Broken("amqp:decode-error", text)
+                    return Errant(channel, "amqp:decode-error", text)
+        links = self._links.get(channel)
+        if code == OPEN:
+            frame_bytes = _field(fields, _MAX_FRAME_SIZE)
+            if isinstance(frame_bytes, int) and frame_bytes < MAX_FRAME_BYTES_MIN:
+                return Broken("amqp:invalid-field", f"max-frame-size is less than {MAX_FRAME_BYTES_MIN}")
+        elif code == BEGIN:
+            self._links[channel] = {}
+            if fields[0] is None:
+                self.begun.append(channel)
+        elif code == END:
+            self._links.pop(channel, None)
+        elif links is None:
+            return None
+        elif code == ATTACH and isinstance(fields[1], int):
+            links[fields[1]] = (str(fields[0]), fields[2] is False)
+        elif code == DETACH and isinstance(fields[0], int) and links.pop(fields[0], None) is None:
+            return _unattached(channel, fields[0])
+        elif code == FLOW:
+            handle = _field(fields, _HANDLE)
+            if isinstance(handle, int) and handle not in links:
+                return _unattached(channel, handle)
+            if _field(fields, _ECHO) is True:
+                return Echo(channel, *(links[handle] if isinstance(handle, int) else (None, False)))
+        return None
+
+
+def _read(data: bytes, at: int, end: int) -> tuple[int, list[Any]]:
+    """The code of a performative, and as many of its fields as are looked at."""
+    if data[at]:
+        return 0, []
+    descriptor, at = decode_value(data, at + 1)
+    code = _CODES.get(descriptor, 0) if isinstance(descriptor, str) else descriptor
+    wanted = _WANTED.get(code, 0) if isinstance(code, int) else 0
+    if not wanted:
+        return code if code == END else 0, []
+    constructor = data[at]
+    if constructor == 0xC0:
+        count, at = data[at + 2], at + 3
+    elif constructor == 0xD0:
+        count, at = int.from_bytes(data[at + 5 : at + 9], "big"), at + 9
+    else:
+        count = 0
+    fields: list[Any] = []
+    while len(fields) < min(count, wanted) and at < end:
+        field, at = decode_value(data, at)
+        fields.append(field)
+    return code, fields
+
+
+def _unattached(channel: int, handle: int) -> Errant:
+    return Errant(channel, "amqp:session:unattached-handle", f"no link has the handle {handle}")
+
+
+def _field(fields: list[Any], index: int) -> Any:
+    return fields[index] if index < len(fields) else None

@@ -1,0 +1,102 @@
+"""Links that we receive over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cproton import lib
+
+from legato.amqp.engine.link_base import Link
+from legato.amqp.engine.outcomes import ACCEPTED, Accepted, Outcome
+from legato.amqp.engine.states import ACCEPTED_STATE, write_outcome
+
+if TYPE_CHECKING:
+    from legato.amqp.engine.link import Session
+
+_pn_delivery_settle = lib.pn_delivery_settle
+_pn_delivery_update = lib.pn_delivery_update
+
+
+class Receiver(Link):
+    """A link over which we receive; the shell grants `credit` and settles what came."""
+
+    def __init__(self, session: Session, name: str, pn_link: Any) -> None:
+        super().__init__(session, name, pn_link)
+        self.max_message_bytes = session.connection.settings.max_message_bytes
+        self.streams = False
+        """Whether messages of more than `limits.LARGE_MESSAGE_BYTES` are reported in parts, as they come."""
+        self.reads_tags = True
+        """Whether `Transfer.tag` is wanted; reading it costs as much as the rest of a small transfer's bookkeeping."""
+        self._parts: list[bytes] = []
+        self._part_bytes = 0
+        self._streamed_bytes = 0
+        """Of the message that is reported in parts, what was; 0 if none is."""
+        self._streamed_tag = b""
+        self._drain_asked = False
+
+    @property
+    def draining(self) -> bool:
+        """We asked the peer to use up or give back its credit, and it has not done so yet."""
+        return self._drain_asked and self.credit > 0
+
+    @property
+    def queued(self) -> int:
+        """Deliveries begun that are not read to their end."""
+        return 0 if self.closed else lib.pn_link_queued(self._pn)
+
+    def add_credit(self, messages: int) -> None:
+        """Allow the peer `messages` more; ends a drain."""
+        if not self.closed and messages > 0:
+            self._drain_asked = False
+            self.credit += messages
+            lib.pn_link_flow(self._pn, messages)
+
+    def drain(self, messages: int = 0) -> bool:
+        """Allow `messages` more and ask for the rest back; a `Flow` tells when it came, unless messages used it up.
+
+        Returns:
+            False if there is no credit to drain, so that nothing is to be waited for (amqp.md C2.3).
+        """
+        if self.closed or self.credit + messages <= 0:
+            return False
+        self._drain_asked = True
+        self.credit += messages
+        lib.pn_link_drain(self._pn, messages)
+        return True
+
+    def settle(self, delivery: int, outcome: Outcome | None = ACCEPTED) -> None:
+        """State `outcome` and settle; nothing if the delivery is unknown or settled."""
+        pn_delivery = self._unsettled.pop(delivery, None)
+        if pn_delivery is None:
+            return
+        self._deliveries.pop(pn_delivery, None)
+        if type(outcome) is Accepted:
+            _pn_delivery_update(pn_delivery, ACCEPTED_STATE)
+        elif outcome is not None:
+            write_outcome(pn_delivery, outcome)
+        _pn_delivery_settle(pn_delivery)
+
+    def accept_all(self, deliveries: list[int]) -> None:
+        """`settle` as accepted, for many at once."""
+        self._accept_all(deliveries)
+
+    def update(self, delivery: int, outcome: Outcome) -> None:
+        """State `outcome` without settling: a terminal one asks the sender for a confirmation (AMQP 2.6.12)."""
+        pn_delivery = self._unsettled.get(delivery)
+        if pn_delivery is not None:
+            self._deliveries[pn_delivery] = (self, delivery, delivery)
+            write_outcome(pn_delivery, outcome)
+
+    def _limit_messages(self, max_message_bytes: int | None) -> None:
+        if max_message_bytes is not None:
+            self.max_message_bytes = max_message_bytes
+        lib.pn_link_set_max_message_size(self._pn, self.max_message_bytes)
+
+    def _drop_parts(self) -> None:
+        self.session.partial_bytes -= self._part_bytes
+        self._parts.clear()
+        self._part_bytes = self._streamed_bytes = 0
+
+    def _forget(self) -> None:
+        self._drop_parts()
+        super()._forget()

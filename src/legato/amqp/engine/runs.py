@@ -1,0 +1,113 @@
+"""The hot path where `_batch` was compiled: runs of plain deliveries become events as `Deliveries` would make them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cproton import lib
+
+from legato.amqp.engine.batch import SETTLED, Run, give_run, settle_all, take_run
+from legato.amqp.engine.events import Disposition, Event, Transfer
+from legato.amqp.engine.link import Link, Receiver
+from legato.amqp.engine.outcomes import ACCEPTED, RECEIVED, RELEASED, Outcome
+from legato.amqp.engine.states import ACCEPTED_STATE, RECEIVED_STATE, RELEASED_STATE, TRANSACTIONAL_STATE
+
+if TYPE_CHECKING:
+    from legato.amqp.engine.deliveries import Known
+
+_ACCEPTED_AND_SETTLED = ACCEPTED_STATE | SETTLED
+_OUTCOMES: dict[int, Outcome | None] = {
+    0: None,
+    ACCEPTED_STATE: ACCEPTED,
+    RECEIVED_STATE: RECEIVED,
+    RELEASED_STATE: RELEASED,
+}
+
+_delivery_link = lib.pn_delivery_link
+_delivery_readable = lib.pn_delivery_readable
+_delivery_remote_state = lib.pn_delivery_remote_state
+
+
+class Runs:
+    """A connection's deliveries, as many at once as are alike; what is rare is left to `Deliveries`.
+
+    Args:
+        links: the connection's, by pointer.
+        known: the connection's unsettled deliveries, by pointer.
+    """
+
+    def __init__(self, links: dict[Any, Link], known: Known) -> None:
+        self._links = links
+        self._known = known
+
+    def take(self, collector: Any, delivery: Any, events: list[Event]) -> bool:
+        """Handle what the collector's head begins, `delivery` being what it is about; False if that is not plain."""
+        if _delivery_remote_state(delivery) == TRANSACTIONAL_STATE:
+            return False
+        if not _delivery_readable(delivery):
+            run = take_run()
+            taken = run.take_outcomes(collector)
+            if taken:
+                self._report_outcomes(run, events)
+            give_run(run)
+            return taken > 0
+        link = self._links.get(_delivery_link(delivery))
+        if link.__class__ is not Receiver or link.closed or link._parts or link.credit <= 0:
+            return False
+        run = take_run()
+        taken = run.take_transfers(collector, link._pn, link.credit, link.max_message_bytes, link.reads_tags)
+        if taken:
+            self._report_transfers(run, link, events)
+        give_run(run)
+        return taken > 0
+
+    def _report_transfers(self, run: Run, link: Receiver, events: list[Event]) -> None:
+        count = run.count
+        link.credit -= count
+        handle = link._last_handle + 1
+        link._last_handle += count
+        tags = run.tags() if link.reads_tags else [b""] * count
+        settled = run.flags()
+        unsettled = link._unsettled
+        handles = range(handle, handle + count)
+        for handle, delivery, tag, data, known_settled in zip(
+            handles, run.deliveries(), tags, run.bodies(), settled, strict=True
+        ):
+            if known_settled:
+                events.append(Transfer(link, handle, tag, data, True, None))
+            else:
+                unsettled[handle] = delivery
+                events.append(Transfer(link, handle, tag, data, False, None))
+
+    def _report_outcomes(self, run: Run, events: list[Event]) -> None:
+        take = self._known.pop
+        finished = []
+        for delivery, state in zip(run.deliveries(), run.flags(), strict=True):
+            if not state & SETTLED:
+                if state:
+                    self._report_unsettled(delivery, _OUTCOMES[state], events)
+                continue
+            known = take(delivery, None)
+            if known is None:
+                continue
+            link, handle, context = known
+            finished.append(delivery)
+            del link._unsettled[handle]
+            if link._reported:
+                link._reported.pop(handle, None)
+            outcome = ACCEPTED if state == _ACCEPTED_AND_SETTLED else _OUTCOMES[state ^ SETTLED]
+            events.append(Disposition(link, context, outcome, True, handle))
+        if len(finished) == run.count:
+            run.settle()
+        elif finished:
+            settle_all(finished, 0)
+
+    def _report_unsettled(self, delivery: Any, outcome: Outcome | None, events: list[Event]) -> None:
+        known = self._known.get(delivery)
+        if known is None:
+            return
+        link, handle, context = known
+        if link._reported.get(handle) == outcome:
+            return
+        link._reported[handle] = outcome
+        events.append(Disposition(link, context, outcome, False, handle))

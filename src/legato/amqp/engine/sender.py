@@ -1,0 +1,210 @@
+"""Links that we send over: whole messages, or one part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from cproton import ffi, lib
+
+from legato.amqp.engine import batch
+from legato.amqp.engine.link_base import Link
+from legato.amqp.engine.outcomes import Outcome, Transactional
+from legato.amqp.engine.states import write_outcome
+
+if TYPE_CHECKING:
+    from legato.amqp.engine.link import Session
+
+BATCH_MIN = 2
+"""Fewer messages are cheaper to send one by one."""
+
+_pn_delivery = lib.pn_delivery
+_pn_delivery_settle = lib.pn_delivery_settle
+_pn_link_advance = lib.pn_link_advance
+_pn_link_send = lib.pn_link_send
+
+
+class Sender(Link):
+    """A link over which we send.
+
+    Attributes:
+        credit: messages that may be sent now; sending more only queues them in memory.
+        draining: the peer wants the credit used up or given back: send what there is, then call `drained`.
+    """
+
+    def __init__(self, session: Session, name: str, pn_link: Any) -> None:
+        super().__init__(session, name, pn_link)
+        self.draining = False
+        self.reserved = 0
+        """Of the peer's credit, what is for messages that are begun, or wait in the shell for that to end."""
+        self._begun_delivery: Any = None
+        self._begun_settled = False
+        self._tag_buffer = ffi.new("char[]", 32)
+        self._tag_view = ffi.buffer(self._tag_buffer)
+        self._tag_span = ffi.new("pn_bytes_t *", (8, self._tag_buffer))
+        self._tag = self._tag_span[0]
+
+    def send(
+        self,
+        data: bytes,
+        tag: bytes,
+        context: Any = None,
+        *,
+        settled: bool = False,
+        txn_id: bytes | None = None,
+    ) -> int:
+        """Send one message.
+
+        Args:
+            data: the encoded message.
+            tag: at most 32 bytes (AMQP 2.8.7).
+            context: comes back in every `Disposition` of this delivery.
+            settled: nothing will be heard of it any more.
+            txn_id: the transaction it belongs to (AMQP 4.5.6).
+
+        Returns:
+            A handle for `confirm` and `settle`; 0 if settled or the link is closed.
+        """
+        if self.closed:
+            return 0
+        size = len(tag)
+        if size == 8:
+            self._tag_view[0:8] = tag
+            delivery = _pn_delivery(self._pn, self._tag)
+        else:
+            delivery = _pn_delivery(self._pn, (size, ffi.from_buffer(tag)))
+        if txn_id is not None:
+            write_outcome(delivery, Transactional(txn_id))
+        pn = self._pn
+        _pn_link_send(pn, data, len(data))
+        _pn_link_advance(pn)
+        self.credit -= 1
+        if settled:
+            _pn_delivery_settle(delivery)
+            return 0
+        self._last_handle = handle = self._last_handle + 1
+        self._unsettled[handle] = delivery
+        self._deliveries[delivery] = (self, handle, context)
+        return handle
+
+    def send_all(self, bodies: list[bytes], tags: bytes, contexts: Sequence[Any]) -> Sequence[int]:
+        """`send` many messages, unsettled and of no transaction.
+
+        Args:
+            bodies: the encoded messages.
+            tags: 8 bytes for each.
+            contexts: as for `send`, one for each.
+
+        Returns:
+            Their handles.
+        """
+        count = len(bodies)
+        if self.closed or count < BATCH_MIN or not self.connection._batches:
+            return [
+                self.send(data, tags[at : at + 8], context)
+                for data, at, context in zip(bodies, range(0, 8 * count, 8), contexts, strict=True)
+            ]
+        deliveries = batch.send_all(self._pn, bodies, tags)
+        self.credit -= count
+        handles = range(self._last_handle + 1, self._last_handle + 1 + count)
+        self._last_handle += count
+        unsettled = self._unsettled
+        known = self._deliveries
+        for delivery, handle, context in zip(deliveries, handles, contexts, strict=True):
+            unsettled[handle] = delivery
+            known[delivery] = (self, handle, context)
+        return handles
+
+    # -- in parts ------------------------------------------------------------------------------------------------
+
+    def begin(self, tag: bytes, context: Any = None, *, settled: bool = False, txn_id: bytes | None = None) -> int:
+        """Begin a message that goes out in parts: `push` each, then `finish`; until then nothing else may be sent.
+
+        Args:
+            tag, context, settled, txn_id: as for `send`.
+
+        Returns:
+            A handle for `confirm` and `settle`; 0 if the link is closed.
+        """
+        if self.closed:
+            return 0
+        self._begun_delivery = delivery = _pn_delivery(self._pn, (len(tag), ffi.from_buffer(tag)))
+        self._begun_settled = settled
+        if txn_id is not None:
+            write_outcome(delivery, Transactional(txn_id))
+        self.credit -= 1
+        self.reserved += 1
+        self._begun = self._last_handle = handle = self._last_handle + 1
+        if not settled:
+            self._unsettled[handle] = delivery
+            self._deliveries[delivery] = (self, handle, context)
+        return handle
+
+    def push(self, data: bytes) -> bool:
+        """Send more of the message begun; False if it has ended meanwhile: the peer settled it, or the link closed."""
+        if not self._begun:
+            return False
+        _pn_link_send(self._pn, data, len(data))
+        return True
+
+    def finish(self) -> bool:
+        """That was all of the message begun; False as for `push`."""
+        if not self._begun:
+            return False
+        self._begun = 0
+        self.reserved -= 1
+        _pn_link_advance(self._pn)
+        if self._begun_settled:
+            _pn_delivery_settle(self._begun_delivery)
+        return True
+
+    def abort(self) -> None:
+        """What was begun does not come after all: the receiver drops what it has of it (AMQP 2.7.5)."""
+        if self._begun:
+            self._unsettled.pop(self._begun, None)
+            self._deliveries.pop(self._begun_delivery, None)
+            self._abort()
+
+    def _abort(self) -> None:
+        self._begun = 0
+        self.reserved -= 1
+        lib.pn_delivery_abort(self._begun_delivery)
+
+    def confirm(self, handle: int, outcome: Outcome | None = None) -> None:
+        """Settle our side of a delivery whose receiver waits for it; nothing if it is settled already.
+
+        Args:
+            outcome: the state to settle with, if any.
+        """
+        delivery = self._unsettled.pop(handle, None)
+        if delivery is None:
+            return
+        self._reported.pop(handle, None)
+        del self._deliveries[delivery]
+        if outcome is not None:
+            write_outcome(delivery, outcome)
+        if handle == self._begun:
+            self._abort()
+        else:
+            _pn_delivery_settle(delivery)
+
+    settle = confirm
+
+    def confirm_all(self, handles: list[int]) -> None:
+        """`confirm` as accepted, for many at once."""
+        if self._begun and self._begun in handles:
+            # Accepted before its end.
+            handles = [handle for handle in handles if handle != self._begun]
+            self.confirm(self._begun)
+        if self._reported:
+            for handle in handles:
+                self._reported.pop(handle, None)
+        self._accept_all(handles)
+
+    def drained(self) -> int:
+        """Give back the credit left over; returns how much, 0 unless the peer drains."""
+        if self.closed:
+            return 0
+        given_back: int = lib.pn_link_drained(self._pn)
+        self.credit = lib.pn_link_credit(self._pn)
+        return given_back
