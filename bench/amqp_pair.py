@@ -6,9 +6,10 @@ from collections.abc import Callable
 from statistics import median
 from time import perf_counter
 
-from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Attached, Disposition, Event, Opened, SessionBegan, Transfer
 from legato.amqp.engine.link import Receiver, Sender
+from legato.amqp.engine.settings import Settings
 from legato.amqp.engine.terminus import Terminus
 
 CHUNK_BYTES = 1 << 16

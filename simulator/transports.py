@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from legato.amqp.engine.connection import Connection as Engine
-from legato.amqp.engine.connection import Settings
 from legato.amqp.engine.events import Closed, Event, Opened
 from legato.amqp.engine.sasl import SaslClient
+from legato.amqp.engine.settings import Settings
 from legato.client import wire as wires
 from legato.client.failover import Try
 from legato.client.notifier import Notifier

@@ -11,11 +11,12 @@ from legato import limits
 from legato.amqp.codec.coordinator import encode_declare, encode_discharge
 from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import DataBody, Properties, decode_message, encode_message
-from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Attached, Closed, Detached, Disposition, Event, Opened, Transfer
 from legato.amqp.engine.link import Receiver, Sender, Session
 from legato.amqp.engine.outcomes import Declared, Outcome
 from legato.amqp.engine.sasl import SaslClient
+from legato.amqp.engine.settings import Settings
 from legato.amqp.engine.terminus import Terminus
 
 E = TypeVar("E", bound=Event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from legato.amqp.codec.types import UInt
-from legato.amqp.engine.connection import Settings
+from legato.amqp.engine.settings import Settings
 from legato.client.conditions import UNBLOCKED
 from legato.client.discovery import offered_hosts
 from legato.client.failover import SILENT_HOST_TIMEOUT_S, Schedule, Try

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from legato.amqp.engine.connection import Settings
+from legato.amqp.engine.settings import Settings
 from legato.client.channel import Channel
 from legato.client.conditions import FAILOVER
 from legato.client.destinations import Destination, Temporary, TemporaryQueue, TemporaryTopic

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from legato.amqp.engine.connection import Settings
 from legato.amqp.engine.events import Closed, Event, SessionEnded
+from legato.amqp.engine.settings import Settings
 from legato.client.channel import Channel
 from legato.client.completion import complete_all
 from legato.client.conditions import UNBLOCKED, error_of

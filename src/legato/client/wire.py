@@ -11,9 +11,9 @@ import msgspec
 
 from legato.amqp import names
 from legato.amqp.engine.connection import Connection as Engine
-from legato.amqp.engine.connection import Settings
 from legato.amqp.engine.events import Closed, Event, Opened
 from legato.amqp.engine.sasl import SaslClient
+from legato.amqp.engine.settings import Settings
 from legato.client.conditions import error_of
 from legato.client.discovery import REDIRECT, host_of
 from legato.client.uri import Host

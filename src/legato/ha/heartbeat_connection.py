@@ -11,10 +11,11 @@ import msgspec
 
 from legato.amqp import names
 from legato.amqp.codec.message import DataBody, decode_message
-from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Closed, Detached, Event, Transfer
 from legato.amqp.engine.link import Receiver
 from legato.amqp.engine.sasl import SaslClient
+from legato.amqp.engine.settings import Settings
 from legato.amqp.engine.terminus import Terminus
 from legato.errors import ProtocolError
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from legato.amqp.engine.connection import Connection as Engine
-from legato.amqp.engine.connection import Settings
 from legato.amqp.engine.sasl import SaslServer
+from legato.amqp.engine.settings import Settings
 from legato.cli.management import request
 from legato.client import AcknowledgeMode, Connection, ConnectionFactory, FailoverEvent, JMSError, TextMessage, aio
 from legato.client.uri import Host

@@ -2,9 +2,10 @@
 
 import pytest
 
-from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Closed, Opened
 from legato.amqp.engine.outcomes import ACCEPTED, Rejected
+from legato.amqp.engine.settings import Settings
 from legato.amqp.engine.terminus import Terminus
 from tests.integration.server.conftest import Connect
 from tests.integration.server.wire import detached

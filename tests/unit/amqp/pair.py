@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Attached, Event, SessionBegan
 from legato.amqp.engine.link import Receiver, Sender, Session
+from legato.amqp.engine.settings import Settings
 from legato.amqp.engine.terminus import Terminus
 
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from legato.amqp.codec.types import Described, UInt, ULong
 from legato.amqp.engine import batch
-from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Attached, Event, SessionBegan
 from legato.amqp.engine.link import Link, Receiver, Sender
 from legato.amqp.engine.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Rejected, Transactional
+from legato.amqp.engine.settings import Settings
 from tests.support.examples import examples
 from tests.unit.amqp.pair import Pair
 from tests.unit.amqp.test_hostile import ATTACH_RECEIVER, ATTACH_SENDER, BEGIN, FLOW, HEADER, OPEN, frame
@@ -258,6 +259,6 @@ def test_more_messages_than_one_call_takes_arrive(pair: Pair) -> None:
 
 def test_the_environment_can_forbid_the_module() -> None:
     environment = {**os.environ, "LEGATO_PURE": "1"}
-    script = "from legato.amqp import batch; print(batch.available)"
+    script = "from legato.amqp.engine import batch; print(batch.available)"
     asked = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert asked.stdout == "False\n"

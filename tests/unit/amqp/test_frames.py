@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from legato.amqp.codec.types import Described, Symbol, UInt
 from legato.amqp.codec.values import decode_value, encode_value
-from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Attached, Closed, Event, SessionBegan, Transfer
 from legato.amqp.engine.frames import Broken, Echo, Errant, Frames
 from legato.amqp.engine.link import Receiver
+from legato.amqp.engine.settings import Settings
 from tests.unit.amqp.pair import of
 from tests.unit.amqp.test_hostile import (
     ATTACH_RECEIVER,

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from legato import limits
 from legato.amqp.codec.types import Array, ULong
-from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Attached, Closed, Event, SessionBegan
 from legato.amqp.engine.gate import EMPTY_ELEMENTS_MAX, Gate, Look
+from legato.amqp.engine.settings import Settings
 from legato.client.receiver_end import HELD_MAX
 from tests.support.raw import (
     DISPOSITION,

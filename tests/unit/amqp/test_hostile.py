@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from legato.amqp.codec.types import Described, Symbol, UInt, ULong
 from legato.amqp.codec.values import encode_value
-from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Attached, Closed, Event, SessionBegan
 from legato.amqp.engine.link import Receiver
+from legato.amqp.engine.settings import Settings
 from legato.amqp.engine.terminus import Terminus
 from tests.support.examples import examples
 from tests.unit.amqp.pair import Pair, of

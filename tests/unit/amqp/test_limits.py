@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from cproton import lib
 
 from legato import limits
+from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Detached, SessionEnded, Transfer
 from legato.amqp.engine.link import Sender
 from legato.amqp.engine.terminus import Terminus
@@ -25,7 +28,8 @@ def force_credit(sender: Sender, credit: int) -> None:
     window = b"\x70\x7f\xff\xff\xff"
     fields = b"\x43" + window + b"\x43" + window + b"\x43\x43" + bytes((0x52, credit)) + b"\x43\x42"
     flow = b"\x00\x53\x13" + bytes((0xC0, len(fields) + 1, 9)) + fields
-    sender.connection.receive_data((len(flow) + 8).to_bytes(4, "big") + b"\x02\x00\x00\x00" + flow)
+    connection = cast(Connection, sender.connection)
+    connection.receive_data((len(flow) + 8).to_bytes(4, "big") + b"\x02\x00\x00\x00" + flow)
 
 
 def test_transfers_beyond_the_credit_end_the_link_and_nothing_else(pair: Pair) -> None:

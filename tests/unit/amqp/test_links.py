@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from legato.amqp.codec.types import Described, Symbol, UInt, ULong
-from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Attached, Closed, Detached, Opened, SessionBegan, SessionEnded, Transfer
 from legato.amqp.engine.link import Link, Session
 from legato.amqp.engine.outcomes import ACCEPTED
+from legato.amqp.engine.settings import Settings
 from legato.amqp.engine.terminus import Terminus
 from tests.unit.amqp.pair import Pair, of
 

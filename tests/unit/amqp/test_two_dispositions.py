@@ -2,10 +2,11 @@
 
 import pytest
 
-from legato.amqp.engine.connection import Connection, Settings
+from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Attached, Disposition, Opened, SessionBegan, Transfer
 from legato.amqp.engine.link import Sender
 from legato.amqp.engine.outcomes import ACCEPTED, RECEIVED
+from legato.amqp.engine.settings import Settings
 from legato.amqp.engine.terminus import Terminus
 
 pytestmark = pytest.mark.usefixtures("either_way")

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from legato.amqp.codec.types import Symbol, UInt
-from legato.amqp.engine.connection import Settings
 from legato.amqp.engine.events import Closed
+from legato.amqp.engine.settings import Settings
 from legato.client.connecting import Connecting
 from legato.client.failover import SILENT_HOST_TIMEOUT_S
 from legato.client.losses import Detection, Loss, loss_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from cproton import ffi, lib
 
 from legato import limits
@@ -25,6 +24,7 @@ from legato.amqp.engine.gate import Gate, Look
 from legato.amqp.engine.link import Link, Receiver, Sender, Session, links_limit_reached
 from legato.amqp.engine.pndata import c_text, read_map, read_symbols, write_map, write_symbols
 from legato.amqp.engine.runs import Runs
+from legato.amqp.engine.settings import Settings
 from legato.amqp.engine.states import read_condition, write_condition
 from legato.errors import ProtocolError
 
@@ -52,20 +52,6 @@ _event_delivery = lib.pn_event_delivery
 _transport_pending = lib.pn_transport_pending
 _unpack = ffi.unpack
 _new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
-
-
-class Settings(msgspec.Struct, kw_only=True):
-    """What our Open says, and what we allow the peer."""
-
-    container_id: str
-    hostname: str | None = None
-    max_frame_bytes: int = limits.MAX_FRAME_BYTES
-    idle_timeout_ms: int = limits.IDLE_TIMEOUT_MS
-    session_window_bytes: int = limits.SESSION_WINDOW_BYTES
-    max_message_bytes: int = limits.MAX_MESSAGE_BYTES_DEFAULT
-    properties: dict[str, Any] = {}
-    offered_capabilities: list[str] = []
-    desired_capabilities: list[str] = []
 
 
 class Connection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cproton import ffi, lib
 
@@ -19,11 +19,9 @@ from legato.amqp.engine.events import (
 )
 from legato.amqp.engine.link import Link, Receiver, Sender
 from legato.amqp.engine.outcomes import ACCEPTED, Transactional
+from legato.amqp.engine.settings import Settings
 from legato.amqp.engine.states import ACCEPTED_STATE, TRANSACTIONAL_STATE, read_outcome
 from legato.errors import ProtocolError
-
-if TYPE_CHECKING:
-    from legato.amqp.engine.connection import Settings
 
 Known = dict[Any, tuple[Link, int, Any]]
 """Unsettled deliveries of which more will be heard, by their pointer: link, handle, and the context to report. Every

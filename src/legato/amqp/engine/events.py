@@ -6,14 +6,12 @@ the object that was given to `Sender.send`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from legato.amqp.engine.link import Link, Receiver, Sender, Session
 from legato.amqp.engine.outcomes import Outcome
-
-if TYPE_CHECKING:
-    from legato.amqp.engine.link import Link, Receiver, Sender, Session
 
 
 class Event(msgspec.Struct, gc=False):

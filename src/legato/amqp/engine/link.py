@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cproton import lib
 
 from legato import limits
-from legato.amqp.engine.link_base import Link
+from legato.amqp.engine.link_base import Link, LinkConnection
 from legato.amqp.engine.receiver import Receiver
 from legato.amqp.engine.sender import Sender
 from legato.amqp.engine.states import write_condition
 from legato.amqp.engine.terminus import Terminus
-
-if TYPE_CHECKING:
-    from legato.amqp.engine.connection import Connection
 
 __all__ = ["Link", "Receiver", "Sender", "Session", "links_limit_reached"]
 
@@ -23,7 +20,7 @@ __all__ = ["Link", "Receiver", "Sender", "Session", "links_limit_reached"]
 class Session:
     """An AMQP session; `context` belongs to the caller."""
 
-    def __init__(self, connection: Connection, pn_session: Any) -> None:
+    def __init__(self, connection: LinkConnection, pn_session: Any) -> None:
         self.connection = connection
         self.context: Any = None
         self.closed = connection.closing

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cproton import lib
 
 from legato.amqp.engine import batch
 from legato.amqp.engine.outcomes import Outcome
 from legato.amqp.engine.pndata import read_map, write_map
+from legato.amqp.engine.settings import Settings
 from legato.amqp.engine.states import ACCEPTED_STATE, write_condition
 from legato.amqp.engine.terminus import Terminus, read_terminus, write_terminus
 
@@ -18,6 +19,29 @@ if TYPE_CHECKING:
 _FIRST = 0
 _pn_delivery_settle = lib.pn_delivery_settle
 _pn_delivery_update = lib.pn_delivery_update
+
+
+class LinkConnection(Protocol):
+    """What sessions and links use of the `Connection` that they belong to.
+
+    Attributes:
+        settings: what its Open says and what it allows the peer.
+        closing: its sessions and links do nothing any more.
+        session_capacity_bytes: what the peer may send in a session without hearing from us.
+        remembers_ended_links: whether outcomes are wanted for deliveries of links that have ended.
+    """
+
+    settings: Settings
+    closing: bool
+    session_capacity_bytes: int
+    remembers_ended_links: bool
+    _sessions: dict[Any, Session]
+    _links: dict[Any, Link]
+    _deliveries: dict[Any, tuple[Link, int, Any]]
+    _batches: bool
+
+    def _produce(self) -> None:
+        """Have the engine make bytes of what it was told."""
 
 
 class Link:

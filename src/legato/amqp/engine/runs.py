@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cproton import lib
 
 from legato.amqp.engine.batch import SETTLED, Run, give_run, settle_all, take_run
+from legato.amqp.engine.deliveries import Known
 from legato.amqp.engine.events import Disposition, Event, Transfer
 from legato.amqp.engine.link import Link, Receiver
 from legato.amqp.engine.outcomes import ACCEPTED, RECEIVED, RELEASED, Outcome
 from legato.amqp.engine.states import ACCEPTED_STATE, RECEIVED_STATE, RELEASED_STATE, TRANSACTIONAL_STATE
-
-if TYPE_CHECKING:
-    from legato.amqp.engine.deliveries import Known
 
 _ACCEPTED_AND_SETTLED = ACCEPTED_STATE | SETTLED
 _OUTCOMES: dict[int, Outcome | None] = {

@@ -8,8 +8,8 @@ from typing import Any
 
 from legato import __version__
 from legato.amqp import names
-from legato.amqp.engine.connection import Settings
 from legato.amqp.engine.sasl import SaslServer
+from legato.amqp.engine.settings import Settings
 from legato.ha.heartbeat_connection import BACKUP_USER
 from legato.server.config.configuration import Config
 from legato.server.config.discovery import FAILOVER_SERVER_LIST, server_list

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.link import Link, Receiver, Sender
+from legato.amqp.engine.link_base import LinkConnection
 from legato.server.shell import Peer
 
 
@@ -17,7 +17,7 @@ class Registry:
         self._links: dict[str, dict[Link, None]] = {}
         self._receiving: dict[tuple[str, str], Sender] = {}
         """Receiving links by container and name: a client that came back takes over its own (AMQP 2.6.1)."""
-        self._sending: dict[tuple[Connection, str], Receiver] = {}
+        self._sending: dict[tuple[LinkConnection, str], Receiver] = {}
         """Producers' links by connection and name."""
         self.suspended: dict[Link, Peer] = {}
         """Links that were detached, not closed, and live on."""
