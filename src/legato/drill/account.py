@@ -22,9 +22,10 @@ MODES = {
     Work.FORWARD: AcknowledgeMode.SESSION_TRANSACTED,
     Work.CANCEL: AcknowledgeMode.SESSION_TRANSACTED,
     Work.INTERRUPT: AcknowledgeMode.SESSION_TRANSACTED,
+    Work.INTERRUPT_CLIENT: AcknowledgeMode.CLIENT,
     Work.PICKY: AcknowledgeMode.SESSION_TRANSACTED,
 }
-TOLD = (Work.CLIENT, Work.INDIVIDUAL, Work.FORWARD, Work.CANCEL, Work.INTERRUPT, Work.PICKY)
+TOLD = (Work.CLIENT, Work.INDIVIDUAL, Work.FORWARD, Work.CANCEL, Work.INTERRUPT, Work.INTERRUPT_CLIENT, Work.PICKY)
 """Works that hear whether their acknowledgements succeeded."""
 TRANSACTED = (Work.FORWARD, Work.CANCEL, Work.INTERRUPT, Work.PICKY)
 TAKE_ALONG = (Work.AUTO, Work.DUPS_OK)

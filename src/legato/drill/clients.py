@@ -21,7 +21,7 @@ from legato.drill.administrators import Administrator
 from legato.drill.cancelling import CancellingForwarder
 from legato.drill.consumers import Getter
 from legato.drill.flows import Counts, Flows
-from legato.drill.interrupting import InterruptedForwarder
+from legato.drill.interrupting import InterruptedAcknowledger, InterruptedClient, InterruptedForwarder
 from legato.drill.load import ADMINISTERS, END_TO_END, FORWARDS, Client, Work
 from legato.drill.producers import Letters, Sender
 from legato.drill.records import Consuming, Producing, RecordWriter
@@ -106,10 +106,12 @@ class Process:
             sender = Sender(client, connection, self._letters_of(client))
             return lambda: sender.run(self._stop)
         account, forwarded, lenient = self._account_of(client), self._forwarded_by(client), self._orders.lenient
-        getter: Getter | InterruptedForwarder
+        getter: Getter | InterruptedClient
         if client.work is Work.INTERRUPT:
             assert forwarded is not None
             getter = InterruptedForwarder(client, connection, account, forwarded=forwarded, lenient=lenient)
+        elif client.work is Work.INTERRUPT_CLIENT:
+            getter = InterruptedAcknowledger(client, connection, account, lenient=lenient)
         else:
             getter = Getter(client, connection, account, forwarded=forwarded, lenient=lenient)
 
@@ -194,7 +196,7 @@ class Process:
 
 def _is_main(client: Client) -> bool:
     """Whether it is to run in the main thread, where handlers of signals run; of those a process has one."""
-    return client.work is Work.INTERRUPT
+    return client.work in (Work.INTERRUPT, Work.INTERRUPT_CLIENT)
 
 
 def _newer(failovers: list[FailoverEvent], told: FailoverEvent | None) -> list[FailoverEvent]:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from legato.client import Connection, Message, TextMessage
-from legato.drill.account import FIRST_WAIT_S, NEXT_WAIT_S, ROLLBACK_PAUSE_S, Account
+from legato.drill.account import FIRST_WAIT_S, MODES, NEXT_WAIT_S, ROLLBACK_PAUSE_S, Account
 from legato.drill.load import Client
 from legato.drill.messages import text_of
 from legato.drill.records import REFUSED, SENDING, STORED, UNSURE, Identity, RecordWriter
-from legato.errors import JMSError, TransactionRolledBackError
+from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
 
 T = TypeVar("T")
 
@@ -79,31 +79,24 @@ class Alarm:
             raise Interrupted
 
 
-class InterruptedForwarder:
-    """Receives, sends on and commits, as forwarders do, in the main thread; some of its calls are interrupted.
+class InterruptedClient:
+    """A consumer in the main thread, some of whose calls are interrupted; its session goes on.
 
-    An interrupted `receive()` loses nothing. After an interrupted `send()` nobody knows whether the message is part of
-    the transaction, so that is rolled back. An interrupted `commit()` or `rollback()` is called again, which tells its
-    outcome. So nothing is forgiven that would not be without interruptions.
+    An interrupted `receive()` loses nothing, so nothing is forgiven that would not be without interruptions.
+
+    Args:
+        transacted: whether its session is; otherwise it acknowledges in CLIENT mode.
+        lenient: whether its failover contract lets calls raise that `legato`'s lets go on.
     """
 
     def __init__(
-        self,
-        client: Client,
-        connection: Connection,
-        account: Account,
-        *,
-        forwarded: RecordWriter,
-        lenient: bool = False,
+        self, client: Client, connection: Connection, account: Account, *, transacted: bool, lenient: bool
     ) -> None:
         self._client = client
         self._account = account
-        self._forwarded = forwarded
         self._lenient = lenient
-        self._number = forwarded.last_number
-        self._session = connection.create_session(transacted=True)
+        self._session = connection.create_session(transacted, MODES[client.work])
         self._consumer = self._session.create_consumer(self._session.create_queue(client.flow))
-        self._producer = self._session.create_producer(self._session.create_queue(client.to))
         self._alarm = Alarm()
         self._chance = random.Random()
         connection.start()
@@ -112,18 +105,20 @@ class InterruptedForwarder:
         """Receive until all producers have ended (`stop`) and nothing more can come; in the main thread only."""
         while not (stop.is_set() and self._account.complete):
             received = self._receive_some()
-            if received and self._chance.random() * ROLLED_BACK_ONE_IN < 1:
-                self._roll_back(received, [])
-            elif received:
-                self._forward(received)
+            if received:
+                self._work(received, roll_back=self._chance.random() * ROLLED_BACK_ONE_IN < 1)
 
     def close(self) -> None:
         """Leave the session; the log says how often it was interrupted."""
         self._session.close()
         print(f"{self._alarm.interruptions} calls were interrupted", file=sys.stderr)
 
-    def _receive_some(self) -> list[Identity]:
-        received: list[Identity] = []
+    def _work(self, received: list[tuple[Identity, Message]], *, roll_back: bool) -> None:
+        """Be done with what was received, or have it come again."""
+        raise NotImplementedError
+
+    def _receive_some(self) -> list[tuple[Identity, Message]]:
+        received: list[tuple[Identity, Message]] = []
         while len(received) < MESSAGES_PER_COMMIT_MAX:
             wait_s = NEXT_WAIT_S if received else FIRST_WAIT_S
             try:
@@ -136,8 +131,41 @@ class InterruptedForwarder:
             if outcome.value is None:
                 break
             assert isinstance(outcome.value, Message)
-            received.append(self._account.see(outcome.value))
+            received.append((self._account.see(outcome.value), outcome.value))
         return received
+
+    def _check(self, error: JMSError, *expected: type[JMSError]) -> None:
+        if not self._lenient and not isinstance(error, expected):
+            raise error
+
+
+class InterruptedForwarder(InterruptedClient):
+    """Receives, sends on and commits, as forwarders do.
+
+    After an interrupted `send()` nobody knows whether the message is part of the transaction, so that is rolled back.
+    An interrupted `commit()` or `rollback()` is called again, which tells its outcome.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        connection: Connection,
+        account: Account,
+        *,
+        forwarded: RecordWriter,
+        lenient: bool = False,
+    ) -> None:
+        super().__init__(client, connection, account, transacted=True, lenient=lenient)
+        self._forwarded = forwarded
+        self._number = forwarded.last_number
+        self._producer = self._session.create_producer(self._session.create_queue(client.to))
+
+    def _work(self, received: list[tuple[Identity, Message]], *, roll_back: bool) -> None:
+        identities = [identity for identity, _ in received]
+        if roll_back:
+            self._roll_back(identities, [])
+        else:
+            self._forward(identities)
 
     def _forward(self, identities: list[Identity]) -> None:
         numbers: list[int] = []
@@ -175,6 +203,35 @@ class InterruptedForwarder:
         else:
             self._account.undone(identities)
 
-    def _check(self, error: JMSError, *expected: type[JMSError]) -> None:
-        if not self._lenient and not isinstance(error, expected):
-            raise error
+
+class InterruptedAcknowledger(InterruptedClient):
+    """Receives and acknowledges, in CLIENT mode.
+
+    An interrupted `acknowledge()` or `recover()` is called again, which tells its outcome.
+    """
+
+    def __init__(self, client: Client, connection: Connection, account: Account, *, lenient: bool = False) -> None:
+        super().__init__(client, connection, account, transacted=False, lenient=lenient)
+
+    def _work(self, received: list[tuple[Identity, Message]], *, roll_back: bool) -> None:
+        identities = [identity for identity, _ in received]
+        if roll_back:
+            self._recover()
+            self._account.undone(identities)
+            return
+        self._account.trying(identities)
+        try:
+            self._alarm.insist(received[-1][1].acknowledge)
+        except JMSError as error:
+            # After a failover some may have gone elsewhere (CONTRACT B15).
+            self._check(error, IllegalStateError)
+            self._account.done(identities, surely=False)
+            self._recover()
+        else:
+            self._account.done(identities)
+
+    def _recover(self) -> None:
+        try:
+            self._alarm.insist(self._session.recover)
+        except JMSError as error:
+            self._check(error)

@@ -24,6 +24,8 @@ class Work(StrEnum):
     """Forwards, by asyncio; every third call is cancelled."""
     INTERRUPT = "interrupt"
     """Forwards, in its process's main thread; a signal handler interrupts some of its calls."""
+    INTERRUPT_CLIENT = "interrupt-client"
+    """Likewise, and acknowledges in CLIENT mode."""
     MOVE = "move"
     """An administrator: moves what waits in a queue to another."""
     PURGE = "purge"
@@ -253,6 +255,10 @@ def _interrupted(prefix: str) -> list[Client]:
     return [
         Client("interrupted-producer", Work.SEND_TRANSACTED, f"{prefix}interrupted", "producers-1"),
         *forwarding,
+        Client("interrupted-client-producer", Work.SEND_ASYNC, f"{prefix}interrupted-client", "producers-1"),
+        Client(
+            "interrupted-client-consumer", Work.INTERRUPT_CLIENT, f"{prefix}interrupted-client", "interrupted-client"
+        ),
     ]
 
 

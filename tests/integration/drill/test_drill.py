@@ -28,7 +28,7 @@ def test_a_drill_accounts_for_every_message_and_notices_when_one_is_missing(tmp_
     assert (result["faults"], result["points_reached"]) == (7, 7)
     assert result["takeovers"] >= 4
     assert [result[name] for name in ("lost", "duplicated", "wrong_flags", "falsely_told")] == [0, 0, 0, 0]
-    assert len(result["configurations"]) == 34
+    assert len(result["configurations"]) == 35
     idle = {name for name, row in result["configurations"].items() if not row["received"]}
     assert idle <= {"large", *THOUSANDS}, "these are rare: so short a drill may have none"
     assert result["exactly_once"]["configurations"] == 13
