@@ -15,7 +15,7 @@ from pathlib import Path
 VARIABLE = "LEGATO_DRILL"
 WAIT_MAX_S = 30.0
 """A process whose drill has died goes on after so long."""
-STUCK_MAX_S = 60.0
+STUCK_MAX_S = 180.0
 """A loop that nobody ends turns again after so long, if it comes to look at the time."""
 POLL_S = 0.001
 

@@ -28,7 +28,7 @@ from legato.points import AnyPoint, Point, Stuck
 POINT_WAIT_S = 3.0
 """A point that nobody comes to within so long is passed over: the fault strikes anyway."""
 SWITCHOVER_WAIT_S = 90.0
-STUCK_WAIT_S = 90.0
+STUCK_WAIT_S = 150.0
 """A watchdog counts the processor time of a busy loop, which takes several times as long on a busy machine."""
 START_WAIT_S = 60.0
 ASIDE_WAIT_S = 60.0

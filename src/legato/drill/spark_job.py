@@ -5,8 +5,8 @@ import sys
 import msgspec
 
 SUBSCRIPTION = "drill"
-ROWS_OF_A_BATCH = 200
-"""Few: a job that has been away for long works off what waits in several batches."""
+ROWS_OF_A_BATCH = 1_000
+"""So few that a job which has been away for long works off what waits in several batches."""
 
 
 class SparkOrders(msgspec.Struct, frozen=True):
