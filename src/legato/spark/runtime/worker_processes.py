@@ -1,15 +1,18 @@
-"""A pool of processes of this machine that read a ledger while Spark still starts."""
+"""A pool of processes of this machine that read a ledger while Spark still starts.
 
-import os
+Not `ProcessPoolExecutor`: spawned processes import the script of their caller again, and run it if it has no guard;
+they hold both ends of their queue, and outlive a caller that is killed; and one that is killed may hold a lock for
+which the others wait for ever (docs/decisions/0066).
+"""
+
+import pickle
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context, parent_process
-from threading import Thread
-from types import ModuleType
+from queue import SimpleQueue
 from typing import Any
 
 Run = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
@@ -23,49 +26,70 @@ def here(function: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
 
 @contextmanager
 def workers(count: int) -> Iterator[Run]:
-    """A `Run` of so many processes, which begin now and are killed at the end of the block.
+    """A `Run` of so many processes, which begin now and end with the block.
 
-    They are spawned, not forked: the caller may have threads. Functions are those of modules.
+    They are Pythons of their own, not forks: the caller may have threads. Functions are those of modules.
     """
-    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begin)
-    with _main_hidden():
-        pool.submit(int)  # The first task starts all processes.
-    processes = list((pool._processes or {}).values())
+    # Without -P a file of the directory that we happen to be in could be imported.
+    command = [sys.executable, "-P", "-m", "legato.spark.runtime.worker_processes"]
+    started = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(count)]
+    idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+    for worker in started:
+        idle.put(worker)
 
-    def run(function: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
+    def call(function: Callable[[Any], Any], value: Any) -> Any:
+        worker = idle.get()
         try:
-            return list(pool.map(function, values))
-        except (BrokenProcessPool, CancelledError) as broken:
-            raise ChildProcessError("A process that was reading the ledger ended: is there enough memory?") from broken
+            return _ask(worker, function, value)
+        finally:
+            idle.put(worker)
 
+    pool = ThreadPoolExecutor(count)
     try:
-        yield run
+        yield lambda function, values: list(pool.map(call, [function] * len(values), values))
     finally:
-        # Whoever leaves the block early does not want the rest. From Python 3.14 on: kill_workers().
-        for process in processes:
-            process.kill()
-        pool.shutdown(wait=True, cancel_futures=True)
+        # Whoever leaves the block early does not want the rest.
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in started:
+            worker.kill()
+            worker.communicate()
 
 
-@contextmanager
-def _main_hidden() -> Iterator[None]:
-    """Keep spawned processes from importing the caller's script: without a guard, that would run all of it again."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
+def _ask(worker: "subprocess.Popen[bytes]", function: Callable[[Any], Any], value: Any) -> Any:
+    assert worker.stdin, "it is a pipe"
+    assert worker.stdout, "it is a pipe"
     try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+        pickle.dump((function, value), worker.stdin)
+        worker.stdin.flush()
+        answer, error = pickle.load(worker.stdout)
+    except (OSError, EOFError) as ended:
+        raise ChildProcessError(
+            f"A process that was reading the ledger ended (code {worker.wait()}): is there enough memory?"
+        ) from ended
+    if error is not None:
+        raise error
+    return answer
 
 
-def _begin() -> None:
-    """Leave interrupts to the caller, and end with it even if it is killed."""
+def main() -> None:
+    """Entry point of a worker: answers what it is asked on its standard input until that ends."""
+    # Who interrupts the command ends us by ending our input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with_parent, daemon=True).start()
+    asked, answers = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr
+    while True:
+        try:
+            function, value = pickle.load(asked)
+        except EOFError:
+            return
+        answer: tuple[Any, Exception | None]
+        try:
+            answer = (function(value), None)
+        except Exception as error:
+            answer = (None, error)
+        pickle.dump(answer, answers)
+        answers.flush()
 
 
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent, "a spawned process has one"
-    parent.join()
-    os._exit(1)
+if __name__ == "__main__":
+    main()
