@@ -87,8 +87,8 @@ def test_the_json_says_that_it_is_no_proof(incomplete: AuditResult) -> None:
     assert (document["passes"], document["complete"]) == (False, False)
     assert document["verdict"].startswith("The ledger is incomplete")
     assert document["complaints"][0].startswith("The ledger is incomplete: commits 9-10 are missing.")
-    accounts = {queue["name"]: (queue["lost"], queue["duplicated"]) for queue in document["queues"]}
-    assert accounts["invoices"] == (None, None)
+    rollup = {queue["name"]: (queue["lost"], queue["duplicated"]) for queue in document["queues"]}
+    assert rollup["invoices"] == (None, None)
     assert all(not (queue["lost"] == 0 or queue["duplicated"] == 0) for queue in document["queues"])
 
 

@@ -35,7 +35,7 @@ from tests.spark.history import (
 def test_the_audit_accounts_for_every_queue_and_takeover(audit_of: Audit) -> None:
     result = audit_of(history())
     assert result.passes
-    accounts = {
+    rollup = {
         queue.name: (
             queue.stored,
             queue.consumed,
@@ -46,7 +46,7 @@ def test_the_audit_accounts_for_every_queue_and_takeover(audit_of: Audit) -> Non
         )
         for queue in result.queues
     }
-    assert accounts == {"orders": (6, 4, 4, 1, 1, 1), "invoices": (4, 4, 0, 0, 0, 0), "DLQ": (1, 0, 0, 0, 1, 0)}
+    assert rollup == {"orders": (6, 4, 4, 1, 1, 1), "invoices": (4, 4, 0, 0, 0, 0), "DLQ": (1, 0, 0, 0, 1, 0)}
     (takeover,) = result.takeovers
     assert (takeover.epoch, takeover.former_broker, takeover.broker, takeover.clean) == (2, "a", "b", False)
     assert (takeover.duration_ms, takeover.served_ms) == (200.0, 200.0)
@@ -62,11 +62,11 @@ def test_the_audit_accounts_for_every_queue_and_takeover(audit_of: Audit) -> Non
 def test_copies_moves_and_deleted_queues_are_in_the_account(audit_of: Audit) -> None:
     result = audit_of(news_history())
     assert result.passes
-    accounts = {
+    rollup = {
         queue.name: (queue.stored, queue.consumed, queue.dead_lettered, queue.moved, queue.deleted, queue.waiting)
         for queue in result.queues
     }
-    assert accounts == {
+    assert rollup == {
         "subscription://c/readers": (6, 4, 0, 1, 0, 1),
         "volatile://c//link": (4, 1, 0, 1, 2, 0),
         "$schedule": (2, 0, 0, 2, 0, 0),

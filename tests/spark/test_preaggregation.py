@@ -20,7 +20,7 @@ from legato.spark.auditor.frames import as_rows, frames_of
 from legato.spark.auditor.high_water_marks import marks, queue_and_epoch_facts
 from legato.spark.ledger import fact_frames
 from legato.spark.ledger.segments import write_segment
-from legato.spark.summaries.prefetch import preparing
+from legato.spark.summaries.prefetch import prefetching
 from legato.spark.summaries.producer_order_sql import odd_numbers, registered_anew
 from tests.spark.history import HIGH, history, news_history, one_log, order, record
 
@@ -62,14 +62,14 @@ def test_it_is_what_sql_says(spark: SparkSession, tmp_path: Path) -> None:
     facts = as_rows(fact_frames.read_ledger(spark, tmp_path))
     commits = as_rows(fact_frames.commits(facts, **candidates_in_commits()))
     with (
-        preparing(tmp_path, FACT_CANDIDATES) as prepared,
-        frames_of(facts.sparkSession, lambda: facts, prepared=prepared) as frames,
+        prefetching(tmp_path, FACT_CANDIDATES) as prefetched,
+        frames_of(facts.sparkSession, lambda: facts, prefetched=prefetched) as frames,
     ):
         assert rows(frames["commits"]) == rows(commits)
         assert rows(frames["transactions"]) == rows(fact_frames.transactions(facts))
         assert rows(frames["marks"]) == rows(marks(queue_and_epoch_facts(facts), commits))
         assert rows(frames["queue_and_epoch_facts"]) == rows(queue_and_epoch_facts(facts))
-        assert rows(frames["deletions"]) == rows(fact_frames.deletions(fact_frames.told_of_queues(facts)))
+        assert rows(frames["deletions"]) == rows(fact_frames.deletions(fact_frames.queue_facts(facts)))
         assert rows(frames["queues"]) == rows(fact_frames.queues(facts))
         assert rows(frames["odd_numbers"]) == rows(odd_numbers(facts)) != []
         assert rows(frames["reregistered"]) == rows(registered_anew(facts)) != []

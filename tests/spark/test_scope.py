@@ -1,4 +1,4 @@
-"""An audit of a part of the ledger accounts for that part, with all that became of it."""
+"""An audit of a part of the ledger rollup for that part, with all that became of it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The process beside a broker that copies its log of facts into the ledger, so that the broker's loop need not.
+"""The exporter process beside a broker: copies the log of facts into ledger segments, off the broker's loop.
 
 Run as `python -m legato.spark.exporter --store DIR --ledger DIR`. It polls the log (LMDB cannot notify another process)
 and ends after a last export when its standard input ends: that is a pipe held by the broker, so it outlives no broker.

@@ -1,4 +1,4 @@
-"""The audit as one call: export what is left, ask Spark, write what was asked for, show a table."""
+"""One audit from end to end: export the rest of the log, audit, write JSON and page."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How far streams of `format("legato")` are behind: messages that wait, by queue or topic."""
+"""Lag of streams of `format("legato")`: how many messages wait at each queue or topic."""
 
 from __future__ import annotations
 

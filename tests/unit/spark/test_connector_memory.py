@@ -7,7 +7,7 @@ import pytest
 
 FRAMES = """
 import resource
-from legato.spark.connector.arrow_pool import keep_freed_memory
+from legato.spark.connector.freed_memory import keep_freed_memory
 {0}
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -32,7 +32,7 @@ from legato.spark.ledger.segments import write_rows, write_segment
 from legato.spark.runtime.worker_processes import here
 from legato.spark.summaries import silver_writer
 from legato.spark.summaries.message_summary_numpy import Tallies, add_up, messages_of, read_segment, tallied
-from legato.spark.summaries.silver_writer import find_suspects, ranges_of, write_silver
+from legato.spark.summaries.silver_writer import find_doubtful_tasks, ranges_of, write_silver
 from tests.support.examples import examples
 
 QUEUES, SEQS = st.sampled_from([1, 2, 70_000]), st.sampled_from([1, 2, 3, 4, (1 << LANE_SHIFT) + 1, 1 << 44])
@@ -138,7 +138,7 @@ def written(portion: Path) -> list[tuple[bool, Row]]:
     """What a portion's silver says."""
     return [
         (directory == silver_writer.OPEN, tuple(sorted(row.items())))
-        for directory in (silver_writer.SETTLED, silver_writer.OPEN)
+        for directory in (silver_writer.CLOSED, silver_writer.OPEN)
         for row in ds.dataset(portion / directory, format="parquet", partitioning=None).to_table().to_pylist()
     ]
 
@@ -168,12 +168,12 @@ def test_however_a_ledger_is_cut_each_message_is_what_its_facts_say(
     records = numbered(portions)
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as directory:
         patch.setattr(silver_writer, "SEGMENTS_PER_TASK", per_task)
-        patch.setattr(silver_writer, "LOOSE_PER_TASK", loose_per_task)
+        patch.setattr(silver_writer, "UNMATCHED_PER_TASK", loose_per_task)
         found = [written(portion) for portion in in_portions(Path(directory), records)]
     assert [sorted(silver, key=repr) for silver in found] == [sorted(silver, key=repr) for silver in expected(records)]
 
 
-def settled(seq: int) -> list[AnyFact]:
+def closed(seq: int) -> list[AnyFact]:
     return [MessageStored(1, seq, 9, "ID:x"), MessageConsumed(1, seq, 1, 5, 1)]
 
 
@@ -183,8 +183,8 @@ def test_messages_that_are_whole_in_one_task_are_looked_at_once(
     """Nobody asks for them again, and what one task stores and the next one consumes raises no suspicion."""
     monkeypatch.setattr(silver_writer, "SEGMENTS_PER_TASK", 1)
     segments = [
-        [(1, LogRecord(1, 1, [*settled(1), *settled(2), MessageStored(1, 3, 9, "ID:x")]))],
-        [(2, LogRecord(1, 2, [MessageConsumed(1, 3, 1, 5, 1), *settled(4)]))],
+        [(1, LogRecord(1, 1, [*closed(1), *closed(2), MessageStored(1, 3, 9, "ID:x")]))],
+        [(2, LogRecord(1, 2, [MessageConsumed(1, 3, 1, 5, 1), *closed(4)]))],
     ]
     asked: list[Path] = []
     read = silver_writer._read
@@ -195,7 +195,7 @@ def test_messages_that_are_whole_in_one_task_are_looked_at_once(
 
     monkeypatch.setattr(silver_writer, "_read", noted)
     [portion] = in_portions(tmp_path, [segments])
-    assert {path.parent.name for path in asked} == {"_loose"}
+    assert {path.parent.name for path in asked} == {"_unmatched"}
     assert sorted(path.name for path in portion.rglob("*")) == [
         *("open=false", "open=true", "part-00000.parquet", "part-00001.parquet", "part-loose-00000.parquet"),
     ]
@@ -205,34 +205,39 @@ def test_what_was_half_written_before_a_crash_is_replaced(tmp_path: Path) -> Non
     portion = tmp_path / "batch=0"
     (portion / "open=false").mkdir(parents=True)
     (portion / "open=false" / "part-00007.parquet").write_bytes(b"of a task that is no more")
-    segment = write_segment(tmp_path, [(1, LogRecord(1, 1, settled(1)))])
+    segment = write_segment(tmp_path, [(1, LogRecord(1, 1, closed(1)))])
     write_silver([tmp_path / segment.file_name], [], portion, here)
     assert [path.name for path in portion.rglob("*.parquet")] == ["part-00000.parquet"]
 
 
 def test_suspicion_falls_on_whom_others_tell_of() -> None:
-    """By their places: one range within another, and what is loose elsewhere within a range."""
+    """By their places: one range within another, and what is unmatched elsewhere within a range."""
     nothing = ranges_of(keys())
     first, second = ranges_of(keys((1, 10), (1, 20))), ranges_of(keys((1, 15), (2, 1)))
-    assert find_suspects([first, nothing, second], [loose(), loose(), loose()]) == [0, 2]
+    assert find_doubtful_tasks([first, nothing, second], [unmatched(), unmatched(), unmatched()]) == [0, 2]
     apart = ranges_of(keys((1, 30), (2, 1)))
-    assert find_suspects([first, apart], [loose((1, 15)), loose()]) == [], "its own"
-    assert find_suspects([first, apart], [loose(), loose((1, 15))]) == [0]
-    assert find_suspects([first, apart], [loose(), loose(), loose((2, 1))]) == [1], "of a former portion"
-    assert find_suspects([first, apart], [loose((1, 40), (1, 9), (2, 2), (3, 1)), loose((1, 21), (1, 29))]) == []
+    assert find_doubtful_tasks([first, apart], [unmatched((1, 15)), unmatched()]) == [], "its own"
+    assert find_doubtful_tasks([first, apart], [unmatched(), unmatched((1, 15))]) == [0]
+    assert find_doubtful_tasks([first, apart], [unmatched(), unmatched(), unmatched((2, 1))]) == [1], (
+        "of a former portion"
+    )
+    assert (
+        find_doubtful_tasks([first, apart], [unmatched((1, 40), (1, 9), (2, 2), (3, 1)), unmatched((1, 21), (1, 29))])
+        == []
+    )
 
 
 def keys(*places: tuple[int, int]) -> Tallies:
-    return add_up([loose(*places)._asdict()])
+    return add_up([unmatched(*places)._asdict()])
 
 
-def loose(*places: tuple[int, int]) -> silver_writer.Keys:
+def unmatched(*places: tuple[int, int]) -> silver_writer.Keys:
     return silver_writer.Keys(*(np.array([place[column] for place in places], np.int64) for column in (0, 1)))
 
 
 def test_rows_say_all_that_their_tallies_did(tmp_path: Path) -> None:
     records = [
-        LogRecord(1, 1, [*settled(1), MessageReturned(1, 2, 2, False, 1, "claimed"), MessagePresented(1, 2, 1)]),
+        LogRecord(1, 1, [*closed(1), MessageReturned(1, 2, 2, False, 1, "claimed"), MessagePresented(1, 2, 1)]),
         LogRecord(2, 2, [MessageReturned(1, 2, 2, False, 1, "rollback"), MessageMoved(1, 3, "expired")]),
     ]
     span = write_segment(tmp_path, list(enumerate(records, 1)))
@@ -246,7 +251,7 @@ def test_rows_say_all_that_their_tallies_did(tmp_path: Path) -> None:
 def test_segments_with_a_row_group_for_each_kind_and_those_that_do_not_number_kinds_say_the_same(
     tmp_path: Path,
 ) -> None:
-    records = [(1, LogRecord(1, 1, [EpochBegan("a"), *settled(1), *settled(2), MessagePresented(1, 2, 1)]))]
+    records = [(1, LogRecord(1, 1, [EpochBegan("a"), *closed(1), *closed(2), MessagePresented(1, 2, 1)]))]
     table = facts_table(records)
     pq.write_table(table, tmp_path / "one.parquet")
     with pq.ParquetWriter(tmp_path / "each.parquet", table.schema) as writer:

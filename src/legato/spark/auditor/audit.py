@@ -1,4 +1,4 @@
-"""The audit of a ledger: every check of `checks/` and every measure of `metrics.py`, in as few passes as will do.
+"""The audit of a ledger: runs the checks, computes the metrics, and builds the `AuditResult`, in few passes.
 
 All facts are looked at for what happened in each commit and to each message; the rest asks that.
 """
@@ -28,8 +28,8 @@ from legato.spark.auditor.check_runner import (
 )
 from legato.spark.auditor.flows import audit_flows
 from legato.spark.auditor.frames import as_rows, cached, frames_of
-from legato.spark.auditor.queue_rollup import Accounts
-from legato.spark.auditor.scope import EVERYTHING, Part, Scope
+from legato.spark.auditor.queue_rollup import QueueRollup
+from legato.spark.auditor.scope import EVERYTHING, Scope, ScopedFrames
 from legato.spark.auditor.throughput import Causes, activity, departures, throughput, topics
 from legato.spark.checks.check import Frames
 from legato.spark.exporter import try_export
@@ -53,7 +53,7 @@ from legato.spark.runtime.session import (
     staying_active,
 )
 from legato.spark.runtime.thresholds import COMPILE_THOROUGHLY_BYTES_MIN, IN_PROCESS_BYTES_MAX, INLINE_BYTES_MAX
-from legato.spark.summaries.prefetch import Prepared, ledger_bytes, preparing, segments_of
+from legato.spark.summaries.prefetch import PrefetchedLedger, ledger_bytes, prefetching, segments_of
 
 _AUDIT_SETTINGS = {
     # Each message is a group of its own: a small first map for frequent ones is looked into for nothing.
@@ -105,9 +105,9 @@ def audit(
     ledger_dir = Path(ledger_dir)
     exact = _waiting_in(Path(store_dir), ledger_dir) if store_dir is not None and waiting is None else None
     with ExitStack() as stack:
-        prepared = None
+        prefetched = None
         if runs_here(master) if spark is None else is_local(spark):
-            prepared = stack.enter_context(preparing(ledger_dir, FACT_CANDIDATES))
+            prefetched = stack.enter_context(prefetching(ledger_dir, FACT_CANDIDATES))
         else:
             segments_of(ledger_dir)
         if spark is None:
@@ -116,7 +116,7 @@ def audit(
             started = time.monotonic()
         if exact is not None:
             waiting = spark.createDataFrame(exact)
-        return _since(started, _audit_ledger(ledger_dir, spark, waiting, scope, prepared))
+        return _since(started, _audit_ledger(ledger_dir, spark, waiting, scope, prefetched))
 
 
 def _waiting_in(store_dir: Path, ledger_dir: Path) -> pa.Table | None:
@@ -125,7 +125,7 @@ def _waiting_in(store_dir: Path, ledger_dir: Path) -> pa.Table | None:
 
 
 def _audit_ledger(
-    ledger_dir: Path, spark: SparkSession, waiting: DataFrame | None, scope: Scope, prepared: Prepared | None
+    ledger_dir: Path, spark: SparkSession, waiting: DataFrame | None, scope: Scope, prefetched: PrefetchedLedger | None
 ) -> AuditResult:
     size = ledger_bytes(ledger_dir)
     session = session_like(spark, _AUDIT_SETTINGS | (SMALL_QUERY_SETTINGS if size < IN_PROCESS_BYTES_MAX else {}))
@@ -135,7 +135,7 @@ def _audit_ledger(
         return as_rows(read) if size < INLINE_BYTES_MAX else read
 
     keep = as_rows if size < INLINE_BYTES_MAX else cached
-    with staying_active(spark), frames_of(session, facts, waiting, prepared, keep) as frames:
+    with staying_active(spark), frames_of(session, facts, waiting, prefetched, keep) as frames:
         return _audit_frames(frames, scope)
 
 
@@ -151,7 +151,7 @@ def _since(started: float, result: AuditResult) -> AuditResult:
 
 
 def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
-    part = Part(scope, frames)
+    part = ScopedFrames(scope, frames)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         about = part.frames()
         in_messages = candidates_in_messages(frames) if scope.is_all else {}
@@ -159,20 +159,20 @@ def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
         summed = pool.submit(lambda: metrics.queue_totals(about["messages"], **in_messages).toArrow())
         candidates_counted = pool.submit(count_candidates, frames, but_messages=scope.is_all)
         span = pool.submit(lambda: metrics.span(about["commits"]).first())
-        with closing(Accounts(frames["queues"])) as accounts:
+        with closing(QueueRollup(frames["queues"])) as rollup:
             ends = span.result()
             assert ends is not None, "an aggregate has one row"
             first_us, last_us = ends["first_us"] or 0, ends["last_us"] or 0
             bucket_us = bucket_for(last_us - first_us)
-            times = pool.submit(_times, accounts.of(about["messages"]), first_us, bucket_us)
-            happened = pool.submit(activity(accounts.of(about["commits"]), first_us, bucket_us).collect)
+            times = pool.submit(_times, rollup.of(about["messages"]), first_us, bucket_us)
+            happened = pool.submit(activity(rollup.of(about["commits"]), first_us, bucket_us).collect)
             takeovers = pool.submit(_takeovers, about)
             flows = pool.submit(audit_flows, about["facts"], about["messages"]) if ends["of_flows"] else None
-            totals = accounts.folded(summed.result())
+            totals = rollup.rolled_up(summed.result())
             candidates = {**candidates_counted.result(), **(candidates_among(frames, totals) if scope.is_all else {})}
             checks = with_stories(run_checks(frames, part, candidates), frames["facts"])
             violation_counts = {check.name: check.count for check in checks}
-            found = _found(frames, part, about, accounts, violation_counts, candidates)
+            found = _found(frames, part, about, rollup, violation_counts, candidates)
             rows = happened.result()
             latencies, cells = times.result()
             return AuditResult(
@@ -180,11 +180,11 @@ def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
                 first_us=first_us,
                 last_us=last_us,
                 last_position=ends["last_position"] or 0,
-                queues=_queues(totals, found, accounts, departures(rows), latencies),
+                queues=_queues(totals, found, rollup, departures(rows), latencies),
                 takeovers=takeovers.result(),
                 checks=checks,
                 timeline=Timeline(first_us, bucket_us, throughput(rows), cells),
-                topics=topics(rows, accounts, found.twice),
+                topics=topics(rows, rollup, found.twice),
                 flows=flows.result() if flows else None,
             )
 
@@ -208,9 +208,9 @@ class _Found(NamedTuple):
 
 def _found(
     frames: Frames,
-    part: Part,
+    part: ScopedFrames,
     about: Frames,
-    accounts: Accounts,
+    rollup: QueueRollup,
     violation_counts: Mapping[str, int],
     candidates: Mapping[str, int],
 ) -> _Found:
@@ -221,29 +221,29 @@ def _found(
     twice: dict[int, int] = {}
     forwarded: dict[int, int] = {}
     if candidates["used after deletion"]:
-        deleted.update(_sum(metrics.in_deleted(metrics.unsettled(about["messages"]), deletions), accounts))
+        deleted.update(_sum(metrics.in_deleted(metrics.unsettled(about["messages"]), deletions), rollup))
     if violation_counts["lost"]:
         violations = violations_of("lost", frames, part)
-        lost = _sum(violations, accounts)
-        deleted.subtract(_sum(metrics.in_deleted(violations, deletions), accounts))
+        lost = _sum(violations, rollup)
+        deleted.subtract(_sum(metrics.in_deleted(violations, deletions), rollup))
     if violation_counts["number stored twice"]:
-        twice = _sum(violations_of("number stored twice", frames, part), accounts, "times - 1")
+        twice = _sum(violations_of("number stored twice", frames, part), rollup, "times - 1")
     if candidates[FORWARDING]:
-        forwarded = _sum(metrics.forwarded(about["facts"], frames["transactions"]), accounts, "forwarded")
+        forwarded = _sum(metrics.forwarded(about["facts"], frames["transactions"]), rollup, "forwarded")
     return _Found(deleted, lost, twice, forwarded)
 
 
-def _sum(frame: DataFrame, accounts: Accounts, each: str = "1") -> dict[int, int]:
+def _sum(frame: DataFrame, rollup: QueueRollup, each: str = "1") -> dict[int, int]:
     """By line of the account, the sum of `each` over the rows."""
     return {
-        row["queue"]: row["n"] for row in fact_frames.aggregate(accounts.of(frame), "queue", n=f"sum({each})").collect()
+        row["queue"]: row["n"] for row in fact_frames.aggregate(rollup.of(frame), "queue", n=f"sum({each})").collect()
     }
 
 
 def _queues(
     totals: Sequence[Mapping[str, int]],
     found: _Found,
-    accounts: Accounts,
+    rollup: QueueRollup,
     causes: tuple[Causes, Causes],
     latencies: Mapping[int, list[LatencySummary]],
 ) -> list[QueueAudit]:
@@ -251,7 +251,7 @@ def _queues(
     return [
         QueueAudit(
             queue=queue,
-            name=accounts.name(queue),
+            name=rollup.name(queue),
             stored=row["stored"],
             consumed=row["consumed"],
             forwarded=found.forwarded.get(queue, 0),

@@ -1,4 +1,4 @@
-"""Asks the checks: counts the candidates of all at once, and asks only checks that have some for violations."""
+"""Runner of the checks: counts the candidates of all in one look, and asks only checks that have some."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from legato.spark.auditor import metrics
 from legato.spark.auditor.descriptions import in_words
 from legato.spark.auditor.message_stories import short_stories
-from legato.spark.auditor.scope import EVERYTHING, Part
+from legato.spark.auditor.scope import EVERYTHING, ScopedFrames
 from legato.spark.checks.catalogue import CHECKS, WORDINGS
 from legato.spark.checks.check import Check, Frames
 from legato.spark.checks.waiting import lost, lost_by_marks
@@ -99,10 +99,10 @@ def _counted(frames: Frames, asked: Iterable[tuple[str, str, str]]) -> dict[str,
 
 
 def run_checks(
-    frames: Frames, part: Part | None = None, candidates: Mapping[str, int] | None = None
+    frames: Frames, part: ScopedFrames | None = None, candidates: Mapping[str, int] | None = None
 ) -> list[CheckResult]:
     """Every applicable check's answer."""
-    part = part or Part(EVERYTHING, frames)
+    part = part or ScopedFrames(EVERYTHING, frames)
     candidates = candidates or count_candidates(frames)
 
     def answer(check: Check) -> CheckResult:
@@ -116,13 +116,13 @@ def _answered(check: Check, count: int = 0, examples: list[dict[str, Any]] | Non
     return CheckResult(check.name, check.wording.holds, count, examples or [])
 
 
-def _answer(check: Check, frames: Frames, part: Part) -> CheckResult:
+def _answer(check: Check, frames: Frames, part: ScopedFrames) -> CheckResult:
     violations = part.of(check.violations(frames))
     examples = [row.asDict() for row in violations.limit(EXAMPLES_MAX).collect()]
     return _answered(check, violations.count() if len(examples) == EXAMPLES_MAX else len(examples), examples)
 
 
-def violations_of(name: str, frames: Frames, part: Part) -> DataFrame:
+def violations_of(name: str, frames: Frames, part: ScopedFrames) -> DataFrame:
     """What the check of that name finds."""
     return part.of(next(check for check in applicable(frames) if check.name == name).violations(frames))
 

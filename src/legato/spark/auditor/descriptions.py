@@ -1,4 +1,4 @@
-"""What a check that does not hold says, in words: with the names of queues, producers and consumers, and with times."""
+"""Sentences about failed checks, with the names of queues, producers and consumers, and with times."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime

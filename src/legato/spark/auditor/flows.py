@@ -1,4 +1,4 @@
-"""What a ledger says of flows: how long their calls waited for a stage and were worked on, and how the flows ended.
+"""Audit of flows: how long calls waited for each stage and were worked on, and how flows ended.
 
 The broker tells of each message that carries a call of a flow (`MessageOfFlow`); when it was stored, delivered and
 consumed is in the message's own row (`message_summary_sql.py`), which these are joined with by its place.

@@ -1,4 +1,4 @@
-"""The frames that checks and measures ask: made of a ledger's facts, each computed but once."""
+"""The frames that checks and metrics ask, made of a ledger's facts, each computed once."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from legato.spark.runtime.thresholds import INLINE_ROWS_MAX, INTERPRET_ROWS_MAX
 from legato.spark.summaries.message_summary import KINDS, MESSAGES_SCHEMA
 from legato.spark.summaries.message_summary_sql import AUDITED, audited, messages
 from legato.spark.summaries.preaggregation import COMMITS, NUMBERS, QUEUE_AND_EPOCH_FACTS, REGISTRATIONS, TRANSACTIONS
-from legato.spark.summaries.prefetch import Prepared
+from legato.spark.summaries.prefetch import PrefetchedLedger
 from legato.spark.summaries.producer_order_numpy import odd_numbers_of, registered_anew_of
 from legato.spark.summaries.producer_order_sql import odd_numbers, registered_anew
 
@@ -91,7 +91,7 @@ def frames_of(
     spark: SparkSession,
     facts: Callable[[], DataFrame],
     waiting: DataFrame | None = None,
-    prepared: Prepared | None = None,
+    prefetched: PrefetchedLedger | None = None,
     keep: Keep = cached,
 ) -> Iterator[Frames]:
     """The frames that checks ask, each computed once while the block lasts.
@@ -100,7 +100,7 @@ def frames_of(
         spark: the session that asks them.
         facts: makes the facts of the ledger.
         waiting: `queue`, `seq` of what waits, if that is known.
-        prepared: what was found in the same ledger aside; without it Spark looks at all facts for it.
+        prefetched: what was found in the same ledger aside; without it Spark looks at all facts for it.
         keep: how frames that Spark makes of all facts are kept.
     """
     computed: list[DataFrame] = []
@@ -110,10 +110,10 @@ def frames_of(
         return computed[-1]
 
     facts = Lazy(facts)
-    base = _asked(facts, kept) if prepared is None else _read(spark, prepared, kept)
-    few = keep if prepared is None else as_rows
+    base = _asked(facts, kept) if prefetched is None else _read(spark, prefetched, kept)
+    few = keep if prefetched is None else as_rows
     commits, queue_and_epoch_facts = base.commits, base.queue_and_epoch_facts
-    queue_facts = Lazy(lambda: kept(fact_frames.told_of_queues(queue_and_epoch_facts()), few))
+    queue_facts = Lazy(lambda: kept(fact_frames.queue_facts(queue_and_epoch_facts()), few))
     queues = Lazy(lambda: fact_frames.created(queue_facts()))
     records = Lazy(lambda: fact_frames.records(commits()))
     try:
@@ -159,18 +159,18 @@ def _asked(facts: Callable[[], DataFrame], kept: Callable[[DataFrame], DataFrame
     )
 
 
-def _read(spark: SparkSession, prepared: Prepared, kept: Callable[[DataFrame], DataFrame]) -> _Base:
+def _read(spark: SparkSession, prefetched: PrefetchedLedger, kept: Callable[[DataFrame], DataFrame]) -> _Base:
     """What was found aside. Few rows become parts of plans, and little is asked of a session for that."""
     little = spark if is_for_small_queries(spark) else session_like(spark, SMALL_QUERY_SETTINGS)
 
     def table(name: str) -> pa.Table:
-        return pa.concat_tables([pq.read_table(file) for file in prepared.digest(name)])
+        return pa.concat_tables([pq.read_table(file) for file in prefetched.preaggregated(name)])
 
     def given(rows: pa.Table) -> DataFrame:
         return little.createDataFrame(rows)
 
     def frame(name: str) -> DataFrame:
-        files = prepared.digest(name)
+        files = prefetched.preaggregated(name)
         rows = sum(pq.read_metadata(file).num_rows for file in files)
         if rows <= INLINE_ROWS_MAX:
             return given(table(name))
@@ -182,7 +182,7 @@ def _read(spark: SparkSession, prepared: Prepared, kept: Callable[[DataFrame], D
         queue_and_epoch_facts=Lazy(lambda: frame(QUEUE_AND_EPOCH_FACTS)),
         commits=Lazy(lambda: fact_frames.with_kind(frame(COMMITS))),
         transactions=Lazy(lambda: fact_frames.transactions_added_up(frame(TRANSACTIONS))),
-        messages=Lazy(lambda: spark.read.schema(MESSAGES_SCHEMA).parquet(*map(str, prepared.silver()))),
+        messages=Lazy(lambda: spark.read.schema(MESSAGES_SCHEMA).parquet(*map(str, prefetched.silver()))),
         odd_numbers=Lazy(lambda: given(odd_numbers_of(table(NUMBERS), _schedules(table(QUEUE_AND_EPOCH_FACTS))))),
         reregistered=Lazy(lambda: given(registered_anew_of(table(REGISTRATIONS)))),
     )

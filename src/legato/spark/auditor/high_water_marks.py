@@ -1,4 +1,4 @@
-"""What the broker counted on the way, held against what the facts before that place of the log add up to."""
+"""High-water marks: what the broker counted so far, compared with what the facts before each mark add up to."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F

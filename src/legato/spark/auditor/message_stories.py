@@ -1,4 +1,4 @@
-"""One message's whole life from the ledger: where it was stored, who had it, why it came back, where it went."""
+"""Stories of messages: where one was stored, who had it, why it came back, where it went."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What a ledger says of its queues as a whole: takeovers, how long messages took, and what became of them."""
+"""Metrics of a ledger: takeovers, latencies, and the totals of each queue."""
 
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F

@@ -1,4 +1,4 @@
-"""The line of the account in which a queue's messages are: its own, or one for temporary queues if these are many."""
+"""Roll-up of queues into lines of the account: a line for each, or one for all temporary queues if these are many."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +16,7 @@ _TOGETHER = {
 }
 
 
-class Accounts:
+class QueueRollup:
     """The lines that an audit's account has, by number.
 
     If each request has a temporary queue for its reply, a line for each queue would tell nobody anything. What is put
@@ -46,7 +46,7 @@ class Accounts:
         joined = frame.join(F.broadcast(self._together), "queue", "left")
         return joined.withColumn("queue", F.coalesce("account", "queue")).drop("account")
 
-    def folded(self, totals: pa.Table) -> list[dict[str, int]]:
+    def rolled_up(self, totals: pa.Table) -> list[dict[str, int]]:
         """A row for each line, with the sums of its queues.
 
         Args:

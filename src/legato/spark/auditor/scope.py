@@ -1,4 +1,4 @@
-"""Which part of a ledger an audit is about: messages stored in a span of time, of one destination."""
+"""The scope of an audit: messages stored in a span of time, or of one destination."""
 
 from collections.abc import Callable, Mapping
 
@@ -53,7 +53,7 @@ class Scope(msgspec.Struct, frozen=True):
 EVERYTHING = Scope()
 
 
-class Part:
+class ScopedFrames:
     """The part of a ledger's frames that a scope asks for."""
 
     def __init__(self, scope: Scope, frames: Mapping[str, DataFrame]) -> None:

@@ -1,11 +1,11 @@
-"""What happened in which queue and when, asked of the commits in one look, and what it says of queues and topics."""
+"""Throughput by queue and bucket of time, departures by cause, and totals of topics, in one query of the commits."""
 
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from legato.spark.auditor.queue_rollup import Accounts
+from legato.spark.auditor.queue_rollup import QueueRollup
 from legato.spark.ledger.fact_filter import kind_in
 from legato.spark.ledger.fact_frames import aggregate
 from legato.spark.result import ThroughputPoint, TopicAudit
@@ -54,13 +54,13 @@ def departures(rows: Sequence[Row]) -> tuple[Causes, Causes]:
     return dead_letters, moves
 
 
-def topics(rows: Sequence[Row], accounts: Accounts, twice: Mapping[int, int]) -> list[TopicAudit]:
+def topics(rows: Sequence[Row], rollup: QueueRollup, twice: Mapping[int, int]) -> list[TopicAudit]:
     """What was published to each topic, and how much of it was stored `twice`."""
     published = sorted((row for row in rows if row["kind"] == "MessagePublished"), key=lambda row: row["queue"])
     return [
         TopicAudit(
             topic=row["queue"],
-            name=accounts.name(row["queue"]),
+            name=rollup.name(row["queue"]),
             published=row["facts"],
             copies=row["copies"],
             unheard=row["facts"] - row["heard"],

@@ -1,4 +1,4 @@
-"""What a check of the ledger is: a function from frames to a frame of violations, with what a report says of these.
+"""The type of a check: a function from frames to a frame of violations, and the words in which a report tells of it.
 
 A check names a frame and which rows of it are *candidates*; it sees no others of that frame, so nothing else can be a
 violation. That is why an audit may count the candidates of all checks in one look at each frame, and then ask only the

@@ -1,4 +1,4 @@
-"""Checks of what happened: facts of which one does not go with another."""
+"""Checks of deliveries, expiry, dead letters and moves: facts that contradict other facts of the same message."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F

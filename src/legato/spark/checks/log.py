@@ -1,4 +1,4 @@
-"""Checks of the log: transactions, epochs, commits, and what the broker counted on the way."""
+"""Checks of the log: missing or torn commits, mixed epochs, transactions, high-water marks."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F

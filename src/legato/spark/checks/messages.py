@@ -1,4 +1,4 @@
-"""Checks of messages: what can be said of each by its own row of the ledger."""
+"""Checks of messages, each by its own row: stored and consumed once, in that order, counted right."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

@@ -1,4 +1,4 @@
-"""Checks of producers: what they number is stored once and in order, and what is dropped as a duplicate was stored."""
+"""Checks of producers: sends stored once and in order, and no duplicate dropped that had not been stored."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F

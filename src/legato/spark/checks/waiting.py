@@ -1,4 +1,4 @@
-"""Checks of what waits: messages that are gone, that came back, and those of deleted queues."""
+"""Checks of waiting messages: lost, resurrected, and those of deleted queues."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F

@@ -1,4 +1,4 @@
-"""A stream's assignments: one for each address, how far each is, and what of them the next batch takes."""
+"""Assignments of a stream, one for each address: how far each is, and what the next batch takes of it."""
 
 from __future__ import annotations
 

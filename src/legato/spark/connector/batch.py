@@ -1,4 +1,4 @@
-"""The batch source: what waits is read, and stays."""
+"""The batch source: reads what waits, and leaves it in the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of a task that reads or writes frames of some megabytes, one after another."""
+"""Memory that glibc's malloc frees in a task, kept for its next frames of some megabytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a batch and what a stream may be told, of options that are right by themselves."""
+"""Rules about which options go together in a batch and in a stream."""
 
 from __future__ import annotations
 

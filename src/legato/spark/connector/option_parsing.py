@@ -1,4 +1,4 @@
-"""How options are spelled: their names, what their texts mean, and what is said of a text that means nothing."""
+"""Parsing of options: names, what their texts mean, and errors for texts that mean nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be said with `.option(...)`, checked before anything is connected; errors name the option."""
+"""Options of the source and the sink, checked before anything is connected; errors name the option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a range from the broker's process for bulk, wherever the broker is: what a task of Spark does."""
+"""Range reader of a task: reads from the broker's process for bulk, wherever the broker is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from legato.bulk.frames import omitted_of
 from legato.bulk.tickets import BODY_BYTES_MAX
 from legato.client.uri import Uri
 from legato.errors import JMSError
-from legato.spark.connector.arrow_pool import keep_freed_memory
+from legato.spark.connector.freed_memory import keep_freed_memory
 from legato.spark.connector.offsets import Range
 from legato.spark.connector.requests import Patience, Requests
 

@@ -1,4 +1,4 @@
-"""Requests to the broker's management address over a connection that is kept, through failovers."""
+"""Client of the broker's management address, on a connection that is kept through failovers."""
 
 from __future__ import annotations
 

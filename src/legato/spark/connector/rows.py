@@ -1,4 +1,4 @@
-"""The rows of the source: their schema, and how frames of the broker become them."""
+"""Rows of the source: their schema, and their conversion from frames of the broker."""
 
 from __future__ import annotations
 

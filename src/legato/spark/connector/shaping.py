@@ -1,4 +1,4 @@
-"""Rows of Spark as rows of a stage: which columns they may have, and in which types they are handed to the broker."""
+"""Rows for the sink: which columns they may have, and their conversion to what the broker takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger's facts as Spark frames: as they are, and what they say of queues, commits and transactions."""
+"""Facts as Spark frames, and frames of queues, commits, epochs and transactions derived from them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,10 +65,10 @@ def read_segments(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 def queues(facts: DataFrame) -> DataFrame:
     """One row a queue, topic or subscription: its number, its name, its `Kind`, and whether it is temporary."""
-    return created(told_of_queues(facts))
+    return created(queue_facts(facts))
 
 
-def told_of_queues(facts: DataFrame) -> DataFrame:
+def queue_facts(facts: DataFrame) -> DataFrame:
     """One row for each queue, topic or subscription that was created or deleted: what is said of it in both."""
     is_created, is_deleted = is_kind("QueueCreated"), is_kind("QueueDeleted")
     return aggregate(
@@ -84,12 +84,12 @@ def told_of_queues(facts: DataFrame) -> DataFrame:
 
 
 def created(told: DataFrame) -> DataFrame:
-    """The queues among `told_of_queues`."""
+    """The queues among `queue_facts`."""
     return told.where("is_created").select("queue", "name", "queue_kind", "temporary")
 
 
 def deletions(told: DataFrame) -> DataFrame:
-    """One row for each of `told_of_queues` that was deleted: where in the log, and how many messages waited in it."""
+    """One row for each of `queue_facts` that was deleted: where in the log, and how many messages waited in it."""
     return told.where("mark is not null").select("queue", "mark", "waiting")
 
 

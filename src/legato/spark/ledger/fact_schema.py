@@ -1,4 +1,4 @@
-"""Facts as one flat Arrow table: what a segment of the ledger holds, a row for each fact."""
+"""The schema of the ledger: facts as one flat Arrow table, a row for each fact."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""The messages that wait in a store, for the audit to tell them from lost ones."""
+"""Reads which messages wait in a store, so that an audit can tell them from lost ones."""
 
 from collections.abc import Iterator
 from pathlib import Path

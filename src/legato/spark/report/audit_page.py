@@ -1,4 +1,4 @@
-"""The audit as one page that needs nothing else: no script, no font, no picture from outside."""
+"""The page of an audit, which needs nothing else: no script, no font, no picture from outside."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Pictures of an audit as SVG text: plain functions from data to markup, coloured by the page's style sheet."""
+"""SVG charts of an audit: plain functions from data to markup, coloured by the page's style sheet."""
 
 import math
 from collections import defaultdict

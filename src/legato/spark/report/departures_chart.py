@@ -1,4 +1,4 @@
-"""The picture of what was not consumed: a bar for each queue and cause, dead letters and what was moved."""
+"""Bar chart of messages that were not consumed, by queue and cause."""
 
 from html import escape
 

@@ -1,4 +1,4 @@
-"""The demo's totals, computed by Spark twice: from the source data, and from the records that came out at the end."""
+"""Totals of the demo's flights, computed by Spark from the source data and from the records that came out."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Flows in the report: for each stage how long its calls waited and were worked on, as a picture and as tables."""
+"""Flows in the page of an audit: latencies of each stage as a chart and tables."""
 
 import math
 from html import escape

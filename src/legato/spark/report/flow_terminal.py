@@ -1,4 +1,4 @@
-"""Flows in the terminal: the calls of each stage with their latencies, and the flows by where they began."""
+"""Flows in the terminal: tables of stages with their latencies, and of flows by the stage at which they began."""
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table

@@ -1,4 +1,4 @@
-"""Parts of pages of results: a verdict, tiles, sections, tables; no script, no font, nothing from outside.
+"""Building blocks of result pages: header, tiles, sections, tables.
 
 The markup is in `templates/parts.html`. Texts are escaped; what is markup already has the type `Markup`.
 """

@@ -1,1 +1,1 @@
-"""Processes: Spark's session, and processes of our own beside it."""
+"""Processes: Spark's session, and a pool of our own beside it."""

@@ -1,4 +1,4 @@
-"""Spark's classes, written down by the JVM that loaded them, for the JVMs after it to map instead of to load.
+"""An archive of Spark's loaded classes (JVM class data sharing), which lets later JVMs start seconds sooner.
 
 Before it has done anything for us, Spark reads, checks and links ten thousand classes out of 280 jars: a third of what
 a first audit costs. A JVM that ends can leave an archive of those it loaded (`-XX:ArchiveClassesAtExit`), which the

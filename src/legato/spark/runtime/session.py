@@ -1,4 +1,4 @@
-"""One way to start Spark: the settings that matter, quiet, and a clear word when Java is missing."""
+"""Starts Spark: the settings that matter, quiet, and a clear error if Java is missing."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What a message comes to: sums, least and greatest values over its facts, which add up in any order and in portions.
+"""The summary of a message (its *tally*): sums, minima and maxima over its facts, which add up in any order.
 
 Said once, for who adds up in SQL (`message_summary_sql.py`) and in NumPy (`message_summary_numpy.py`).
 """

@@ -1,4 +1,4 @@
-"""Tallies of messages in NumPy: what `message_summary_sql.py` asks in SQL, for segments that a task reads by itself.
+"""Message summaries in NumPy, for tasks that read segments themselves; `message_summary_sql.py` is the model.
 
 A fraction of a microsecond a fact, where the query takes two, and nothing has to be compiled first.
 """

@@ -1,4 +1,4 @@
-"""Silver: one row for each message and subscription, from facts that may come in any number of portions.
+"""Message summaries in SQL, and silver made of them: one row for each message and subscription.
 
 A row is first a *tally* (`message_summary.py`): tallies of two portions of the ledger add up to the tally of both. What
 an hour's run reads is therefore that hour's facts, and the tallies of the messages still open.

@@ -1,4 +1,4 @@
-"""What an audit asks of all facts, found in NumPy and Arrow by processes that each read some segments by themselves.
+"""Pre-aggregation of segments in NumPy and Arrow: commits, transactions, facts about queues and epochs, producers.
 
 Rows for commits and transactions as `fact_frames` makes them in SQL, and the facts about queues and epochs: a hundredth
 of the ledger or less, of which Spark asks the rest. The rows add up: a transaction may have one for each segment that
@@ -67,8 +67,8 @@ _TRANSACTION_SUMS = {
 }
 
 
-class Part(NamedTuple):
-    """Some segments to digest, and the directory for what comes of them; `candidates` are counted in each commit."""
+class SegmentBatch(NamedTuple):
+    """Some segments, and the directory for what they come to; `candidates` are counted in each commit."""
 
     number: int
     segments: Sequence[Path]
@@ -76,28 +76,28 @@ class Part(NamedTuple):
     candidates: dict[str, FactFilter]
 
 
-def digest(part: Part) -> None:
-    """Write what the facts of some segments come to, a file for each of what a digest holds.
+def preaggregate(batch: SegmentBatch) -> None:
+    """Write what the facts of some segments come to, a file for each name in `HELD`.
 
     Raises:
         OSError, pyarrow.ArrowException: a segment cannot be read.
     """
     nothing = SCHEMA.empty_table()
     found = {
-        COMMITS: [commits_of(nothing, part.candidates)],
+        COMMITS: [commits_of(nothing, batch.candidates)],
         TRANSACTIONS: [transactions_of(nothing)],
         QUEUE_AND_EPOCH_FACTS: [nothing.cast(_PLAIN)],
         NUMBERS: [runs_of(nothing)],
         REGISTRATIONS: [registrations_of(nothing)],
     }
-    columns = _columns(part.candidates)
-    for path in part.segments:
+    columns = _columns(batch.candidates)
+    for path in batch.segments:
         with pq.ParquetFile(path) as file:
             segment = _Segment(file)
             marked = segment.marked()
             for group in range(file.num_row_groups):
                 facts = segment.read(group, columns)
-                found[COMMITS].append(commits_of(facts, part.candidates))
+                found[COMMITS].append(commits_of(facts, batch.candidates))
                 found[TRANSACTIONS].append(transactions_of(facts))
                 found[NUMBERS].append(runs_of(facts))
                 found[REGISTRATIONS].append(registrations_of(facts))
@@ -105,7 +105,7 @@ def digest(part: Part) -> None:
                 if pc.any(chosen).as_py():
                     found[QUEUE_AND_EPOCH_FACTS].append(segment.read(group, SCHEMA.names).filter(chosen).cast(_PLAIN))
     for name, tables in found.items():
-        pq.write_table(pa.concat_tables(tables), part.directory / name / f"part-{part.number:05d}.parquet")
+        pq.write_table(pa.concat_tables(tables), batch.directory / name / f"part-{batch.number:05d}.parquet")
 
 
 def _columns(candidates: dict[str, FactFilter]) -> list[str]:

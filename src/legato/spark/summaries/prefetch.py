@@ -1,4 +1,4 @@
-"""What NumPy and Arrow find in a ledger before Spark asks the rest: begun while Spark starts."""
+"""Prefetch of a ledger: pre-aggregates and silver, written by processes of our own while Spark starts."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,31 +12,31 @@ from legato.spark.ledger.fact_filter import FactFilter
 from legato.spark.ledger.segments import refuse_unreadable
 from legato.spark.runtime.thresholds import IN_PROCESS_BYTES_MAX
 from legato.spark.runtime.worker_processes import Run, here, workers
-from legato.spark.summaries.preaggregation import HELD, Part, digest
-from legato.spark.summaries.silver_writer import OPEN, SEGMENTS_PER_TASK, SETTLED, write_silver
+from legato.spark.summaries.preaggregation import HELD, SegmentBatch, preaggregate
+from legato.spark.summaries.silver_writer import CLOSED, OPEN, SEGMENTS_PER_TASK, write_silver
 from legato.store.segment_names import spans
 
 
-class Prepared:
+class PrefetchedLedger:
     """Files made of a ledger, in a directory that is removed afterwards; to ask for them is to wait for them."""
 
-    def __init__(self, directory: Path, digested: "Future[list[None]]", settled: "Future[None]") -> None:
+    def __init__(self, directory: Path, preaggregates: "Future[list[None]]", silver: "Future[None]") -> None:
         self._directory = directory
-        self._digested, self._settled = digested, settled
+        self._preaggregates, self._silver = preaggregates, silver
 
-    def digest(self, name: str) -> list[Path]:
+    def preaggregated(self, name: str) -> list[Path]:
         """The files of one of `preaggregation.HELD`."""
-        self._digested.result()
+        self._preaggregates.result()
         return sorted((self._directory / name).glob("*.parquet"))
 
     def silver(self) -> list[Path]:
         """The directories of the rows of messages: see `silver_writer.py`."""
-        self._settled.result()
-        return [self._directory / "silver" / name for name in (SETTLED, OPEN)]
+        self._silver.result()
+        return [self._directory / "silver" / name for name in (CLOSED, OPEN)]
 
 
 @contextmanager
-def preparing(ledger_dir: Path, candidates: Mapping[str, FactFilter]) -> Iterator[Prepared]:
+def prefetching(ledger_dir: Path, candidates: Mapping[str, FactFilter]) -> Iterator[PrefetchedLedger]:
     """Read a ledger aside while the block goes on.
 
     Args:
@@ -48,10 +48,10 @@ def preparing(ledger_dir: Path, candidates: Mapping[str, FactFilter]) -> Iterato
         StoreCorruptError: a segment is not whole.
     """
     segments = segments_of(ledger_dir)
-    is_little = ledger_bytes(ledger_dir) < IN_PROCESS_BYTES_MAX
+    is_small = ledger_bytes(ledger_dir) < IN_PROCESS_BYTES_MAX
     with TemporaryDirectory(prefix="legato-audit-") as aside, ThreadPoolExecutor(2) as pool:
         directory = Path(aside)
-        if is_little:
+        if is_small:
             yield _begin(pool, segments, directory, candidates, here)
             return
         with workers(os.cpu_count() or 1) as run:
@@ -60,16 +60,16 @@ def preparing(ledger_dir: Path, candidates: Mapping[str, FactFilter]) -> Iterato
 
 def _begin(
     pool: ThreadPoolExecutor, segments: Sequence[Path], directory: Path, candidates: Mapping[str, FactFilter], run: Run
-) -> Prepared:
+) -> PrefetchedLedger:
     for name in HELD:
         (directory / name).mkdir()
-    parts = [
-        Part(begin, segments[begin : begin + SEGMENTS_PER_TASK], directory, dict(candidates))
+    batches = [
+        SegmentBatch(begin, segments[begin : begin + SEGMENTS_PER_TASK], directory, dict(candidates))
         for begin in range(0, len(segments), SEGMENTS_PER_TASK)
     ]
-    digested = pool.submit(run, digest, parts)
-    settled = pool.submit(write_silver, segments, [], directory / "silver", run)
-    return Prepared(directory, digested, settled)
+    preaggregates = pool.submit(run, preaggregate, batches)
+    silver = pool.submit(write_silver, segments, [], directory / "silver", run)
+    return PrefetchedLedger(directory, preaggregates, silver)
 
 
 def segments_of(ledger_dir: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""What is odd about producers' numbers and names, found in NumPy by tasks: what `producer_order_sql.py` asks in SQL.
+"""The order of producers' numbers, checked in NumPy; `producer_order_sql.py` is the model.
 
 1. A producer numbers what it sends. In a lane of an address its numbers ascend with the places: what was refused may
    come again only while nothing later is stored (docs/decisions/0042). Equal numbers in one commit are a sink's batch.

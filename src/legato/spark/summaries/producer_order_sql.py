@@ -1,4 +1,4 @@
-"""What is odd about producers' numbers and names, in SQL: what `producer_order_numpy.py` finds in NumPy."""
+"""The order of producers' numbers, and producers registered anew, in SQL: the model of `producer_order_numpy.py`."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F

@@ -1,10 +1,11 @@
-"""Silver of a portion of the ledger, written by the tasks that read its segments: nothing goes from task to task.
+"""Write silver, a row for each message, in the tasks that read the segments: nothing is shuffled.
 
-1. A task has some neighbouring segments. Most messages are stored and leave their queue within them: these are
-   *settled* and written at once. What is *loose*, because the rest of its story is elsewhere, is put aside.
-2. A fact may be elsewhere of a message that is settled: that is odd, for it was stored or left twice, or is told late.
-   Such *strays* are found by their places, taken out of what was written, and are loose as well.
-3. What is loose, and what was open before, is added up: few messages, unless many wait.
+1. A task reads some neighbouring segments. A message that is stored and leaves its queue within them is *closed*, and
+   written at once. The others are *unmatched*, because the rest of their story is elsewhere, and put aside.
+2. A message that is closed in one task may be *cross-task*: another task has a fact of it too, for it was stored or
+   left twice, or a fact comes late. Such messages are found by their places, taken out of what was written, and
+   unmatched as well.
+3. What is unmatched, and what was open before, is added up: few messages, unless many wait.
 """
 
 import os
@@ -36,12 +37,12 @@ from legato.spark.summaries.message_summary_numpy import (
 
 SEGMENTS_PER_TASK = 8
 """Bounds its memory: at most a quarter of a million rows are in a segment."""
-LOOSE_PER_TASK = 1_000_000
+UNMATCHED_PER_TASK = 1_000_000
 NO_ROWS = np.zeros(0, np.int64)
 _ENCODINGS = dict.fromkeys(MESSAGE_TYPES, "DELTA_BINARY_PACKED")
 """Numbers that mostly differ from row to row are packed as differences, not looked up."""
 
-SETTLED, OPEN = "open=false", "open=true"
+CLOSED, OPEN = "open=false", "open=true"
 """Directories of a portion's silver, as Spark names partitions."""
 
 
@@ -53,11 +54,11 @@ class Keys(NamedTuple):
 
 
 class Task(NamedTuple):
-    """Some neighbouring segments, and the files in which to put what is settled in them, and what is loose."""
+    """Some neighbouring segments, and the files in which to put what is closed in them, and what is unmatched."""
 
     segments: Sequence[Path]
-    settled: Path
-    loose: Path
+    closed: Path
+    unmatched: Path
 
 
 class Ranges(NamedTuple):
@@ -71,16 +72,16 @@ class Ranges(NamedTuple):
 class Done(NamedTuple):
     """What came of a task."""
 
-    settled: Path
-    loose: Path
+    closed: Path
+    unmatched: Path
     ranges: Ranges
-    """Of what is settled."""
+    """Of what is closed."""
 
 
 class Share(NamedTuple):
-    """What to add up of what is loose: one of `shares` parts."""
+    """What to add up of what is unmatched: one of `shares` parts."""
 
-    loose: Sequence[Path]
+    unmatched: Sequence[Path]
     before: Sequence[Path]
     portion: Path
     number: int
@@ -97,31 +98,31 @@ def write_silver(segments: Sequence[Path], before: Sequence[Path], portion: Path
         run: calls functions of this module where all these files have the same names.
     """
     shutil.rmtree(portion, ignore_errors=True)
-    aside = portion / "_loose"
-    for directory in (portion / SETTLED, portion / OPEN, aside):
+    aside = portion / "_unmatched"
+    for directory in (portion / CLOSED, portion / OPEN, aside):
         directory.mkdir(parents=True)
     parts = [segments[begin : begin + SEGMENTS_PER_TASK] for begin in range(0, len(segments), SEGMENTS_PER_TASK)]
     tasks = [
-        Task(part, portion / SETTLED / f"part-{number:05d}.parquet", aside / f"{number:05d}.parquet")
+        Task(part, portion / CLOSED / f"part-{number:05d}.parquet", aside / f"{number:05d}.parquet")
         for number, part in enumerate(parts)
     ]
-    done: list[Done] = run(settle, tasks)
-    loose = [*(each.loose for each in done), *take_out_strays(done, before, aside / "strays.parquet")]
-    count = sum(pq.read_metadata(path).num_rows for path in (*loose, *before))
-    shares = 1 + count // LOOSE_PER_TASK
-    run(settle_loose, [Share(loose, before, portion, number, shares) for number in range(shares)])
+    done: list[Done] = run(write_closed, tasks)
+    unmatched = [*(each.unmatched for each in done), *take_out_cross_task(done, before, aside / "cross_task.parquet")]
+    count = sum(pq.read_metadata(path).num_rows for path in (*unmatched, *before))
+    shares = 1 + count // UNMATCHED_PER_TASK
+    run(write_unmatched, [Share(unmatched, before, portion, number, shares) for number in range(shares)])
     shutil.rmtree(aside)
 
 
-def settle(task: Task) -> Done:
-    """Read segments, write what is settled in them, and put aside what is loose."""
+def write_closed(task: Task) -> Done:
+    """Read segments, write what is closed in them, and put aside what is unmatched."""
     tallies = add_up([piece for segment in task.segments for piece in read_segment(segment)])
-    loose = is_open(tallies)
-    settled = rows_of(tallies, ~loose)
-    if len(settled["seq"]):
-        _write(messages_of(settled), task.settled)
-    _write(messages_of(rows_of(tallies, loose)), task.loose)
-    return Done(task.settled, task.loose, ranges_of(settled))
+    unmatched = is_open(tallies)
+    closed = rows_of(tallies, ~unmatched)
+    if len(closed["seq"]):
+        _write(messages_of(closed), task.closed)
+    _write(messages_of(rows_of(tallies, unmatched)), task.unmatched)
+    return Done(task.closed, task.unmatched, ranges_of(closed))
 
 
 def ranges_of(tallies: Tallies) -> Ranges:
@@ -133,39 +134,39 @@ def ranges_of(tallies: Tallies) -> Ranges:
     return Ranges(queue[is_first], seq[is_first], seq[is_last])
 
 
-def take_out_strays(done: Sequence[Done], before: Sequence[Path], aside: Path) -> list[Path]:
-    """Take messages that are settled in one place and told of in another out of what was written, and put them aside.
+def take_out_cross_task(done: Sequence[Done], before: Sequence[Path], aside: Path) -> list[Path]:
+    """Take messages that are closed in one place and told of in another out of what was written, and put them aside.
 
     Returns:
         The file with them, if there are any.
     """
-    loose = [_read_keys(path) for path in (*(each.loose for each in done), *before)]
-    candidates = find_suspects([each.ranges for each in done], loose)
-    keys = [_read_keys(done[number].settled) for number in candidates]
-    strays: list[pa.Table] = []
-    for number, is_stray in zip(candidates, find_repeated(keys, loose), strict=True):
-        if is_stray.any():
-            messages = _read(done[number].settled)
-            strays.append(messages.filter(pa.array(is_stray)))
-            _write(messages.filter(pa.array(~is_stray)), done[number].settled)
-    if strays:
-        _write(pa.concat_tables(strays), aside)
-    return [aside] if strays else []
+    unmatched = [_read_keys(path) for path in (*(each.unmatched for each in done), *before)]
+    candidates = find_doubtful_tasks([each.ranges for each in done], unmatched)
+    keys = [_read_keys(done[number].closed) for number in candidates]
+    cross_task: list[pa.Table] = []
+    for number, is_cross_task in zip(candidates, find_repeated(keys, unmatched), strict=True):
+        if is_cross_task.any():
+            messages = _read(done[number].closed)
+            cross_task.append(messages.filter(pa.array(is_cross_task)))
+            _write(messages.filter(pa.array(~is_cross_task)), done[number].closed)
+    if cross_task:
+        _write(pa.concat_tables(cross_task), aside)
+    return [aside] if cross_task else []
 
 
-def find_suspects(ranges: Sequence[Ranges], loose: Sequence[Keys]) -> list[int]:
-    """The tasks of which a message that is settled may be told of elsewhere as well: by the places alone.
+def find_doubtful_tasks(ranges: Sequence[Ranges], unmatched: Sequence[Keys]) -> list[int]:
+    """The tasks of which a message that is closed may be told of elsewhere as well: by the places alone.
 
     Args:
-        ranges: of what each task has settled.
-        loose: what is loose in each task, and then what is loose besides.
+        ranges: of what each task has closed.
+        unmatched: what is unmatched in each task, and then what is unmatched besides.
     """
     owner = _numbered([len(each.first) for each in ranges])
     queue, first, last = (np.concatenate([NO_ROWS, *column]) for column in zip(*ranges, strict=True))
     if not len(first):
         return []
-    hulls = _hulls(queue, first, last)
-    near = [_within_hulls(hulls, keys) for keys in loose]
+    lane_ranges = _lane_ranges(queue, first, last)
+    near = [_within_lane_ranges(lane_ranges, keys) for keys in unmatched]
     among = _numbered([len(keys.seq) for keys in near])
     loose_queue, loose_seq = (np.concatenate([NO_ROWS, *column]) for column in zip(*near, strict=True))
     found = _count_within((queue,), first, last, (loose_queue,), loose_seq) > _count_within(
@@ -174,7 +175,7 @@ def find_suspects(ranges: Sequence[Ranges], loose: Sequence[Keys]) -> list[int]:
     return sorted({*owner[found].tolist(), *owner[_overlapping(queue, first, last)].tolist()})
 
 
-class Hulls(NamedTuple):
+class LaneRanges(NamedTuple):
     """From which place to which one there are ranges, for each lane of each queue, which ascend."""
 
     lane: Ints
@@ -187,18 +188,22 @@ def _lane(queue: Ints, seq: Ints) -> Ints:
     return queue << 8 | seq >> LANE_SHIFT
 
 
-def _hulls(queue: Ints, first: Ints, last: Ints) -> Hulls:
+def _lane_ranges(queue: Ints, first: Ints, last: Ints) -> LaneRanges:
     lane = _lane(queue, first)
     order = np.argsort(lane, kind="stable")
     lanes, begins = np.unique(lane[order], return_index=True)
-    return Hulls(lanes, np.minimum.reduceat(first[order], begins), np.maximum.reduceat(last[order], begins))
+    return LaneRanges(lanes, np.minimum.reduceat(first[order], begins), np.maximum.reduceat(last[order], begins))
 
 
-def _within_hulls(hulls: Hulls, keys: Keys) -> Keys:
-    """Those that may be in a range: of many that wait, all that come after what is settled are not."""
+def _within_lane_ranges(lane_ranges: LaneRanges, keys: Keys) -> Keys:
+    """Those that may be in a range: of many that wait, all that come after what is closed are not."""
     lane = _lane(keys.queue, keys.seq)
-    place = np.searchsorted(hulls.lane, lane).clip(max=len(hulls.lane) - 1)
-    near = (hulls.lane[place] == lane) & (keys.seq >= hulls.first[place]) & (keys.seq <= hulls.last[place])
+    place = np.searchsorted(lane_ranges.lane, lane).clip(max=len(lane_ranges.lane) - 1)
+    near = (
+        (lane_ranges.lane[place] == lane)
+        & (keys.seq >= lane_ranges.first[place])
+        & (keys.seq <= lane_ranges.last[place])
+    )
     return Keys(keys.queue[near], keys.seq[near])
 
 
@@ -228,9 +233,9 @@ def _overlapping(queue: Ints, first: Ints, last: Ints) -> Ints:
     return np.concatenate((here[common], there[common]))
 
 
-def find_repeated(settled: Sequence[Keys], loose: Sequence[Keys]) -> list[Mask]:
-    """Of each of several lists of messages, those that are in another one of them, or loose."""
-    pieces = [*settled, *loose]
+def find_repeated(closed: Sequence[Keys], unmatched: Sequence[Keys]) -> list[Mask]:
+    """Of each of several lists of messages, those that are in another one of them, or unmatched."""
+    pieces = [*closed, *unmatched]
     queue, seq = (np.concatenate([NO_ROWS, *column]) for column in zip(*pieces, strict=True))
     order = order_of(queue, seq)
     queue, seq = queue[order], seq[order]
@@ -238,18 +243,18 @@ def find_repeated(settled: Sequence[Keys], loose: Sequence[Keys]) -> list[Mask]:
     repeated = np.zeros(len(order), bool)
     repeated[order[1:]] = same
     repeated[order[:-1]] |= same
-    return np.split(repeated, np.cumsum([len(keys.seq) for keys in pieces]))[: len(settled)]
+    return np.split(repeated, np.cumsum([len(keys.seq) for keys in pieces]))[: len(closed)]
 
 
-def settle_loose(share: Share) -> None:
-    """Add up a share of what is loose and what was open, and write what is settled by it and what is open still."""
+def write_unmatched(share: Share) -> None:
+    """Add up a share of what is unmatched and what was open, and write what is closed by it and what is open still."""
     pieces = []
-    for path in (*share.loose, *share.before):
+    for path in (*share.unmatched, *share.before):
         tallies = tallied(_read(path))
         pieces.append(rows_of(tallies, (tallies["queue"] + tallies["seq"]) % share.shares == share.number))
     tallies = add_up(pieces)
     still = is_open(tallies)
-    for directory, rows in ((SETTLED, ~still), (OPEN, still)):
+    for directory, rows in ((CLOSED, ~still), (OPEN, still)):
         if rows.any():
             _write(
                 messages_of(rows_of(tallies, rows)),

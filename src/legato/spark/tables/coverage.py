@@ -1,4 +1,4 @@
-"""Which commits the tables of a ledger are made of, so that they can say which are missing: by the names of segments.
+"""Coverage of the tables: which segments each portion was made of, and so which commits are missing.
 
 TABLES/coverage/batch=N.json        the first and last position of each segment of a portion
 """

@@ -1,4 +1,4 @@
-"""Silver and gold as Delta tables: Spark writes files, and a table's log takes them over in one transaction.
+"""Delta format of silver and gold: Spark writes files, and one transaction adds them to the table's log.
 
 `deltalake` needs no Java and sees no row of silver: what is committed are names of files. The transaction carries the
 number of the portion (Delta's own `txn` action), so that a portion that is done again is not committed again.

@@ -1,4 +1,4 @@
-"""Flows in the ledger's tables: kept from portion to portion, at the cost of the portion and of what is under way.
+"""Flow tables, kept from portion to portion, at the cost of the portion and of what is under way.
 
     TABLES/flow_calls/batch=N     a row a call: of settled messages (`open=false`), and of those that wait (`open=true`)
     TABLES/flow_states/batch=N    a row a flow that the portion had to do with: ended, and under way after it; both are

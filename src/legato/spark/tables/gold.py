@@ -1,4 +1,4 @@
-"""Gold: what is asked of a ledger every day, hour by hour. Each step is one SQL query over one frame.
+"""Gold: the steps from facts and messages to hourly tables, each one SQL query over named frames.
 
 A step answers for a portion of the ledger, and answers for portions add up: that is why lengths of time are counted by
 value (to three digits) and not as percentiles. `VIEWS` makes of them what people want to see.

@@ -1,4 +1,4 @@
-"""Tables of gold on disk: each is written anew, in whatever format, and read by its name."""
+"""Gold tables on disk: written anew for each portion, read by name, as Parquet or Delta."""
 
 from pathlib import Path
 

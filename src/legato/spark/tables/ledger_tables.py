@@ -217,7 +217,7 @@ class LedgerTables:
     def _silver_files(self, batch: int) -> Iterator[Path]:
         """What is settled in all portions up to this one, and what is open after it."""
         for number in {*(each for each in self._batches() if each < batch), batch}:
-            yield from (self._silver_path(number) / silver_writer.SETTLED).glob("*.parquet")
+            yield from (self._silver_path(number) / silver_writer.CLOSED).glob("*.parquet")
             if number == batch:
                 yield from (self._silver_path(number) / silver_writer.OPEN).glob("*.parquet")
 
