@@ -9,7 +9,7 @@ from legato.amqp.codec.message import Properties, ValueBody, encode_message
 from legato.bulk.stages import MessageRecord, Record, Run, RunRecord
 from legato.client.steps import Steps
 from legato.core.assignments import ASSIGNMENT_PREFIX
-from legato.store.placing import new_blocks
+from legato.store.block_writer import new_blocks
 from simulator.administering import OK, Administering
 from simulator.clients import sleep
 

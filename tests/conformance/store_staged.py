@@ -9,7 +9,7 @@ from legato.core.facts import BatchPublished, ProducerRegistered, QueueCreated, 
 from legato.core.records import Batch, ExpiryPlace, PublishedBatch
 from legato.errors import StoreError
 from legato.store.base import Store
-from legato.store.placing import new_blocks
+from legato.store.block_writer import new_blocks
 from tests.conformance.store import NO_LIMIT, NOW_US, batch_of, body_of, consumed, stored, waiting
 
 HIGH = 10 << 56

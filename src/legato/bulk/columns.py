@@ -1,6 +1,6 @@
 """AMQP messages as Arrow columns with JMS' names, decoded for all rows at once (AMQP 3.2, its JMS mapping 3).
 
-What producers send nearly always is done here. A row that is encoded in another way is decoded by itself (`oddities`).
+Rows in the usual encodings are decoded here. Rows in any other encoding are decoded one by one (`row_fallback`).
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from legato.bulk.alike import Shape, shape_of
-from legato.bulk.extents import Bytes, Extents, Ints, Mask, binary_of, unsigned
+from legato.bulk.buffer_slices import Bytes, Extents, Ints, Mask, binary_of, unsigned
 from legato.bulk.layout import Layout, Part, Rows, Walked, laid_out
-from legato.bulk.oddities import decode_one
+from legato.bulk.row_fallback import decode_one
+from legato.bulk.row_template import Shape, shape_of
 from legato.bulk.schema import (
     COLUMNS,
     CREATION,

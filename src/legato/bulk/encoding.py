@@ -20,7 +20,7 @@ from legato.amqp.codec.header import Header, encode_header
 from legato.amqp.codec.message import encode_annotations
 from legato.amqp.codec.types import Byte
 from legato.amqp.codec.values import encode_string
-from legato.bulk.extents import OFFSET_MAX, binary_of_one_length, is_uniform
+from legato.bulk.buffer_slices import OFFSET_MAX, binary_of_one_length, is_uniform
 from legato.bulk.property_values import encoded_numbers
 from legato.client.destinations import DestinationKind
 from legato.client.messages import BytesMessage, TextMessage

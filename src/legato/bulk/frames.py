@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from legato.amqp.codec.stubs import STUB_MARK, Stub, body_bytes_least, read_stub, stub_head
-from legato.bulk.extents import Ints
+from legato.bulk.buffer_slices import Ints
 from legato.bulk.tickets import BODY_BYTES_MAX
 from legato.core.records import StoredMessage
 from legato.store.blocks import RawBlock

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from legato.amqp.codec.header import APPLICATION_PROPERTIES, DATA, HEADER, PROPERTIES, VALUE
-from legato.bulk.extents import Bytes, Extents, Ints, Mask, is_uniform, list_items, padded, values_at
+from legato.bulk.buffer_slices import Bytes, Extents, Ints, Mask, is_uniform, list_items, padded, values_at
 
 _SECTIONS_MAX = 8
 _HEADER_FIELDS = 3

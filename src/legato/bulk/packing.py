@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from legato.bulk.extents import is_uniform
-from legato.store.placing import BLOCK_BODY_BYTES, BLOCK_MESSAGES
+from legato.bulk.buffer_slices import is_uniform
+from legato.store.block_writer import BLOCK_BODY_BYTES, BLOCK_MESSAGES
 
 _HEADER = struct.Struct(">BBxxIQ")
 _BODIES = 0

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from legato.bulk.extents import binary_of_one_length
+from legato.bulk.buffer_slices import binary_of_one_length
 
 _NULL, _TRUE, _FALSE = (pa.scalar(constructor, pa.binary()) for constructor in (b"\x40", b"\x41", b"\x42"))
 _NUMBERS: dict[pa.DataType, tuple[int, str]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from legato.bulk.extents import Ints
+from legato.bulk.buffer_slices import Ints
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 PROPERTY_MAP = pa.map_(pa.string(), pa.string())

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from legato.bulk.buffer_slices import is_uniform
 from legato.bulk.encoding import encode
-from legato.bulk.extents import is_uniform
 from legato.bulk.packing import pack
 from legato.bulk.stages import MessageRecord, Record, Run, RunRecord, StageTicket
 

@@ -10,9 +10,10 @@ from legato.core.records import Meta, QueueRecord, Run
 from legato.errors import StoreError
 from legato.store import values
 from legato.store.base import NONE_KEPT, new_queue
+from legato.store.block_reader import waiting_among
+from legato.store.block_writer import BlockWriter, Packed, new_blocks
 from legato.store.blocks import Block, Bytes, Entry, outline
 from legato.store.changes import Changes, QueueChanges
-from legato.store.copies import Copies
 from legato.store.deliveries import (
     forget_deliveries,
     forget_deliveries_through,
@@ -22,14 +23,13 @@ from legato.store.deliveries import (
 from legato.store.duplicates import forget_ids, keep_ids, kept_range
 from legato.store.environment import Databases
 from legato.store.expiries import ExpiryChanges
-from legato.store.finding import waiting_among
 from legato.store.keys import name_key, number_key, pair_key, read_number
 from legato.store.lanes import note_last, note_mark, split_by_last
 from legato.store.larges import LargeCounts
-from legato.store.placing import BlockWriter, Packed, new_blocks
 from legato.store.publishing import Publication, References
+from legato.store.refcounts import Copies
 from legato.store.runs import RunMover
-from legato.store.taken import forget_taken, note_taken
+from legato.store.takers import forget_taken, note_taken
 
 
 def apply_queues(txn: Any, databases: Databases, meta: Meta, changes: Changes) -> None:

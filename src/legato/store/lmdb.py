@@ -25,6 +25,7 @@ from legato.store import values
 from legato.store.apply import apply_changes, forget_outcomes
 from legato.store.apply_queues import remove_deleted
 from legato.store.base import Batch, Meta, ProducerRecord, QueueRecord, ReadingsFound, StoredMessage, Usage
+from legato.store.block_reader import SharedBodies, read_messages
 from legato.store.blocks import RawBlock
 from legato.store.changes import gather
 from legato.store.deliveries import add_deliveries
@@ -39,7 +40,6 @@ from legato.store.environment import (
     used_bytes,
 )
 from legato.store.expiries import expired_places
-from legato.store.finding import SharedBodies, read_messages
 from legato.store.keys import (
     chunk_key,
     name_key,
@@ -52,11 +52,11 @@ from legato.store.keys import (
     read_position,
 )
 from legato.store.larges import has_larges, remove_loose
+from legato.store.preallocation import Room
 from legato.store.readers import holding_readings
 from legato.store.reserve import RESERVE_BYTES, Reserve
-from legato.store.room import Room
 from legato.store.runs import find_runs, raw_blocks
-from legato.store.taken import read_taken
+from legato.store.takers import read_taken
 
 T = TypeVar("T")
 

@@ -5,10 +5,10 @@ from functools import cached_property
 from operator import attrgetter
 
 from legato.core.facts import MessagePublished
+from legato.store.block_writer import Packed, new_reference_blocks
 from legato.store.blocks import Entry
 from legato.store.changes import Changes
 from legato.store.lanes import last_of_lanes
-from legato.store.placing import Packed, new_reference_blocks
 
 
 class References:

@@ -8,12 +8,12 @@ from typing import Any
 
 from legato.core.records import Run
 from legato.errors import StoreError
+from legato.store.block_reader import SharedBodies, blocks_after, find_block, place_at_or_before
+from legato.store.block_writer import BlockWriter, new_blocks
 from legato.store.blocks import Block, Outline, RawBlock, outline, raw_block
-from legato.store.finding import SharedBodies, blocks_after, find_block, place_at_or_before
 from legato.store.keys import place_key, read_place
 from legato.store.lanes import LANE_SHIFT, lane_of
 from legato.store.larges import LargeCounts
-from legato.store.placing import BlockWriter, new_blocks
 
 
 def find_runs(cursor: Any, queue: int, after: int, limit: int, limit_bytes: int, without: Set[int]) -> Sequence[Run]:

@@ -20,7 +20,7 @@ from legato.amqp.codec.stubs import find_body
 from legato.amqp.names import FLOW_CALL, FLOW_CALL_NUMBER, FLOW_ID, FLOW_STAGE, FLOW_TRACE_ID
 from legato.bulk.columns import Decoder
 from legato.bulk.layout import rows_of
-from legato.bulk.oddities import decode_one
+from legato.bulk.row_fallback import decode_one
 from legato.bulk.schema import COLUMNS
 from legato.client.destinations import destination_of
 from legato.client.received import Received

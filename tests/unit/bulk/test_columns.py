@@ -17,7 +17,7 @@ from legato.amqp.codec.types import UInt, ULong
 from legato.bulk import columns
 from legato.bulk.columns import Decoder
 from legato.bulk.layout import rows_of
-from legato.bulk.oddities import decode_one
+from legato.bulk.row_fallback import decode_one
 from legato.bulk.schema import COLUMNS
 from tests.support.examples import examples
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legato.bulk.packing import pack
+from legato.store.block_writer import new_blocks
 from legato.store.blocks import Block
-from legato.store.placing import new_blocks
 from tests.support.examples import examples
 
 

@@ -16,7 +16,7 @@ from legato.core.settings import AddressSettings
 from legato.core.staged_batches import UNKNOWN_BATCH, StagedMessage, StagedRun
 from legato.core.steady import STEP_MAX_US
 from legato.core.traits import Traits
-from legato.store.placing import new_blocks
+from legato.store.block_writer import new_blocks
 from tests.support.scenario import Scenario
 
 SINK = "sink://s"

@@ -5,10 +5,10 @@ from itertools import pairwise
 
 from legato.amqp.codec.stubs import read_stub
 from legato.store import values
+from legato.store.block_writer import BLOCK_BODY_BYTES, BLOCK_MESSAGES, BLOCK_REFERENCES
 from legato.store.blocks import Block
 from legato.store.keys import read_chunk_key, read_expiry, read_place, read_position
 from legato.store.lmdb import LmdbStore
-from legato.store.placing import BLOCK_BODY_BYTES, BLOCK_MESSAGES, BLOCK_REFERENCES
 
 
 def blocks(store: LmdbStore, database: str = "messages") -> list[Block]:

@@ -11,8 +11,8 @@ import pytest
 from legato.core.facts import Kind, MessagePublished, MessageStored, QueueCreated, QueueDeleted
 from legato.core.records import ExpiryPlace
 from legato.errors import StoreError
+from legato.store.block_writer import BLOCK_MESSAGES, BLOCK_REFERENCES, SPLIT_BODY_BYTES
 from legato.store.lmdb import PRUNE_MESSAGES, LmdbStore
-from legato.store.placing import BLOCK_MESSAGES, BLOCK_REFERENCES, SPLIT_BODY_BYTES
 from tests.conformance.store import NOW_US, batch_of, consumed, stored, waiting
 from tests.unit.store.consistency import blocks
 

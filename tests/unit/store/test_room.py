@@ -11,7 +11,7 @@ from legato.core.facts import QueueCreated, RunStored
 from legato.store.base import Batch
 from legato.store.blocks import pack_bodies
 from legato.store.lmdb import LmdbStore
-from legato.store.room import DISK_RESERVE, ROOM_BYTES_MAX, STEP_BYTES, Room
+from legato.store.preallocation import DISK_RESERVE, ROOM_BYTES_MAX, STEP_BYTES, Room
 from tests.conformance.store import NO_LIMIT
 
 BODIES = [bytes([number]) * 100_000 for number in range(40)]

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from legato.core.records import QueueRecord
+from legato.store.block_reader import blocks_with, waiting_among
+from legato.store.block_writer import BlockWriter, new_reference_blocks
 from legato.store.blocks import Entry
-from legato.store.finding import blocks_with, waiting_among
 from legato.store.keys import place_key
 from legato.store.lanes import split_by_last
-from legato.store.placing import BlockWriter, new_reference_blocks
 
 
 class Copies:

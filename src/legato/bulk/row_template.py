@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from legato.bulk.extents import (
+from legato.bulk.buffer_slices import (
     SIZE_BYTES,
     Bytes,
     Ints,

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import Any
 
+from legato.store.block_reader import blocks_with, find_block, read_block
 from legato.store.blocks import (
     BLOCK_SPAN,
     Block,
@@ -17,7 +18,6 @@ from legato.store.blocks import (
     pack_references,
 )
 from legato.store.expiries import ExpiryChanges
-from legato.store.finding import blocks_with, find_block, read_block
 from legato.store.keys import place_key, read_place
 from legato.store.larges import LargeCounts
 
