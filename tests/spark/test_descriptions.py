@@ -14,10 +14,10 @@ from legato.demo.job import outcome_of as demo_outcome
 from legato.demo.options import DemoOptions
 from legato.demo.outcome import outcome_table as demo_table
 from legato.demo.run import RunResult as DemoResult
+from legato.drill.checker import Finding
 from legato.drill.outcome import outcome_of, verdict_line
 from legato.drill.page import write_page
 from legato.drill.result import RunResult
-from legato.drill.verdict import Finding
 from legato.spark.auditor.audit import audit
 from legato.spark.job import print_audit
 from legato.spark.ledger.segments import SegmentSpan, write_segment

@@ -1,4 +1,4 @@
-"""One run from start to end: processes, kills, drain, stop. What Spark says of it comes after (`verdict.py`)."""
+"""One run from start to end: processes, kills, drain, stop. What Spark says of it comes after."""
 
 import queue
 import time

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from legato.client import Message, TextMessage, aio
-from legato.drill.account import FIRST_WAIT_S, NEXT_WAIT_S, ROLLBACK_PAUSE_S, Account
+from legato.drill.client_history import FIRST_WAIT_S, NEXT_WAIT_S, ROLLBACK_PAUSE_S, ClientHistory
 from legato.drill.load import Client
 from legato.drill.messages import text_of
 from legato.drill.records import REFUSED, SENDING, STORED, UNSURE, Identity, RecordWriter
@@ -36,7 +36,7 @@ class CancellingForwarder:
         session: aio.Session,
         consumer: aio.MessageConsumer,
         producer: aio.MessageProducer,
-        account: Account,
+        account: ClientHistory,
         forwarded: RecordWriter,
         *,
         lenient: bool = False,
@@ -56,7 +56,7 @@ class CancellingForwarder:
         cls,
         client: Client,
         connection: aio.Connection,
-        account: Account,
+        account: ClientHistory,
         *,
         forwarded: RecordWriter,
         lenient: bool = False,

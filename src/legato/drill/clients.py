@@ -16,9 +16,9 @@ from legato.client import Connection, ConnectionFactory, FailoverEvent, aio
 from legato.demo.reports import Failed, Finished
 from legato.demo.roles import report, stop_requested
 from legato.drill import tasks
-from legato.drill.account import Account, head_of
 from legato.drill.administrators import Administrator
 from legato.drill.cancelling import CancellingForwarder
+from legato.drill.client_history import ClientHistory, head_of
 from legato.drill.consumers import Getter
 from legato.drill.flows import Counts, Flows
 from legato.drill.interrupting import InterruptedAcknowledger, InterruptedClient, InterruptedForwarder
@@ -170,13 +170,13 @@ class Process:
         rate, lenient = self._orders.rate_per_s, self._orders.lenient
         return Letters(client, record, self.counts, rate, rig=self._rig, lenient=lenient)
 
-    def _account_of(self, client: Client) -> Account:
+    def _account_of(self, client: Client) -> ClientHistory:
         record = self._record(client.name, head_of(client))
         end_to_end = None
         if client.of:
             head = Consuming(f"{client.of}/{END_TO_END}", client.of, exactly_once=True)
             end_to_end = self._record(f"{client.name}-{END_TO_END}", head)
-        return Account(client, record, self._flows, self.counts, end_to_end=end_to_end, rig=self._rig)
+        return ClientHistory(client, record, self._flows, self.counts, end_to_end=end_to_end, rig=self._rig)
 
     def _forwarded_by(self, client: Client) -> RecordWriter | None:
         return self._record(f"{client.name}-sent", Producing(client.name, client.to)) if client.to else None

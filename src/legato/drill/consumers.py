@@ -5,14 +5,14 @@ import time
 from collections.abc import Callable
 
 from legato.client import Connection, Message, MessageConsumer, Session, TextMessage
-from legato.drill.account import (
+from legato.drill.client_history import (
     FIRST_WAIT_S,
     MESSAGES_AT_ONCE,
     MODES,
     NEXT_WAIT_S,
     ROLLBACK_PAUSE_S,
     TRANSACTED,
-    Account,
+    ClientHistory,
 )
 from legato.drill.load import Client, Trait, Work
 from legato.drill.messages import is_poisoned, stumbles, text_of
@@ -34,7 +34,7 @@ class Getter:
         self,
         client: Client,
         connection: Connection,
-        account: Account,
+        account: ClientHistory,
         *,
         forwarded: RecordWriter | None = None,
         lenient: bool = False,

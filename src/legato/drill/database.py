@@ -5,8 +5,8 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
+from legato.drill.checker import EXAMPLES_MAX, Finding, sent_by_flow
 from legato.drill.records import Identity
-from legato.drill.verdict import EXAMPLES_MAX, Finding, sent_by_flow
 
 DATABASE_NAME = "flows.db"
 DATABASE = "database"

@@ -12,8 +12,8 @@ from contextlib import suppress
 from legato.client.management import request
 from legato.demo.brokers import BrokerProcess, Role
 from legato.demo.processes import DemoError
-from legato.drill.ballast import Ballast
-from legato.drill.crew import Crew
+from legato.drill.client_processes import ClientProcesses
+from legato.drill.disk_filler import DiskFiller
 from legato.drill.driver import Driver
 from legato.drill.faults import Fault
 from legato.drill.pair import Pair
@@ -56,8 +56,8 @@ class Injector:
         self,
         network: Network,
         pair: Pair | None,
-        crew: Crew,
-        ballast: Ballast,
+        crew: ClientProcesses,
+        ballast: DiskFiller,
         url: str,
         pause: Callable[[float, Callable[[], bool]], None],
         driver: Driver | None = None,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from legato.client import Connection, Message, TextMessage
-from legato.drill.account import FIRST_WAIT_S, MODES, NEXT_WAIT_S, ROLLBACK_PAUSE_S, Account
+from legato.drill.client_history import FIRST_WAIT_S, MODES, NEXT_WAIT_S, ROLLBACK_PAUSE_S, ClientHistory
 from legato.drill.load import Client
 from legato.drill.messages import text_of
 from legato.drill.records import REFUSED, SENDING, STORED, UNSURE, Identity, RecordWriter
@@ -90,7 +90,7 @@ class InterruptedClient:
     """
 
     def __init__(
-        self, client: Client, connection: Connection, account: Account, *, transacted: bool, lenient: bool
+        self, client: Client, connection: Connection, account: ClientHistory, *, transacted: bool, lenient: bool
     ) -> None:
         self._client = client
         self._account = account
@@ -150,7 +150,7 @@ class InterruptedForwarder(InterruptedClient):
         self,
         client: Client,
         connection: Connection,
-        account: Account,
+        account: ClientHistory,
         *,
         forwarded: RecordWriter,
         lenient: bool = False,
@@ -210,7 +210,9 @@ class InterruptedAcknowledger(InterruptedClient):
     An interrupted `acknowledge()` or `recover()` is called again, which tells its outcome.
     """
 
-    def __init__(self, client: Client, connection: Connection, account: Account, *, lenient: bool = False) -> None:
+    def __init__(
+        self, client: Client, connection: Connection, account: ClientHistory, *, lenient: bool = False
+    ) -> None:
         super().__init__(client, connection, account, transacted=False, lenient=lenient)
 
     def _work(self, received: list[tuple[Identity, Message]], *, roll_back: bool) -> None:

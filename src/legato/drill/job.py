@@ -7,6 +7,7 @@ from rich.console import Console
 
 from legato.demo.options import choose_seed, prepare_directory
 from legato.demo.processes import DemoError
+from legato.drill.checker import judge_records
 from legato.drill.database import judge_database
 from legato.drill.disk import unmount
 from legato.drill.history import audit_log, dead_letters
@@ -14,7 +15,6 @@ from legato.drill.options import DrillOptions
 from legato.drill.outcome import Outcome, outcome_of, outcome_table, write_json
 from legato.drill.run import Run
 from legato.drill.target import named, own
-from legato.drill.verdict import judge_records
 from legato.errors import ConfigError
 from legato.store.environment import DATA_NAME
 

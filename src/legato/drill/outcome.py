@@ -11,9 +11,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from legato.drill.checker import Finding
 from legato.drill.history import HistoryFinding
 from legato.drill.result import Gap, RunResult, Struck
-from legato.drill.verdict import Finding
 from legato.spark.result import AuditResult
 
 REPORT_DELAY_S = 0.3

@@ -12,7 +12,7 @@ from string import ascii_lowercase
 from legato.demo.brokers import BrokerProcess, Role
 from legato.demo.processes import Child, DemoError
 from legato.drill.disk import Disk
-from legato.drill.island import Island
+from legato.drill.namespaces import Namespaces
 from legato.points import VARIABLE, Rig
 
 WAIT_S = 60.0
@@ -63,7 +63,7 @@ class Pair:
         self.notes: list[str] = []
         """What was odd, and no fault."""
         self.reigns: list[Reign] = []
-        self.island: Island | None = None
+        self.island: Namespaces | None = None
         """Where the brokers are, if that is a network of their own."""
         self.disk: Disk | None = None
         """Where the store is, if that is a file system of the drill's own."""
@@ -89,7 +89,7 @@ class Pair:
 
     def move_to_island(self) -> None:
         """Before they start: let the brokers have a network of their own, if that is permitted here."""
-        self.island = Island.create(self._directory, len(self.brokers))
+        self.island = Namespaces.create(self._directory, len(self.brokers))
         if self.island is None:
             self.notes.append("There are no network namespaces here: a partition cuts off clients, not the backup.")
             return

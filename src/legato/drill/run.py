@@ -13,8 +13,8 @@ from rich.console import Console
 
 from legato.demo.processes import DemoError
 from legato.drill import management
-from legato.drill.ballast import Ballast
-from legato.drill.crew import JAVA_NAME, Crew, resident_bytes
+from legato.drill.client_processes import JAVA_NAME, ClientProcesses, resident_bytes
+from legato.drill.disk_filler import DiskFiller
 from legato.drill.driver import Driver
 from legato.drill.faults import FULL_DISK_FAULTS, Fault
 from legato.drill.flows import PATIENCE_S
@@ -62,7 +62,7 @@ class Run:
         # Brokers that run already may hold what is left of another drill.
         self._prefix = f"drill.{seed}." if target.pair is not None else f"drill.{seed}-{os.getpid()}."
         self._console = console
-        self._crew = Crew(options.out, target.pair.rig_variable if target.pair else None, self._failed_over)
+        self._crew = ClientProcesses(options.out, target.pair.rig_variable if target.pair else None, self._failed_over)
         self._doors: list[str] = []
         """Where relays listen on the brokers' island, for Spark."""
         self._driver: Driver | None = None
@@ -102,7 +102,7 @@ class Run:
                 if pair is None:
                     stack.callback(self._clean_up, url)
                 self._start_clients(url, self._target.java_url(network.ports))
-                ballast = Ballast(url, self.records, f"{self._prefix}ballast")
+                ballast = DiskFiller(url, self.records, f"{self._prefix}ballast")
                 injector = Injector(network, pair, crew, ballast, url, self._pause, self._driver)
                 self._strike_all(injector)
                 self.result.full = ballast.refused

@@ -5,7 +5,14 @@ import threading
 from functools import partial
 
 from legato.client import Message, TextMessage, aio
-from legato.drill.account import FIRST_WAIT_S, MESSAGES_AT_ONCE, MODES, NEXT_WAIT_S, ROLLBACK_PAUSE_S, Account
+from legato.drill.client_history import (
+    FIRST_WAIT_S,
+    MESSAGES_AT_ONCE,
+    MODES,
+    NEXT_WAIT_S,
+    ROLLBACK_PAUSE_S,
+    ClientHistory,
+)
 from legato.drill.load import Client, Work
 from legato.drill.messages import text_of
 from legato.drill.producers import MESSAGES_PER_COMMIT, Letters
@@ -68,7 +75,7 @@ class TaskGetter:
         client: Client,
         session: aio.Session,
         consumer: aio.MessageConsumer,
-        account: Account,
+        account: ClientHistory,
         *,
         producer: aio.MessageProducer | None = None,
         forwarded: RecordWriter | None = None,
@@ -88,7 +95,7 @@ class TaskGetter:
         cls,
         client: Client,
         connection: aio.Connection,
-        account: Account,
+        account: ClientHistory,
         *,
         forwarded: RecordWriter | None = None,
         lenient: bool = False,

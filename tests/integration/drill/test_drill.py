@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from legato.cli.main import app
+from legato.drill.checker import judge_records, sent_by_flow
 from legato.drill.history import audit_log, dead_letters
 from legato.drill.records import SettledLine, read_records
-from legato.drill.verdict import judge_records, sent_by_flow
 
 THOUSANDS = {"thousands", "thousands-forwarded", "thousands/end-to-end"}
 FAULTS = "kill,cut,kill-client,late,delete-lock,full-disk-kill,loop-stuck"

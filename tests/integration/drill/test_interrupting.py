@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from legato.drill.checker import judge_records
 from legato.drill.interrupting import Alarm
 from legato.drill.records import REFUSED, STORED, Consuming, Identity, Producing, RecordWriter
-from legato.drill.verdict import judge_records
 
 WAIT_S = 30.0
 

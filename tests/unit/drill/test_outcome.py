@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from legato.drill.checker import Finding
 from legato.drill.history import HistoryFinding
 from legato.drill.outcome import outcome_of, verdict_line, write_json
 from legato.drill.page import write_page
 from legato.drill.pair import Reign
 from legato.drill.pictures import clients_chart, gaps_chart, rates, takeovers_chart
 from legato.drill.result import Gap, RunResult, Struck
-from legato.drill.verdict import Finding
 
 CLEAN = Finding("orders", sent=10, received=10)
 

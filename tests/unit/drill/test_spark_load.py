@@ -14,14 +14,14 @@ from legato.cli.failures import explain
 from legato.cli.main import app
 from legato.client import TextMessage
 from legato.drill import job, spark_job
-from legato.drill.account import head_of
+from legato.drill.checker import Finding, judge_records
+from legato.drill.client_history import head_of
 from legato.drill.driver import Driver, members_of
 from legato.drill.load import Client, Trait, spark_clients_of
 from legato.drill.messages import MutilatedError, check, make_message, text_of
 from legato.drill.options import DrillOptions
 from legato.drill.records import SENDING, STORED, Identity, Producing, RecordWriter
 from legato.drill.spark_job import SparkOrders
-from legato.drill.verdict import Finding, judge_records
 from legato.errors import ConfigError
 
 WAIT_S = 20.0

@@ -46,7 +46,7 @@ class Member:
         return self.ended
 
 
-class Crew:
+class ClientProcesses:
     """All processes of clients of a drill.
 
     Args:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from legato.drill.island import Island
+from legato.drill.namespaces import Namespaces
 from legato.drill.relay import Network
 
 ANSWER = """
@@ -22,15 +22,15 @@ WAIT_S = 30.0
 
 
 @pytest.fixture
-def island(tmp_path: Path) -> Iterator[Island]:
-    island = Island.create(tmp_path, 2)
+def island(tmp_path: Path) -> Iterator[Namespaces]:
+    island = Namespaces.create(tmp_path, 2)
     if island is None:
         pytest.skip("network namespaces are not permitted here")
     yield island
     island.close()
 
 
-async def ask(island: Island) -> bytes:
+async def ask(island: Namespaces) -> bytes:
     reader, writer = await island.dial(island.host(0), 7777)
     try:
         return await reader.read(3)
@@ -38,7 +38,7 @@ async def ask(island: Island) -> bytes:
         writer.close()
 
 
-def test_a_link_that_is_cut_drops_everything_until_it_is_healed(island: Island) -> None:
+def test_a_link_that_is_cut_drops_everything_until_it_is_healed(island: Namespaces) -> None:
     program = [*island.program(0)[:-1], "-c", ANSWER]
     with subprocess.Popen(program, stdout=subprocess.PIPE) as broker:
         assert broker.stdout is not None
@@ -58,7 +58,7 @@ def test_a_link_that_is_cut_drops_everything_until_it_is_healed(island: Island) 
         broker.kill()
 
 
-def test_who_is_in_the_island_goes_through_the_relays_too(island: Island) -> None:
+def test_who_is_in_the_island_goes_through_the_relays_too(island: Namespaces) -> None:
     """As the Spark job of a drill does, which reads and writes in bulk at ports of the brokers' own."""
     ask = "import socket, sys; print(socket.create_connection((sys.argv[1], int(sys.argv[2]))).recv(3).decode())"
     with subprocess.Popen([*island.program(0)[:-1], "-c", ANSWER], stdout=subprocess.PIPE) as broker:

@@ -14,7 +14,7 @@ DRAIN_WAIT_S = 5.0
 NAME = "ballast"
 
 
-class Ballast:
+class DiskFiller:
     """A queue that is filled until the broker refuses.
 
     Args:

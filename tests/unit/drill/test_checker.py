@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from legato.drill.checker import Finding, judge_records
 from legato.drill.records import (
     REFUSED,
     SENDING,
@@ -17,7 +18,6 @@ from legato.drill.records import (
     SentLine,
     read_records,
 )
-from legato.drill.verdict import Finding, judge_records
 
 
 @pytest.fixture

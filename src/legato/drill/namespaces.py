@@ -18,7 +18,7 @@ LISTEN_WAIT_S = 30.0
 SOCKETS_MAX = 1
 
 
-class Island:
+class Namespaces:
     """The namespaces, for so many brokers.
 
     Args:

@@ -43,7 +43,7 @@ def head_of(client: Client) -> Consuming:
     )
 
 
-class Account:
+class ClientHistory:
     """What one consumer received, and the outcomes of its calls.
 
     Args:
