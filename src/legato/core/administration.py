@@ -1,4 +1,4 @@
-"""Administration: addresses are emptied, paused, and their settings read again; long work is done in slices."""
+"""Administration: purge, move, pause, and reload of settings; long work is done in slices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from legato.core.topics import Node
 
 
 class Job:
-    """Work on what waits in a queue when it begins: those that match are moved to `to`, or dropped."""
+    """A purge or move: the waiting messages that match are moved to `to`, or dropped."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Job:
 
 
 class Administration:
-    """Emptying, moving, pausing, and settings that were read again."""
+    """The commands of administrators."""
 
     __slots__ = ("_directory", "_dispatcher", "_jobs", "_kernel", "_modes", "_router")
 

@@ -1,4 +1,4 @@
-"""Assigning: a pipeline takes messages by ranges that it can read again until it is done with them.
+"""Assignments: a pipeline takes ranges of messages that it can read again until it acknowledges them.
 
 1. An assignment is one subscription's share of one queue. What it takes leaves the queue for good and gets numbers
    without gaps, 1, 2, 3 ..., which last: a range of numbers means the same messages after any restart or takeover.
@@ -31,7 +31,7 @@ _NO_LIMIT = 1 << 62
 
 
 class Assignment:
-    """What a subscription has taken from a queue.
+    """The messages that a subscription has taken from a queue.
 
     Args:
         queue: where that is; its sequences are the numbers.
@@ -55,7 +55,7 @@ class Assignment:
 
 
 class Assigned(msgspec.Struct, frozen=True):
-    """How an assignment stands: `waiting` counts what its queue still has for it or others."""
+    """The state of an assignment; `waiting` counts the messages that its queue still has."""
 
     fence: int
     acknowledged: int
@@ -64,7 +64,7 @@ class Assigned(msgspec.Struct, frozen=True):
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """So many messages, of so many bytes together."""
+    """A number of messages and of their bytes."""
 
     count: int
     size: int

@@ -1,4 +1,4 @@
-"""Back-pressure: how much room an address has, and producers that wait until there is some."""
+"""Back-pressure: the room of an address, and the producers that wait for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from legato.core.topics import Node, Topic
 
 
 class Backpressure:
-    """Room, and who waits for it.
+    """Tracks the room of addresses and the waiting producers.
 
     Attributes:
         starving: full queues whose producers wait.

@@ -1,4 +1,4 @@
-"""The broker: commands in, facts and effects out; here, how facts become durable and then visible.
+"""The broker: commands in, facts and effects out. This module begins and ends commits.
 
 1. A command is a method call. It changes what the heap knows, adds facts to the current commit, and effects that
    need none.

@@ -1,4 +1,4 @@
-"""Browsers: copies of what waits, without consuming it (Jakarta Messaging 4.1.6)."""
+"""Browsers: copies of waiting messages, without consuming them (Jakarta Messaging 4.1.6)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from legato.core.queues import Queue
 
 
 class Browsers:
-    """Those who look on."""
+    """The browsers of all queues."""
 
     __slots__ = ("_browsers", "_early", "_kernel", "_unshown")
 

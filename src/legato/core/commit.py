@@ -1,4 +1,4 @@
-"""What one commit will hold, and what the world will see once it is durable."""
+"""A commit: the facts gathered for it, and the consequences of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who receives: consumers that take messages, browsers that only look."""
+"""Receivers: consumers take messages, browsers only look."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Matcher = Callable[[bytes], bool]
 
 
 class Cursor:
-    """How far a consumer looked through a lane, and what came back that it may want."""
+    """A consumer's position in a lane, and the returned messages before it."""
 
     __slots__ = ("_again", "_offered", "seen")
 
@@ -136,7 +136,7 @@ class Consumer:
 
 
 class Browser:
-    """Looks at the messages that wait when it comes, without consuming (Jakarta Messaging 4.1.6: a snapshot)."""
+    """Shows the messages that wait when it attaches, without consuming them (Jakarta Messaging 4.1.6: a snapshot)."""
 
     __slots__ = ("after", "blocked", "credit", "draining", "matches", "port", "queue", "until")
 

@@ -1,4 +1,4 @@
-"""Dead letters: what failed too often, or was rejected, goes to the dead letter queue of its address (CONTRACT D2)."""
+"""Dead letters: a message that failed too often or was rejected goes to the dead-letter queue (CONTRACT D2)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOTHING_MORE: Mapping[str, str | int] = MappingProxyType({})
 
 
 class DeadLetters:
-    """Buries messages, with the reason."""
+    """Moves messages to the dead-letter queue, with the reason."""
 
     __slots__ = ("_directory", "_kernel", "_router")
 

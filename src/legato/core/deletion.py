@@ -1,4 +1,4 @@
-"""The end of queues, topics and subscriptions."""
+"""Deletion of queues, topics and subscriptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from legato.core.topics import Node, Topic
 
 
 class Deletion:
-    """Deletes what has a name, with all that is in it."""
+    """Deletes a queue, topic or subscription with its messages."""
 
     __slots__ = ("_backpressure", "_directory", "_kernel", "_reservations")
 

@@ -1,4 +1,4 @@
-"""The directory: which queues, topics and subscriptions there are, by name and by number, and how new ones come."""
+"""The directory: queues, topics and subscriptions by name and by number; it creates new ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from legato.core.topics import TOPIC_PREFIX, Node, Topic
 
 
 class Directory:
-    """The names.
+    """Queues, topics and subscriptions by name and by number.
 
     Args:
         settings: the settings of an address.

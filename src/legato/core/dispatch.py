@@ -1,4 +1,4 @@
-"""Which message goes to whom, where all consumers want the same: in order, under credit, in turn, and never before
+"""Dispatch without selection: messages in order, consumers in turn, under their credit, and never before
 its dispatch mark is durable."""
 
 from __future__ import annotations

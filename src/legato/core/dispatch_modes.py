@@ -1,4 +1,4 @@
-"""How a queue is dispatched: in order, or by selection since its consumers want different messages."""
+"""Dispatch modes of a queue: in order, or by selection if its consumers want different messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from legato.core.transaction import OpenTransactions
 
 
 class DispatchModes:
-    """Turns selection on and off, and knows what is in the heap meanwhile.
+    """Turns selection on and off, and tracks the messages in memory meanwhile.
 
     Args:
         transactions: what they hold is in the heap too.

@@ -1,4 +1,4 @@
-"""Dispatching: what waits goes to those who have credit, in order or by selection; drains are answered."""
+"""The dispatcher: gives waiting messages to consumers with credit, and answers drains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Full addresses that drop their oldest messages."""
+"""Drop the oldest messages of a full address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Duplicate ids: of the messages that their senders gave the same id an address stores the first (CONTRACT E15, E19).
+"""Duplicate detection: an address stores the first message with a given duplicate id (CONTRACT E15, E19).
 
 1. An address remembers its last ids, `duplicate_window` of them, in the same commit as their messages. What becomes of
    the messages does not matter: consumed, expired or purged, their ids stay.
@@ -19,7 +19,7 @@ from legato.core.topics import Node
 
 
 class Duplicates:
-    """Remembering duplicate ids, and dropping what comes again."""
+    """Remembers duplicate ids, and drops messages that repeat one."""
 
     __slots__ = ("_kernel", "windows")
 

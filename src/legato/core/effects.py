@@ -1,4 +1,4 @@
-"""Every output: what the world may see now, because its facts are durable (or it needed none)."""
+"""Effects: what the world may see now, because its facts are durable (or it needed none)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Deliver(Effect):
 
 
 class Paced(Effect):
-    """The consumer was given as much as may wait for its socket: say `resume` when that was taken."""
+    """The consumer has as much as may wait for its socket: call `resume` when the socket has taken it."""
 
     consumer: Consumer
 
@@ -36,7 +36,7 @@ class Show(Effect):
 
 
 class Drained(Effect):
-    """All that could be delivered was: give the rest of the credit back (AMQP 2.6.7)."""
+    """Everything deliverable was delivered: give the rest of the credit back (AMQP 2.6.7)."""
 
     receiver: Consumer | Browser
 
@@ -54,7 +54,7 @@ class ConfirmDuplicates(Effect):
 
 
 class SettleSends(Effect):
-    """The transaction ended in which these messages were sent; `duplicates` are those of them that it dropped."""
+    """The transaction of these sends ended; `duplicates` are the messages that it dropped."""
 
     txn: bytes
     tokens: list[Any]
@@ -70,7 +70,7 @@ class Refuse(Effect):
 
 
 class ConfirmAcknowledged(Effect):
-    """These acknowledgements are durable, and their senders asked to be told."""
+    """These acknowledgements are durable, and their senders requested a confirmation."""
 
     messages: list[tuple[Consumer, Message]]
 
@@ -90,13 +90,13 @@ class DischargeRefused(Effect):
 
 
 class Room(Effect):
-    """An address at which producers had to wait has room again."""
+    """An address with waiting producers has room again."""
 
     queue: Queue
 
 
 class ScanAgain(Effect):
-    """Not everything was looked at: call `go_on` soon, when others had their turn."""
+    """A scan is not complete: call `go_on` soon, after other work."""
 
 
 class Finished(Effect):

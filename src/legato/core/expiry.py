@@ -1,4 +1,4 @@
-"""Expiry: messages that wait and whose time is over leave their queues."""
+"""Expiry: expired messages leave their queues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PERIOD_US = 500_000
 
 
 class Expiry:
-    """Looks for expired messages from time to time."""
+    """Finds expired messages from time to time."""
 
     __slots__ = ("_directory", "_kernel", "_next_us", "_router", "_upto")
 

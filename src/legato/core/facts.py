@@ -1,4 +1,4 @@
-"""Every durable event. What the store commits, a replica applies and Spark reads: one vocabulary for all three.
+"""Facts: every durable event, in one vocabulary for the store, the backup and Spark.
 
 1. A fact is a past participle and small: no bodies (they travel beside the facts, in `Batch.bodies`).
 2. Facts never change meaning. A new field goes last, with a default; a new fact takes a new tag.

@@ -1,4 +1,4 @@
-"""Message groups of one queue: all messages of a group go to one consumer, as long as that is there."""
+"""Message groups of a queue: all messages of a group go to one consumer while it is attached."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Groups:
-    """Who has which group (sticky, until the consumer leaves or the group is closed)."""
+    """The owner of each group (sticky, until the consumer closes or the group is closed)."""
 
     __slots__ = ("_held", "_owners")
 

@@ -1,4 +1,4 @@
-"""Invariants: what must be true of the broker's heap and of its store whenever nothing waits to be committed.
+"""Invariants of the broker's memory and its store, true whenever no commit is pending.
 
 The heap repeats what the store says: counters, marks, numbers, who holds what. Commands change both, in a dozen files.
 Here it is said a second time, apart from them, and compared. A difference seldom does harm at the step that makes it;
@@ -27,7 +27,7 @@ ALL = 1 << 62
 
 
 class Violation(NamedTuple):
-    """Something that is not as it must be: of what, the name of the invariant, and what was found."""
+    """A violated invariant: the object, the invariant's name, and what was found."""
 
     subject: str
     invariant: str

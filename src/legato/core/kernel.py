@@ -1,4 +1,4 @@
-"""The kernel: what all parts of the broker share. The time, the archive, the commit being gathered, the effects."""
+"""The kernel that all parts of the broker share: time, archive, the commit being gathered, effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lane: the messages of one priority in a queue, the window of its head that is in the heap, and what came back.
+"""A lane: the messages of one priority in a queue; the window of its head is in memory.
 
 1. Order is the sequence number. What came back is older than anything not yet dispatched, so it goes first.
 2. `ready` holds committed messages `loaded_seq` and below that were never dispatched since they were loaded;

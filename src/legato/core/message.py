@@ -1,4 +1,4 @@
-"""A message as the heap knows it: its place, who holds it now, and what a crash must not make us forget."""
+"""A message in memory: its place, its holder, and its delivery state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The producers that number their messages: who they are, and for how long they are remembered (promise 1)."""
+"""Numbered producers: their names, and for how long they are remembered (promise 1)."""
 
 from __future__ import annotations
 

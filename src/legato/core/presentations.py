@@ -1,4 +1,4 @@
-"""Presentations: which deliveries reached their application, and when that is on record (promise 4)."""
+"""Presentations: deliveries that reached their application, and when that is stored (promise 4)."""
 
 from __future__ import annotations
 

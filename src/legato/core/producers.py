@@ -11,7 +11,7 @@ ONCE_PREFIX = "write://"
 
 
 class Producer:
-    """What is known of a producer that numbers its messages.
+    """The state of a numbered producer.
 
     `last` is the highest number handled, `stored` the highest that is stored or on its way to the store; `refused` are
     those that were not stored, so a resend of them is new; the oldest of them are forgotten.

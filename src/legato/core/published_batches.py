@@ -1,4 +1,4 @@
-"""The last batches of a sink: what tells whether a batch that comes again is the one that was published.
+"""The last batches of a sink, to tell whether a repeated batch is the one that was published.
 
 A sink's batches are fenced by their numbers (docs/decisions/0059-sinks.md). A number that comes again is mostly the
 same batch: its driver died before it wrote down that it was published. But two queries that run from copies of one
@@ -21,7 +21,7 @@ _ADVICE = (
 
 
 class BatchIdentity(msgspec.Struct, frozen=True):
-    """What a batch is known by.
+    """The identity of a batch.
 
     Attributes:
         count: its rows.

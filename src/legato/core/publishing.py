@@ -1,4 +1,4 @@
-"""Commands that store messages: once each, if their producer numbers them (promise 1)."""
+"""Publishing: stores messages, each once if their producer numbers them (promise 1)."""
 
 from __future__ import annotations
 

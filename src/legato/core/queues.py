@@ -1,4 +1,4 @@
-"""A queue: its lanes, who receives from it, and its counters. A subscription is one too."""
+"""A queue: lanes, receivers and counters. A subscription is a queue too."""
 
 from __future__ import annotations
 

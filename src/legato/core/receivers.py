@@ -1,4 +1,4 @@
-"""Commands of those who receive: attaching, credit, and going away; and what becomes of what they had."""
+"""Receivers: attach, grant credit, detach; and the return of their messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State as it is kept: what a store holds of queues, producers and messages, and what one commit adds."""
+"""Records of the store: queues, producers, messages, and the batch that one commit adds."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Protocol
@@ -31,7 +31,7 @@ class Batch(msgspec.Struct):
 
 
 class Meta(msgspec.Struct):
-    """What a broker needs to go on where the last one ended."""
+    """The counters with which a broker continues its predecessor's work."""
 
     epoch: int = 0
     next_queue: int = 1
@@ -141,7 +141,7 @@ class StoredMessage(msgspec.Struct, gc=False):
 
 
 class KeptId(msgspec.Struct, frozen=True, gc=False):
-    """A duplicate id that an address remembers: the how-manieth of that address it is, and whose message had it."""
+    """A duplicate id that an address remembers: its number there, and the message that had it."""
 
     position: int
     message_id: str = ""
@@ -150,7 +150,7 @@ class KeptId(msgspec.Struct, frozen=True, gc=False):
 
 
 class TakenMessage(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A message that left its queue after others had had it: who took it, both empty if nobody consumed it."""
+    """A message that left its queue after other consumers had had it; taker empty if nobody consumed it."""
 
     seq: int
     container: str

@@ -1,4 +1,4 @@
-"""What becomes of a message whose delivery failed: its place again, later, or the dead letters."""
+"""Redelivery of a failed message: from its place, later, or as a dead letter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the broker refuses, with the AMQP condition that says why."""
+"""Refusals of the broker, each with its AMQP condition."""
 
 from legato.errors import LegatoError
 
@@ -15,7 +15,7 @@ class Refusal(LegatoError):
 
 
 class NotFound(Refusal):
-    """There is no such address, and it may not be made by using it."""
+    """There is no such address, and `auto_create` is off."""
 
     condition = NOT_FOUND
 
@@ -27,7 +27,7 @@ class SubscriptionInUse(Refusal):
 
 
 class Exists(Refusal):
-    """There is something of that name already."""
+    """The name is in use already."""
 
 
 class AssignmentFencedOff(Refusal):

@@ -1,4 +1,4 @@
-"""The refused numbers of a producer: exact for the last ones, forgotten beyond, and never many bytes.
+"""The refused numbers of a producer: exact for the latest ones, in bounded memory.
 
 A sender has at most `limits.PRODUCER_CREDIT` sends without an answer, so a number further behind the last one cannot
 come again in good faith (docs/decisions/0042-order-and-cut-links.md).

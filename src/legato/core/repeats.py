@@ -1,4 +1,4 @@
-"""Messages that come again: what is remembered of the first one, and what becomes of the others (promise 1)."""
+"""Records of duplicate detection: the stored original, and its duplicates (promise 1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from legato.core.facts import DuplicateDropped, DuplicateIdDropped
 
 
 class First(msgspec.Struct, eq=False, gc=False):
-    """The message that is stored under a duplicate id.
+    """The original: the message that is stored under a duplicate id.
 
     `lost` says that it was not stored after all: there was no room for its commit.
     """

@@ -1,4 +1,4 @@
-"""Reservations: what a queue keeps for a consumer whose connection was lost, until that is back or late (CONTRACT B21).
+"""Reservations: messages kept for a consumer whose connection was lost, for a time (CONTRACT B21).
 
 Messages that its application has, its groups, and its turn at an exclusive queue.
 """

@@ -1,4 +1,4 @@
-"""How messages come into queues and topics, and how they leave without having been consumed.
+"""The router: puts messages into queues and topics, and moves or drops them.
 
 Publishing, commits of transactions, dead letters, expiry, schedules and administration all go through here.
 """

@@ -1,4 +1,4 @@
-"""What is to be delivered later: one queue for all, in which a sequence number is a due time.
+"""The schedule: one queue of delayed messages, in which a sequence number is a due time.
 
 A message waits there wrapped, with where it goes; when it is due it is moved there and takes the next number.
 """
@@ -20,7 +20,7 @@ _NEVER_US = 1 << 62
 
 
 class Scheduled(msgspec.Struct, array_like=True):
-    """A message that waits, and where it goes. `count`: failed deliveries so far.
+    """A delayed message and its destination. `count`: failed deliveries so far.
 
     The body comes last: wrapped, a message still ends as it did, so that the store knows the stubs of large messages.
     """
@@ -41,7 +41,7 @@ unwrap = msgspec.msgpack.Decoder(Scheduled).decode
 
 
 class Schedule:
-    """Gives out places in the schedule, and knows when the next message is due."""
+    """Allocates places in the schedule, and knows the next due time."""
 
     def __init__(self, queue: Queue, archive: Archive) -> None:
         self.queue = queue

@@ -1,4 +1,4 @@
-"""Deliveries and redeliveries with a delay: when a message in the schedule is due, it goes where it belongs."""
+"""Scheduled deliveries: a message in the schedule goes to its destination when it is due."""
 
 from __future__ import annotations
 

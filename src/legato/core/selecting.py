@@ -1,4 +1,4 @@
-"""Which message goes to whom, where consumers want different ones: selectors, message groups, consumer priorities.
+"""Dispatch by selection: for selectors, message groups and consumer priorities.
 
 Each consumer looks through what waits itself and remembers how far it came, so that nothing is looked at twice for it.
 No more than `limits.SCAN_MESSAGES` are looked at in one go.
@@ -21,7 +21,7 @@ _READ_FIRST = 32
 
 
 class Selection:
-    """One go at a queue that selects.
+    """One dispatch of a queue that selects.
 
     Args:
         expire: takes a message that expired.

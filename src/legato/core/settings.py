@@ -1,4 +1,4 @@
-"""What an address does beyond the defaults: redelivery, dead letters, expiry, limits (the shell matches wildcards)."""
+"""Address settings: redelivery, dead letters, expiry, limits (the shell matches wildcards)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that say what became of a delivery (AMQP 3.4), each true only of who has the message (promise 5)."""
+"""Settlement of deliveries (AMQP 3.4): succeeds only for the consumer that has the message (promise 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing what was staged: many messages, to any destinations, in one commit, once (promise 1).
+"""Staged batches: many messages to any destinations, published in one commit, once (promise 1).
 
 Who stages is a numbered producer whose numbers are its batches: a batch that comes again is confirmed and not stored.
 """
@@ -47,7 +47,7 @@ class StagedRun(msgspec.Struct, frozen=True):
 
 
 class StagedMessage(msgspec.Struct, frozen=True):
-    """A message that is not like others: for a topic, for later, or with a duplicate id."""
+    """A message that is published by itself: for a topic, for later, or with a duplicate id."""
 
     node: Node
     body: bytes

@@ -1,4 +1,4 @@
-"""The steady clock: a time that no jump of the machine's clock, and no pause, can take forward.
+"""The steady clock: no jump of the machine's clock, and no pause, moves it.
 
 What a store forgets after a while (outcomes, producers) and what an epoch keeps for clients that return goes by it
 (docs/decisions/0058-steady-clock.md).

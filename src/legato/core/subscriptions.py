@@ -1,4 +1,4 @@
-"""Subscriptions of topics: who may use which, when one is replaced, when it ends (Jakarta Messaging 4.2, 8.3)."""
+"""Subscriptions of topics: join, replace, end (Jakarta Messaging 4.2, 8.3)."""
 
 from __future__ import annotations
 

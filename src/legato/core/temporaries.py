@@ -1,4 +1,4 @@
-"""Temporary queues, topics and subscriptions of earlier epochs: they go, unless their clients come back in time."""
+"""Temporary queues, topics and subscriptions of earlier epochs: deleted unless their clients return in time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from legato.core.topics import Node
 
 
 class Temporaries:
-    """What was temporary in earlier epochs.
+    """The temporary nodes of earlier epochs.
 
     Args:
         reconnect_timeout_s: how long it waits for its clients (CONTRACT B21).

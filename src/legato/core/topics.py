@@ -1,4 +1,4 @@
-"""A topic: its subscriptions, and the numbers that it gives to what is published."""
+"""A topic: its subscriptions, and the sequence numbers of its publications."""
 
 from __future__ import annotations
 

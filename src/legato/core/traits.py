@@ -1,4 +1,4 @@
-"""What a message says about its own delivery, as far as the broker must act on it."""
+"""Delivery options of a message: priority, expiry, delivery time, group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One transaction: what it has received and what it will send."""
+"""A transaction: the messages that it has received and will send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local transactions: what was received and what will be sent, all or none, with one knowable outcome (promise 2)."""
+"""Local transactions: all or nothing, with one knowable outcome (promise 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large messages on their way in: their parts become durable as they come, then the message: a stub."""
+"""Uploads of large messages: parts become durable as they arrive, then the stub."""
 
 from __future__ import annotations
 

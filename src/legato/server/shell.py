@@ -1,4 +1,4 @@
-"""Protocols for the two objects that nearly every part of the server is given: the shell, and a peer.
+"""Protocols of the two objects that nearly every part of the server is given: the shell and a peer.
 
 A part knows them by what it uses of them. What they are is in `process.service` and `connections.client_connection`,
 which import the parts; so no part imports these.
@@ -67,7 +67,7 @@ class Peer(Protocol):
 
 
 class Shell(Protocol):
-    """The broker process while it serves: its clock, its peers, and how what was asked becomes durable.
+    """The broker process while it serves: clock, peers, and commits.
 
     Attributes:
         clock: its time.

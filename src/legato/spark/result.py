@@ -1,4 +1,4 @@
-"""What an audit found, as plain data that can be printed, drawn and kept as JSON."""
+"""The result of an audit, as plain data that can be printed, drawn and stored as JSON."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ class LatencySummary(msgspec.Struct, frozen=True):
 
 
 class QueueAudit(msgspec.Struct, frozen=True):
-    """The account of one queue or subscription: what was stored in it, and what became of that.
+    """The account of one queue or subscription: messages stored, consumed, moved, waiting, lost.
 
     `dead_lettered` and `moved` are told apart by cause in `dead_letters` and `moves` (expired, dropped, purged,
     delayed, due, moved). `deleted` are the messages that waited in a queue when it was deleted.
@@ -155,14 +155,14 @@ class FlowsBegun(msgspec.Struct, frozen=True):
 
 
 class FlowsAudit(msgspec.Struct, frozen=True):
-    """What a ledger says of flows: by the stage that was called, and by the stage at which they began."""
+    """The flows of a ledger: by called stage, and by the stage at which they began."""
 
     stages: list[StageAudit]
     begun: list[FlowsBegun]
 
 
 class AuditResult(msgspec.Struct, frozen=True):
-    """Everything that an audit of a ledger found."""
+    """The result of an audit."""
 
     facts: int
     first_us: int

@@ -1,4 +1,4 @@
-"""What each address does beyond the defaults: tables with wildcards, the more specific over the less specific."""
+"""Address settings by pattern: tables with wildcards, of which the more specific wins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of brokers that a connection's open offers, for clients that were told only one (CONTRACT E5)."""
+"""The broker list in a connection's open, for clients that know only one broker (CONTRACT E5)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One client's connection: its socket, who may log in, what it is told when it opens."""
+"""Client connections: sockets, logins, AMQP opens."""

@@ -1,4 +1,4 @@
-"""One client's socket: bytes through SASL and the engine, back-pressure both ways, time-outs."""
+"""A client's connection: bytes through SASL and the engine, back-pressure both ways, time-outs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN_MAX = 200
 
 
 class Host(shell.Shell, Protocol):
-    """What a connection uses of the service that accepted it."""
+    """The parts of the service that a connection uses."""
 
     config: Config
     welcome: Welcome

@@ -1,4 +1,4 @@
-"""What a new connection meets: who may log in, and what the broker says of itself."""
+"""Handshake of new connections: SASL mechanisms and users, and the settings of the broker's open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OFFERED = ["ANONYMOUS-RELAY", "DELAYED_DELIVERY", "SHARED-SUBS", "sole-connectio
 
 
 class Welcome:
-    """What is said to new connections in one epoch."""
+    """The handshake settings of one epoch."""
 
     def __init__(self, config: Config, epoch: int) -> None:
         self._config = config

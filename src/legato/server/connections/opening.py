@@ -1,4 +1,4 @@
-"""Connections as they open: who may have which container id (AMQP sole-connection extension; amqp.md A1)."""
+"""Container ids of opening connections: one connection each (AMQP sole-connection extension; amqp.md A1)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STRONG = 0
 
 
 class Opening:
-    """Answers the opens of connections.
+    """Answers a connection's open.
 
     Args:
         return_window_ms: over which time clients are to spread their return, should they lose the broker now.

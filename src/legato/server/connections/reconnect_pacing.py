@@ -1,4 +1,4 @@
-"""How the clients of a broker that is lost are kept from coming back all at once."""
+"""Pacing of reconnections, so that the clients of a lost broker do not return all at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TIMEOUT_PARTS = 4
 
 
 class Returning:
-    """Over which time clients are asked to spread their return (CONTRACT B23).
+    """The time window over which clients spread their reconnections (CONTRACT B23).
 
     A client hears of it as it opens, and again in a farewell. One that came when there were few does not know of the
     many that came later, unless it is told goodbye. So a new primary counts with as many as its predecessor had, until

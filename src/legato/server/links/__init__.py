@@ -1,1 +1,1 @@
-"""AMQP links: what each is for, how it attaches and ends, and the credit of producers."""
+"""AMQP links: roles, attaching, closing, and the credit of producers."""

@@ -1,4 +1,4 @@
-"""Links as they come and go: each kind has its own module; here, which is which, and what ends with a link."""
+"""Attach and detach links; dispatches to the module for each kind of link."""
 
 from __future__ import annotations
 

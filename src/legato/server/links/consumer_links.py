@@ -1,4 +1,4 @@
-"""Links that messages go out on: consumers of queues, browsers, and those that make a temporary node."""
+"""Receiving links of peers: consumers of queues, browsers, and links that make a temporary node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from legato.server.shell import Peer
 
 
 class Outgoing:
-    """Attaches links that peers receive over."""
+    """Attaches the links over which peers receive."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Consumers behind receiving links: who takes over whose, what they still hold, and who comes first."""
+"""Consumers of links: link stealing (AMQP 2.6.1), claims of held messages, priority."""
 
 from __future__ import annotations
 

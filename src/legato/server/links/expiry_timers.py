@@ -1,4 +1,4 @@
-"""What outlives a lost connection for a while, so that its client can come back to it (CONTRACT B21; AMQP 3.5.3)."""
+"""Expiry timers: what outlives a lost connection until its client returns or time is over (CONTRACT B21; AMQP 3.5.3)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _End(msgspec.Struct, frozen=True):
 
 
 class Lingering:
-    """Ends that wait for their time, by the name of what will end.
+    """Scheduled ends, by the name of what will end.
 
     Args:
         reconnect_timeout_s: how long a client has that comes back; 0: what it had ends with its connection.

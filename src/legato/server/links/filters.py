@@ -1,4 +1,4 @@
-"""What a receiver wants of its source: selectors and no-local, by any of the names that clients give them."""
+"""Filters of a source: selectors and no-local, under any of the names that clients give them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_LOCAL_DESCRIPTORS = {
 
 
 class Filters(msgspec.Struct):
-    """The filters of a source that the broker applies; clients take those it does not echo for not applied."""
+    """The filters of a source that the broker applies, and echoes to the client."""
 
     selector: str = ""
     matches: Callable[[bytes], bool] | None = None

@@ -1,4 +1,4 @@
-"""Heartbeats of a primary: a small message to each link on `$heartbeat`, as long as the broker's loop turns."""
+"""Heartbeats of a primary: a small message to each link on `$heartbeat` while the broker's loop runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TAG = b"heartbeat"
 
 
 class Heartbeats:
-    """Sends them (CONTRACT B1, B20).
+    """Sends heartbeats (CONTRACT B1, B20).
 
     Args:
         interval_s: how often.

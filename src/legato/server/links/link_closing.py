@@ -1,4 +1,4 @@
-"""Links that the broker ends: their node was deleted, or the same client attached them again."""
+"""Close links from the broker's side: their node was deleted, or the same client attached them again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STOLEN = "amqp:link:stolen"
 
 
 class Cutter:
-    """Ends links from this side, and lets go of what hung on them first.
+    """Closes links, and first detaches what depends on them.
 
     Args:
         gone: what takes a link's port from the broker; given the link's peer and the link.

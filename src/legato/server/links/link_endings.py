@@ -1,4 +1,4 @@
-"""How a link ends, which decides what ends with it."""
+"""The ways in which a link ends; they decide what ends with it."""
 
 from enum import Enum, auto
 

@@ -1,4 +1,4 @@
-"""What the shell hangs on its links: who is at the other end, in the broker's terms."""
+"""Per-link state: the role that each AMQP link plays for the broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def may_reject(link: Receiver) -> bool:
 
 
 class Publisher:
-    """A link that messages come in on. `target` is None for the anonymous relay (messages name their own)."""
+    """A link over which messages arrive. `target` is None for the anonymous relay (each message names its own)."""
 
     __slots__ = ("admit", "limited", "notices", "owed", "peer", "producer", "rejects", "target")
 
@@ -48,7 +48,7 @@ class Publisher:
 
 
 class Outlet:
-    """A link that messages go out on. `durable` tells what its subscription is, None if it is on a queue.
+    """A link over which messages are delivered. `durable` is its subscription's, None if it is on a queue.
 
     `settled` says that its receiver wants to settle nothing (AMQP 2.8.2).
     """
@@ -63,7 +63,7 @@ class Outlet:
 
 
 class Coordinator:
-    """A link that transactions are declared and discharged on."""
+    """A link over which transactions are declared and discharged."""
 
     __slots__ = ("declared", "owed", "peer", "rejects")
 
@@ -85,7 +85,7 @@ class StatusPort:
 
 
 class HeartbeatPort:
-    """A link that heartbeats go out on; `begun` once the first one did."""
+    """A link that receives heartbeats; `begun` after the first one."""
 
     __slots__ = ("begun", "link", "peer")
 
@@ -96,7 +96,7 @@ class HeartbeatPort:
 
 
 class ManagementPort:
-    """A link that requests to the management address come in on."""
+    """A link over which management requests arrive."""
 
     __slots__ = ("owed", "peer")
 
@@ -106,7 +106,7 @@ class ManagementPort:
 
 
 class ManagementReplies:
-    """A receiving link on the management address: replies to `address` go out on it."""
+    """A receiving link on the management address: it gets the replies to `address`."""
 
     __slots__ = ("address", "link", "peer", "waiting")
 
@@ -118,7 +118,7 @@ class ManagementReplies:
 
 
 class SubscriptionLookup:
-    """A link without a source: it asks for a durable subscription, and its closing ends that (amqp.md A4)."""
+    """A link without a source: it looks up a durable subscription, and its closing ends it (amqp.md A4)."""
 
     __slots__ = ("peer", "subscription")
 

@@ -1,4 +1,4 @@
-"""What an address stands for: a queue or a topic, by capability, by prefix, or by what there is."""
+"""Node of an address: a queue or a topic, by capability, by prefix, or by what exists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _QUEUE_CAPABILITIES = {"queue", "temporary-queue"}
 
 
 class Nodes:
-    """Finds the node of an address, or makes it where that is allowed."""
+    """Finds the node of an address, or creates it where that is allowed."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

@@ -1,4 +1,4 @@
-"""How much producers may send: in lumps where there is no limit, as much as there is room where there is one."""
+"""Credit of producers: in large grants without a limit, by the room of the address with one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from legato.server.shell import Peer
 
 
 class ProducerCredit:
-    """Gives producers their credit.
+    """Grants credit to producers.
 
     The credit of all producers of a full, blocking address together is not more than its room, save that while there is
     room each may have one: a producer that does not use its credit must not stop the others.
@@ -78,7 +78,7 @@ class ProducerCredit:
 
 
 class _Producers:
-    """The producers of an address that may become full.
+    """The producers of an address with a limit.
 
     `promised` is what they may still send and what they sent that is not settled yet: what is settled is in the room.
     """

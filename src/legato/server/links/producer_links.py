@@ -1,4 +1,4 @@
-"""Links that messages come in on: producers', the relay's, coordinators', and those that make a temporary node."""
+"""Sending links of peers: producers, the anonymous relay, coordinators, and links that make a temporary node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRANSACTION_CAPABILITIES = ["amqp:local-transactions", "amqp:multi-txns-per-ssn"
 
 
 class Incoming:
-    """Attaches links that peers send over."""
+    """Attaches the links over which peers send."""
 
     def __init__(
         self,

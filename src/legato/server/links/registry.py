@@ -1,4 +1,4 @@
-"""Which links hang on which node, and whose receiving links there are."""
+"""Registry of links: by node, and receiving links by container and name."""
 
 from __future__ import annotations
 

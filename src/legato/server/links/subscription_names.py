@@ -1,4 +1,4 @@
-"""Under which name a subscription is kept: what JMS clients put into link names, containers and capabilities."""
+"""Names of subscriptions, from link names, containers and capabilities as JMS clients set them."""
 
 from __future__ import annotations
 

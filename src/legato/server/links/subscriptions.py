@@ -1,4 +1,4 @@
-"""Receivers on topics: subscriptions found, made, looked up and ended (Jakarta Messaging 4.2; amqp.md A3, A4)."""
+"""Links to subscriptions: create, join, look up, end (Jakarta Messaging 4.2; amqp.md A3, A4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Temporary destinations: nodes that a link makes and that go by the lifetime policy it asked for (AMQP 3.5.10-13)."""
+"""Temporary destinations: dynamic nodes, deleted by the lifetime policy of their link (AMQP 3.5.10-13)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIFETIME_POLICY = "lifetime-policy"
 
 
 class Lifetime(Enum):
-    """When a dynamic node goes; the value is the policy's descriptor."""
+    """The lifetime policy of a dynamic node; the value is its descriptor."""
 
     CLOSE = 0x2B
     """With the link that made it."""
@@ -59,7 +59,7 @@ class TemporaryNode:
 
 
 class Temporaries:
-    """All dynamic nodes that were made, or come back to, in this epoch; the core deletes what nobody came back to."""
+    """The dynamic nodes of this epoch, created or claimed again; the core deletes those that nobody claims."""
 
     def __init__(self, broker: Broker, registry: Registry, cutter: Cutter, lingering: Lingering) -> None:
         self._broker = broker

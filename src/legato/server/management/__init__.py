@@ -1,1 +1,1 @@
-"""The management address: requests, what they do, and what they show."""
+"""The management address: requests, operations, and views of the broker's state."""

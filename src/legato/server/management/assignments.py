@@ -1,4 +1,4 @@
-"""What pipelines ask of the management address: assignments, and tickets to read ranges in bulk (type `assignment`)."""
+"""Management of assignments (type `assignment`): take ranges, acknowledge them, and get tickets to read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process that gives out ranges of queues in bulk, started when somebody first asks for one."""
+"""The bulk process: a child that serves ranges of queues, started with the first request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _START_S = 60.0
 
 
 class BulkProcess:
-    """Keeps that process, for one epoch; it ends by itself when our end of its input closes.
+    """Keeps the bulk process for one epoch; the process ends when our end of its input closes.
 
     Args:
         advance: is called after something was answered outside a peer's turn.

@@ -1,4 +1,4 @@
-"""What can be asked of the management address, by operation and type."""
+"""Management operations, by operation and type."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SUBSCRIPTIONS = (DURABLE_PREFIX, VOLATILE_PREFIX)
 
 
 class Operations:
-    """Performs what a request asks for.
+    """Performs the operation of a request.
 
     Args:
         reload: reads the configuration again; raises ConfigError if that cannot be used.

@@ -1,4 +1,4 @@
-"""How fast queues move: counters that the core keeps anyway, looked at now and then, a few queues at a time."""
+"""Rates of queues: samples of the core's counters, a few queues at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Rates(msgspec.Struct):
 
 
 class _Sample:
-    """What the counters of a queue were, and the rates between that and the sample before."""
+    """A sample of a queue's counters, and the rates since the sample before."""
 
     __slots__ = ("counters", "rates", "time_us")
 

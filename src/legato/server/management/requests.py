@@ -1,4 +1,4 @@
-"""The arguments of a request to the management address, and answers that come later."""
+"""Arguments of management requests, and answers that come later."""
 
 from __future__ import annotations
 

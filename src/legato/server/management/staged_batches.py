@@ -1,4 +1,4 @@
-"""What sinks ask of the management address (type `stage`): to stage rows, to publish a batch, to give stages up."""
+"""Management of staged batches (type `stage`): stage rows, publish a batch, abort it."""
 
 from __future__ import annotations
 

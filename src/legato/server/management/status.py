@@ -1,4 +1,4 @@
-"""What a broker says of itself: counters it keeps anyway."""
+"""The status of a broker, from counters that it keeps anyway."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Status(msgspec.Struct):
 
 
 class Serving(Shell, Protocol):
-    """What a status says of the service itself."""
+    """The service's part of a status."""
 
     broker: Broker
     config: Config

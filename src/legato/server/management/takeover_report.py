@@ -1,4 +1,4 @@
-"""What a broker says of failovers: how it came to serve, and what its successor will need (CONTRACT A26)."""
+"""Takeover report: the last takeover, and estimates for the next (CONTRACT A26)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CRASHED = "crash"
 
 
 class Takeover(msgspec.Struct):
-    """How a primary came to serve."""
+    """How and when a primary began to serve."""
 
     cause: str
     """`start`: nobody had served just before; `crash`: the last primary died; else why it let go, as `switchover`."""

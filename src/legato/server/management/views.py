@@ -1,4 +1,4 @@
-"""What a broker says of its queues, topics and subscriptions: counters it keeps, and one look at each head."""
+"""Views of queues, topics and subscriptions: counters, and one look at each head."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TopicStatus(msgspec.Struct):
 
 
 class Inspector:
-    """Answers what there is and how it is.
+    """Lists queues, topics and subscriptions with their state.
 
     Args:
         broker_status: what the whole broker says of itself.

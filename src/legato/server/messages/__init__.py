@@ -1,1 +1,1 @@
-"""Messages in and out: from events to commands, to commits, to effects."""
+"""Message path: events to commands, commands to commits, effects to sends."""

@@ -1,4 +1,4 @@
-"""One commit at a time, and only then what it leads to."""
+"""Commits: one at a time, and its effects only after it is durable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FULL_PAUSE_S = 0.2
 
 
 class Commits:
-    """Hands out what is to be stored and hears that it is.
+    """Hands batches to the store's writer, and performs their effects when they are durable.
 
     Durable first, visible second, here and nowhere else: `submit` hands a batch to the store, `_done` lets the
     world see what it led to. If a commit fails for any reason but lack of room, nothing is retried behind the

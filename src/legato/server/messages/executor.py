@@ -1,4 +1,4 @@
-"""What the world sees: effects of the broker become sends and settlements on links."""
+"""Executor of effects: they become sends and settlements on links."""
 
 from __future__ import annotations
 

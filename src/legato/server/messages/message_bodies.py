@@ -1,4 +1,4 @@
-"""What the core asks of messages' bytes, answered by those who can read them."""
+"""Reader of messages' bytes for the core, which does not read them itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large messages that go out: read from the store as fast as the receiver takes them, and what waits behind them."""
+"""Outgoing large messages: read from the store at the receiver's pace; the next messages wait behind them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHUNKS_IN_ONE_GO = 4
 
 
 class Parcel(msgspec.Struct, gc=False):
-    """A message to be sent. `sent` is called when the last of it is on its way."""
+    """A message to be sent. `sent` is called when its last byte has been handed over."""
 
     data: bytes
     tag: bytes
@@ -40,7 +40,7 @@ class Parcel(msgspec.Struct, gc=False):
 
 
 class Stream:
-    """A large message on its way over a link, and the messages that come after it."""
+    """A large message in transfer over a link, and the messages behind it."""
 
     def __init__(self, receiver: Consumer | Browser, parcel: Parcel, stub: Stub) -> None:
         outlet: Outlet = receiver.port
@@ -70,7 +70,7 @@ class Stream:
 
 
 class Streams:
-    """The large messages that are going out, by their links.
+    """The outgoing large messages, by link.
 
     While one goes out over a link its consumer is blocked: it gets nothing else.
 

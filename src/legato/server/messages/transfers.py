@@ -1,4 +1,4 @@
-"""Messages in: what each transfer asks of the broker."""
+"""Transfers to commands: publish, acknowledge, declare, discharge, management requests."""
 
 from __future__ import annotations
 

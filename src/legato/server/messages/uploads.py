@@ -1,4 +1,4 @@
-"""Large messages that come in: their parts go to the store as they come, and what is left of them is a stub."""
+"""Incoming large messages: their parts are stored as they arrive, and a stub stands for the message."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Upload:
 
 
 class Uploads:
-    """The large messages that are coming in, by their links."""
+    """The incoming large messages, by link."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

@@ -1,1 +1,1 @@
-"""The process: its roles, one epoch as a primary, and what happens because time passes."""
+"""The broker process: its roles, its epochs as primary, its timers."""

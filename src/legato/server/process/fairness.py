@@ -1,4 +1,4 @@
-"""Everybody has a turn: what takes long goes on in slices, and who brings more than can be stored waits."""
+"""Fairness and back-pressure: time-slices long work, and pauses reading while a full batch waits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from legato.server.shell import Peer, Shell
 
 
 class Turns:
-    """Plans slices, and stops reading from peers while it must."""
+    """Plans slices of long work, and pauses reading from peers."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The time of a primary from its epoch's begin to its end, and how it hands over."""
+"""A primary's epoch, from its begin to its end and the handover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The entry of `legato serve`: logs, event loop, runtime."""
+"""Entry point of `legato serve`: logging, event loop, runtime."""
 
 import gc
 import logging
@@ -17,7 +17,7 @@ MESSAGE_CHARACTERS_MAX = 1000
 
 
 class Lines(logging.Formatter):
-    """One line for each message, of bounded length and without control characters, whatever peers call themselves."""
+    """Log formatter: one bounded line for each message, without control characters."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`; a traceback comes behind it as it is."""

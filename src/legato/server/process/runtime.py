@@ -1,4 +1,4 @@
-"""A server process from start to end: the roles that it takes, and what it says of itself."""
+"""A server process from start to end: its roles, and its records among the store's members."""
 
 import asyncio
 import codecs
@@ -27,7 +27,7 @@ INFORM_AGAIN_S = 2.0
 
 
 class Runtime:
-    """Composition root of the roles: who this process is to its store, from one to the next."""
+    """Composition root: runs the roles of this process, one after the other."""
 
     def __init__(self, config: Config, read_config: Callable[[], Config]) -> None:
         self._config = config

@@ -1,4 +1,4 @@
-"""What an active broker process runs: its peers' commands become the broker's, and the rest is set in motion."""
+"""The service of an active broker: listener, peers, broker, writer and timers of one epoch."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ out when its connection ends."""
 
 
 class EpochOwner(Protocol):
-    """Who holds the lock of the store, began the epoch of a service, and ends it."""
+    """The owner of an epoch: holds the store's lock, and ends the epoch."""
 
     def switch_over(self) -> None:
         """End it cleanly, so that a backup takes over."""

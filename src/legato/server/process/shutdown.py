@@ -1,4 +1,4 @@
-"""The end of a service: what was asked is stored, then its peers are told to go elsewhere; or all stops at once."""
+"""Shutdown of a service: store what was requested, then close the connections; or stop at once."""
 
 from __future__ import annotations
 

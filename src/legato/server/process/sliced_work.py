@@ -1,4 +1,4 @@
-"""Long work in short steps: some of them in each turn of the loop, so that everybody else has a turn in between."""
+"""Long work in short steps, a few in each turn of the loop, so that other work goes on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SLICE_MS = 10
 
 
 class Spreading:
-    """Works that wait for their next steps; each in its turn.
+    """Long works in round-robin order.
 
     Args:
         may_go_on: whether anything may still be done.

@@ -1,4 +1,4 @@
-"""A backup's waiting: for the lock, asleep in the kernel, and for signs of the primary, over a connection."""
+"""Standby: a backup waits for the lock, and watches the primary over a connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a service does because time passes."""
+"""Timers of a service."""
 
 from __future__ import annotations
 

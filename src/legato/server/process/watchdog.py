@@ -1,4 +1,4 @@
-"""A primary whose loop does not turn is of no use to anybody, and keeps the lock from its backup: it is ended.
+"""Watchdog: ends a primary whose event loop hangs, so that its lock is freed for the backup.
 
 Two things watch, neither of them run by the loop. A thread counts how often it woke while the loop did not turn: that
 finds a loop that waits. A timer of the system counts the processor time that the process has used since the loop turned

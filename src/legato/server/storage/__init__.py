@@ -1,1 +1,1 @@
-"""What is done for the store beside committing: maintenance, checks, injected faults, the ledger's process."""
+"""Work on the store besides commits: maintenance, checks, injected faults, the ledger's process."""

@@ -1,4 +1,4 @@
-"""The broker under drill: its store and its clock with the faults that `legato drill` orders.
+"""Fault injection: a store and a clock with the faults that `legato drill` orders.
 
 Without `LEGATO_DRILL` in the environment of the process, which is looked for once, `open_store` and `make_clock` give
 the real ones, and none of this runs.
@@ -50,7 +50,7 @@ def make_clock() -> Clock:
 
 
 class RiggedStore(LmdbStore):
-    """A store that can be slow, and that passes the points which are about commits."""
+    """A store that can be slow, and that has the failpoints of commits."""
 
     def __init__(self, rig: Rig, directory: Path, section: StoreSection) -> None:
         super().__init__(directory, map_bytes=section.map_bytes, log_facts=section.log_facts)
@@ -114,7 +114,7 @@ def _has(facts: list[AnyFact], *kinds: type[AnyFact]) -> bool:
 
 
 class RiggedClock(SystemClock):
-    """A clock that can be set wrong while the broker runs."""
+    """A clock that a drill can set wrong."""
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig

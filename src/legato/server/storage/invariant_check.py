@@ -1,4 +1,4 @@
-"""A broker that was asked to looks now and then whether its heap still agrees with its store."""
+"""Invariant check: compares memory and store of a running broker, if configured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MESSAGES_MAX = 1_000
 
 
 class InvariantCheck:
-    """Looks at one queue after the other, one a period, when nothing waits to be committed.
+    """Checks one queue each period, when no commit is pending.
 
     Args:
         broken: is told what was found. The heap cannot be trusted any more; the store can.

@@ -1,4 +1,4 @@
-"""The process that writes ledger segments beside the broker, so that the broker's loop is not slowed."""
+"""The ledger process: a child that writes ledger segments, off the broker's loop."""
 
 import asyncio
 import importlib.util
@@ -14,7 +14,7 @@ FINAL_EXPORT_TIMEOUT_S = 20.0
 
 
 class LedgerProcess:
-    """Keeps an exporter running while the broker is active; it ends by itself when our end of its input closes.
+    """Keeps an exporter running while the broker is active; it ends when our end of its input closes.
 
     Only when it is told to finish does it write the last facts: should we die, our successor's exporter goes on.
     """

@@ -1,4 +1,4 @@
-"""Processes that read the store for so long that its file grows: named in the log, once, and in the status."""
+"""Long readers: processes whose reads make the store's file grow, named in the log and the status."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMAND_CHARACTERS_MAX = 120
 
 
 class LongReader(msgspec.Struct):
-    """A living process with a read that keeps the store from using its free pages again."""
+    """A live process whose read keeps the store from reusing free pages."""
 
     pid: int
     command: str
@@ -31,7 +31,7 @@ class LongReader(msgspec.Struct):
 
 
 class ReaderWatch:
-    """Remembers reads from look to look."""
+    """Tracks reads from one look to the next."""
 
     def __init__(self) -> None:
         self.long: list[LongReader] = []

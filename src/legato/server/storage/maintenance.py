@@ -1,4 +1,4 @@
-"""Room: whether producers are welcome, and what the store may forget."""
+"""Store maintenance: free-space checks, log trimming and pruning."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TRIM_STEPS = 100
 
 
 class Upkeep:
-    """Looks after the room of one store, off the loop where that takes time.
+    """Maintains one store; slow work runs off the loop.
 
     Attributes:
         full: why producers are refused now; empty while there is room.

@@ -1,1 +1,1 @@
-"""The audit: runs the checks, counts and measures, and says in words what does not hold."""
+"""The audit: runs the checks, computes metrics, and describes violations in words."""

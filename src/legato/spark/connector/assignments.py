@@ -21,7 +21,7 @@ NO_LIMIT = 1 << 62
 
 
 class Place(msgspec.Struct):
-    """How the stream's assignment to one address stands."""
+    """The state of the stream's assignment of one address."""
 
     name: str
     fence: int
@@ -38,7 +38,7 @@ class Place(msgspec.Struct):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How much a batch may have at most."""
+    """The limits of a batch."""
 
     rows: int = NO_LIMIT
     size: int = 0

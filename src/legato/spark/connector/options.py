@@ -30,7 +30,7 @@ BARE_COLUMNS = ("destination", "seq", "redelivered", "delivery_count")
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read, and how. Field names are those of the options, in Python spelling."""
+    """Options of the source. Field names are those of the options, in Python spelling."""
 
     url: str
     """The broker's, as a client takes it: primary and backup, credentials, TLS."""
@@ -139,7 +139,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where rows go, and as whose."""
+    """Options of the sink."""
 
     url: str
     queue: str = ""

@@ -25,7 +25,7 @@ _LOCKED = 409
 
 
 class Patience(msgspec.Struct, frozen=True):
-    """How long somebody tries: by default, a takeover that takes ten minutes is survived."""
+    """Retry limits: the defaults survive a takeover of ten minutes."""
 
     answer_wait_s: float = 10.0
     """How long an answer is awaited before it is asked again."""

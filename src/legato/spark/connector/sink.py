@@ -39,7 +39,7 @@ class Staged(WriterCommitMessage):
 
 
 class _Sink:
-    """What streams and batches share."""
+    """Base of stream and batch sinks."""
 
     _publishing: Mapping[str, bool] = {}
     """What else is said when a batch is published."""

@@ -59,7 +59,7 @@ class _Ahead(NamedTuple):
 
 
 class MisconfiguredStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Wording what is wrong as soon as Spark asks something.
+    """A stream with wrong options: raises its error as soon as Spark asks something.
 
     Raised when a reader is made, an error comes to the user as `UnboundLocalError`: PySpark stops the reader that it
     does not have, and tells of that.

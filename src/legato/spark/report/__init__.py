@@ -1,1 +1,1 @@
-"""What an audit found, drawn: the page, its charts, and the tables of a terminal."""
+"""Reports of an audit: the page, its charts, and tables for the terminal."""

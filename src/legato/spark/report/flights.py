@@ -46,7 +46,7 @@ class CarrierComparison(msgspec.Struct, frozen=True):
 
 
 class TotalsComparison(msgspec.Struct, frozen=True):
-    """What came out, against what should have."""
+    """The totals of the records compared with those of the source."""
 
     carriers: list[CarrierComparison]
     missing: int

@@ -1,4 +1,4 @@
-"""Sizes at which an audit or a run of the tables changes how it works: units, and what was measured.
+"""Thresholds at which an audit or a table run changes its method, each with its measurement.
 
 All were measured on two cores. None changes an answer: only which of several equal ways is taken.
 """

@@ -1,1 +1,1 @@
-"""What facts come to: a row for each message, commit and transaction, in NumPy (fast) and in SQL (its model)."""
+"""Summaries of facts: a row for each message, commit and transaction, in NumPy (fast) and SQL (its model)."""
