@@ -182,7 +182,7 @@ MODULES = (
     ),
     Module(
         "context",
-        ("The simplified API (Jakarta Messaging 10).", "The simplified API, with asyncio (Jakarta Messaging 10)."),
+        ("The simplified API (Jakarta Messaging 2.8).", "The simplified API, with asyncio (Jakarta Messaging 2.8)."),
         (
             Face(
                 "JMSProducer",

@@ -1,4 +1,4 @@
-"""The class of message that fits a body, and a body's value as one of that class (as Apache Qpid JMS sees it)."""
+"""The message class that fits a body, and the body's value for that class (as in Apache Qpid JMS)."""
 
 from __future__ import annotations
 

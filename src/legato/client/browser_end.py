@@ -1,4 +1,4 @@
-"""The I/O thread's half of a browser: asks for copies of messages until the broker has no more."""
+"""Link of a browser: requests copies of messages until the broker has no more. Runs in the I/O thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SETTLED = 1
 
 
 class BrowserEnd:
-    """The I/O thread's half: asks for the messages in lumps until the broker has no more."""
+    """A browser's link; it requests messages in batches until the broker has no more."""
 
     def __init__(self, channel: Channel, name: str, source: Source, prefetch: int) -> None:
         self.channel = channel

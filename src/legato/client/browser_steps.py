@@ -1,4 +1,4 @@
-"""Looking at a queue's messages without consuming them, as steps for both worlds."""
+"""Steps of a queue browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The I/O thread's half of a session: its AMQP session, its links, and what happens to all of them together."""
+"""Channel of a session in the I/O thread: its AMQP session and its links."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Interruption(msgspec.Struct, frozen=True):
-    """What the loss of a connection did to one session.
+    """The effects of a lost connection on one session.
 
     `aborted`: whether a transaction with work was rolled back; where the contract counts unacknowledged messages as
     one, also whether there were such. Kept deliveries stay with the application, returned ones come again.
@@ -46,7 +46,7 @@ def _aborted(cause: JMSError) -> TransactionRolledBackError:
 
 
 class Channel(ChannelEnds):
-    """What a session has on the wire. Only where marked is it called by the application's thread."""
+    """A session's half in the I/O thread. The application's thread calls only the marked methods."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The links of a session: what is said to all of them at once. All of it is the I/O thread's."""
+"""The links of a session, and operations on all of them. Runs in the I/O thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling completion listeners what became of asynchronous sends (Jakarta Messaging 7.3)."""
+"""Completion listeners: report the outcomes of asynchronous sends (Jakarta Messaging 7.3)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CompletionCallable = Callable[[Message, JMSError | None], object]
 
 
 class Completions:
-    """How many of a session's sends have a listener that was not called yet."""
+    """The number of a session's sends whose listener was not called yet."""
 
     __slots__ = ("gate", "paid", "running", "taken")
 

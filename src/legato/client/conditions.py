@@ -1,4 +1,4 @@
-"""AMQP error conditions as the errors that applications know (amqp.md A1.8, A10)."""
+"""AMQP error conditions to Jakarta Messaging errors (amqp.md A1.8, A10)."""
 
 from __future__ import annotations
 

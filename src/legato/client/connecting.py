@@ -1,4 +1,4 @@
-"""Which broker a connection tries next, as whom, and when it gives up."""
+"""Connection attempts: the next broker, the login, and when to give up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLOSE_EXISTING = UInt(1)
 
 
 class Connecting:
-    """The tries of a connection, its first ones and those after each loss.
+    """The attempts of a connection: the first ones, and those after each loss.
 
     Attributes:
         settings: how the connection presents itself.

@@ -1,4 +1,4 @@
-"""Connections to a broker and its backups, as steps for both worlds."""
+"""Steps of connections and their factory."""
 
 from __future__ import annotations
 

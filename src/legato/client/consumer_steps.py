@@ -1,4 +1,4 @@
-"""Receiving messages, as steps for both worlds."""
+"""Steps of a message consumer."""
 
 from __future__ import annotations
 

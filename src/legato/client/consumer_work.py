@@ -1,4 +1,4 @@
-"""What consumers rest on: reading what came, saying that the application has it, and listeners."""
+"""Base of consumers: take a message, report its presentation, call listeners."""
 
 from __future__ import annotations
 

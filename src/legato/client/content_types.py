@@ -1,4 +1,4 @@
-"""Which class of message a foreign one is, by its content type (as Apache Qpid JMS sees it)."""
+"""The class of a foreign message, by its content type (as in Apache Qpid JMS)."""
 
 from __future__ import annotations
 

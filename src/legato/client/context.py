@@ -1,4 +1,4 @@
-"""The simplified API (Jakarta Messaging 10).
+"""The simplified API (Jakarta Messaging 2.8).
 
 Do not edit: `tools/make_faces.py` writes this from `jms_producer_steps`.
 """

@@ -1,4 +1,4 @@
-"""The simplified API: a connection and a session in one object, as steps for both worlds (Jakarta Messaging 2.8)."""
+"""Steps of the simplified API: a connection and a session in one object (Jakarta Messaging 2.8)."""
 
 from __future__ import annotations
 

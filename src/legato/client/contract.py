@@ -1,4 +1,4 @@
-"""The four failover contracts: what an application sees of a failover where the documents disagree. Pure."""
+"""The four failover contracts: how calls report a failover where the documents disagree. Pure."""
 
 from __future__ import annotations
 

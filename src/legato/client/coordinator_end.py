@@ -1,4 +1,4 @@
-"""The I/O thread's half of a session's transactions: declares, discharges, and finds out what became of a commit.
+"""Link to the coordinator: declares, discharges, and asks for outcomes. Runs in the I/O thread.
 
 1. There is always one current transaction. Its end (`Ending`) waits until all its sends are on the wire.
 2. A discharge and the declare of the next transaction go out together (amqp.md A7).
@@ -31,7 +31,7 @@ LOCAL_TRANSACTIONS = "amqp:local-transactions"
 
 
 class CoordinatorEnd:
-    """The link to the broker's transaction coordinator; all of it is the I/O thread's."""
+    """The link to the broker's transaction coordinator."""
 
     def __init__(self, channel: Channel, name: str, first: Transaction) -> None:
         self.channel = channel

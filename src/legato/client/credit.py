@@ -1,4 +1,4 @@
-"""How many messages a consumer's link lets come, and how it stops them from coming."""
+"""Link credit of a consumer: grants it, and drains it to stop messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE_CREDIT = 4
 
 
 class Credited:
-    """The credit of one link; all of it is the I/O thread's."""
+    """The credit of one link. Runs in the I/O thread."""
 
     def __init__(self, channel: Channel, prefetch: int) -> None:
         self.channel = channel

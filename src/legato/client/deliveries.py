@@ -1,4 +1,4 @@
-"""What a consumer remembers of what a broker handed to it, over failovers. Pure: no sockets, threads or clocks.
+"""A consumer's deliveries, kept over failovers. Pure: no sockets, threads or clocks.
 
 `Incoming` knows what the application has, or acknowledged without being told so: that is not presented again when it
 comes again (promise 5).
@@ -17,7 +17,7 @@ from legato.client.session_state import AcknowledgementOutcome
 
 
 class DeliveryState(Enum):
-    """Where a delivery stands, from the client's side."""
+    """The state of a delivery in the client."""
 
     HERE = "here"
     ACCEPTING = "accepting"

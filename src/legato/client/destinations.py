@@ -1,4 +1,4 @@
-"""Where messages go to and come from: names with a kind, compared by both."""
+"""Destinations: a name with a kind; equal if both are equal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class DestinationKind(IntEnum):
-    """The number that stands for a kind in the annotations `x-opt-jms-dest` and `x-opt-jms-reply-to`."""
+    """The number of a kind in the annotations `x-opt-jms-dest` and `x-opt-jms-reply-to`."""
 
     QUEUE = 0
     TOPIC = 1

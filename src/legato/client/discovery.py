@@ -1,4 +1,4 @@
-"""Brokers that a broker tells of: the list in its open, and where it sends a client that it does not serve."""
+"""Broker discovery: the list in a broker's open, and redirects."""
 
 from __future__ import annotations
 

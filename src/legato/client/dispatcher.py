@@ -1,4 +1,4 @@
-"""Who calls a session's message listeners, one message at a time."""
+"""Dispatch to a session's message listeners, one message at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How transactions end: what the application waits for, what it asks for later, and what it is told. Pure."""
+"""Outcomes of transactions: pending ends, later queries, and the errors that report them. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Ending:
 
 
 class Query:
-    """What became of a transaction? Asked by discharging it again, which commits nothing (decision 0004)."""
+    """A query for a transaction's outcome: discharges it again, which commits nothing (decision 0004)."""
 
     __slots__ = ("answered", "committed", "doubtful", "name")
 

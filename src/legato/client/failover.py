@@ -1,4 +1,4 @@
-"""Which broker to try next, when, and when to give up. Pure: time and chance come in as arguments."""
+"""Reconnection schedule: the next broker, the pause, and when to give up. Pure: time and chance are arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ long for that."""
 
 
 class Try(msgspec.Struct, frozen=True):
-    """Wait so long, then try this host."""
+    """One attempt: a pause, then a host."""
 
     wait_s: float
     host: Host
@@ -47,7 +47,7 @@ class FailoverEvent(msgspec.Struct, frozen=True):
 
 
 class Schedule:
-    """The tries of one connecting, from the first on.
+    """The attempts of one reconnection, from the first on.
 
     A round is one try of every host. The first round begins at once, or at a random time in the window that the broker
     asked for; each later one waits longer than the one before by a factor, up to a maximum, less a random part: so the

@@ -1,4 +1,4 @@
-"""What lies before the properties of a received message."""
+"""Cached prefix of messages: header and annotations, which a producer's messages share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from legato.client.message import Message
 
 
 class Front:
-    """What a message has before its properties, and what that means: producers repeat it, so it is decoded once."""
+    """The sections before the properties, decoded once, since a producer repeats them."""
 
     __slots__ = ("again", "annotations", "flagged", "header", "kind", "raw")
 

@@ -1,4 +1,4 @@
-"""How the application sleeps until the I/O thread has changed something it waits for."""
+"""A condition on which the application waits for the I/O thread."""
 
 from __future__ import annotations
 

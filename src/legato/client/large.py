@@ -1,4 +1,4 @@
-"""Bodies that are not in memory: in a file of the application, or in one that they were received into."""
+"""Bodies of large messages: in a file of the application, or in a temporary file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHORT_DATA, _LONG_DATA = b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0"
 
 
 class Region(Protocol):
-    """Bytes that can be read in pieces, by any thread, again and again."""
+    """Bytes that any thread can read in pieces, repeatedly."""
 
     @property
     def size(self) -> int:
@@ -31,7 +31,7 @@ class Region(Protocol):
 
 
 class FileRegion:
-    """What is in a file of the application's from its present position on.
+    """A file of the application, from its present position to its end.
 
     Raises:
         MessageFormatError: it is no binary file that can be read from any position.
@@ -70,7 +70,7 @@ class FileRegion:
 
 
 class Spool:
-    """A file that a body is received into; it has no name and ends with who refers to it."""
+    """An unnamed temporary file for a received body; it ends with its last reference."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="legato-", buffering=0)  # noqa: SIM115 - it lives as long as this
@@ -102,7 +102,7 @@ class Part:
 
 
 class LargeData(bytes):
-    """What is at hand of a large message that came: all before its body, and the body's first bytes."""
+    """The part of a received large message that is in memory: all before its body, and the body's first bytes."""
 
     body: Spool
     """All of its body sections."""

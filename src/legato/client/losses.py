@@ -1,4 +1,4 @@
-"""How a connection was lost, and what its broker said of that."""
+"""The loss of a connection: how it was detected, and the broker's reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from legato.errors import JMSError
 
 
 class Detection(StrEnum):
-    """How a client learns that it has to look for a broker."""
+    """The ways in which a client detects a loss."""
 
     LOST = "lost"
     """The connection was reset, or ended: the broker died, or the network failed."""

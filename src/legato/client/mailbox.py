@@ -1,4 +1,4 @@
-"""What the application's threads want from the I/O thread, and how it sleeps until they want something."""
+"""Mailbox of the I/O thread: commands of the application's threads, and its wake-up."""
 
 from __future__ import annotations
 

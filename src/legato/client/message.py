@@ -1,4 +1,4 @@
-"""What all messages have: headers, properties, a body (Jakarta Messaging 3.4 to 3.7)."""
+"""The base of all messages: headers, properties, a body (Jakarta Messaging 3.4 to 3.7)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DeliveryMode(IntEnum):
 
 
 class Source(Protocol):
-    """A received message in the form in which it came; read only as far as the application asks."""
+    """A received message's bytes, decoded on demand."""
 
     def headers(self) -> dict[str, Any]:
         """Header values by their attribute names, with `properties` as a plain dict."""

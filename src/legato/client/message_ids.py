@@ -1,4 +1,4 @@
-"""Ids that are no strings, as strings that begin with `ID:` and back (as Apache Qpid JMS spells them)."""
+"""Message ids that are no strings, as strings with the prefix `ID:` (as in Apache Qpid JMS)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a connection says about itself (Jakarta Messaging 6.1.6)."""
+"""Metadata of a connection (Jakarta Messaging 6.1.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls the application's listeners of a connection: completions, exceptions, failovers."""
+"""Calls to a connection's listeners: completions, exceptions, failovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hangs on a connection, and how it comes back after an outage."""
+"""Outages of a connection: interrupts its sessions, and restores them afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from legato.errors import JMSError
 
 
 class _Outage:
-    """From the loss of a connection until all is as before."""
+    """One outage: from the loss of the connection until everything is restored."""
 
     def __init__(self, wire: Wire, loss: Loss, began: float) -> None:
         self.loss = loss

@@ -1,4 +1,4 @@
-"""Sending messages, as steps for both worlds."""
+"""Steps of a message producer."""
 
 from __future__ import annotations
 

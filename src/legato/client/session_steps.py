@@ -1,4 +1,4 @@
-"""A session's life, as steps for both worlds."""
+"""Steps of a session: create, start, close."""
 
 from __future__ import annotations
 

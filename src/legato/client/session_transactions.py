@@ -1,4 +1,4 @@
-"""What a session does with transactions, as steps for both worlds."""
+"""Steps of a session's transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What everything that a session does rests on: one user at a time, and waiting for the I/O thread; as steps."""
+"""Guard of a session: exclusive use, open checks, and waiting for the I/O thread."""
 
 from __future__ import annotations
 

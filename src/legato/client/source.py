@@ -1,4 +1,4 @@
-"""What a receiver asks a broker for, and how that looks on the wire (amqp.md A3). Pure."""
+"""Sources of receivers: a queue or a subscription, and its AMQP source (amqp.md A3). Pure."""
 
 from __future__ import annotations
 

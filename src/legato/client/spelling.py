@@ -1,4 +1,4 @@
-"""How Java spells numbers, and which spellings it reads: conversions to and from strings give what Java's do."""
+"""Java's formats of numbers, so that conversions to and from strings equal Java's."""
 
 from __future__ import annotations
 

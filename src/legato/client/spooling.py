@@ -1,4 +1,4 @@
-"""A large message on its way in: its body goes to a file as it comes."""
+"""Receiving a large message: its body goes to a file as it arrives."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from legato.errors import JMSError, ProtocolError
 
 
 class Spooling:
-    """The large message that is coming in over one link, if any. All of it is the I/O thread's."""
+    """The large message arriving over a link, if any. Runs in the I/O thread."""
 
     def __init__(self) -> None:
         self._data: LargeData | None = None

@@ -1,4 +1,4 @@
-"""What a consumer states of its deliveries: presented, accepted, given back; and what the broker makes of that."""
+"""Dispositions of a consumer (received, accepted, released, modified, rejected) and their confirmations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Stating(Credited):
-    """The dispositions of one link; all of it is the I/O thread's."""
+    """The dispositions of one link. Runs in the I/O thread."""
 
     def __init__(self, channel: Channel, prefetch: int) -> None:
         super().__init__(channel, prefetch)

@@ -1,4 +1,4 @@
-"""One source for two worlds: what the client does is written as steps that say what they wait for.
+"""Steps: the client's calls as generators that yield what they wait for, for threads and asyncio.
 
 A step is a `Wait` or an `Await`; who runs the steps decides how to wait. Threads block (`drive`);
 `legato.client.aio` awaits. Steps are told of whatever interrupts their waiting, a cancellation for example, by the

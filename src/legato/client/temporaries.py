@@ -23,7 +23,7 @@ _DELETE_ON_CLOSE = Described(ULong(0x2B), [])
 
 
 class TemporaryEnd:
-    """The I/O thread's half: the link that keeps a temporary destination alive.
+    """The link that keeps a temporary destination alive. Runs in the I/O thread.
 
     After a failover the destination is asked for again, by its name; a broker that gives another one has its way.
     """

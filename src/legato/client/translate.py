@@ -34,7 +34,7 @@ _CACHE_MAX = 4096
 
 
 class Envelope:
-    """What a producer's messages to one destination have in common, encoded once."""
+    """The encoded sections that a producer's messages to one destination share."""
 
     __slots__ = (
         "_annotation_sections",

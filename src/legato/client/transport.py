@@ -1,4 +1,4 @@
-"""The I/O thread of a connection: the only one that touches the engine. Moves bytes.
+"""The I/O thread of a connection: moves bytes; no other thread touches the engine.
 
 Where it connects to, `connecting` says; `outages` brings back what hangs on it.
 

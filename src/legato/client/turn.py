@@ -1,4 +1,4 @@
-"""One thread at a time: whose turn it is to use a session."""
+"""The lock of a session: one thread at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Properties by their types, as Jakarta Messaging's `Message` reads and sets them."""
+"""Typed getters and setters of properties, as in Jakarta Messaging's `Message`."""
 
 from __future__ import annotations
 

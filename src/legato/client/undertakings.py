@@ -1,4 +1,4 @@
-"""What a call has begun and what goes on even if the call is interrupted; the session's next call hears of its end."""
+"""Calls that complete in the background if they are interrupted; the session's next call waits for them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Undertaking:
 
 
 class Told:
-    """What a call raised, and what to do if an interruption took its place before the application had it."""
+    """An error of a call, and how to report it again if an interruption hid it."""
 
     __slots__ = ("_again", "_error")
 

@@ -1,4 +1,4 @@
-"""The I/O thread's half of ending a durable subscription: a link attached in order to be closed (amqp.md A4)."""
+"""Unsubscribing: a link that is attached in order to be closed (amqp.md A4). Runs in the I/O thread."""
 
 from __future__ import annotations
 

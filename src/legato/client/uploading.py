@@ -1,4 +1,4 @@
-"""A message on its way out of a file: no more of it is read than the socket takes."""
+"""Sending a large message from a file, read at the socket's pace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PIECES_IN_ONE_GO = 8
 
 
 class Uploading:
-    """One send, begun on a link whose credit allows it. All of it is the I/O thread's.
+    """One send of a large message. Runs in the I/O thread.
 
     Args:
         region: what follows the send's `data`.

@@ -1,4 +1,4 @@
-"""What a connection URI says: which brokers, as whom, with which options."""
+"""Connection URIs: hosts, login, options."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Host(msgspec.Struct, frozen=True):
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What may follow the `?` of a URI. Units and bounds are part of the names.
+    """The options of a URI. Units and bounds are part of the names.
 
     An attempt is one round through all hosts. The first try after a loss is immediate, unless the broker asked for a
     pause because it has many clients (`failover.Schedule`); before the n-th further round the client waits

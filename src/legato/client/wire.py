@@ -24,7 +24,7 @@ ESTABLISHMENT_FAILED = "amqp:connection-establishment-failed"
 
 
 class Login(msgspec.Struct, frozen=True):
-    """How to present ourselves to a broker."""
+    """The login at a broker."""
 
     user: str | None
     password: str | None

@@ -1,4 +1,4 @@
-"""What differs between threads and asyncio: who takes the steps, whose turn it is, who calls listeners."""
+"""The backend, threads or asyncio: runs steps, locks sessions, calls listeners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of messages that fail: how often each was tried, since when, and for how long it still is. Pure."""
+"""Failing messages of a stage: attempts so far, and the time limit of retries. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FAILING_MAX = 1_000
 
 @dataclass
 class Failing:
-    """A message that failed in this process and was not worked on since.
+    """A message that failed in this process and was not retried yet.
 
     Attributes:
         uncounted: attempts that the broker did not count.
@@ -28,7 +28,7 @@ class Failing:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is to become of a message after an attempt that failed.
+    """The consequences of a failed attempt for its message and its stage.
 
     Attributes:
         attempt: which one it was, from 1.
@@ -63,7 +63,7 @@ class Verdict:
 
 
 class Attempts:
-    """The messages of one stage that fail."""
+    """The failing messages of one stage."""
 
     def __init__(self) -> None:
         self._failing: OrderedDict[str, Failing] = OrderedDict()

@@ -1,4 +1,4 @@
-"""What a service has a database for: the levels of its stages, and flows that begin in a database's transaction."""
+"""Database support of a service: transaction levels, inbox, outbox, and flows begun in a transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beginning flows, and what that needs: a connection, a database perhaps, and somebody who waits for replies."""
+"""The initiating half of a service: its connection, its database if any, and futures of replies."""
 
 from __future__ import annotations
 

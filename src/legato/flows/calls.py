@@ -1,4 +1,4 @@
-"""The calls of one run of a stage, or of one initiation: which may be combined, and the envelopes they become."""
+"""Calls of one run or initiation: which may be combined, and the envelopes that they become."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 
 class Luggage(msgspec.Struct, gc=False):
-    """What the next calls take along besides their data.
+    """What calls carry along besides their data.
 
     Attributes:
         sideloads: for these messages only.

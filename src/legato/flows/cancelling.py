@@ -1,4 +1,4 @@
-"""Flows that nobody is to work on any more: every service hears of them, at once or when it starts."""
+"""Cancelled flows: every service learns their ids, at once or when it starts."""
 
 from __future__ import annotations
 

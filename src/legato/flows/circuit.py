@@ -1,4 +1,4 @@
-"""When a stage stops taking messages because all of them fail, and when it tries again: pure decisions."""
+"""Circuit breaker of a stage: pauses when all messages fail, then tries one. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRIED_MAX = 1_000
 
 
 class State(StrEnum):
-    """Of a circuit."""
+    """The state of a circuit."""
 
     CLOSED = "closed"
     OPEN = "open"

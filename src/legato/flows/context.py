@@ -1,4 +1,4 @@
-"""What a stage's function is given: its state, whose flow it is, its database, and the calls that it may make."""
+"""The context of a stage's function: state, flow, database, and the calls that it may make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one database of a service: its engine, the transactions of stages in it, and the tables of inbox and outbox."""
+"""The database of a service: its engine, the stages' transactions, the tables of inbox and outbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a program says which endpoints it has."""
+"""Declarations of endpoints."""
 
 from __future__ import annotations
 

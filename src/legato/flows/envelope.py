@@ -1,4 +1,4 @@
-"""What travels between stages: a message's data, the states of those who wait for an answer, and whose flow it is."""
+"""Envelopes: the messages of flows, with data, the callers' states, and the flow's identity."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Saved(msgspec.Struct, gc=False, frozen=True):
 
 
 class Frame(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """Somebody who waits for a reply.
+    """A caller that waits for a reply.
 
     Attributes:
         to: who gets it.
@@ -96,7 +96,7 @@ class Hop(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
 
 class Compensation(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """What undoes a step of the flow should it fail later.
+    """An endpoint that undoes a step of the flow if it fails later.
 
     Attributes:
         to: the endpoint that is asked.

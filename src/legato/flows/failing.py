@@ -1,4 +1,4 @@
-"""What else must happen when a flow fails: who waits for it hears, and what it did is undone, the latest first."""
+"""Failure of a flow: tells the callers that wait, and runs compensations, the latest first."""
 
 from __future__ import annotations
 

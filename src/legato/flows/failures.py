@@ -1,4 +1,4 @@
-"""What becomes of a message whose stage failed: another attempt, or the dead letters with all that is known."""
+"""Failure reports: what a dead letter of a stage carries."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DATABASE_ERRORS = frozenset({"OperationalError", "InterfaceError", "Disconnectio
 
 @dataclass(frozen=True)
 class Whereabouts:
-    """Who worked on a message.
+    """The process that worked on a message: service, version, host.
 
     Attributes:
         service: the program's name and version.
@@ -65,7 +65,7 @@ class Whereabouts:
 
 @dataclass(frozen=True)
 class Failure:
-    """What is remembered of an attempt that failed.
+    """The record of a failed attempt.
 
     Attributes:
         text: the exception, in one line where it is one.

@@ -1,4 +1,4 @@
-"""Waiting in one place for the reply of a flow that runs in many, blocking or with `await` (CONTRACT D25)."""
+"""Futures of flows: wait for a reply, blocking or with `await` (CONTRACT D25)."""
 
 from __future__ import annotations
 

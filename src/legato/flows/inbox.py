@@ -1,4 +1,4 @@
-"""The inbox: which messages each stage has worked on, written in the transactions in which it did (CONTRACT D13)."""
+"""The inbox: the messages that each stage has processed, written in its transactions (CONTRACT D13)."""
 
 from __future__ import annotations
 

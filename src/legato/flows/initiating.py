@@ -1,4 +1,4 @@
-"""Sending what begins flows, from whatever thread."""
+"""Sender pool for initiations: sessions lent to one thread at a time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ATTEMPTS_MAX = 3
 
 
 class Initiator:
-    """Sessions for those who begin flows, lent to one thread at a time."""
+    """A pool of sessions for initiators, each lent to one thread at a time."""
 
     def __init__(self, flows: Beginnings) -> None:
         self._flows = flows

@@ -1,4 +1,4 @@
-"""What a running service says of itself: its endpoints as a page with their graph, and as JSON."""
+"""Introspection of a running service: its endpoints as a page and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a service: its stages as a graph, and a table of what they have counted. Pure; the page asks nobody."""
+"""The introspection page: the stages as a graph, and a table of their counters. Pure; self-contained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that bring the answers of a join together, each answer in one messaging transaction."""
+"""Workers of joins: collect the answers, each in one messaging transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking several endpoints at once and going on when all have answered, or when it is time to do without."""
+"""Joins: several requests at once, continued when all are answered or the time is over."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """What a stage after a join gets: annotate its message with this class.
+    """The answers of a join: annotate the next stage's message with this class.
 
     Attributes:
         answers: the replies by key, as JSON; `get` makes objects of them.

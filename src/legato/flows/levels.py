@@ -1,4 +1,4 @@
-"""The three transactions a stage may run in, and what each of them promises."""
+"""The three transaction levels of a stage, and what each guarantees."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""A thread with a transacted session that takes messages until it is asked to end, whatever happens to its session."""
+"""A thread that takes messages in a transacted session until it is stopped, over lost sessions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAIT_MAX_S = 0.5
 
 
 class SessionLoop(ABC):
-    """What all threads of a service have in common.
+    """Base of a service's threads.
 
     Args:
         name: for people who look at threads and logs.

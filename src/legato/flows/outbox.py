@@ -1,4 +1,4 @@
-"""The outbox: what stages send, kept from the commit of their database until the brokers have it (CONTRACT D12)."""
+"""The outbox: messages of stages, kept from their database's commit until the broker has them (CONTRACT D12)."""
 
 from __future__ import annotations
 

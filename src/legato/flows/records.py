@@ -1,4 +1,4 @@
-"""What stages tell of their runs, for `legato flows trace`: a small message each, sent with the run's own commit."""
+"""Run records for `legato flows trace`: a small message for each run, sent with the run's commit."""
 
 from __future__ import annotations
 

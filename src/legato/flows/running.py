@@ -1,4 +1,4 @@
-"""One run of a stage as a function: from the message that came to those that are to be sent."""
+"""One run of a stage, as a function from a message to messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STASHED = -100
 
 @dataclass(slots=True)
 class Ran:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
         outgoing: to be sent with its commit.

@@ -1,4 +1,4 @@
-"""A flow put aside as bytes, to be continued later by whoever has them."""
+"""Stashes: a flow as bytes, to be continued later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAGIC = b"LEGATO-FLOW-1\n"
 
 
 class Stash(msgspec.Struct, frozen=True):
-    """What `Context.stash` puts aside.
+    """The content of `Context.stash`.
 
     Attributes:
         envelope: the message that the stage had, without its sideloads (CONTRACT D23).

@@ -1,4 +1,4 @@
-"""A thread that sends what stages could not, and that keeps inbox and outbox small (CONTRACT D12)."""
+"""The sweeper: a thread that sends leftovers of the outbox, and prunes inbox and outbox (CONTRACT D12)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Send = Callable[[Sequence[Outgoing]], None]
 
 
 class Sweeper:
-    """Looks into the outbox now and then.
+    """Sweeps the outbox at intervals.
 
     Args:
         send: sends all of it durably, or raises.

@@ -1,4 +1,4 @@
-"""What a worker has to know of a message before it works on it: whether with others, and what it is remembered by."""
+"""Batching rules: whether a message may join a batch, and its key in the inbox."""
 
 from __future__ import annotations
 

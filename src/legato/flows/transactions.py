@@ -1,4 +1,4 @@
-"""The transaction around runs of a stage: what commits when, for each of the levels."""
+"""Transactions of a stage: the order of commits, for each level."""
 
 from __future__ import annotations
 

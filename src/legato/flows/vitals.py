@@ -1,4 +1,4 @@
-"""How a stage of this process does: its circuit, what it has counted, and whose last attempt it remembers."""
+"""Health of one stage: circuit breaker, counters, recent failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RATE_WINDOW_S = 10
 
 @dataclass
 class Meter:
-    """What a stage has counted since its process began; times in seconds.
+    """Counters of a stage since its process began; times in seconds.
 
     Attributes:
         runs: messages worked on.
@@ -69,7 +69,7 @@ class Meter:
 
 
 class Vitals:
-    """What the workers of one stage share; of several threads.
+    """State shared by the workers of one stage; used by several threads.
 
     Args:
         policy: the stage's.

@@ -1,4 +1,4 @@
-"""Envelopes as messages: which queue or topic they go to, and the properties that others may look at."""
+"""Envelopes to messages: their queue or topic, and their properties."""
 
 from __future__ import annotations
 

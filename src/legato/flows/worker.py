@@ -1,4 +1,4 @@
-"""A thread that takes a stage's messages, runs it and commits."""
+"""A worker thread: takes a stage's messages, runs the stage, and commits."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def _known_by(message: Message) -> str:
 
 
 class _DueError(Exception):
-    """The message is to be buried without another attempt."""
+    """The message becomes a dead letter without another attempt."""
 
 
 LOST_ATTEMPTS = Failure(
