@@ -167,7 +167,7 @@ class StagedBatches:
             return
         if len(self._kernel.archive.producer_names(SINK_PREFIX, limits.SINKS_MAX)) >= limits.SINKS_MAX:
             raise Refusal(
-                f"The broker remembers {limits.SINKS_MAX} sinks, and no more: have those forgotten whose queries never "
+                f"The broker remembers {limits.SINKS_MAX} sinks, and no more: forget those whose queries never "
                 "run again (legato sink list, legato sink forget NAME)."
             )
 

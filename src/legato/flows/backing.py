@@ -137,7 +137,7 @@ class Backing:
         except Exception as error:
             if is_in_doubt(error):
                 raise FlowMessageSendError(
-                    f"The connection to the database was lost in its commit, which may have come about: {error}"
+                    f"The connection to the database was lost in its commit, whose outcome is not known: {error}"
                 ) from error
             raise FlowBackendError(f"The database could not commit, so nothing was: {error}") from error
         reach(self._rig, FlowPoint.BETWEEN_DATABASE_COMMIT_AND_MESSAGING_COMMIT)

@@ -190,7 +190,7 @@ class BrokerPair:
         try:
             child, line = self._lines.get(timeout=WAIT_S)
         except queue.Empty:
-            raise DemoError(f"The brokers say nothing for {WAIT_S:.0f} s: {self._roles()}.") from None
+            raise DemoError(f"The brokers did not answer for {WAIT_S:.0f} s: {self._roles()}.") from None
         self._lives -= line is None
         for broker in self._brokers:
             if not broker.is_child(child):

@@ -190,7 +190,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     if options.oversized_bodies not in OVERSIZED:
         raise ConfigError(f"The option oversizedBodies is {' or '.join(OVERSIZED)}, not {options.oversized_bodies!r}.")
     if options.max_body_bytes > BODY_BYTES_MAX:
-        raise ConfigError(f"The option maxBodyBytes is {BODY_BYTES_MAX} at most, which it is if nothing is said.")
+        raise ConfigError(f"The option maxBodyBytes is {BODY_BYTES_MAX} at most, which is its default.")
     if options.read_mode and options.read_mode not in READ_MODES:
         raise ConfigError(f"The option readMode is {' or '.join(READ_MODES)}, not {options.read_mode!r}.")
     if options.starting_times_strategy not in TIMES_STRATEGIES:
