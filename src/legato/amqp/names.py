@@ -1,4 +1,4 @@
-"""Names that a Legato client and a Legato broker agree on beyond AMQP and its JMS mapping."""
+"""Names of Legato's extensions to AMQP and its JMS mapping."""
 
 PRODUCER_ID = "legato:producer-id"
 """Link property of a sender (string): it numbers its messages by 8-byte big-endian delivery tags 1, 2, 3 ...

@@ -1,4 +1,4 @@
-"""What a broker keeps of a message that came: this runs for every message, so it looks at as little as it can."""
+"""Admission of messages: the bytes that the broker stores. It runs for every message and reads as little as it can."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHAPES_MAX = 12
 
 
 class Admission:
-    """One producer's messages, which are alike: what was found in one holds for the others of its shape."""
+    """Admits one producer's messages; what was found in one holds for the others of its shape."""
 
     __slots__ = ("_shapes",)
 

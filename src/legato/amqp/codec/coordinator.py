@@ -1,4 +1,4 @@
-"""What travels to a transaction coordinator: declare and discharge (AMQP 4.5.2, 4.5.3)."""
+"""Bodies of messages to the transaction coordinator: declare and discharge (AMQP 4.5.2, 4.5.3)."""
 
 from __future__ import annotations
 

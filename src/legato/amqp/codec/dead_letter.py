@@ -1,4 +1,4 @@
-"""Application properties added to a stored message, to say why it is where it is now (CONTRACT D)."""
+"""Dead-letter properties: application properties that say why a message was moved (CONTRACT D)."""
 
 from __future__ import annotations
 

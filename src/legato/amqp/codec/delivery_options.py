@@ -1,4 +1,4 @@
-"""What a message asks of its broker beyond being kept: priority, time to live, delivery time, group (amqp.md A9)."""
+"""Delivery options of a message: priority, time to live, delivery time, group (amqp.md A9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message that does not expire any more: who looks at dead letters and expired messages must not lose them again."""
+"""Removal of the expiry from a message that is moved to a dead-letter or expiry queue."""
 
 from __future__ import annotations
 

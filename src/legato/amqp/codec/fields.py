@@ -1,4 +1,4 @@
-"""Where the fields of a message's properties lie (AMQP 3.2.4), found without decoding them."""
+"""Locate the fields of a message's properties (AMQP 3.2.4) without decoding them."""
 
 from __future__ import annotations
 

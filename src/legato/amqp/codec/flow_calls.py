@@ -1,4 +1,4 @@
-"""Which calls of flows a message carries, found in its application properties (`legato.flows.wire` writes them)."""
+"""Calls of flows that a message carries, read from its application properties (`legato.flows.wire` writes them)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maps of messages, walked over byte by byte: one value is found and read, the others are stepped over."""
+"""Entries of a message's maps: find one value, and step over the others."""
 
 from __future__ import annotations
 

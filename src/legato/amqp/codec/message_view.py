@@ -1,4 +1,4 @@
-"""What selectors and queues ask of a message, found in its bytes without decoding the rest."""
+"""View of a message for selectors and queues: reads single fields from its bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker must know of a message's bytes, read without decoding them, and the header it sends on (AMQP 3.2)."""
+"""Sections of a message, located without decoding them, and the header that is sent on (AMQP 3.2)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _FLAGGED = b"\x00\x53\x71" + encode_compound(0xC1, [encode_symbol(REDELIVERED), 
 
 
 class Sections(msgspec.Struct, gc=False):
-    """A message's header and where its sections lie; what else is asked for is decoded when asked."""
+    """A message's header and the places of its sections; everything else is decoded on demand."""
 
     data: bytes
     header: Header

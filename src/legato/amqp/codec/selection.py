@@ -1,4 +1,4 @@
-"""Selectors over the bytes of messages: what cannot match is found out by the cheapest means first."""
+"""Selectors over the bytes of messages: cheap tests exclude most messages first."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _search(texts: tuple[bytes, ...]) -> Callable[[bytes, int, int], object]:
 
 
 class _Entries:
-    """Where the application properties lie in messages that are alike: what comes before them seldom changes."""
+    """The place of the application properties in messages of equal layout."""
 
     __slots__ = ("_shape",)
 

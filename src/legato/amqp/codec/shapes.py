@@ -1,4 +1,4 @@
-"""The shape of a message: what those of the same producer have in common, and where they differ."""
+"""Shapes: the common layout of a producer's messages, and the places where they differ."""
 
 from __future__ import annotations
 

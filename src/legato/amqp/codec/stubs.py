@@ -1,4 +1,4 @@
-"""What a large message's body is replaced by wherever the message is kept: a data section that says where it lies.
+"""Stubs of large messages: a data section that stands for the body and names its place.
 
 A stub is the sections before the body, byte by byte, and this section. So it is an AMQP message like any other: it is
 read, selected, counted, annotated and moved without the body being there.
@@ -25,7 +25,7 @@ _SIZES = {0xA0: 1, 0xA1: 1, 0xB0: 4, 0xB1: 4, 0xC0: 1, 0xC1: 1, 0xD0: 4, 0xD1: 4
 
 
 class Stub(msgspec.Struct, frozen=True, gc=False):
-    """Which large message it stands for, and how many bytes its body sections have, footer included."""
+    """A stub: the large message's number, and the size of its body sections, footer included."""
 
     large: int
     size: int

@@ -1,4 +1,4 @@
-"""AMQP's primitive types that Python has no word for, as thin subclasses of those it has (AMQP 1.6)."""
+"""AMQP's primitive types that Python lacks, as thin subclasses of Python's types (AMQP 1.6)."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def step_over_deliveries(data: bytes, at: int) -> int:
 
 
 class Run:
-    """Room for one run: what is in it holds until the next call."""
+    """The buffers of one run; their content is valid until the next call."""
 
     def __init__(self) -> None:
         self.count = 0

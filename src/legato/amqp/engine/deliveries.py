@@ -1,4 +1,4 @@
-"""The hot path: what the engine says about deliveries and credit, turned into events."""
+"""Hot path: turns the engine's deliveries and credit into events."""
 
 from __future__ import annotations
 

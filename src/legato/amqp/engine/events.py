@@ -1,4 +1,4 @@
-"""What a connection reports. Plain data: a shell matches on the type.
+"""Events of a connection, as plain data; a shell matches on the type.
 
 Handles: `Transfer.delivery` is an int that names the delivery on its link until it is settled. `Disposition.context` is
 the object that was given to `Sender.send`.
@@ -103,13 +103,13 @@ class TransferPart(Event):
 
 
 class TransferAborted(Event):
-    """The message of which parts had arrived does not come: its sender gave it up."""
+    """The sender aborted a message of which parts had arrived."""
 
     link: Receiver
 
 
 class TransferLost(Event):
-    """A message, or part of one, came over a link that we have closed, or made us close it: nobody gets it.
+    """A message, or a part of one, came over a closed link, or made us close it; it is dropped.
 
     Only told of what was sent in a transaction, which cannot commit without it.
     """
@@ -119,7 +119,7 @@ class TransferLost(Event):
 
 
 class OutcomeLost(Event):
-    """The outcome of a delivery came that has been given up: its link had ended.
+    """An outcome came for a delivery whose link had ended.
 
     Only told of what was stated in a transaction, which cannot commit without it, and while the connection
     `remembers_ended_links`.

@@ -1,4 +1,4 @@
-"""Frames before the engine sees them: what it tolerates, ignores, or takes for the end of a connection (AMQP 2.3, 2.7).
+"""Frames that the engine would tolerate, ignore or answer with a closed connection (AMQP 2.3, 2.7).
 
 The engine ignores `echo`, fills in mandatory fields that are missing, and ends the connection where AMQP ends a
 session. So a server looks at performatives that are rare first: at open, begin, attach, flow, detach and end. Transfers
@@ -46,7 +46,7 @@ _ECHO = 9
 
 
 class Echo(NamedTuple):
-    """A flow that asks for one: for the session's state, or with a handle for a link's (AMQP 2.7.4)."""
+    """A flow that requests an echo: of the session's state, or with a handle of a link's (AMQP 2.7.4)."""
 
     channel: int
     name: str | None
@@ -56,7 +56,7 @@ class Echo(NamedTuple):
 
 
 class Errant(NamedTuple):
-    """A frame for which its session ends: of a link that there is not (AMQP 2.7.4, 2.8.17), or incomplete."""
+    """A frame that ends its session: of an unknown link (AMQP 2.7.4, 2.8.17), or incomplete."""
 
     channel: int
     condition: str
@@ -64,14 +64,14 @@ class Errant(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """A frame for which the connection ends."""
+    """A frame that ends the connection."""
 
     condition: str
     description: str
 
 
 class Frames:
-    """What a peer sends, cut where it needs more than the engine.
+    """A peer's bytes, split where a frame needs more than the engine.
 
     Attributes:
         begun: the channels on which it began sessions that nobody has asked for yet, the first first.

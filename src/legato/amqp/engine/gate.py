@@ -1,4 +1,4 @@
-"""What of a connection's bytes the engine may have: it keeps all that frames say besides messages.
+"""Gate before the engine: bounds what frames make the engine keep besides messages.
 
 Some 70 bytes for each element of a list, map or array, until the link or the connection is gone; and ten bytes can
 claim any number of elements that have no bytes (PROTON-2954). So frames are looked at before the engine sees them, by
@@ -26,7 +26,7 @@ _frame_size = struct.Struct(">I").unpack_from
 
 
 class Look(IntEnum):
-    """What looking at frames ended with."""
+    """The result of inspecting frames."""
 
     FINE = 0
     TOO_MUCH = 1
@@ -53,7 +53,7 @@ _WRONG = {
 
 
 class Gate:
-    """Looks at the frames of one connection, in order.
+    """Inspects the frames of one connection, in order.
 
     Attributes:
         elements: of the frames that were looked at, since it was set to 0 last.

@@ -1,4 +1,4 @@
-"""What senders and receivers share: attaching, detaching, and being forgotten in time."""
+"""Base of senders and receivers: attach, detach, and free the engine's link."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LinkConnection(Protocol):
 
 
 class Link:
-    """What senders and receivers share; `context` belongs to the caller.
+    """Base of senders and receivers; `context` belongs to the caller.
 
     Once `closed` is set (by `close`, `detach`, `refuse`, or the end of session or connection) every call does nothing:
     the engine reuses the memory of deliveries and links.

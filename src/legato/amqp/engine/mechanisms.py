@@ -1,4 +1,4 @@
-"""What a SASL mechanism does with the responses of a peer, and the mechanisms there are."""
+"""SASL mechanisms: ANONYMOUS and PLAIN."""
 
 from __future__ import annotations
 

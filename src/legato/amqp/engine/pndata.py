@@ -1,4 +1,4 @@
-"""Between the engine's `pn_data_t` trees and Python values."""
+"""Conversion between the engine's `pn_data_t` trees and Python values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links that we receive over."""
+"""Receivers: links over which we receive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _pn_delivery_update = lib.pn_delivery_update
 
 
 class Receiver(Link):
-    """A link over which we receive; the shell grants `credit` and settles what came."""
+    """A link over which we receive; the shell grants `credit` and settles deliveries."""
 
     def __init__(self, session: Session, name: str, pn_link: Any) -> None:
         super().__init__(session, name, pn_link)

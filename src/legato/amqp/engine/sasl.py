@@ -30,7 +30,7 @@ _ELEMENTS_MAX = 256
 
 
 class Negotiator:
-    """What both sides share: feed `receive_data`, send `data_to_send`, until `done` or `failed`.
+    """Base of both sides: feed `receive_data`, send `data_to_send`, until `done` or `failed`.
 
     Attributes:
         done: AMQP comes next, beginning with `leftover`.

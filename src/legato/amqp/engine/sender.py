@@ -1,4 +1,4 @@
-"""Links that we send over: whole messages, or one part by part."""
+"""Senders: links over which we send whole messages, or one message in parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What our Open says of a connection, and what a peer is allowed on it."""
+"""Settings of a connection: the fields of our Open, and the limits of the peer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from legato import limits
 
 
 class Settings(msgspec.Struct, kw_only=True):
-    """What our Open says, and what we allow the peer."""
+    """The fields of our Open, and the limits of the peer."""
 
     container_id: str
     hostname: str | None = None

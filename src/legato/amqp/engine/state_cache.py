@@ -1,4 +1,4 @@
-"""States that many deliveries have in common, as those of a transaction do: each is put together and read once."""
+"""Cache of delivery states that many deliveries share, as those of a transaction do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _unpack = ffi.unpack
 
 
 class RepeatedStates:
-    """What was read and written lately; for any thread."""
+    """The states read and written last; thread-safe."""
 
     def __init__(self) -> None:
         self._read: dict[bytes, Outcome] = {}

@@ -1,4 +1,4 @@
-"""Between the engine's dispositions and the plain values of `outcomes`."""
+"""Conversion between the engine's dispositions and the plain values of `outcomes`."""
 
 from __future__ import annotations
 
