@@ -20,7 +20,7 @@ def mypy(program: Path) -> dict[int, str]:
     command = [sys.executable, "-m", "mypy", "--no-error-summary", "--follow-imports=silent", str(program)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode in (0, 1), run.stdout + run.stderr
-    found = re.finditer(rf"^{re.escape(str(program))}:(\d+): error: (.*)$", run.stdout, re.MULTILINE)
+    found = re.finditer(rf"{program.name}:(\d+): error: (.*)$", run.stdout, re.MULTILINE)
     return {int(each[1]): each[2] for each in found}
 
 
