@@ -15,7 +15,7 @@ from legato.client import (
     TextMessage,
     Topic,
 )
-from legato.client.values import Kind, kind_of
+from legato.client.messages.values import Kind, kind_of
 
 INDEX = "index"
 """The property by which a message is found again: priorities change the order."""

@@ -6,11 +6,11 @@ from collections import Counter, deque
 from random import Random
 from typing import Any, Protocol
 
-from legato.client.conditions import UNBLOCKED
-from legato.client.consumer_steps import ConsumerSteps
-from legato.client.destinations import Destination
+from legato.client.calls.consumer_steps import ConsumerSteps
+from legato.client.links.session_state import AcknowledgeMode
+from legato.client.mapping.conditions import UNBLOCKED
 from legato.client.messages import TextMessage
-from legato.client.session_state import AcknowledgeMode
+from legato.client.messages.destinations import Destination
 from legato.client.steps import Steps
 from legato.errors import JMSError, ResourceAllocationError, TransactionRolledBackError
 from simulator.clients import Connection, Session

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, ClassVar
 
-from legato.client.browser_steps import BrowserSteps
-from legato.client.connection_steps import ConnectionSteps, FactorySteps
-from legato.client.consumer_steps import ConsumerSteps
-from legato.client.dispatcher import Dispatching
-from legato.client.producer_steps import ProducerSteps
-from legato.client.session_steps import SessionSteps
-from legato.client.session_work import SessionWork
+from legato.client.calls.browser_steps import BrowserSteps
+from legato.client.calls.connection_steps import ConnectionSteps, FactorySteps
+from legato.client.calls.consumer_steps import ConsumerSteps
+from legato.client.calls.dispatcher import Dispatching
+from legato.client.calls.producer_steps import ProducerSteps
+from legato.client.calls.session_steps import SessionSteps
+from legato.client.calls.session_work import SessionWork
 from legato.client.steps import Steps, Wait
 from simulator.kernel import Event, Kernel, Process
 from simulator.transports import SWITCH_US

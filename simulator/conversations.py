@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from legato.client.destinations import Destination
-from legato.client.session_state import AcknowledgeMode
+from legato.client.links.session_state import AcknowledgeMode
+from legato.client.messages.destinations import Destination
 from legato.client.steps import Steps
 from legato.errors import JMSError, TransactionRolledBackError
 from simulator.applications import Application

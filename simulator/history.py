@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from legato.client.deliveries import Delivery
+from legato.client.links.deliveries import Delivery
 from legato.core.consumers import Consumer
 from legato.core.effects import Deliver
 from legato.core.message import Message

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from legato.client.consumer_steps import ConsumerSteps
-from legato.client.session_state import AcknowledgeMode, Transaction
+from legato.client.calls.consumer_steps import ConsumerSteps
+from legato.client.links.session_state import AcknowledgeMode, Transaction
 from legato.client.steps import Steps, Wait
 from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
 from simulator.clients import Session

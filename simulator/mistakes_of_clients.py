@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from legato.client.channel import Channel
-from legato.client.deliveries import AckBatch, Delivery, Incoming
-from legato.client.endings import Query
-from legato.client.receiver_end import LAZY_MAX, ReceiverEnd
-from legato.client.session_state import AcknowledgementOutcome, AcknowledgeMode, Outgoing
-from legato.client.session_work import SessionWork
+from legato.client.calls.session_work import SessionWork
+from legato.client.links.channel import Channel
+from legato.client.links.deliveries import AckBatch, Delivery, Incoming
+from legato.client.links.receiver_end import LAZY_MAX, ReceiverEnd
+from legato.client.links.session_state import AcknowledgementOutcome, AcknowledgeMode, Outgoing
+from legato.client.links.temporaries import TemporaryEnd
+from legato.client.links.transaction_outcome import Query
 from legato.client.steps import NOTHING, Steps
-from legato.client.temporaries import TemporaryEnd
 from legato.errors import JMSError
 
 _answer = Query.answer

@@ -14,8 +14,9 @@ from uuid import UUID
 
 from legato import ids, limits
 from legato.amqp.engine.link_base import Link
-from legato.client import channel, connection_steps, consumer_steps, producer_steps, receiver_end, transport
-from legato.client.deliveries import Delivery
+from legato.client.calls import connection_steps, consumer_steps, producer_steps
+from legato.client.links import channel, receiver_end, transport
+from legato.client.links.deliveries import Delivery
 from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
 from legato.core.queues import Queue

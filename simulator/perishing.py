@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from legato.client.session_state import AcknowledgeMode
+from legato.client.links.session_state import AcknowledgeMode
 from legato.client.steps import Steps
 from legato.errors import JMSError
 from simulator.clients import sleep

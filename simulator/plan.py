@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from legato.client.contract import CONTRACTS
+from legato.client.failover.contract import CONTRACTS
 from legato.core.settings import DEFAULT_SETTINGS
 
 TOPIC = "prices"

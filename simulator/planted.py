@@ -7,13 +7,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from legato.client.channel import Channel
-from legato.client.deliveries import AckBatch, Incoming
-from legato.client.endings import Query
-from legato.client.receiver_end import ReceiverEnd
-from legato.client.session_state import Outgoing
-from legato.client.session_work import SessionWork
-from legato.client.temporaries import TemporaryEnd
+from legato.client.calls.session_work import SessionWork
+from legato.client.links.channel import Channel
+from legato.client.links.deliveries import AckBatch, Incoming
+from legato.client.links.receiver_end import ReceiverEnd
+from legato.client.links.session_state import Outgoing
+from legato.client.links.temporaries import TemporaryEnd
+from legato.client.links.transaction_outcome import Query
 from legato.core import router
 from legato.core.assignments import Assignments
 from legato.core.backpressure import Backpressure

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from legato.client.conditions import UNBLOCKED
-from legato.client.contract import CONTRACTS
+from legato.client.failover.contract import CONTRACTS
+from legato.client.mapping.conditions import UNBLOCKED
 from legato.client.steps import Steps
 from legato.core.invariants import violations
 from legato.errors import InvalidClientIDError, JMSError

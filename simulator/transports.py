@@ -11,12 +11,12 @@ from legato.amqp.engine.connection import Connection as Engine
 from legato.amqp.engine.events import Closed, Event, Opened
 from legato.amqp.engine.sasl import SaslClient
 from legato.amqp.engine.settings import Settings
-from legato.client import wire as wires
-from legato.client.failover import Try
-from legato.client.notifier import Notifier
-from legato.client.transport import Transport, _Stopped
-from legato.client.uri import Host, Uri
-from legato.client.wire import ESTABLISHMENT_FAILED, Login, Wire
+from legato.client.failover import wire as wires
+from legato.client.failover.schedule import Try
+from legato.client.failover.uri import Host, Uri
+from legato.client.failover.wire import ESTABLISHMENT_FAILED, Login, Wire
+from legato.client.links.notifier import Notifier
+from legato.client.links.transport import Transport, _Stopped
 from legato.errors import JMSError, JMSSecurityError
 from simulator.history import History
 from simulator.kernel import Event as Scheduled

@@ -1,6 +1,6 @@
 """Write the public classes of `legato.client` and `legato.client.aio` from the steps that both are made of.
 
-What a call does is written once, as steps (`src/legato/client/*_steps.py`). The public classes are ordinary ones, with
+What a call does is written once, as steps (`src/legato/client/calls`). The public classes are ordinary ones, with
 `def` and `async def`, types and documentation, so that editors, type checkers and mocks see what is true. This tool
 writes them; `--check` says whether they are as it would write them.
 
@@ -25,6 +25,7 @@ from tools import face_bodies as bodies
 
 ROOT = Path(__file__).parents[1]
 CLIENT = ROOT / "src" / "legato" / "client"
+STEPS = CLIENT / "calls"
 RUFF = [sys.executable, "-m", "ruff"]
 
 WAITS, HANDS, MAKES, OPENS, PLAIN = "waits", "hands", "makes", "opens", "plain"
@@ -272,9 +273,9 @@ SHARED_NAMES = {
     "cast": "typing",
     "Iterator": "collections.abc",
     "AsyncIterator": "collections.abc",
-    "Message": "legato.client.message",
-    "ThreadTurn": "legato.client.turn",
-    "Threads": "legato.client.world",
+    "Message": "legato.client.messages.message",
+    "ThreadTurn": "legato.client.calls.turn",
+    "Threads": "legato.client.calls.world",
 }
 ASYNCIO_NAMES = {
     "drive": "legato.client.aio.steps",
@@ -290,7 +291,7 @@ ASYNCIO_NAMES = {
 
 @cache
 def _module(name: str) -> tuple[str, ast.Module]:
-    text = (CLIENT / f"{name}.py").read_text()
+    text = (STEPS / f"{name}.py").read_text()
     return text, ast.parse(text)
 
 
@@ -304,9 +305,9 @@ def _imports(name: str) -> dict[str, str]:
     for statement in tree.body:
         target = statement.targets[0] if isinstance(statement, ast.Assign) else None
         if isinstance(target, ast.Name):
-            found[target.id] = f"legato.client.{name}"
+            found[target.id] = f"legato.client.calls.{name}"
         elif isinstance(statement, ast.ClassDef | ast.FunctionDef):
-            found[statement.name] = f"legato.client.{name}"
+            found[statement.name] = f"legato.client.calls.{name}"
     return found
 
 
@@ -445,7 +446,7 @@ def written(module: Module, *, asyncio: bool) -> str:
     bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)} | {"interruption"}
     lines = [
         f'"""{module.subject[asyncio]}\n',
-        f"Do not edit: `tools/make_faces.py` writes this from `{module.faces[0].steps[0]}`.",
+        f"Do not edit: `tools/make_faces.py` writes this from `calls/{module.faces[0].steps[0]}.py`.",
         '"""\n',
         "from __future__ import annotations\n",
     ]

@@ -7,7 +7,7 @@ import pytest
 
 from legato.amqp import names
 from legato.client import AcknowledgeMode
-from legato.client.uri import Options
+from legato.client.failover.uri import Options
 from legato.core.facts import Fact
 from legato.core.settings import AddressSettings
 from legato.errors import LegatoError, tree

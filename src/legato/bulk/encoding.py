@@ -22,9 +22,9 @@ from legato.amqp.codec.types import Byte
 from legato.amqp.codec.values import encode_string
 from legato.bulk.buffer_slices import OFFSET_MAX, binary_of_one_length, is_uniform
 from legato.bulk.property_values import encoded_numbers
-from legato.client.destinations import DestinationKind
+from legato.client.mapping.received import DESTINATION_KIND, MESSAGE_TYPE, REPLY_TO_KIND, TYPE_NUMBERS
 from legato.client.messages import BytesMessage, TextMessage
-from legato.client.received import DESTINATION_KIND, MESSAGE_TYPE, REPLY_TO_KIND, TYPE_NUMBERS
+from legato.client.messages.destinations import DestinationKind
 
 Piece: TypeAlias = "bytes | pa.Array"
 """The same bytes in each row, or a binary array with one element a row and no nulls."""

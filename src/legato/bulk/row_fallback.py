@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from legato.bulk.schema import time_us
-from legato.client.destinations import destination_of
+from legato.client.mapping.received import Received
 from legato.client.messages import BytesMessage, DeliveryMode, Message
-from legato.client.received import Received
+from legato.client.messages.destinations import destination_of
 from legato.errors import JMSError, ProtocolError
 
 _NOWHERE = destination_of("")

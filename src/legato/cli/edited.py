@@ -8,7 +8,7 @@ from typing import Any
 
 from legato.cli.letters import Letter, is_flow
 from legato.client import BytesMessage, ConnectionFactory, Message, Queue, TextMessage
-from legato.client.properties import DELIVERY_COUNT, Properties
+from legato.client.messages.properties import DELIVERY_COUNT, Properties
 from legato.errors import JMSError, MessageFormatError
 
 EDITED_BY = "legato_edited_by"

@@ -13,14 +13,14 @@ with ConnectionFactory("amqp://one:5672,two:5672").create_connection() as connec
 
 from legato.amqp.codec.types import Byte, Char, Float, Int, Short
 from legato.client.browser import QueueBrowser
-from legato.client.completion import CompletionListener
+from legato.client.calls.metadata import ConnectionMetaData
 from legato.client.connection import Connection, ConnectionFactory, ExceptionListener, FailoverListener
 from legato.client.consumer import MessageConsumer, MessageListener
 from legato.client.context import JMSConsumer, JMSContext, JMSProducer
-from legato.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
-from legato.client.failover import FailoverEvent
-from legato.client.java_object import JavaObject
-from legato.client.losses import Detection
+from legato.client.failover.disconnect_reason import Detection
+from legato.client.failover.schedule import FailoverEvent
+from legato.client.links.completion import CompletionListener
+from legato.client.links.session_state import AcknowledgementOutcome, AcknowledgeMode
 from legato.client.messages import (
     BytesMessage,
     DeliveryMode,
@@ -30,12 +30,12 @@ from legato.client.messages import (
     StreamMessage,
     TextMessage,
 )
-from legato.client.metadata import ConnectionMetaData
+from legato.client.messages.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+from legato.client.messages.java_object import JavaObject
+from legato.client.messages.values import Long
 from legato.client.producer import MessageProducer
 from legato.client.requestor import QueueRequestor, TopicRequestor
 from legato.client.session import Session
-from legato.client.session_state import AcknowledgementOutcome, AcknowledgeMode
-from legato.client.values import Long
 from legato.errors import (
     ConfigError,
     IllegalStateError,

@@ -1,14 +1,14 @@
 """Looking at a queue's messages without consuming them.
 
-Do not edit: `tools/make_faces.py` writes this from `browser_steps`.
+Do not edit: `tools/make_faces.py` writes this from `calls/browser_steps.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from legato.client.browser_steps import BrowserSteps
-from legato.client.message import Message
+from legato.client.calls.browser_steps import BrowserSteps
+from legato.client.messages.message import Message
 from legato.client.steps import drive, mend
 
 

@@ -1,16 +1,16 @@
 """Connections to a broker and its backups, and the factory that makes them.
 
-Do not edit: `tools/make_faces.py` writes this from `connection_steps`.
+Do not edit: `tools/make_faces.py` writes this from `calls/connection_steps.py`.
 """
 
 from __future__ import annotations
 
-from legato.client.connection_steps import ConnectionSteps, ExceptionListener, FactorySteps, FailoverListener
+from legato.client.calls.connection_steps import ConnectionSteps, ExceptionListener, FactorySteps, FailoverListener
+from legato.client.calls.world import Threads
 from legato.client.context import JMSContext
+from legato.client.links.session_state import AcknowledgeMode
 from legato.client.session import Session
-from legato.client.session_state import AcknowledgeMode
 from legato.client.steps import drive, mend
-from legato.client.world import Threads
 
 __all__ = ["Connection", "ConnectionFactory", "ExceptionListener", "FailoverListener"]
 
@@ -108,7 +108,7 @@ class ConnectionFactory(FactorySteps[Connection, JMSContext]):
     Args:
         uri: `amqp://user:password@one:5672,two:5672?option=value`; `amqps` for TLS. The first host that serves is used.
         ssl_context: TLS settings beyond the `tls_` options.
-        options: further options of the URI (`legato.client.uri.Options`), which win over it.
+        options: further options of the URI (`legato.client.failover.uri.Options`), which win over it.
 
     Raises:
         ConfigError: the URI or an option cannot be used.

@@ -1,6 +1,6 @@
 """Receiving messages: one by one, by iteration, or by a listener.
 
-Do not edit: `tools/make_faces.py` writes this from `consumer_steps`.
+Do not edit: `tools/make_faces.py` writes this from `calls/consumer_steps.py`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from threading import get_ident
 from typing import TypeVar, cast, overload
 
-from legato.client.consumer_steps import ConsumerSteps, expectation
-from legato.client.consumer_work import MessageListener
-from legato.client.message import Message
+from legato.client.calls.consumer_steps import ConsumerSteps, expectation
+from legato.client.calls.consumer_work import MessageListener
+from legato.client.calls.turn import ThreadTurn
+from legato.client.messages.message import Message
 from legato.client.steps import drive, mend
-from legato.client.turn import ThreadTurn
 
 __all__ = ["MessageConsumer", "MessageListener"]
 

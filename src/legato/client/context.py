@@ -1,6 +1,6 @@
 """The simplified API (Jakarta Messaging 2.8).
 
-Do not edit: `tools/make_faces.py` writes this from `jms_producer_steps`.
+Do not edit: `tools/make_faces.py` writes this from `calls/jms_producer_steps.py`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Self, TypeVar, cast, overload
 
 from legato.client.browser import QueueBrowser
-from legato.client.context_steps import ContextSteps
-from legato.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
-from legato.client.jms_consumer_steps import _T, JMSConsumerSteps
-from legato.client.jms_producer_steps import JMSProducerSteps
-from legato.client.message import Message
-from legato.client.session_state import AcknowledgementOutcome
+from legato.client.calls.context_steps import ContextSteps
+from legato.client.calls.jms_consumer_steps import _T, JMSConsumerSteps
+from legato.client.calls.jms_producer_steps import JMSProducerSteps
+from legato.client.links.session_state import AcknowledgementOutcome
+from legato.client.messages.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+from legato.client.messages.message import Message
 from legato.client.steps import drive, mend
 
 _Message = TypeVar("_Message", bound=Message)

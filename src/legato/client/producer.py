@@ -1,18 +1,18 @@
 """Sending messages: one by one, each confirmed, or many in flight with a completion listener.
 
-Do not edit: `tools/make_faces.py` writes this from `producer_steps`.
+Do not edit: `tools/make_faces.py` writes this from `calls/producer_steps.py`.
 """
 
 from __future__ import annotations
 
 from threading import get_ident
 
-from legato.client.completion import CompletionCallable, CompletionListener
-from legato.client.destinations import Destination
-from legato.client.message import DeliveryMode, Message
-from legato.client.producer_steps import ProducerSteps
+from legato.client.calls.producer_steps import ProducerSteps
+from legato.client.calls.turn import ThreadTurn
+from legato.client.links.completion import CompletionCallable, CompletionListener
+from legato.client.messages.destinations import Destination
+from legato.client.messages.message import DeliveryMode, Message
 from legato.client.steps import drive, mend
-from legato.client.turn import ThreadTurn
 
 
 class MessageProducer(ProducerSteps):

@@ -1,6 +1,6 @@
 """A single-threaded context for sending and receiving: acknowledgement, transactions, recovery.
 
-Do not edit: `tools/make_faces.py` writes this from `session_steps`.
+Do not edit: `tools/make_faces.py` writes this from `calls/session_steps.py`.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from legato.client.browser import QueueBrowser
+from legato.client.calls.session_steps import SessionSteps
 from legato.client.consumer import MessageConsumer
-from legato.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+from legato.client.links.session_state import AcknowledgementOutcome
+from legato.client.messages.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from legato.client.producer import MessageProducer
-from legato.client.session_state import AcknowledgementOutcome
-from legato.client.session_steps import SessionSteps
 from legato.client.steps import drive, mend
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import assert_never
 
 from legato.client import Queue
-from legato.client.received import read_message
+from legato.client.mapping.received import read_message
 from legato.core.dead_letters import ORIGINAL_DESTINATION
 from legato.core.facts import (
     AnyFact,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from legato.client.uri import FAILOVER_CONTRACTS
+from legato.client.failover.uri import FAILOVER_CONTRACTS
 from legato.drill.faults import FAULTS, Fault
 from legato.errors import ConfigError
 from legato.points import AnyPoint

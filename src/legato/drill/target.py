@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
-from legato.client.uri import Uri, parse_uri, tls_context
+from legato.client.failover.uri import Uri, parse_uri, tls_context
 from legato.drill.load import PICKY_FLOW
 from legato.drill.pair import Pair
 from legato.drill.relay import Dial

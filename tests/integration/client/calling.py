@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from legato.client import Session
-from legato.client.connection_steps import ConnectionSteps
+from legato.client.calls.connection_steps import ConnectionSteps
 from tests.integration.client.helpers import WAIT_S
 
 HELD_S = 120.0

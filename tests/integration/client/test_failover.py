@@ -21,7 +21,7 @@ from legato.client import (
     TextMessage,
     TransactionRolledBackError,
 )
-from legato.client.endings import Ending
+from legato.client.links.transaction_outcome import Ending
 from tests.integration.client.helpers import NOTHING_COMES_S, WAIT_S, drain, receive, send, texts
 from tests.support.broker import BrokerPair
 

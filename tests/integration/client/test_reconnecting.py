@@ -17,7 +17,7 @@ from legato.amqp.engine.sasl import SaslServer
 from legato.amqp.engine.settings import Settings
 from legato.cli.management import request
 from legato.client import AcknowledgeMode, Connection, ConnectionFactory, FailoverEvent, JMSError, TextMessage, aio
-from legato.client.uri import Host
+from legato.client.failover.uri import Host
 from tests.integration.client.helpers import WAIT_S, drain, receive, send, texts
 from tests.integration.ha.relay import Relay
 from tests.support.broker import BrokerPair

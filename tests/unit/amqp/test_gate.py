@@ -14,7 +14,7 @@ from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Attached, Closed, Event, SessionBegan
 from legato.amqp.engine.gate import EMPTY_ELEMENTS_MAX, Gate, Look
 from legato.amqp.engine.settings import Settings
-from legato.client.receiver_end import HELD_MAX
+from legato.client.links.receiver_end import HELD_MAX
 from tests.support.raw import (
     DISPOSITION,
     OPEN,

@@ -22,8 +22,8 @@ from legato.bulk.columns import Decoder
 from legato.bulk.layout import rows_of
 from legato.bulk.row_fallback import decode_one
 from legato.bulk.schema import COLUMNS
-from legato.client.destinations import destination_of
-from legato.client.received import Received
+from legato.client.mapping.received import Received
+from legato.client.messages.destinations import destination_of
 from tests.support.layouts import CONTENTS, Content, layouts, plainly
 
 SELECTORS = [

@@ -15,9 +15,9 @@ from legato.bulk.columns import Decoder
 from legato.bulk.encoding import encode
 from legato.bulk.layout import rows_of
 from legato.bulk.schema import PROPERTY_MAP
-from legato.client.destinations import destination_of
+from legato.client.mapping.received import read_message
 from legato.client.messages import BytesMessage, DeliveryMode, TextMessage
-from legato.client.received import read_message
+from legato.client.messages.destinations import destination_of
 from tests.support.examples import examples
 
 NOW_MS = 1_700_000_000_000

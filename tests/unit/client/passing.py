@@ -7,8 +7,8 @@ from typing import Any
 import proton
 
 from legato.client import DeliveryMode, Message, Queue
-from legato.client.received import read_message
-from legato.client.translate import Envelope
+from legato.client.mapping.received import read_message
+from legato.client.mapping.translate import Envelope
 
 ORDERS = Queue("orders")
 HEADERS: dict[str, Any] = {

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legato.client import Byte, BytesMessage, Char, Float, Int, Long, Short
-from legato.client.modified_utf8 import decode_modified_utf8, encode_modified_utf8
+from legato.client.messages.modified_utf8 import decode_modified_utf8, encode_modified_utf8
 from legato.errors import MessageEOFError, MessageFormatError, MessageNotReadableError, MessageNotWriteableError
 from tests.unit.client.passing import as_proton, encoded, passed
 

@@ -8,11 +8,11 @@ import pytest
 from legato.amqp.codec.types import Symbol, UInt
 from legato.amqp.engine.events import Closed
 from legato.amqp.engine.settings import Settings
-from legato.client.connecting import Connecting
-from legato.client.failover import SILENT_HOST_TIMEOUT_S
-from legato.client.losses import Detection, Loss, loss_of
-from legato.client.uri import Host, parse_uri
-from legato.client.wire import RedirectedError, refusal
+from legato.client.failover.connecting import Connecting
+from legato.client.failover.disconnect_reason import Detection, Loss, loss_of
+from legato.client.failover.schedule import SILENT_HOST_TIMEOUT_S
+from legato.client.failover.uri import Host, parse_uri
+from legato.client.failover.wire import RedirectedError, refusal
 from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
 
 A, B, C, D = (Host(name, 5672) for name in "abcd")

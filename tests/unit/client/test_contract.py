@@ -6,11 +6,11 @@ import pytest
 
 from legato.amqp.engine.outcomes import ACCEPTED, Rejected
 from legato.client import AcknowledgementOutcome
-from legato.client.contract import CONTRACTS
-from legato.client.deliveries import AckBatch, Delivery, DeliveryState, Incoming, finish
-from legato.client.endings import UNKNOWN, Query, lost_during_commit
-from legato.client.session_state import Outgoing, Send, Transaction, is_stored_already
-from legato.client.uri import FAILOVER_CONTRACTS, parse_uri
+from legato.client.failover.contract import CONTRACTS
+from legato.client.failover.uri import FAILOVER_CONTRACTS, parse_uri
+from legato.client.links.deliveries import AckBatch, Delivery, DeliveryState, Incoming, finish
+from legato.client.links.session_state import Outgoing, Send, Transaction, is_stored_already
+from legato.client.links.transaction_outcome import UNKNOWN, Query, lost_during_commit
 from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
 
 

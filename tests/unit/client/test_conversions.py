@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legato.client import Byte, Char, Float, Int, Long, MapMessage, Message, Short, StreamMessage
-from legato.client.spelling import double_text, float_text, parse_float, parse_integer, single
+from legato.client.messages.java_numbers import double_text, float_text, parse_float, parse_integer, single
 from legato.errors import MessageFormatError
 from tests.unit.client.passing import passed
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from legato.client.credit import FIRST_CREDIT, Credited
-from legato.client.deliveries import AckBatch, DeliveryState
+from legato.client.links.credit import FIRST_CREDIT, Credited
+from legato.client.links.deliveries import AckBatch, DeliveryState
 
 
 class Granted:

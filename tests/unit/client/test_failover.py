@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.client.failover import Schedule, Try
-from legato.client.uri import Host, Options
+from legato.client.failover.schedule import Schedule, Try
+from legato.client.failover.uri import Host, Options
 
 A, B = Host("a", 1), Host("b", 2)
 

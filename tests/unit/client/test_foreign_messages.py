@@ -24,7 +24,7 @@ from legato.client import (
     TextMessage,
     Topic,
 )
-from legato.client.received import read_message
+from legato.client.mapping.received import read_message
 from legato.errors import MessageFormatError
 from tests.unit.client.passing import as_proton, body_bytes, encoded, read
 

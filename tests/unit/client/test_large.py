@@ -11,9 +11,9 @@ import pytest
 from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import DataBody, ValueBody, encode_message
 from legato.client import BytesMessage, MessageFormatError, ObjectMessage, TextMessage
-from legato.client.destinations import Queue
-from legato.client.large import FileRegion, Spool, large_data, reader
-from legato.client.received import read_message
+from legato.client.mapping.received import read_message
+from legato.client.messages.destinations import Queue
+from legato.client.messages.large import FileRegion, Spool, large_data, reader
 from legato.errors import ProtocolError
 
 BODY = bytes(range(256)) * 16

@@ -23,8 +23,8 @@ from legato.client import (
     TemporaryTopic,
     TextMessage,
 )
-from legato.client.spelling import single
-from legato.client.translate import Envelope
+from legato.client.mapping.translate import Envelope
+from legato.client.messages.java_numbers import single
 from legato.errors import MessageFormatError, MessageNotWriteableError
 from tests.unit.client.passing import HEADERS, ORDERS, as_proton, body_bytes, encoded, passed, read
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from legato.amqp.engine.events import Detached
 from legato.amqp.engine.terminus import Terminus
-from legato.client.routing import route
+from legato.client.links.routing import route
 from tests.unit.amqp.pair import Pair
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from legato.client.deliveries import AckBatch, Delivery, DeliveryState, Incoming, finish
-from legato.client.session_state import Outgoing, Send, Transaction
+from legato.client.links.deliveries import AckBatch, Delivery, DeliveryState, Incoming, finish
+from legato.client.links.session_state import Outgoing, Send, Transaction
 from legato.errors import JMSError
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from legato.amqp import names
 from legato.amqp.engine.events import Attached, Transfer
 from legato.amqp.engine.outcomes import DELIVERY_FAILED, Outcome
-from legato.client.contract import CONTRACTS
-from legato.client.receiver_end import ReceiverEnd
-from legato.client.session_state import AcknowledgeMode
+from legato.client.failover.contract import CONTRACTS
+from legato.client.links.receiver_end import ReceiverEnd
+from legato.client.links.session_state import AcknowledgeMode
 
 
 class NewLink:

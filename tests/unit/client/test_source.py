@@ -6,9 +6,9 @@ import pytest
 
 from legato.amqp.codec.types import Described, ULong
 from legato.amqp.engine.terminus import Terminus
-from legato.client.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
-from legato.client.source import Source, checked_name
-from legato.client.subscriptions import Subscriptions
+from legato.client.links.subscriptions import Subscriptions
+from legato.client.mapping.source import Source, checked_name
+from legato.client.messages.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
 from legato.errors import IllegalStateError, InvalidDestinationError, JMSError
 
 QUEUE, TOPIC = Queue("orders"), Topic("prices")

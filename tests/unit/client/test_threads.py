@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from legato.client.gate import Gate
-from legato.client.mailbox import Mailbox
-from legato.client.notifier import ThreadNotifier, calling
+from legato.client.links.mailbox import Mailbox
+from legato.client.links.notifier import ThreadNotifier, calling
 from legato.client.steps import drive
 
 WAIT_S = 20.0

@@ -15,7 +15,7 @@ from legato.amqp.codec.message import AmqpMessage, ValueBody, encode_message
 from legato.amqp.codec.values import Byte, Int
 from legato.amqp.names import REDELIVERED
 from legato.client import BytesMessage, DeliveryMode, Message, ObjectMessage, TextMessage, Topic
-from legato.client.received import Received, message_id_of
+from legato.client.mapping.received import Received, message_id_of
 from legato.errors import MessageFormatError, ProtocolError
 from tests.unit.client.passing import ORDERS, as_proton, encoded, read
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from legato.client.uri import Host, parse_options, parse_uri
+from legato.client.failover.uri import Host, parse_options, parse_uri
 from legato.errors import ConfigError
 
 

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from legato.client.uri import parse_uri
+from legato.client.failover.uri import parse_uri
 from legato.errors import ConfigError
 from legato.spark.connector.batch import LAST, BatchReader, bounds_of
 from legato.spark.connector.options import sink_options, source_options

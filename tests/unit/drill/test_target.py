@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from legato.client.uri import parse_uri
+from legato.client.failover.uri import parse_uri
 from legato.drill.target import named, own
 from legato.errors import ConfigError
 from legato.server.config.addresses import Addresses

@@ -1,6 +1,6 @@
 """Looking at a queue's messages without consuming them, with asyncio.
 
-Do not edit: `tools/make_faces.py` writes this from `browser_steps`.
+Do not edit: `tools/make_faces.py` writes this from `calls/browser_steps.py`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from legato.client.aio.steps import drive
-from legato.client.browser_steps import BrowserSteps
-from legato.client.message import Message
+from legato.client.calls.browser_steps import BrowserSteps
+from legato.client.messages.message import Message
 
 
 class QueueBrowser(BrowserSteps):

@@ -1,6 +1,6 @@
 """Connections to a broker and its backups with asyncio, and the factory that makes them.
 
-Do not edit: `tools/make_faces.py` writes this from `connection_steps`.
+Do not edit: `tools/make_faces.py` writes this from `calls/connection_steps.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from legato.client.aio.destinations import TemporaryQueue, TemporaryTopic
 from legato.client.aio.session import Session
 from legato.client.aio.steps import Opening, drive
 from legato.client.aio.world import EventLoop
-from legato.client.connection_steps import ConnectionSteps, FactorySteps
-from legato.client.session_state import AcknowledgeMode
+from legato.client.calls.connection_steps import ConnectionSteps, FactorySteps
+from legato.client.links.session_state import AcknowledgeMode
 
 
 class Connection(ConnectionSteps[Session]):
@@ -85,7 +85,7 @@ class ConnectionFactory(FactorySteps[Connection, JMSContext]):
     Args:
         uri: `amqp://user:password@one:5672,two:5672?option=value`; `amqps` for TLS. The first host that serves is used.
         ssl_context: TLS settings beyond the `tls_` options.
-        options: further options of the URI (`legato.client.uri.Options`), which win over it.
+        options: further options of the URI (`legato.client.failover.uri.Options`), which win over it.
 
     Raises:
         ConfigError: the URI or an option cannot be used.

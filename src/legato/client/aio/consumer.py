@@ -1,6 +1,6 @@
 """Receiving messages with asyncio: one by one, by iteration, or by a listener.
 
-Do not edit: `tools/make_faces.py` writes this from `consumer_steps`.
+Do not edit: `tools/make_faces.py` writes this from `calls/consumer_steps.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from typing import TypeVar, overload
 
 from legato.client.aio.steps import drive
-from legato.client.consumer_steps import ConsumerSteps, expectation
-from legato.client.message import Message
+from legato.client.calls.consumer_steps import ConsumerSteps, expectation
+from legato.client.messages.message import Message
 
 _Message = TypeVar("_Message", bound=Message)
 TURNS_MAX = 64

@@ -1,6 +1,6 @@
 """The simplified API, with asyncio (Jakarta Messaging 2.8).
 
-Do not edit: `tools/make_faces.py` writes this from `jms_producer_steps`.
+Do not edit: `tools/make_faces.py` writes this from `calls/jms_producer_steps.py`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, Self, TypeVar, cast, overload
 from legato.client.aio.browser import QueueBrowser
 from legato.client.aio.destinations import TemporaryQueue, TemporaryTopic
 from legato.client.aio.steps import Opening, drive
-from legato.client.context_steps import ContextSteps
-from legato.client.destinations import Destination, Queue, Topic
-from legato.client.jms_consumer_steps import _T, JMSConsumerSteps
-from legato.client.jms_producer_steps import JMSProducerSteps
-from legato.client.message import Message
-from legato.client.session_state import AcknowledgementOutcome
+from legato.client.calls.context_steps import ContextSteps
+from legato.client.calls.jms_consumer_steps import _T, JMSConsumerSteps
+from legato.client.calls.jms_producer_steps import JMSProducerSteps
+from legato.client.links.session_state import AcknowledgementOutcome
+from legato.client.messages.destinations import Destination, Queue, Topic
+from legato.client.messages.message import Message
 
 _Message = TypeVar("_Message", bound=Message)
 

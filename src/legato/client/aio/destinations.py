@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from legato.client import destinations
 from legato.client.aio.steps import drive
+from legato.client.messages import destinations
 
 
 class TemporaryQueue(destinations.TemporaryQueue):

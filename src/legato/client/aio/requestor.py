@@ -1,13 +1,13 @@
 """Asking and being answered over a temporary destination, with asyncio.
 
-Do not edit: `tools/make_faces.py` writes this from `requestor_steps`.
+Do not edit: `tools/make_faces.py` writes this from `calls/requestor_steps.py`.
 """
 
 from __future__ import annotations
 
 from legato.client.aio.steps import drive
-from legato.client.message import Message
-from legato.client.requestor_steps import QueueRequestorSteps, TopicRequestorSteps
+from legato.client.calls.requestor_steps import QueueRequestorSteps, TopicRequestorSteps
+from legato.client.messages.message import Message
 
 
 class QueueRequestor(QueueRequestorSteps):

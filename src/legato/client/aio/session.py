@@ -1,6 +1,6 @@
 """A context for one task at a time, for sending and receiving with asyncio.
 
-Do not edit: `tools/make_faces.py` writes this from `session_steps`.
+Do not edit: `tools/make_faces.py` writes this from `calls/session_steps.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from legato.client.aio.consumer import MessageConsumer
 from legato.client.aio.destinations import TemporaryQueue, TemporaryTopic
 from legato.client.aio.producer import MessageProducer
 from legato.client.aio.steps import Opening, drive
-from legato.client.destinations import Destination, Queue, Topic
-from legato.client.session_state import AcknowledgementOutcome
-from legato.client.session_steps import SessionSteps
+from legato.client.calls.session_steps import SessionSteps
+from legato.client.links.session_state import AcknowledgementOutcome
+from legato.client.messages.destinations import Destination, Queue, Topic
 
 
 class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):

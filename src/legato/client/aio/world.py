@@ -10,9 +10,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from legato.client.aio.steps import drive
-from legato.client.dispatcher import Dispatching
+from legato.client.calls.dispatcher import Dispatching
+from legato.client.calls.session_work import SessionWork
 from legato.client.gate import Gate
-from legato.client.session_work import SessionWork
 from legato.client.steps import Steps, Wait
 
 log = logging.getLogger("legato.client")

@@ -259,7 +259,7 @@ def _check_url(values: dict[str, Any], texts: Mapping[str, str]) -> None:
     """Put user name, password and the client's options into the URL, and see that it can be used."""
     from urllib.parse import quote, urlencode
 
-    from legato.client.uri import parse_uri
+    from legato.client.failover.uri import parse_uri
 
     url = values.get("url", "")
     if not url:

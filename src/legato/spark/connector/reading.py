@@ -14,7 +14,7 @@ import pyarrow.flight as flight
 
 from legato.bulk.frames import omitted_of
 from legato.bulk.tickets import BODY_BYTES_MAX
-from legato.client.uri import Uri
+from legato.client.failover.uri import Uri
 from legato.errors import JMSError
 from legato.spark.connector.freed_memory import keep_freed_memory
 from legato.spark.connector.offsets import Range

@@ -12,7 +12,7 @@ import msgspec
 
 from legato.amqp.names import MANAGEMENT_ADDRESS
 from legato.client import Connection, ConnectionFactory, MessageConsumer, MessageProducer, Session, TextMessage
-from legato.client.uri import Uri, parse_uri
+from legato.client.failover.uri import Uri, parse_uri
 from legato.core.refusals import STILL_COMMITTING
 from legato.errors import JMSError
 

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from legato.client.properties import check_name
+from legato.client.messages.properties import check_name
 from legato.errors import ConfigError, MessageFormatError
 from legato.spark.connector.options import SinkOptions
 from legato.spark.connector.variant import DECIMAL_DIGITS_MAX, UnfitRow, encoded_of, is_variant

@@ -18,7 +18,7 @@ from legato.amqp.codec.types import Byte, Float, Int, Short
 from legato.amqp.codec.values import encode_value
 from legato.bulk.row_fallback import properties_of
 from legato.bulk.schema import ENCODED_PROPERTIES
-from legato.client.values import Kind, kind_of
+from legato.client.messages.values import Kind, kind_of
 from legato.errors import MessageFormatError
 
 VARIANT = pa.struct(

@@ -1,0 +1,1 @@
+"""What an application calls: sessions, producers, consumers and their like, as steps for threads and asyncio."""

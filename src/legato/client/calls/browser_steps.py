@@ -1,0 +1,88 @@
+"""Steps of a queue browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from legato.client.links.browser_end import BrowserEnd
+from legato.client.mapping.received import read_message
+from legato.client.mapping.source import Source
+from legato.client.messages.destinations import Destination
+from legato.client.messages.message import Message
+from legato.client.steps import NOTHING, Steps
+from legato.errors import IllegalStateError
+
+if TYPE_CHECKING:
+    from legato.client.calls.session_making import Making
+
+LUMP = 100
+"""Messages asked for at once by a session without prefetch."""
+
+
+class BrowserSteps:
+    """Iterates over copies of a queue's messages; each iteration looks anew (Jakarta Messaging 4.1.6)."""
+
+    def __init__(self, session: Making[Any, Any, Any], source: Source, name: str) -> None:
+        self.destination: Destination = source.destination
+        self._session = session
+        self._source = source
+        self._name = name
+        self._looks = 0
+        self._ends: set[BrowserEnd] = set()
+        self._closed = False
+
+    @property
+    def message_selector(self) -> str | None:
+        """What the messages have to match; None for all."""
+        return self._source.selector
+
+    def _look(self) -> Steps[BrowserEnd]:
+        """Begin to look; an error is known before the first message is asked for."""
+        session = self._session
+        with session._used():
+            if self._closed:
+                raise IllegalStateError("The browser is closed.")
+            self._looks += 1
+            end = BrowserEnd(session._channel, f"{self._name}.{self._looks}", self._source, session._prefetch or LUMP)
+            self._ends.add(end)
+            channel = session._channel
+            channel.transport.post(channel.add_browser, end)
+            try:
+                yield from session._wait(lambda: end.attached or end.finished, "browse")
+                if end.error is not None:
+                    raise end.error
+            except BaseException:
+                self._end(end)
+                raise
+            return end
+
+    def _next(self, end: BrowserEnd) -> Steps[Message | None]:
+        """The next message, or None after the last one."""
+        session = self._session
+        if self._closed:
+            return None
+        with session._used():
+            if not end.inbox:
+                if not end.finished:
+                    session._channel.transport.post(end.ask)
+                yield from session._wait(lambda: end.inbox or end.finished, "browse")
+            if not end.inbox:
+                if end.error is not None:
+                    raise end.error
+                return None
+            return read_message(end.inbox.popleft(), self.destination, _nothing)
+
+    def _end(self, end: BrowserEnd) -> None:
+        self._ends.discard(end)
+        self._session._channel.transport.post(end.close)
+
+    def _close(self) -> Steps[None]:
+        """End the browsing. May be called again."""
+        yield from NOTHING
+        self._closed = True
+        for end in list(self._ends):
+            self._end(end)
+
+
+def _nothing(message: Message) -> None:
+    """Copies need no acknowledgement."""

@@ -1,0 +1,411 @@
+"""Steps of connections and their factory."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import ssl
+from collections.abc import Callable
+from platform import platform
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from legato.amqp.engine.settings import Settings
+from legato.client.calls.metadata import ConnectionMetaData, connection_metadata, provider_version
+from legato.client.calls.session_steps import SessionSteps
+from legato.client.calls.world import World
+from legato.client.failover.schedule import FailoverEvent
+from legato.client.failover.uri import Options, Uri, parse_options, parse_uri, tls_context
+from legato.client.failover.wire import Login
+from legato.client.links.channel import Channel
+from legato.client.links.notifier import calling
+from legato.client.links.session_state import AcknowledgeMode, checked_mode
+from legato.client.links.subscriptions import Subscriptions
+from legato.client.links.temporaries import TemporaryEnd, TemporaryNode
+from legato.client.links.transport import Transport
+from legato.client.mapping.conditions import FAILOVER
+from legato.client.messages.destinations import Destination, Temporary, TemporaryQueue, TemporaryTopic
+from legato.client.steps import NOTHING, Await, Steps, Wait
+from legato.errors import (
+    IllegalStateError,
+    InvalidClientIDError,
+    InvalidDestinationError,
+    JMSError,
+    JMSSecurityError,
+)
+from legato.ids import new_unique_name
+
+log = logging.getLogger("legato.client")
+
+ExceptionListener = Callable[[JMSError], object]
+FailoverListener = Callable[[FailoverEvent], object]
+
+FAILOVERS_KEPT = 1000
+"""A network that fails every second must not fill memory in the end."""
+DESIRED_CAPABILITIES = ["sole-connection-for-container", "DELAYED_DELIVERY", "ANONYMOUS-RELAY", "SHARED-SUBS"]
+"""What Qpid JMS desires too (amqp.md A1.3)."""
+
+_Session = TypeVar("_Session", bound=SessionSteps[Any, Any, Any])
+_Temporary = TypeVar("_Temporary", TemporaryQueue, TemporaryTopic)
+_Context = TypeVar("_Context")
+_Connection = TypeVar("_Connection", bound="ConnectionSteps[Any]")
+
+
+class FactorySteps(Generic[_Connection, _Context]):
+    """Makes connections and contexts (Jakarta Messaging 6.1.2, 2.8).
+
+    Args:
+        uri: `amqp://user:password@one:5672,two:5672?option=value`; `amqps` for TLS. The first host that serves is used.
+        ssl_context: TLS settings beyond the `tls_` options.
+        options: further options of the URI (`legato.client.failover.uri.Options`), which win over it.
+
+    Raises:
+        ConfigError: the URI or an option cannot be used.
+    """
+
+    _connection_type: type[_Connection]
+    _context_type: Callable[[_Connection, AcknowledgeMode], _Context]
+
+    def __init__(
+        self, uri: str = "amqp://localhost:5672", *, ssl_context: ssl.SSLContext | None = None, **options: Any
+    ) -> None:
+        parsed = parse_uri(uri)
+        given = msgspec.structs.asdict(parsed.options) | options
+        self._uri: Uri = msgspec.structs.replace(parsed, options=parse_options(given.items()))
+        self._tls = ssl_context
+        if self._tls is None and parsed.tls:
+            self._tls = tls_context(self._uri.options)
+
+    def _create_connection(self, user: str | None = None, password: str | None = None) -> Steps[_Connection]:
+        """Connect to the first host that serves; the connection must be started before messages come.
+
+        Args:
+            user: this and the password override the URI's.
+
+        Raises:
+            JMSSecurityError: the broker refused the login.
+            InvalidClientIDError: the client id is in use.
+            JMSError: no broker could be reached.
+        """
+        uri = self._uri if user is None else msgspec.structs.replace(self._uri, user=user, password=password)
+        connection = self._connection_type(uri, self._tls if uri.tls else None)
+        yield from connection._connect()
+        return connection
+
+    def _create_context(
+        self,
+        user: str | None = None,
+        password: str | None = None,
+        session_mode: AcknowledgeMode = AcknowledgeMode.AUTO,
+    ) -> Steps[_Context]:
+        """Connect, and make the simplified API's one object for all (Jakarta Messaging 2.8).
+
+        Args:
+            user: this and the password override the URI's.
+            session_mode: how received messages count as consumed, `SESSION_TRANSACTED` for transactions.
+
+        Raises:
+            JMSSecurityError: the broker refused the login.
+            InvalidClientIDError: the client id is in use.
+            JMSError: no broker could be reached, or the session mode is none.
+        """
+        mode = checked_mode(session_mode)
+        connection = yield from self._create_connection(user, password)
+        return self._context_type(connection, mode)
+
+    def __repr__(self) -> str:
+        return f"ConnectionFactory({str(self._uri)!r})"
+
+
+class ConnectionSteps(Generic[_Session]):
+    """A connection that finds the broker again when it is lost (Jakarta Messaging 6.1).
+
+    Attributes:
+        exception_listener: called with a `JMSError` when the connection is gone for good, when the broker closes a
+            producer or consumer, or when a non-persistent send was refused; of failovers, see `failover_contract`.
+        failover_listener: called with a `FailoverEvent` after each failover.
+        failovers: the last `FAILOVERS_KEPT` failovers, oldest first.
+    """
+
+    _session_type: type[_Session]
+    _world_type: Callable[[], World]
+    _temporary_queue_type: type[TemporaryQueue] = TemporaryQueue
+    _temporary_topic_type: type[TemporaryTopic] = TemporaryTopic
+
+    def __init__(self, uri: Uri, tls: ssl.SSLContext | None) -> None:
+        self.exception_listener: ExceptionListener | None = None
+        self.failover_listener: FailoverListener | None = None
+        self.failovers: list[FailoverEvent] = []
+        self._world = self._world_type()
+        self._options: Options = uri.options
+        self._name = new_unique_name("")
+        self._client_id = uri.options.client_id
+        self._user_id = uri.user if uri.options.send_user_id else None
+        self._used = False
+        """Whether anything was done with it that fixes the client id."""
+        self._subscriptions = Subscriptions()
+        self._temporaries: dict[str, TemporaryNode] = {}
+        self._bases: dict[str, Channel] = {}
+        """At most one, which has the links of temporary destinations, which outlive the sessions that made them."""
+        self._temporaries_made = itertools.count(1)
+        self._sessions: list[_Session] = []
+        self._sessions_made = itertools.count(1)
+        self._closed = False
+        login = Login(uri.user, uri.password, tls, uri.options.connect_timeout_s)
+        notifier = self._world.notifier(f"legato listeners {self._name}")
+        self._transport = transport = Transport(uri, self._settings(self._client_id, uri), login, notifier)
+        transport.on_exception = self._on_exception
+        transport.on_failover = self._on_failover
+
+    def _settings(self, client_id: str | None, uri: Uri) -> Settings:
+        return Settings(
+            container_id=client_id or f"legato-{self._name}",
+            hostname=uri.options.vhost or uri.hosts[0].name,
+            idle_timeout_ms=uri.options.idle_timeout_ms,
+            properties={"product": "Legato", "version": provider_version(), "platform": platform()},
+            desired_capabilities=DESIRED_CAPABILITIES,
+        )
+
+    def _connect(self) -> Steps[None]:
+        transport = self._transport
+        try:
+            transport.start_thread()
+            yield Wait(transport.gate, lambda: transport.connecting.connected_once or transport.error)
+        except BaseException:
+            transport.give_up()
+            raise
+        if transport.error is not None:
+            raise transport.error
+
+    # -- who it is ---------------------------------------------------------------------------------------
+
+    @property
+    def client_id(self) -> str | None:
+        """The client's own name, under which its durable subscriptions are kept; None if it has none."""
+        return self._client_id
+
+    def _set_client_id(self, client_id: str) -> Steps[None]:
+        """Give the client a name, before anything else is done with the connection (Jakarta Messaging 6.1.2).
+
+        Raises:
+            InvalidClientIDError: the name is in use by another connection, or empty.
+            IllegalStateError: the connection has one, or was used already.
+        """
+        self._check_open()
+        if self._client_id is not None:
+            raise IllegalStateError(f"The client id is {self._client_id!r} already.")
+        if self._used:
+            raise IllegalStateError("The client id can be set only before the connection is used in any other way.")
+        if not client_id or not isinstance(client_id, str):
+            raise InvalidClientIDError(f"A client id is a text that is not empty, not {client_id!r}.")
+        transport = self._transport
+        outcome: list[JMSError | None] = []
+        settings = msgspec.structs.replace(transport.connecting.settings, container_id=client_id)
+        transport.post(transport.reopen, settings, outcome)
+        transport.hurry()
+        yield Wait(transport.gate, lambda: outcome or transport.error)
+        error = outcome[0] if outcome else transport.error
+        if error is not None:
+            raise error
+        self._client_id = client_id
+
+    @property
+    def metadata(self) -> ConnectionMetaData:
+        """Versions of the specification and of Legato (Jakarta Messaging 6.1.6)."""
+        self._check_open()
+        return connection_metadata()
+
+    # -- starting and stopping ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Let messages come (Jakarta Messaging 6.1.4); sending needs no start."""
+        self._check_open()
+        self._used = True
+        self._transport.set_started(True)
+        self._wake_sessions()
+
+    def _stop(self) -> Steps[None]:
+        """Hold messages back; waits for listeners that run now. `receive()` waits until `start()`.
+
+        Raises:
+            IllegalStateError: one of the connection's own message listeners asks, which would wait for itself.
+        """
+        self._check_open()
+        self._used = True
+        self._check_not_in_listener("stop")
+        self._transport.set_started(False)
+        for session in list(self._sessions):
+            if session._dispatcher is not None:
+                yield from session._dispatcher.wait_idle()
+
+    def _check_not_in_listener(self, what: str) -> None:
+        for session in list(self._sessions):
+            session._check_not_in_listener(what)
+
+    # -- what it makes -----------------------------------------------------------------------------------
+
+    def create_session(
+        self, transacted: bool = False, acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO
+    ) -> _Session:
+        """A session, for one thread or task at a time.
+
+        Args:
+            transacted: whether it has transactions; the acknowledge mode then does not count (CONTRACT C1).
+
+        Raises:
+            JMSError: the acknowledge mode is none.
+            IllegalStateError: the connection is closed.
+        """
+        self._check_open()
+        self._used = True
+        mode = AcknowledgeMode.SESSION_TRANSACTED if transacted else checked_mode(acknowledge_mode)
+        session = self._session_type(self, f"{self._name}:s{next(self._sessions_made)}", mode)
+        self._sessions.append(session)
+        return session
+
+    def _new_temporary(self, kind: type[_Temporary]) -> Steps[_Temporary]:
+        base = self._bases.get("base")
+        if base is None:
+            made = Channel(self._transport, f"{self._name}:t", AcknowledgeMode.AUTO, None, self._options.contract)
+            # Of two threads that come at once the first one's is everybody's.
+            base = self._bases.setdefault("base", made)
+        self._transport.add_base(base)
+        number = next(self._temporaries_made)
+        destination = kind("")
+        creator = f"{destination.capability.replace('temporary', 'temp')}-creator:{self._name}:{number}"
+        end = TemporaryEnd(base, creator, destination)
+        base.transport.post(base.add, end)
+        try:
+            yield from self._wait_for(base, lambda: end.ready or end.closed)
+            if end.error is not None:
+                raise end.error
+        except BaseException:
+            base.transport.post(end.close)
+            raise
+        destination._node = self._temporaries[destination.name] = TemporaryNode(self, end)
+        return destination
+
+    def _check_owned(self, destination: Temporary) -> None:
+        if destination._node is not None and destination._node.end.closed:
+            raise InvalidDestinationError(f"The temporary destination {destination.name} is deleted.")
+        if destination.name not in self._temporaries:
+            raise JMSSecurityError(
+                f"{destination.name} is a temporary destination, and only the connection that made it receives from it."
+            )
+
+    def _swept_subscriptions(self) -> Steps[Subscriptions]:
+        for session in list(self._sessions):
+            yield from session._sweep()
+        return self._subscriptions
+
+    def _open_transactions(self) -> set[bytes]:
+        open_ones = [session._transaction for session in list(self._sessions)]
+        return {each.id for each in open_ones if each is not None and each.id is not None}
+
+    def _consumes(self, destination: Destination) -> bool:
+        return any(
+            consumer.destination == destination and not consumer._closed
+            for session in list(self._sessions)
+            for consumer in list(session._consumers)
+        )
+
+    def _wait_for(self, channel: Channel, ready: Callable[[], object]) -> Steps[None]:
+        transport = self._transport
+        transport.hurry()
+        yield Wait(channel.gate, lambda: ready() or channel.error or transport.error)
+        error = channel.error or transport.error
+        if not ready() and error is not None:
+            raise error
+
+    @property
+    def host(self) -> str | None:
+        """The broker that serves it now, as `name:port`; None while there is none."""
+        wire = self._transport.wire
+        return None if wire is None else str(wire.host)
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def _close(self) -> Steps[None]:
+        """Close all sessions, then the connection. May be called again.
+
+        What the broker has not confirmed is waited for while there is a connection, and given up if there is none.
+        Temporary destinations are durably deleted when it returns; over a failover that is waited for as long as
+        `close_timeout_s`.
+
+        Raises:
+            IllegalStateError: one of the connection's own message or completion listeners asks.
+        """
+        if self._transport.disowned:
+            return
+        self._check_not_in_listener("close")
+        # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
+        self._closed = True
+        try:
+            if self._transport.wire is not None:
+                for session in list(self._sessions):
+                    yield from session._close()
+                yield from self._delete_temporaries()
+            yield from self._transport.stop()
+        except BaseException:
+            # Nobody waits for it any more, but it ends.
+            self._transport.give_up()
+            raise
+
+    def _delete_temporaries(self) -> Steps[None]:
+        """Before the connection closes: a broker that dies of that very moment would keep them for our return."""
+        ends = [node.end for node in list(self._temporaries.values())]
+        base = self._bases.get("base")
+        transport = self._transport
+        if base is None or not ends or transport.is_current_thread:
+            return
+        for end in ends:
+            transport.post(end.close)
+        transport.hurry()
+        gone = Wait(
+            base.gate, lambda: all(end.closed for end in ends) or transport.error, self._options.close_timeout_s
+        )
+        yield gone
+
+    def _interrupted(self, interruption: BaseException) -> None:
+        """A call was interrupted at any line."""
+        if self._closed:
+            self._transport.give_up()
+        self._transport.wake()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise IllegalStateError("The connection is closed.")
+        if self._transport.error is not None:
+            raise self._transport.error
+
+    def _wake_sessions(self) -> None:
+        for session in list(self._sessions):
+            session._channel.gate.open()
+
+    def _forget_session(self, session: Any) -> None:
+        with contextlib.suppress(ValueError):
+            self._sessions.remove(session)
+
+    # -- its listeners -----------------------------------------------------------------------------------
+
+    def _on_exception(self, error: JMSError) -> Steps[None]:
+        listener = self.exception_listener
+        if listener is not None:
+            yield Await(listener(error))
+        elif not self._closed:
+            log.warning("! %s", error)
+        yield from NOTHING
+
+    def _on_failover(self, event: FailoverEvent) -> None:
+        self.failovers.append(event)
+        del self.failovers[:-FAILOVERS_KEPT]
+        done = "re-attached" if event.same_server else "failed over"
+        log.info("= %s from %s to %s in %.0f ms", done, event.old_host, event.new_host, event.gap_ms)
+        if self._options.reports_failovers:
+            how = "is restored to" if event.same_server else f"was lost to {event.old_host} and has switched to"
+            self._transport.report(JMSError(f"The connection {how} {event.new_host}.", code=FAILOVER))
+        listener = self.failover_listener
+        if listener is not None:
+            self._transport.notifier.call(calling(listener, event))

@@ -1,0 +1,377 @@
+"""Steps of a message consumer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from legato.client.calls.consumer_work import ConsumerWork, MessageListener
+from legato.client.mapping.received import read_message
+from legato.client.messages.message import Message
+from legato.client.messages.stream_message import StreamMessage
+from legato.client.steps import Steps
+from legato.errors import IllegalStateError, JMSError, MessageFormatError, ProtocolError
+
+__all__ = ["ConsumerSteps", "MessageListener"]
+
+_T = TypeVar("_T")
+
+Check = Callable[[Message], None]
+"""Raises MessageFormatError for a message that is not wanted."""
+
+
+class ConsumerSteps(ConsumerWork):
+    """Receives messages; iteration receives for ever, until it is closed (Jakarta Messaging 8).
+
+    It survives a failover: what it has not seen comes again, what the application has is not presented again unless the
+    `failover_contract` wants that.
+    """
+
+    # -- one by one --------------------------------------------------------------------------------------
+
+    def _take(self) -> Message | None:
+        """The next message if one is here and may be had, with what the acknowledgement mode wants done about it.
+
+        It is the call's until `handing` of the consumer's end is None: whoever calls sees to that with its last step,
+        so that a call that is interrupted has not had it.
+        """
+        end = self._end
+        inbox = self._inbox
+        if end.handing is not None:
+            self._take_back()
+        while self._transport.started and not self._closed:
+            try:
+                delivery = inbox[0]
+            except IndexError:
+                return None
+            try:
+                message = read_message(
+                    delivery.data,
+                    self.destination,
+                    self._session._acknowledger(delivery) if self._by_application else self._acknowledge,
+                )
+            except ProtocolError as error:
+                self._refuse(delivery, error)
+                continue
+            if message._source.again and not delivery.announced:  # type: ignore[union-attr]
+                return None
+            end.handing = delivery
+            try:
+                first = inbox.popleft()
+            except IndexError:
+                first = None
+            if first is not delivery:
+                # A failover has emptied the inbox.
+                if first is not None:
+                    inbox.appendleft(first)
+                end.handing = None
+                continue
+            if self._automatic or self._lazy:
+                end.accepted.append(delivery)
+                if not end.scheduled:
+                    end.channel.wake_receiver(end)
+            else:
+                self._presented(delivery, message)
+            return message
+        return None
+
+    def _receive(
+        self, kind: type[Message] | float | None = None, timeout_s: float | None = None
+    ) -> Steps[Message | None]:
+        """The next message; waits for one at most `timeout_s` seconds, for ever if None.
+
+        Args:
+            kind: the class of message that is expected, such as `TextMessage`; what is returned has that type. May be
+                left out: `receive(5)` waits 5 seconds for any message.
+
+        If it is interrupted (in asyncio: cancelled; otherwise by a signal handler that raises, as that of Ctrl-C) the
+        next call returns the message that this one would have returned, and until then nobody has had it: it is not
+        acknowledged, in no transaction, and comes again if the consumer closes. What `receive()` has returned the
+        application has; where it may be interrupted before it has done its work, CLIENT mode or a transaction keeps
+        the message for it, AUTO and DUPS_OK have acknowledged it.
+
+        Returns:
+            None if none came in time, or if the consumer is closed, by whoever (CONTRACT A22).
+
+        Raises:
+            IllegalStateError: the consumer has a listener, the session is closed, or somebody else uses it.
+            TransactionRolledBackError: with the failover contract `gigaspaces`, once, if a failover aborted the
+                session's transaction or found unacknowledged messages (CONTRACT A11).
+            MessageFormatError: the message is not of that `kind`. In AUTO and DUPS_OK it stays the next message, for a
+                `receive()` that expects it or expects nothing. Else it is received like any other: it is for
+                `recover()` or `rollback()` to give it back, or for `acknowledge_all()` or `commit()` to be done with
+                it (as Jakarta Messaging 8.6 says of bodies).
+            JMSError: the connection is gone for good; or, with the failover contract `hornetq`, it was lost during the
+                call (code `UNBLOCKED`, CONTRACT E11).
+        """
+        message = yield from self._getting(kind, timeout_s)
+        self._end.handing = None
+        return message
+
+    def _getting(
+        self, kind: type[Message] | float | None = None, timeout_s: float | None = None
+    ) -> Steps[Message | None]:
+        """`receive()` without its last step."""
+        expected, timeout_s = expectation(kind, timeout_s)
+        if expected is not None:
+            return (yield from self._getting_such(lambda message: _check_class(message, expected), timeout_s))
+        turn = self._session._turn
+        if not turn.acquire(False):
+            raise self._session._misused()
+        try:
+            return (yield from self._receiving(timeout_s))
+        finally:
+            turn.release()
+
+    def _receiving(self, timeout_s: float | None, check: Check | None = None) -> Steps[Message | None]:
+        """`receive()`, for who has the session's turn; a message that `check` raises for stays the next."""
+        self._check_no_listener()
+        deadline: float | None = None
+        if self._session._undertaking is not None:
+            deadline = None if timeout_s is None else time.monotonic() + timeout_s
+            if not (yield from self._session._hear(lambda: self._closed, timeout_s)):
+                return None
+        while True:
+            if self._channel.aborted is not None and not self._closed:
+                yield from self._session._raise_abort()
+            if check is not None:
+                self._check_next(check)
+            message = self._take()
+            if message is not None or self._closed:
+                self._session._untold = None
+                return message
+            if self._is_suspect() and self._transport.started:
+                yield from self._announce()
+                continue
+            if timeout_s is not None:
+                now = time.monotonic()
+                deadline = deadline or now + timeout_s
+                if now >= deadline:
+                    return None if not self._pulls else (yield from self._last_look())
+            yield from self._await_message(deadline)
+
+    def _last_look(self) -> Steps[Message | None]:
+        """Without a prefetch: take the request back, and what came at the last moment."""
+        answered: list[bool] = []
+        self._transport.post(self._end.withdraw, lambda: answered.append(True))
+        yield from self._session._wait(lambda: answered or self._closed, "receive")
+        return (yield from self._taking())
+
+    def _taking(self) -> Steps[Message | None]:
+        """What is here."""
+        while (message := self._take()) is None and self._transport.started and self._is_suspect():
+            yield from self._announce()
+        return message
+
+    def _receive_no_wait(self, kind: type[Message] | None = None) -> Steps[Message | None]:
+        """The next message if the broker has one now; asks it, if none is here (Jakarta Messaging 8.5).
+
+        If it is interrupted, what `receive()` says of that holds.
+
+        Args:
+            kind: the class of message that is expected; see `receive()`.
+
+        Raises:
+            MessageFormatError: the message is not of that `kind`; see `receive()`.
+        """
+        message = yield from self._getting_now(kind)
+        self._end.handing = None
+        return message
+
+    def _getting_now(self, kind: type[Message] | None = None) -> Steps[Message | None]:
+        """`receive_no_wait()` without its last step."""
+        if kind is not None:
+            expected = expected_class(kind)
+            return (yield from self._getting_such(lambda message: _check_class(message, expected), no_wait=True))
+        turn = self._session._turn
+        if not turn.acquire(False):
+            raise self._session._misused()
+        try:
+            self._check_no_listener()
+            yield from self._arrival()
+            return (yield from self._taking())
+        finally:
+            turn.release()
+
+    def _arrival(self) -> Steps[None]:
+        """Have what the broker has now."""
+        if self._session._undertaking is not None:
+            yield from self._session._hear(lambda: self._closed)
+        if self._channel.aborted is not None and not self._closed:
+            yield from self._session._raise_abort()
+        if not self._inbox and self._transport.started and not self._closed:
+            answered: list[bool] = []
+            self._transport.post(self._end.probe, lambda: answered.append(True))
+            yield from self._session._wait(lambda: answered or self._inbox or self._closed, "receive")
+
+    def _receive_body(
+        self, kind: type[_T], timeout_s: float | None = None, *, no_wait: bool = False
+    ) -> Steps[_T | None]:
+        """The next message's body, of type `kind` (Jakarta Messaging 8.6).
+
+        Raises:
+            MessageFormatError: it has none of that type. In AUTO and DUPS_OK it stays the next message.
+        """
+        body = yield from self._getting_body(kind, timeout_s, no_wait=no_wait)
+        self._end.handing = None
+        return body
+
+    def _getting_body(
+        self, kind: type[_T], timeout_s: float | None = None, *, no_wait: bool = False
+    ) -> Steps[_T | None]:
+        """`receive_body()` without its last step."""
+
+        def check(message: Message) -> None:
+            _body_of(message, kind)
+
+        message = yield from self._getting_such(check, timeout_s, no_wait=no_wait)
+        return None if message is None else _body_of(message, kind)
+
+    def _getting_such(
+        self, check: Check, timeout_s: float | None = None, *, no_wait: bool = False
+    ) -> Steps[Message | None]:
+        """The next message, without the last step; `check` raises MessageFormatError for one that is not wanted.
+
+        In AUTO and DUPS_OK, which would acknowledge it, it stays the next message; else the application has it.
+        """
+        stays = self._automatic or self._lazy
+        turn = self._session._turn
+        if not turn.acquire(False):
+            raise self._session._misused()
+        try:
+            if no_wait:
+                self._check_no_listener()
+                yield from self._arrival()
+                timeout_s = 0
+            message = yield from self._receiving(timeout_s, check if stays else None)
+            try:
+                if message is not None:
+                    check(message)
+            except MessageFormatError:
+                if stays:
+                    self._take_back()  # a failover came between the look at the first message and its taking
+                else:
+                    self._end.handing = None  # the application is told of it: it has it
+                raise
+            return message
+        finally:
+            turn.release()
+
+    def _check_next(self, check: Check) -> None:
+        self._take_back()
+        while self._transport.started and not self._closed:
+            try:
+                delivery = self._inbox[0]
+            except IndexError:
+                return
+            message = self._read(delivery)
+            if message is not None:
+                check(message)
+                return
+
+    def _check_no_listener(self) -> None:
+        if self._listener is not None:
+            raise IllegalStateError("receive() cannot be called while the consumer has a message listener.")
+
+    def _await_message(self, deadline: float | None) -> Steps[None]:
+        end = self._end
+        channel = self._channel
+        if end.accepted and not end.scheduled:
+            channel.wake_receiver(end)
+        if end.error is not None:
+            raise end.error
+        if self._pulls and self._transport.started:
+            self._transport.post(end.want)
+        remaining_s = None if deadline is None else deadline - time.monotonic()
+        try:
+            yield from self._session._wait(
+                lambda: self._closed or end.closed or channel.aborted or (self._inbox and self._transport.started),
+                "receive",
+                remaining_s,
+            )
+        except BaseException:
+            if self._pulls:
+                self._transport.post(end.withdraw, lambda: None)
+            raise
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def _close(self) -> Steps[None]:
+        """Close: what was not received goes back. May be called again.
+
+        In CLIENT and INDIVIDUAL mode what was received can still be acknowledged, or given back by `recover()`; until
+        then a durable subscription has an active consumer.
+
+        A `receive()` that waits elsewhere returns None. A listener may close its own consumer; its message is
+        acknowledged as ever when it returns.
+        """
+        if self._transport.disowned:
+            return
+        # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
+        self._closed = True
+        self._listener = None
+        self._session._channel.gate.open()
+        dispatcher = self._session._dispatcher
+        current = None if dispatcher is None or not dispatcher.is_current else dispatcher.current
+        if dispatcher is not None and current is not None and current.consumer is self._end:
+            if self not in dispatcher.closing:
+                dispatcher.closing.append(self)
+        else:
+            yield from self._end_closing()
+
+    def _end_closing(self) -> Steps[None]:
+        end = self._end
+        if not end.closed and not end.released:
+            self._transport.post(end.release)
+        yield from self._session._wait_closed(lambda: end.closed or end.released)
+        self._session._forget_consumer(self)
+
+    def _release_subscription(self) -> None:
+        """Its subscription may be received from anew."""
+        name, self._subscription = self._subscription, None
+        if name is not None:
+            source = self._end.source
+            self._session._connection._subscriptions.release(name, durable=source.durable, shared=source.shared)
+
+
+def expectation(
+    kind: type[Message] | float | None, timeout_s: float | None
+) -> tuple[type[Message] | None, float | None]:
+    """The class and the seconds that `receive()` was called with: its first argument may be either.
+
+    Raises:
+        JMSError: it is neither.
+    """
+    if kind is None:
+        return None, timeout_s
+    if isinstance(kind, int | float):
+        if timeout_s is not None:
+            raise JMSError(f"receive() got two times to wait, {kind!r} and {timeout_s!r}.")
+        return None, kind
+    return expected_class(kind), timeout_s
+
+
+def expected_class(kind: object) -> type[Message]:
+    """`kind`, if it is a class of messages.
+
+    Raises:
+        JMSError: it is not.
+    """
+    if isinstance(kind, type) and issubclass(kind, Message):
+        return kind
+    raise JMSError(f"A class of messages is needed, such as TextMessage, or seconds to wait; this is {kind!r}.")
+
+
+def _check_class(message: Message, kind: type[Message]) -> None:
+    if not isinstance(message, kind):
+        raise MessageFormatError(
+            f"The next message, {message.message_id or 'one without an id'}, is a {type(message).__name__} and not a "
+            f"{kind.__name__}: receive it with receive(), or with receive({type(message).__name__})."
+        )
+
+
+def _body_of(message: Message, kind: type[_T]) -> _T | None:
+    if type(message) is Message or isinstance(message, StreamMessage):
+        raise MessageFormatError(f"A {type(message).__name__} has no body that can be received by itself.")
+    return message.get_body(kind)

@@ -1,0 +1,187 @@
+"""Base of consumers: take a message, report its presentation, call listeners."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from legato.amqp.engine.outcomes import Rejected
+from legato.client.links.deliveries import Delivery, DeliveryState
+from legato.client.links.receiver_end import ReceiverEnd
+from legato.client.links.session_state import AcknowledgeMode
+from legato.client.mapping.received import Received, read_message
+from legato.client.messages.destinations import Destination
+from legato.client.messages.message import Message
+from legato.client.steps import Steps
+from legato.errors import IllegalStateError, ProtocolError
+
+if TYPE_CHECKING:
+    from legato.client.calls.session_making import Making
+
+MessageListener = Callable[[Message], object]
+"""Called with each message; in asyncio it may be a coroutine function."""
+
+
+class ConsumerWork:
+    """A consumer's messages, one at a time."""
+
+    def __init__(self, session: Making[Any, Any, Any], end: ReceiverEnd, subscription: str | None) -> None:
+        self.destination: Destination = end.source.destination
+        self._session = session
+        self._end = end
+        self._subscription = subscription
+        """Its name, if it has one that is this connection's to count."""
+        self._pulls = end.prefetch == 0
+        self._inbox = end.incoming.inbox
+        self._channel = session._channel
+        self._transport = self._channel.transport
+        self._mode = session.acknowledge_mode
+        # Looked up once: what follows is asked for each message.
+        self._automatic = self._mode is AcknowledgeMode.AUTO
+        self._lazy = self._mode is AcknowledgeMode.DUPS_OK
+        self._by_application = self._mode in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL)
+        self._acknowledge = session._acknowledge
+        self._listener: MessageListener | None = None
+        self._closed = False
+
+    @property
+    def message_selector(self) -> str | None:
+        """What messages have to match; None for all."""
+        return self._end.source.selector
+
+    @property
+    def no_local(self) -> bool:
+        """Whether what its own connection sends to the topic is left out."""
+        return self._end.source.no_local
+
+    def _interrupted(self, interruption: BaseException) -> None:
+        self._session._interrupted(interruption)
+
+    # -- messages ----------------------------------------------------------------------------------------
+
+    def _read(self, delivery: Delivery) -> Message | None:
+        acknowledge = self._session._acknowledger(delivery) if self._by_application else self._acknowledge
+        try:
+            return read_message(delivery.data, self.destination, acknowledge)
+        except ProtocolError as error:
+            self._refuse(delivery, error)
+            return None
+
+    def _drop(self, delivery: Delivery) -> bool:
+        """Take a message out of the inbox; returns whether it was the first: a failover may have emptied it."""
+        inbox = self._inbox
+        try:
+            first = inbox.popleft()
+        except IndexError:
+            return False
+        if first is not delivery:
+            inbox.appendleft(first)
+            return False
+        return True
+
+    def _refuse(self, delivery: Delivery, error: ProtocolError) -> None:
+        """It is no message: the broker hears so."""
+        self._drop(delivery)
+        self._transport.post(self._end.settle, delivery, Rejected(error.condition, str(error)), DeliveryState.RETURNED)
+
+    def _presented(self, delivery: Delivery, message: Message) -> None:
+        end = self._end
+        if self._by_application:
+            if delivery.again and delivery.link == end.incoming.link:
+                self._session._presented_again(delivery)
+            self._session._unacknowledged[delivery] = None
+        if delivery.times:
+            message._mark_redelivered(delivery.times)
+        message._delivery = delivery
+        end.presented.append(delivery)
+        if not end.scheduled:
+            end.channel.wake_receiver(end)
+
+    def _take_back(self) -> None:
+        """A call was interrupted before it returned its message: that is the next one again, and nobody had it."""
+        end = self._end
+        delivery = end.handing
+        if delivery is None:
+            return
+        for said in (end.accepted, end.presented):
+            with contextlib.suppress(ValueError):
+                said.remove(delivery)
+        self._session._unacknowledged.pop(delivery, None)
+        inbox = self._inbox
+        is_first = bool(inbox) and inbox[0] is delivery
+        # A loss of the connection may have decided about it.
+        if not is_first and delivery.state not in (DeliveryState.RETURNED, DeliveryState.ELSEWHERE):
+            inbox.appendleft(delivery)
+        end.handing = None
+
+    def _is_suspect(self) -> bool:
+        """Whether the next message was delivered before: the broker is told that it is presented before it is.
+
+        What kills every process that gets it is counted thereby, however soon it does, and is a dead letter at last.
+        """
+        try:
+            delivery = self._inbox[0]
+        except IndexError:
+            return False
+        return not delivery.announced and self._again(delivery)
+
+    def _again(self, delivery: Delivery) -> bool:
+        try:
+            return Received(delivery.data, self.destination).again
+        except ProtocolError:
+            return False
+
+    def _announce(self) -> Steps[None]:
+        """Have the broker told that the next message is presented."""
+        try:
+            delivery = self._inbox[0]
+        except IndexError:
+            return
+        self._transport.post(self._end.announce, delivery)
+        yield from self._session._wait(lambda: delivery.announced or self._closed, "receive")
+
+    # -- with a listener ---------------------------------------------------------------------------------
+
+    @property
+    def message_listener(self) -> MessageListener | None:
+        """A function called with each message, one at a time for all consumers of a session (Jakarta Messaging 8.7)."""
+        return self._listener
+
+    @message_listener.setter
+    def message_listener(self, listener: MessageListener | None) -> None:
+        with self._session._used():
+            if self._closed:
+                raise IllegalStateError("The consumer is closed.")
+            self._listener = listener
+            self._session._listeners_changed()
+
+    def _ask_for_listener(self) -> None:
+        """Without a prefetch: ask for the listener's next message."""
+        if self._pulls and self._listener is not None and self._transport.started and not self._inbox:
+            self._transport.post(self._end.want)
+
+    def _take_for_listener(self) -> tuple[Delivery, Message] | None:
+        """The next message for the listener, presented; None if there is none now, or if it is to be announced."""
+        self._take_back()
+        while self._listener is not None and self._transport.started and not self._closed:
+            try:
+                delivery = self._inbox[0]
+            except IndexError:
+                return None
+            message = self._read(delivery)
+            if message is None:
+                continue
+            if message._source.again and not delivery.announced:  # type: ignore[union-attr]
+                return None
+            if self._drop(delivery):
+                self._presented(delivery, message)
+                return delivery, message
+        return None
+
+    def _listener_returned(self, delivery: Delivery) -> None:
+        """AUTO and DUPS_OK: acknowledge now (CONTRACT C3)."""
+        end = self._end
+        end.accepted.append(delivery)
+        if not end.scheduled:
+            end.channel.wake_receiver(end)

@@ -1,0 +1,183 @@
+"""Dispatch to a session's message listeners, one message at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import traceback
+from typing import TYPE_CHECKING, Protocol
+
+from legato.client.links.deliveries import Delivery
+from legato.client.links.session_state import AcknowledgeMode
+from legato.client.steps import Await, Steps, Wait, drive
+from legato.errors import JMSError
+
+if TYPE_CHECKING:
+    from legato.client.calls.consumer_steps import ConsumerSteps
+    from legato.client.calls.session_work import SessionWork
+    from legato.client.messages.message import Message
+
+log = logging.getLogger("legato.client")
+
+EXCEPTION_CHARACTERS_MAX = 4000
+"""Of what a listener raised the broker hears the end, which says what it was."""
+
+
+class Dispatcher(Protocol):
+    """Calls a session's message listeners."""
+
+    current: Delivery | None
+    closing: list[ConsumerSteps]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether a listener is asking."""
+
+    def wait_idle(self) -> Steps[None]:
+        """Wait for the listener that runs now, unless it is the one that asks."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether no listener will be called any more, and none runs."""
+
+    def stop(self) -> None:
+        """End after the listener that runs now."""
+
+
+class Dispatching:
+    """Takes the listening consumers in turn (Jakarta Messaging 8.7: no two listeners of a session run at once)."""
+
+    def __init__(self, session: SessionWork, *, redeliver_on_error: bool) -> None:
+        self.current: Delivery | None = None
+        """The message that a listener has now."""
+        self.closing: list[ConsumerSteps] = []
+        """Consumers that their own listener has closed: that is done once it has returned (Jakarta Messaging 8.8)."""
+        self._session = session
+        self._gate = session._channel.gate
+        self._redeliver_on_error = redeliver_on_error
+        self._stopping = False
+        self._busy = False
+        """Set before it looks whether messages may come, so that who forbids it knows whether one is on its way."""
+        self.ended = False
+        """Whether no listener will be called any more, and none runs."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether a listener is asking."""
+        raise NotImplementedError
+
+    def wait_idle(self) -> Steps[None]:
+        """Wait for the listener that runs now, unless it is the one that asks."""
+        if not self.is_current:
+            yield Wait(self._gate, lambda: not self._busy)
+
+    def stop(self) -> None:
+        """End after the listener that runs now."""
+        self._stopping = True
+        self._gate.open()
+
+    def _run(self) -> Steps[None]:
+        try:
+            while not self._stopping:
+                worked = False
+                for consumer in list(self._session._consumers):
+                    # Whoever else uses the session is not kept from it for nothing.
+                    if consumer._inbox and consumer._listener is not None:
+                        worked = (yield from self._one(consumer)) or worked
+                if not worked:
+                    for consumer in list(self._session._consumers):
+                        consumer._ask_for_listener()
+                    yield Wait(self._gate, self._has_work)
+        finally:
+            self.ended = True
+            self._gate.open()
+
+    def _has_work(self) -> bool:
+        if self._stopping:
+            return True
+        return any(
+            consumer._inbox and consumer._listener is not None and consumer._transport.started
+            for consumer in self._session._consumers
+        )
+
+    def _one(self, consumer: ConsumerSteps) -> Steps[bool]:
+        turn = self._session._turn
+        self._busy = True
+        try:
+            if not turn.acquire(False):
+                yield from turn.awaited()
+            turn.keep(True)
+            try:
+                if not (yield from self._heard()):
+                    return False
+                taken = consumer._take_for_listener()
+                if taken is None and consumer._is_suspect():
+                    # If its session or connection is gone, others tell of it.
+                    with contextlib.suppress(JMSError):
+                        yield from consumer._announce()
+                    taken = consumer._take_for_listener()
+                if taken is None:
+                    return False
+                delivery, message = taken
+                self.current = delivery
+                yield from self._call(consumer, delivery, message)
+                while self.closing:
+                    yield from self.closing.pop()._end_closing()
+                return True
+            finally:
+                self.current = None
+                turn.keep(False)
+                turn.release()
+        finally:
+            self._busy = False
+            self._gate.open()
+
+    def _heard(self) -> Steps[bool]:
+        """Whether nothing is left of a commit or rollback that was interrupted; waits for its outcome."""
+        session = self._session
+        if session._undertaking is None:
+            return True
+        try:
+            heard = yield from session._hear(lambda: self._stopping)
+        except JMSError:
+            # The session or its connection is gone, of which others tell.
+            yield Wait(self._gate, lambda: self._stopping)
+            return False
+        session._untold = None
+        return heard
+
+    def _call(self, consumer: ConsumerSteps, delivery: Delivery, message: Message) -> Steps[None]:
+        failure = ""
+        listener = consumer._listener
+        try:
+            if listener is not None and (result := listener(message)) is not None:
+                yield Await(result)
+        except Exception as error:
+            failure = "".join(traceback.format_exception(error))[-EXCEPTION_CHARACTERS_MAX:]
+            log.exception("a message listener raised")
+            consumer._transport.report(
+                JMSError(f"The listener for {consumer.destination} raised {error!r}.", code="LISTENER", linked=error)
+            )
+        if consumer._mode not in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK):
+            return
+        if not (failure and self._redeliver_on_error):
+            consumer._listener_returned(delivery)
+        elif not self._stopping:
+            # A session that closes gives the message back by itself, one whose connection is gone need not.
+            with contextlib.suppress(JMSError):
+                yield from self._session._give_back([delivery], failure)
+
+
+class ThreadDispatcher(Dispatching):
+    """Calls listeners in a thread of the session's own."""
+
+    def __init__(self, session: SessionWork, name: str, *, redeliver_on_error: bool) -> None:
+        super().__init__(session, redeliver_on_error=redeliver_on_error)
+        self._thread = threading.Thread(target=lambda: drive(self._run()), name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether a listener is asking."""
+        return threading.current_thread() is self._thread

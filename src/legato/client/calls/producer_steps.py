@@ -1,0 +1,318 @@
+"""Steps of a message producer."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from legato.client.links.completion import Completion, CompletionCallable, CompletionListener
+from legato.client.links.sender_end import SenderEnd
+from legato.client.links.session_state import Send
+from legato.client.mapping.translate import Envelope
+from legato.client.messages.destinations import Destination, checked
+from legato.client.messages.message import PRIORITY_DEFAULT, DeliveryMode, Message
+from legato.client.steps import Await, Steps
+from legato.errors import IllegalStateError, InvalidDestinationError, JMSError, MessageFormatError
+
+if TYPE_CHECKING:
+    from legato.client.calls.session_making import Making
+
+log = logging.getLogger("legato.client")
+
+
+class Route:
+    """A producer's way to one destination."""
+
+    __slots__ = ("end", "envelope", "id_prefix")
+
+    def __init__(self, end: SenderEnd, envelope: Envelope, id_prefix: str) -> None:
+        self.end = end
+        self.envelope = envelope
+        self.id_prefix = id_prefix
+
+
+class ProducerSteps:
+    """Sends messages to a destination, or, created without one, to that which each `send()` names (7).
+
+    A send survives a failover: what is not confirmed is sent again, and the broker stores it once.
+
+    Attributes:
+        delivery_mode, priority, time_to_live_ms, delivery_delay_ms: for sends that do not say otherwise; a time to
+            live of 0 is for ever.
+        disable_message_id, disable_message_timestamp: whether messages go without these (7.2.2).
+        duplicate_listener: is called with each message that the broker dropped because it remembers its duplicate id,
+            before the call returns that heard of it: `send()`, `flush()`, `commit()` or `close()`. In asyncio it may
+            be a coroutine function.
+    """
+
+    def __init__(self, session: Making[Any, Any, Any], destination: Destination | None, name: str) -> None:
+        self.destination = destination
+        self.delivery_mode = DeliveryMode.PERSISTENT
+        self.priority = PRIORITY_DEFAULT
+        self.time_to_live_ms = 0
+        self.delivery_delay_ms = 0
+        self.disable_message_id = False
+        self.disable_message_timestamp = False
+        self.duplicate_listener: Callable[[Message], object] | None = None
+        self._session = session
+        self._name = name
+        self._window = session._connection._options.send_window
+        self._route: Route | None = None
+        """Where everything goes, for a producer of one destination."""
+        self._routes: dict[Destination, Route] = {}
+        self._opened = 0
+        """Counts the links."""
+        self._closed = False
+        self._completion: Completion | None = None
+
+    # -- sending: a send is `_ready_route` if need be, `_submit`, and `_confirmed` if it is to be waited for ---
+
+    def _ready_route(self, destination: Destination | None) -> Steps[Route]:
+        """The way to a destination, once there is room for one more message on it."""
+        if self._closed:
+            raise IllegalStateError("The producer is closed.")
+        if self._session._undertaking is not None:
+            yield from self._session._hear()
+        route = self._route
+        if route is None or destination is not None:
+            if self.destination is not None:
+                raise InvalidDestinationError(
+                    f"This producer sends to {self.destination.name!r} only; create one without a destination to name "
+                    "one with each send()."
+                )
+            target = checked(destination)
+            route = self._routes.get(target) or (yield from self._open_route(target))
+        waiting = route.end.outgoing.waiting
+        if len(waiting) >= self._window:
+            # Woken at half, so that the two threads take turns in lumps.
+            yield from self._session._wait(lambda: len(waiting) <= self._window // 2, "send")
+        return route
+
+    def _open_route(self, destination: Destination) -> Steps[Route]:
+        # Whoever is interrupted leaves a link behind that closes: the next one has another name.
+        number = self._opened + 1
+        self._opened = number
+        name = self._name if number == 1 else f"{self._name}.{number}"
+        channel = self._session._channel
+        end = SenderEnd(channel, name, destination)
+        envelope = Envelope(destination, self._session._connection._user_id)
+        route = Route(end, envelope, f"ID:{name}:")
+        try:
+            channel.transport.post(channel.add_sender, end)
+            yield from self._session._wait(lambda: end.ready or end.closed, "create a producer")
+            if end.error is not None:
+                raise end.error
+        except BaseException:
+            channel.transport.post(end.close)
+            raise
+        self._routes[destination] = route
+        if self.destination is not None:
+            self._route = route
+        return route
+
+    def _send(
+        self,
+        message: Message,
+        *,
+        destination: Destination | None = None,
+        delivery_mode: DeliveryMode | None = None,
+        priority: int | None = None,
+        time_to_live_ms: int | None = None,
+        delivery_delay_ms: int | None = None,
+        completion_listener: CompletionListener | CompletionCallable | None = None,
+        duplicate_id: str | bytes | None = None,
+    ) -> Steps[None]:
+        """Send a message.
+
+        Returns when the broker has stored it; at once in a transacted session, with a completion listener, or for a
+        non-persistent message. Waits while the producer's window is full. Sets the message's headers. Interrupted
+        while it waits for the confirmation (in asyncio: cancelled), the message is on its way all the same, and if the
+        broker refuses it the exception listener hears so; interrupted before, it is not sent.
+
+        Args:
+            destination: for a producer that was created without one.
+            delivery_mode: this and the next three override the producer's.
+            priority: 0 to 9, higher first.
+            time_to_live_ms: milliseconds until it expires, 0 for never.
+            delivery_delay_ms: milliseconds before which it is not delivered (Jakarta Messaging 7.9).
+            completion_listener: called in another thread, in asyncio by another task, once the broker has stored the
+                message or refused it. It may not use the session while somebody else does (7.3).
+            duplicate_id: the application's name for the message. If the address remembers a message of that name, the
+                broker drops this one; that is a success, and sets `message.duplicate` (CONTRACT E15). The property
+                `_AMQ_DUPL_ID` does the same.
+
+        Raises:
+            IllegalStateError: the producer is closed, or somebody else uses the session.
+            InvalidDestinationError: there is no destination, or two.
+            MessageFormatError: a header, property or body cannot be sent.
+            ResourceAllocationError: the broker has no room.
+            JMSError: the broker refused it for another reason, or the connection is gone for good.
+        """
+        session = self._session
+        turn = session._turn
+        if not turn.acquire(False):
+            raise session._misused()
+        try:
+            route = self._route
+            if (
+                route is None
+                or destination is not None
+                or session._undertaking is not None
+                or len(route.end.outgoing.waiting) >= self._window
+            ):
+                route = yield from self._ready_route(destination)
+            send = self._submit(
+                route,
+                message,
+                delivery_mode,
+                priority,
+                time_to_live_ms,
+                delivery_delay_ms,
+                completion_listener,
+                duplicate_id,
+            )
+            if send.awaited:
+                yield from self._confirmed(send)
+        finally:
+            turn.release()
+        if route.end.duplicates:
+            yield from self._tell_duplicates()
+
+    def _submit(
+        self,
+        route: Route,
+        message: Message,
+        delivery_mode: DeliveryMode | None,
+        priority: int | None,
+        time_to_live_ms: int | None,
+        delivery_delay_ms: int | None,
+        completion_listener: CompletionListener | CompletionCallable | None,
+        duplicate_id: str | bytes | None,
+    ) -> Send:
+        """Hand a message to the I/O thread; returns the send, `awaited` if the caller is to wait for it."""
+        if not isinstance(message, Message):
+            raise MessageFormatError(f"A message is needed, such as TextMessage('tea'); this is {message!r}.")
+        session = self._session
+        end = route.end
+        if self._closed or end.closed or session._channel.error is not None:
+            raise session._channel.error or end.error or IllegalStateError("The producer is closed.")
+        mode = self.delivery_mode if delivery_mode is None else delivery_mode
+        if priority is None:
+            priority = self.priority
+        ttl_ms = self.time_to_live_ms if time_to_live_ms is None else time_to_live_ms
+        delay_ms = self.delivery_delay_ms if delivery_delay_ms is None else delivery_delay_ms
+        if mode not in (1, 2) or not 0 <= priority <= 9 or ttl_ms < 0 or delay_ms < 0:
+            raise JMSError(
+                "The delivery mode must be one of DeliveryMode, the priority from 0 to 9, the time to live and the "
+                f"delivery delay at least 0; not {mode!r}, {priority!r}, {ttl_ms!r} and {delay_ms!r}."
+            )
+        if duplicate_id is not None and not (isinstance(duplicate_id, str | bytes) and duplicate_id):
+            raise JMSError(f"The duplicate id must be text or bytes, and not empty; not {duplicate_id!r}.")
+        if message._headers_unread:
+            message._read_headers()
+        if message.duplicate:
+            message.duplicate = False
+        outgoing = end.outgoing
+        number = outgoing.last_number + 1
+        timestamp = time.time_ns() // 1_000_000
+        values = message.__dict__
+        values["_message_id"] = None if self.disable_message_id else f"{route.id_prefix}{number}"
+        values["_timestamp"] = 0 if self.disable_message_timestamp else timestamp
+        values["_destination"] = route.envelope.destination
+        values["_delivery_mode"] = mode
+        values["_priority"] = priority
+        values["_expiration"] = timestamp + ttl_ms if ttl_ms else 0
+        values["_delivery_time"] = timestamp + delay_ms
+        data = route.envelope.encode(message, ttl_ms, timestamp + delay_ms if delay_ms else 0, duplicate_id)
+        send = Send(number, data, message)
+        if message._source is not None:
+            send.stream = message._source.stream
+        outgoing.last_number = number
+        transaction = session._transaction
+        if transaction is not None:
+            send.transaction = transaction
+        if completion_listener is not None:
+            completion = self._completion
+            if completion is None or completion.listener is not completion_listener:
+                completion = self._completion = Completion(completion_listener, session._completions)
+            send.completion = completion
+        elif transaction is None:
+            if mode == DeliveryMode.PERSISTENT:
+                send.awaited = True
+            else:
+                send.watched = False
+        if transaction is None:
+            outgoing.waiting.append(send)
+        else:
+            # One step: a transaction must not have what is not sent.
+            transaction.sends.append((end, send)); outgoing.waiting.append(send)  # fmt: skip  # noqa: E702
+        if not end.scheduled:
+            session._channel.wake_sender(end)
+        return send
+
+    def _confirmed(self, send: Send) -> Steps[None]:
+        try:
+            yield from self._session._wait(lambda: send.done, "send")
+        except BaseException:
+            # Nobody will ask for its outcome now: a refusal goes to the exception listener.
+            send.watched = False
+            raise
+        if send.error is not None:
+            raise send.error
+
+    def _flush(self, timeout_s: float | None = None) -> Steps[None]:
+        """Wait until every asynchronous send is confirmed or refused, and its completion listener has returned.
+
+        Raises:
+            JMSError: that took longer than `timeout_s` seconds, or the connection is gone for good.
+        """
+        with self._session._used():
+            if not (yield from self._session._wait(self._flushed, "flush", timeout_s)):
+                raise JMSError(f"Not all messages were confirmed within {timeout_s:g} s.", code="TIMEOUT")
+        yield from self._tell_duplicates()
+
+    def _flushed(self) -> bool:
+        # First what is under way: when it is done its listener is still to be called.
+        return not self._under_way() and self._session._completions.all_called
+
+    def _under_way(self) -> bool:
+        ends = [route.end for route in self._routes.values()]
+        return any(end.outgoing.waiting or end.outgoing.unconfirmed for end in ends)
+
+    def _tell_duplicates(self) -> Steps[None]:
+        """Call the listener for messages that turned out to be duplicates."""
+        for route in list(self._routes.values()):
+            duplicates = route.end.duplicates
+            while duplicates:
+                message = duplicates.popleft()
+                try:
+                    result = None if self.duplicate_listener is None else self.duplicate_listener(message)
+                    if result is not None:
+                        yield Await(result)
+                except Exception:
+                    log.exception("a duplicate listener raised")
+
+    def _interrupted(self, interruption: BaseException) -> None:
+        self._session._interrupted(interruption)
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def _close(self) -> Steps[None]:
+        """Wait for what is not confirmed yet, then close (Jakarta Messaging 7.3.4). May be called again."""
+        if self._session._channel.transport.disowned:
+            return
+        self._session._check_not_completing("close a producer of")
+        # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
+        self._closed = True
+        channel = self._session._channel
+        ends = [route.end for route in self._routes.values()]
+        for end in ends:
+            if not end.closed:
+                channel.transport.post(end.close)
+        yield from self._session._wait_closed(lambda: all(end.closed for end in ends) and not self._under_way())
+        if self._session._transaction is None:
+            yield from self._session._wait_for_completions()
+        self._session._forget_producer(self)
+        yield from self._tell_duplicates()

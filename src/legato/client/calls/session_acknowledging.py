@@ -1,0 +1,210 @@
+"""What a session does to acknowledge and to recover, as steps for both worlds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from legato.client.calls.session_transactions import SessionTransactions
+from legato.client.calls.undertakings import Told, Undertaking
+from legato.client.links.deliveries import AckBatch, Delivery, DeliveryState
+from legato.client.links.session_state import AcknowledgementOutcome, AcknowledgeMode
+from legato.client.mapping.received import message_id_of
+from legato.client.messages.message import Message
+from legato.client.steps import Steps
+from legato.errors import IllegalStateError, JMSError
+
+NAMED_MAX = 5
+"""Messages that an error names."""
+
+
+class SessionAcknowledging(SessionTransactions):
+    """Acknowledgement by the application, and recovery."""
+
+    def _recover(self) -> Steps[None]:
+        """Give back what was received and not acknowledged; it comes again, flagged and counted (CONTRACT C8).
+
+        If the call is interrupted (in asyncio: cancelled) the recovery goes on, and the session's next call waits for
+        its end first; only an interruption before its first step leaves all as it was. Called again, it makes sure.
+
+        Raises:
+            IllegalStateError: the session is transacted, or closed.
+        """
+        with self._used():
+            if self._transaction is not None:
+                raise IllegalStateError("A transacted session has no recover(); call rollback().")
+            yield from self._hear()
+            deliveries = dict(self._unacknowledged)
+            current = None if self._dispatcher is None else self._dispatcher.current
+            if current is not None:
+                deliveries[current] = None
+            batch = AckBatch(list(deliveries))
+            batch.open = 1
+            channel = self._channel
+            try:
+                yield from self._undertake(
+                    Undertaking(
+                        "recover",
+                        lambda: channel.transport.post(channel.recover, batch),
+                        lambda: batch.open == 0,
+                        lambda: self._forget(batch.deliveries),
+                    )
+                )
+            except JMSError:
+                self._forget(batch.deliveries)
+                raise
+            channel.hear_abort()
+
+    def _acknowledge(self, message: Message, *, typed: bool = False) -> Any:
+        """What messages call that their session acknowledges by itself; in asyncio the result has to be awaited."""
+        return self._world.run(self._needless(typed))
+
+    def _needless(self, typed: bool) -> Steps[AcknowledgementOutcome | None]:
+        self._check_open()
+        if not typed:
+            return None
+        if self._transaction is not None:
+            raise IllegalStateError("In a transacted session commit() acknowledges.")
+        return AcknowledgementOutcome.ALREADY_ACKNOWLEDGED
+        yield  # what has no steps is a generator too
+
+    def _acknowledger(self, delivery: Delivery) -> Callable[..., Any]:
+        """What a message calls that the application acknowledges."""
+
+        def acknowledge(message: Message, *, typed: bool = False) -> Any:
+            return self._world.run(self._trying(delivery) if typed else self._acknowledging(delivery))
+
+        return acknowledge
+
+    def _acknowledging(self, delivery: Delivery | None) -> Steps[None]:
+        """Acknowledge all that the session has received, or, in INDIVIDUAL mode, one message."""
+        if self.acknowledge_mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
+            self._check_open()
+            return
+        with self._used():
+            yield from self._hear()
+            if self._channel.aborted is not None:
+                yield from self._raise_abort()
+            batch = AckBatch(self._covered(delivery))
+            yield from self._settle(batch)
+            if batch.open:
+                # Only an abort ends the wait before.
+                yield from self._raise_abort()
+            gone = _gone(batch)
+            late = self._contract.late_acknowledgement
+            if gone and late is not None:
+                error = late(_names(gone), code="WENT_ELSEWHERE")
+                self._told = Told(error, lambda: self._unacknowledged.update(dict.fromkeys(gone)))
+                raise error
+
+    def _acknowledge_all(self) -> Steps[Mapping[str, AcknowledgementOutcome]]:
+        """Acknowledge all that the session has received, and say what became of each message (promise 5).
+
+        Under every failover contract it waits for the truth, over failovers too, and late acknowledgements are not
+        errors. With INDIVIDUAL mode it acknowledges all as well.
+
+        Returns:
+            Outcomes by message id; messages without one have numbered names in angle brackets.
+
+        Raises:
+            IllegalStateError: the session acknowledges by itself, or is closed.
+            JMSError: the connection is gone for good.
+        """
+        if self.acknowledge_mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
+            raise IllegalStateError("The session acknowledges by itself; its mode is neither CLIENT nor INDIVIDUAL.")
+        with self._used():
+            yield from self._hear()
+            batch = AckBatch(list(self._unacknowledged), resolved=True)
+            yield from self._settle(batch)
+            self._channel.hear_abort()
+            ids = [message_id_of(each.data) or f"<{number}>" for number, each in enumerate(batch.deliveries, 1)]
+            return {name: batch.outcome(each) for name, each in zip(ids, batch.deliveries, strict=True)}
+
+    def _trying(self, delivery: Delivery) -> Steps[AcknowledgementOutcome]:
+        """Acknowledge as `_acknowledging` does, and say what became of one message."""
+        with self._used():
+            yield from self._hear()
+            covered = self._covered(delivery)
+            batch = AckBatch(covered if delivery in covered else [*covered, delivery], resolved=True)
+            yield from self._settle(batch)
+            self._channel.hear_abort()
+            return batch.outcome(delivery)
+
+    def _covered(self, delivery: Delivery | None) -> list[Delivery]:
+        """What an acknowledgement covers."""
+        if delivery is None or self.acknowledge_mode is AcknowledgeMode.CLIENT:
+            return list(self._unacknowledged)
+        return [delivery] if delivery in self._unacknowledged else []
+
+    def _forget(self, deliveries: list[Delivery]) -> None:
+        """No later acknowledgement is about these."""
+        for delivery in deliveries:
+            self._unacknowledged.pop(delivery, None)
+
+    def _settle(self, batch: AckBatch) -> Steps[None]:
+        if not batch.open:
+            return
+        channel = self._channel
+        channel.resolving = batch.resolved
+
+        def ask() -> None:
+            channel.transport.post(channel.acknowledge, batch)
+            channel.transport.post(channel.grant)
+
+        def conclude() -> None:
+            # Of what went elsewhere an acknowledgement that was interrupted has not told: the next one does.
+            self._forget([each for each in batch.deliveries if each.state is not DeliveryState.ELSEWHERE])
+
+        losses = channel.interruptions
+
+        def over() -> bool:
+            # Under some failover contracts a loss of the connection decides it, and nobody hears how.
+            dropped = not batch.resolved and not self._contract.resolves_calls and channel.interruptions != losses
+            return batch.open == 0 or dropped
+
+        undertaking = Undertaking("acknowledge", ask, over, conclude, resolved=batch.resolved)
+        try:
+            yield from self._undertake(
+                undertaking, lambda: batch.open == 0 or (channel.aborted is not None and not batch.resolved)
+            )
+        except JMSError:
+            self._forget(batch.deliveries)
+            raise
+        finally:
+            channel.resolving = False
+        self._forget(batch.deliveries)
+
+    def _presented_again(self, delivery: Delivery) -> None:
+        """The application gets a message that it had before a failover: from here on it starts over (CONTRACT A15).
+
+        What it had and has not got again, be it because another receiver got it, is not what its next `acknowledge()`
+        is about.
+        """
+        delivery.again = False
+        delivery.times += 1
+        if self._started_over != self._channel.interruptions:
+            self._started_over = self._channel.interruptions
+            if self._channel.listening:
+                self._channel.hear_abort()
+            if self.acknowledge_mode is AcknowledgeMode.CLIENT:
+                self._unacknowledged = {
+                    each: None for each in self._unacknowledged if not each.again and each is not delivery
+                }
+
+
+def _gone(batch: AckBatch) -> list[Delivery]:
+    """Those that went elsewhere for good: what came back since is acknowledged in the same batch."""
+    gone = batch.elsewhere()
+    if not gone:
+        return []
+    ours = {message_id_of(each.data) for each in batch.deliveries if each not in gone} - {None}
+    return [each for each in gone if message_id_of(each.data) not in ours]
+
+
+def _names(gone: list[Delivery]) -> str:
+    names = ", ".join(message_id_of(delivery.data) or "a message without id" for delivery in gone[:NAMED_MAX])
+    more = f" and {len(gone) - NAMED_MAX} more" if len(gone) > NAMED_MAX else ""
+    return (
+        f"After a failover another receiver got {names}{more}; all else is acknowledged. Call recover(), and expect "
+        "redelivery."
+    )

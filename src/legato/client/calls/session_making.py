@@ -1,0 +1,284 @@
+"""What a session makes: destinations, messages, producers, consumers, browsers; as steps for both worlds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from legato.client.calls.browser_steps import BrowserSteps
+from legato.client.calls.consumer_steps import ConsumerSteps
+from legato.client.calls.producer_steps import ProducerSteps
+from legato.client.calls.session_messages import SessionMessages
+from legato.client.links.receiver_end import ReceiverEnd
+from legato.client.links.session_state import AcknowledgeMode
+from legato.client.links.unsubscribe_end import UnsubscribeEnd
+from legato.client.mapping.source import Source, checked_name
+from legato.client.messages.destinations import (
+    Destination,
+    Queue,
+    Temporary,
+    TemporaryQueue,
+    TemporaryTopic,
+    Topic,
+    checked,
+    checked_queue,
+    checked_topic,
+)
+from legato.client.steps import Steps
+from legato.errors import IllegalStateError, JMSSecurityError
+
+if TYPE_CHECKING:
+    from legato.client.calls.connection_steps import ConnectionSteps
+
+_Producer = TypeVar("_Producer", bound=ProducerSteps)
+_Consumer = TypeVar("_Consumer", bound=ConsumerSteps)
+_Browser = TypeVar("_Browser", bound=BrowserSteps)
+
+
+class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
+    """The factory in a session (Jakarta Messaging 6.2)."""
+
+    _producer_type: type[_Producer]
+    _consumer_type: type[_Consumer]
+    _browser_type: type[_Browser]
+
+    def __init__(self, connection: ConnectionSteps[Any], name: str, acknowledge_mode: AcknowledgeMode) -> None:
+        super().__init__(connection, name, acknowledge_mode)
+        self._prefetch = connection._options.prefetch
+        self._producers: list[ProducerSteps] = []
+        self._closing: list[ConsumerSteps] = []
+        """Closed, with messages that the application has not acknowledged."""
+        self._made = 0
+
+    def _next_name(self, kind: str) -> str:
+        self._made += 1
+        return f"{self._name}:{kind}{self._made}"
+
+    # -- destinations ------------------------------------------------------------------------------------
+
+    def _create_temporary_queue(self) -> Steps[TemporaryQueue]:
+        """A queue that only this connection receives from, and that ends with it or by its `delete()`."""
+        with self._used():
+            return (yield from self._connection._new_temporary(self._connection._temporary_queue_type))
+
+    def _create_temporary_topic(self) -> Steps[TemporaryTopic]:
+        """A topic that only this connection receives from, and that ends with it or by its `delete()`."""
+        with self._used():
+            return (yield from self._connection._new_temporary(self._connection._temporary_topic_type))
+
+    # -- producers, consumers, browsers ------------------------------------------------------------------
+
+    def _create_producer(self, destination: Destination | None = None) -> Steps[_Producer]:
+        """A producer for a queue or topic, or for those that each `send()` names.
+
+        Raises:
+            InvalidDestinationError: the destination cannot be sent to.
+            IllegalStateError: the session is closed.
+        """
+        with self._used():
+            target = None if destination is None else checked(destination)
+            producer = self._producer_type(self, target, self._next_name("p"))
+            if target is not None:
+                yield from producer._open_route(target)
+            self._producers.append(producer)
+            return producer
+
+    def _create_consumer(
+        self,
+        destination: Destination,
+        selector: str | None = None,
+        no_local: bool = False,
+        *,
+        prefetch: int | None = None,
+        priority: int = 0,
+    ) -> Steps[_Consumer]:
+        """A consumer of a queue or of a topic; of a topic it receives what is sent while it exists.
+
+        Args:
+            selector: receive only messages that match it (Jakarta Messaging 3.8.1).
+            no_local: of a topic, do not receive what this connection sent.
+            prefetch: messages kept ready ahead of `receive()`; with 0 each one is asked for when it is wanted.
+                Default: the connection's option.
+            priority: consumers of a higher one get messages before those of a lower one.
+
+        Raises:
+            InvalidDestinationError: the destination cannot be received from.
+            InvalidSelectorError: the selector is none.
+            JMSSecurityError: it is a temporary destination of another connection (CONTRACT A23).
+            IllegalStateError: the session is closed.
+        """
+        with self._used():
+            found = checked(destination)
+            if isinstance(found, Temporary):
+                self._connection._check_owned(found)
+            source = Source(
+                destination=found,
+                selector=selector or None,
+                no_local=no_local and isinstance(found, Topic),
+                priority=priority,
+            )
+            return (yield from self._new_consumer(self._next_name("c"), source, prefetch, None))
+
+    def _create_durable_consumer(
+        self,
+        topic: Topic,
+        name: str,
+        selector: str | None = None,
+        no_local: bool = False,
+        *,
+        prefetch: int | None = None,
+    ) -> Steps[_Consumer]:
+        """A consumer of a durable subscription that it has for itself (Jakarta Messaging 8.3.3).
+
+        The subscription is made if there is none, made anew if it had another topic, selector or no-local, and
+        stays until `unsubscribe()`.
+
+        Args:
+            name: of the subscription, unique among those of the client id.
+
+        Raises:
+            IllegalStateError: the connection has no client id, or the subscription has an active consumer.
+            InvalidDestinationError: this is no topic.
+            InvalidSelectorError: the selector is none.
+        """
+        with self._used():
+            if self._connection.client_id is None:
+                raise IllegalStateError(
+                    "A durable subscription that is not shared needs a client id: give the connection one, such as "
+                    "with the URI's option client_id."
+                )
+            source = Source(destination=_lasting(topic), selector=selector or None, no_local=no_local, durable=True)
+            subscriptions = yield from self._connection._swept_subscriptions()
+            link_name = subscriptions.take_unshared(checked_name(name))
+            return (yield from self._new_consumer(link_name, source, prefetch, name))
+
+    def _create_durable_subscriber(
+        self,
+        topic: Topic,
+        name: str,
+        selector: str | None = None,
+        no_local: bool = False,
+    ) -> Steps[_Consumer]:
+        """The older name of `create_durable_consumer`."""
+        return (yield from self._create_durable_consumer(topic, name, selector, no_local))
+
+    def _create_shared_consumer(
+        self, topic: Topic, name: str, selector: str | None = None, *, prefetch: int | None = None
+    ) -> Steps[_Consumer]:
+        """One of several consumers that share a subscription, which ends with the last one (Jakarta Messaging 8.3.2).
+
+        Raises:
+            IllegalStateError: the subscription has consumers, and another topic or selector.
+            InvalidDestinationError: this is no topic.
+            InvalidSelectorError: the selector is none.
+        """
+        return (yield from self._new_shared(checked_topic(topic), name, selector, False, prefetch))
+
+    def _create_shared_durable_consumer(
+        self, topic: Topic, name: str, selector: str | None = None, *, prefetch: int | None = None
+    ) -> Steps[_Consumer]:
+        """One of several consumers that share a subscription, which stays until `unsubscribe()` (8.3.4).
+
+        Raises:
+            IllegalStateError: the subscription has consumers, and another topic or selector, or is not shared.
+            InvalidDestinationError: this is no topic.
+            InvalidSelectorError: the selector is none.
+        """
+        return (yield from self._new_shared(_lasting(topic), name, selector, True, prefetch))
+
+    def _unsubscribe(self, name: str) -> Steps[None]:
+        """End a durable subscription, with the messages in it (Jakarta Messaging 8.3.3).
+
+        Raises:
+            IllegalStateError: it has an active consumer.
+            InvalidDestinationError: there is none of that name.
+        """
+        with self._used():
+            connection = self._connection
+            subscriptions = yield from connection._swept_subscriptions()
+            subscriptions.check_unused(checked_name(name))
+            link_name = f"{name}|global" if connection.client_id is None else name
+            end = UnsubscribeEnd(self._channel, link_name, name)
+            self._channel.transport.post(self._channel.add, end)
+            yield from self._wait(lambda: end.closed, "unsubscribe")
+            if end.error is not None:
+                raise end.error
+
+    def create_browser(self, destination: Queue, selector: str | None = None) -> _Browser:
+        """A look at the messages of a queue, without consuming them (Jakarta Messaging 4.1.6).
+
+        Args:
+            selector: show only messages that match it.
+        """
+        with self._used():
+            source = Source(destination=checked_queue(destination), selector=selector or None, browsed=True)
+            return self._browser_type(self, source, self._next_name("b"))
+
+    def _new_shared(
+        self, topic: Topic, name: str, selector: str | None, durable: bool, prefetch: int | None
+    ) -> Steps[_Consumer]:
+        with self._used():
+            everybodys = self._connection.client_id is None
+            source = Source(
+                destination=topic, selector=selector or None, durable=durable, shared=True, everybodys=everybodys
+            )
+            subscriptions = yield from self._connection._swept_subscriptions()
+            link_name = subscriptions.take_shared(checked_name(name), durable=durable, everybodys=everybodys)
+            return (yield from self._new_consumer(link_name, source, prefetch, name))
+
+    def _new_consumer(
+        self, link_name: str, source: Source, prefetch: int | None, subscription: str | None
+    ) -> Steps[_Consumer]:
+        """The consumer is the call's until `_making` is None; who is interrupted before leaves none behind."""
+        channel = self._channel
+        end = ReceiverEnd(channel, link_name, source, self._prefetch if prefetch is None else max(prefetch, 0))
+        consumer = self._consumer_type(self, end, subscription)
+        self._making = consumer
+        channel.transport.post(channel.add_receiver, end)
+        try:
+            yield from self._wait(lambda: end.ready or end.closed, "create a consumer")
+            if end.error is not None:
+                raise end.error
+        except BaseException:
+            channel.transport.post(end.close)
+            consumer._release_subscription()
+            self._making = None
+            raise
+        self._consumers.append(consumer)
+        return consumer
+
+    def _tell_duplicates(self) -> Steps[None]:
+        for producer in list(self._producers):
+            yield from producer._tell_duplicates()
+
+    def _forget_producer(self, producer: ProducerSteps) -> None:
+        if producer in self._producers:
+            self._producers.remove(producer)
+
+    def _forget_consumer(self, consumer: ConsumerSteps) -> None:
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+        self._note_listeners()
+        end = consumer._end
+        if end.closed:
+            self._unacknowledged = {d: None for d in self._unacknowledged if d.consumer is not end}
+            consumer._release_subscription()
+        elif consumer not in self._closing:
+            self._closing.append(consumer)
+
+    def _sweep(self) -> Steps[None]:
+        """Of consumers whose messages were acknowledged after they closed: their subscriptions are free."""
+        for consumer in list(self._closing):
+            end = consumer._end
+            if not end.released:
+                yield from self._wait_closed(lambda end=end: end.closed)  # type: ignore[misc]
+            if end.closed and consumer in self._closing:
+                self._closing.remove(consumer)
+                consumer._release_subscription()
+
+
+def _lasting(topic: Topic) -> Topic:
+    """`topic`, if it can have a durable subscription."""
+    found = checked_topic(topic)
+    if isinstance(found, Temporary):
+        raise JMSSecurityError(f"{found.name} is a temporary topic, which has no durable subscriptions.")
+    return found

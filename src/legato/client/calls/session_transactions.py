@@ -1,0 +1,262 @@
+"""Steps of a session's transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from legato.amqp.engine.outcomes import RELEASED, Modified, Rejected
+from legato.amqp.names import REJECTED_BY_APPLICATION
+from legato.client.calls.session_work import SessionWork
+from legato.client.calls.undertakings import Told, Undertaking
+from legato.client.links.deliveries import Delivery, DeliveryState
+from legato.client.links.session_state import AcknowledgeMode, Send, Transaction, is_stored_already
+from legato.client.links.transaction_outcome import UNKNOWN, Query, in_doubt
+from legato.client.messages.message import Message
+from legato.client.steps import NOTHING, Steps
+from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
+
+
+class SessionTransactions(SessionWork):
+    """Commit, rollback, and what a failover makes of a transaction."""
+
+    def _commit(self) -> Steps[None]:
+        """Commit: what was received is consumed, what was sent becomes visible, both or neither.
+
+        A commit that is cut off by a failover returns its true outcome (promise 2); under the contracts `hornetq` and
+        `gigaspaces` it raises, and `commit_outcome()` tells (CONTRACT E12, A10). One without work succeeds
+        (CONTRACT B17).
+
+        If the call is interrupted (in asyncio: cancelled) the commit goes on; only an interruption before its first
+        step leaves the transaction as it was. The session's next call waits for the outcome first, whatever it is to
+        do. Call `commit()` again to learn it: it returns if the transaction was committed, and raises if it was
+        rolled back, unless messages were received since, which then come again.
+
+        Raises:
+            TransactionRolledBackError: the transaction was rolled back. What it received comes again; `replay()`
+                sends again what it sent. The session can be used on (CONTRACT E13).
+            IllegalStateError: the session is not transacted, or closed.
+            JMSError: whether it is committed cannot be had: the connection is gone for good (code `IN_DOUBT`).
+        """
+        with self._used():
+            self._check_not_completing("commit")
+            self._require_transaction()
+            yield from self._hear()
+            transaction = self._untold
+            if transaction is not None:
+                # What was sent since belongs to what the application takes for committed.
+                since = yield from self._end(commit=False)
+                self._disposed = [*transaction.sends, *since.sends]
+                self._untold = None
+            else:
+                transaction = yield from self._end(commit=True)
+                self._disposed = [] if transaction.outcome else list(transaction.sends)
+            self._channel.hear_abort()
+            if not transaction.outcome:
+                error = _failure_of(transaction)
+                self._told = Told(error, lambda: setattr(self, "_untold", transaction))
+                raise error
+        yield from self._tell_duplicates()
+
+    def reject(self, message: Message, reason: str, properties: Mapping[str, str | int] | None = None) -> None:
+        """Have the commit send a message that this transaction received to the dead letters.
+
+        The other messages that it received are consumed, and what it sent is sent, in the same step (AMQP 4.4.2).
+
+        Args:
+            reason: what the dead letter shows as its exception.
+            properties: further ones for the dead letter.
+
+        Raises:
+            IllegalStateError: the session is not transacted, or the message is not of its current transaction.
+        """
+        info = tuple((properties or {}).items())
+        self._delivery_of(message).verdict = Rejected(REJECTED_BY_APPLICATION, reason, info)
+
+    def give_back(self, message: Message, *, failed: bool = False, why: str = "") -> None:
+        """Have a message that this transaction received come again once it commits, here or elsewhere (AMQP 4.4.2).
+
+        Args:
+            failed: whether this delivery counts as failed (CONTRACT D15).
+            why: then, what is told of it should the message become a dead letter.
+
+        Raises:
+            IllegalStateError: the session is not transacted, or the message is not of its current transaction.
+        """
+        self._delivery_of(message).verdict = Modified(delivery_failed=True, text=why) if failed else RELEASED
+
+    def _delivery_of(self, message: Message) -> Delivery:
+        self._require_transaction()
+        delivery = message._delivery
+        if delivery is None or delivery.consumer.channel is not self._channel:
+            raise IllegalStateError("The message was not received by this session.")
+        if delivery.state is DeliveryState.ACKNOWLEDGED:
+            raise IllegalStateError("The transaction that received the message has ended.")
+        return delivery
+
+    @property
+    def transaction_doomed(self) -> bool:
+        """Whether a failover has made sure already that `commit()` will raise (CONTRACT B18, D4).
+
+        Raises:
+            IllegalStateError: the session is not transacted.
+        """
+        return self._require_transaction().doomed
+
+    def _tell_duplicates(self) -> Steps[None]:
+        """Producers' listeners hear of what the commit dropped."""
+        yield from NOTHING
+
+    def _rollback(self) -> Steps[None]:
+        """Roll back: what was received comes again, in order and counted, what was sent is gone (CONTRACT A4).
+
+        If the call is interrupted (in asyncio: cancelled) the rollback goes on, and the session's next call waits for
+        its end first; only an interruption before its first step leaves the transaction as it was. Called again, it
+        makes sure.
+
+        Raises:
+            IllegalStateError: the session is not transacted, or closed.
+        """
+        with self._used():
+            self._check_not_completing("roll back")
+            self._require_transaction()
+            yield from self._hear()
+            yield from self._end(commit=False)
+            self._channel.hear_abort()
+            self._disposed = []
+            self._untold = None
+
+    def replay(self) -> int:
+        """Send again, in the current transaction, what the last one had sent that a failover aborted (promise 3).
+
+        What turns out to have been committed after all is not sent again (see `commit_outcome()`). For applications
+        that do not compute their sends anew from what they receive again.
+
+        Returns:
+            How many messages that were.
+
+        Raises:
+            IllegalStateError: the session is not transacted, one of the producers is closed, or it is not known yet
+                what became of a `commit()` that was interrupted: call it again first.
+        """
+        with self._used():
+            current = self._require_transaction()
+            if self._undertaking is not None:
+                raise IllegalStateError("A commit() or rollback() was interrupted: call it again to learn its outcome.")
+            self._untold = None
+            disposed, self._disposed = self._disposed, []
+            disposed = [(end, send) for end, send in disposed if not _is_stored(send)]
+            for end, _ in disposed:
+                if end.closed or end.closing:
+                    self._disposed = disposed
+                    raise IllegalStateError(
+                        "A producer of the rolled back transaction is closed; nothing was replayed."
+                    )
+            for end, send in disposed:
+                outgoing = end.outgoing
+                outgoing.last_number += 1
+                again = Send(outgoing.last_number, send.data, send.message, current, stream=send.stream)
+                again.repeats = send.transaction
+                current.sends.append((end, again))
+                outgoing.waiting.append(again)
+                self._channel.wake_sender(end)
+            return len(disposed)
+
+    def _commit_outcome(self, transaction_id: bytes) -> Steps[bool | None]:
+        """What became of a transaction, of this client or another one (CONTRACT E14).
+
+        One that another connection has open is rolled back thereby, so that the answer stays true.
+
+        Args:
+            transaction_id: that of the `TransactionRolledBackError`, or of the `JMSError` with code `IN_DOUBT`.
+
+        Returns:
+            True if it was committed, False if it was rolled back, None if the broker does not know: it is of another
+            store, or of more than a day ago.
+
+        Raises:
+            IllegalStateError: the session is not transacted, or closed; or the transaction is one that is open here.
+            JMSError: the connection is gone for good.
+        """
+        with self._used():
+            self._require_transaction()
+            if transaction_id in self._connection._open_transactions():
+                raise IllegalStateError("The transaction is still open: its session can commit it, or roll it back.")
+            coordinator = self._channel.coordinator
+            assert coordinator is not None
+            query = Query(transaction_id)
+            self._channel.transport.post(coordinator.query, query)
+            yield from self._wait(lambda: query.answered, "ask for an outcome")
+            return query.committed
+
+    def _raise_abort(self) -> Steps[None]:
+        """Tell the application of what a failover aborted, once, as if it had rolled back (CONTRACT A11, A15, A16)."""
+        if self._transaction is not None:
+            transaction = yield from self._end(commit=False)
+            self._disposed = list(transaction.sends)
+        elif self.acknowledge_mode is AcknowledgeMode.CLIENT:
+            self._unacknowledged.clear()
+        failure = self._channel.hear_abort()
+        if failure is not None:
+            raise failure
+
+    def _require_transaction(self) -> Transaction:
+        if self._transaction is None:
+            raise IllegalStateError("The session is not transacted; create it with create_session(transacted=True).")
+        return self._transaction
+
+    def _end(self, *, commit: bool) -> Steps[Transaction]:
+        transaction = self._require_transaction()
+        coordinator = self._channel.coordinator
+        assert coordinator is not None
+        post, end = self._channel.transport.post, coordinator.end
+        following = Transaction()
+
+        def conclude() -> None:
+            if self._transaction is not transaction:
+                return
+            if commit and not transaction.outcome:
+                self._disposed = list(transaction.sends)
+                self._untold = transaction
+            self._transaction = following
+
+        ending = Undertaking(
+            "commit" if commit else "roll back",
+            lambda: post(end, transaction, commit, following),
+            lambda: transaction.outcome is not None,
+            conclude,
+            # A loss of the connection decides it, or its truth is to be had.
+            resolved=True,
+        )
+        try:
+            yield from self._undertake(ending)
+        except JMSError as error:
+            if commit and transaction.did_work:
+                raise in_doubt(transaction, error) from error
+            raise
+        yield from self._wait_for_completions()
+        # From here on the caller tells of it.
+        if self._untold is transaction:
+            self._untold = None
+        return transaction
+
+
+def _failure_of(transaction: Transaction) -> JMSError:
+    """What `commit()` raises about a transaction that was rolled back."""
+    failure = transaction.failure
+    if failure is not None and failure.code == UNKNOWN:
+        return in_doubt(transaction, failure)
+    return TransactionRolledBackError(
+        str(failure) if failure else "",
+        code=failure.code if failure else None,
+        linked=_cause_of(failure),
+        transaction_id=transaction.name,
+    )
+
+
+def _is_stored(send: Send) -> bool:
+    return is_stored_already(send) or (send.transaction is not None and send.transaction.committed is True)
+
+
+def _cause_of(failure: JMSError | None) -> BaseException | None:
+    """What the application is to see as the cause: what the I/O thread's error was made from, if anything was."""
+    return failure if failure is None or failure.linked is None else failure.linked

@@ -1,0 +1,130 @@
+"""Connection attempts: the next broker, the login, and when to give up."""
+
+from __future__ import annotations
+
+import msgspec
+
+from legato.amqp.codec.types import UInt
+from legato.amqp.engine.settings import Settings
+from legato.client.failover.disconnect_reason import Detection, Loss
+from legato.client.failover.discovery import offered_hosts
+from legato.client.failover.schedule import SILENT_HOST_TIMEOUT_S, Schedule, Try
+from legato.client.failover.uri import Host, Uri
+from legato.client.failover.wire import RedirectedError, Wire
+from legato.client.mapping.conditions import UNBLOCKED
+from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
+
+_POLICY = "sole-connection-enforcement-policy"
+_CLOSE_EXISTING = UInt(1)
+
+
+class Connecting:
+    """The attempts of a connection: the first ones, and those after each loss.
+
+    Attributes:
+        settings: how the connection presents itself.
+        connected_once: whether a broker has ever let us in.
+    """
+
+    def __init__(self, uri: Uri, settings: Settings) -> None:
+        self.settings = settings
+        self.connected_once = False
+        self._attempts = 0
+        self._uri = uri
+        self._discovered: tuple[Host, ...] = ()
+        self._detour: Host | None = None
+        """Where the host that was tried last sends us."""
+        self._problems: dict[Host, str] = {}
+        options = uri.options
+        hosts = uri.hosts if options.fails_over_at_first else uri.hosts[:1]
+        self._schedule = Schedule(hosts, options, rounds_max=options.connect_attempts)
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """Those of the URI, then those that brokers told of (CONTRACT E5)."""
+        return tuple(dict.fromkeys((*self._uri.hosts, *self._discovered)))
+
+    def begin_again(self, loss: Loss) -> bool:
+        """The connection was lost: the next tries are for its return; False if there are to be none (CONTRACT E6, E7).
+
+        A host that may still be there is tried before the others, because what hangs on the connection is there too
+        (E1); one that said farewell is tried last.
+        """
+        options = self._uri.options
+        self._detour = None
+        self._problems.clear()
+        if options.reconnect_attempts == 0:
+            return False
+        if loss.detection is Detection.SHUTDOWN and not options.fails_over_on_shutdown:
+            return False
+        # Where a redirect led is in no list.
+        hosts = self.hosts if loss.host in self.hosts else (loss.host, *self.hosts)
+        first = hosts.index(loss.host)
+        self._schedule = Schedule(
+            hosts,
+            options,
+            rounds_max=options.reconnect_attempts,
+            first=first + 1 if loss.detection in (Detection.SHUTDOWN, Detection.SWITCHOVER) else first,
+            window_s=loss.return_window_s,
+            first_timeout_s_max=SILENT_HOST_TIMEOUT_S if loss.detection is Detection.SILENT else float("inf"),
+        )
+        return True
+
+    def next(self, chance: float) -> Try:
+        """The next try.
+
+        Args:
+            chance: from 0 to 1, draws what is left to chance.
+
+        Raises:
+            JMSError: there is none left.
+        """
+        self._attempts += 1
+        if self._detour is not None:
+            return Try(0.0, self._detour)
+        attempt = self._schedule.next(chance)
+        if attempt is None:
+            tried = "; ".join(f"{host}: {problem}" for host, problem in self._problems.items())
+            raise JMSError(
+                f"No broker can be reached ({tried}). Check that one runs, and the hosts of the connection URI.",
+                code=UNBLOCKED if self.connected_once else None,
+            )
+        return attempt
+
+    def failed(self, host: Host, error: Exception) -> None:
+        """A try failed.
+
+        Raises:
+            JMSError: it is of no use to try again.
+        """
+        if isinstance(error, JMSSecurityError):
+            raise error
+        # After a loss the old connection may still look alive to the broker (amqp.md A1.7).
+        if isinstance(error, InvalidClientIDError) and not self.connected_once:
+            raise error
+        self._problems[host] = getattr(error, "strerror", None) or str(error)
+        # Who is sent on twice is sent in circles.
+        on_detour, self._detour = self._detour is not None, None
+        if isinstance(error, RedirectedError) and not on_detour and self._uri.options.discover:
+            self._detour = error.host
+
+    def connected(self, wire: Wire) -> None:
+        """A broker let us in."""
+        if not self.connected_once:
+            self.connected_once = True
+            self._attempts = 0
+        self._detour = None
+        if self._uri.options.discover and (offered := offered_hosts(wire.properties, tls=self._uri.tls)):
+            self._discovered = offered
+
+    def take_attempts(self) -> int:
+        """How many tries there were since this was last asked."""
+        attempts, self._attempts = self._attempts, 0
+        return attempts
+
+    def opening_settings(self) -> Settings:
+        """How to present ourselves in the next try."""
+        if not self.connected_once:
+            return self.settings
+        # To the broker our old connection may still look alive: it is to give way.
+        return msgspec.structs.replace(self.settings, properties=self.settings.properties | {_POLICY: _CLOSE_EXISTING})

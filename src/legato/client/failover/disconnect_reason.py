@@ -1,0 +1,63 @@
+"""The loss of a connection: how it was detected, and the broker's reason."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from legato import limits
+from legato.amqp import names
+from legato.amqp.engine.events import Closed
+from legato.client.failover.uri import Host
+from legato.client.mapping.conditions import error_of
+from legato.errors import JMSError
+
+
+class Detection(StrEnum):
+    """The ways in which a client detects a loss."""
+
+    LOST = "lost"
+    """The connection was reset, or ended: the broker died, or the network failed."""
+    SILENT = "silent"
+    """Nothing was heard for `client_failure_check_period_s` (CONTRACT E4)."""
+    SHUTDOWN = "shutdown"
+    """The broker said that it was told to stop (CONTRACT E7)."""
+    SWITCHOVER = "switchover"
+    """The broker said that another one serves from now on."""
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """The end of a connection that nobody asked for."""
+
+    host: Host
+    detection: Detection
+    cause: JMSError
+    return_window_s: float = 0.0
+    """The broker asks its clients to spread their return over so long (CONTRACT B23)."""
+
+
+def loss_of(host: Host, closed: Closed, *, silent: bool, return_window_s: float) -> Loss:
+    """What the last event of a connection to `host` tells.
+
+    Args:
+        silent: whether it came of nothing having been heard.
+        return_window_s: what the broker said at open; its last word on it counts.
+    """
+    if silent:
+        return Loss(host, Detection.SILENT, JMSError(f"{host} was silent for too long."), return_window_s)
+    error = error_of(closed.condition, closed.description, f"The connection to {host} was lost")
+    farewell = closed.info.get(names.FAREWELL)
+    known = farewell in (Detection.SHUTDOWN, Detection.SWITCHOVER)
+    detection = Detection(str(farewell)) if known else Detection.LOST
+    window_s = return_window_s_of(closed.info)
+    return Loss(host, detection, error, return_window_s if window_s is None else window_s)
+
+
+def return_window_s_of(properties: dict[str, Any]) -> float | None:
+    """What a broker says of how its clients are to spread their return, None if it says nothing usable."""
+    window_ms = properties.get(names.RETURN_WINDOW)
+    if not isinstance(window_ms, int) or not 0 <= window_ms <= limits.RETURN_WINDOW_MS_MAX:
+        return None
+    return window_ms / 1000

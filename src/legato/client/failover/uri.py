@@ -1,0 +1,277 @@
+"""Connection URIs: hosts, login, options."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any, get_type_hints
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+
+from legato.client.failover.contract import CONTRACTS, FailoverContract
+from legato.errors import ConfigError
+
+PORT_DEFAULT = 5672
+TLS_PORT_DEFAULT = 5671
+CHECK_PERIOD_S_MIN = 0.5
+"""A broker that has nothing to say sends a heartbeat in good time before the period ends, but looks at the clock only
+every tenth of a second."""
+CHECK_PERIOD_S_MAX = 86_400
+FAILOVER_CONTRACTS = tuple(CONTRACTS)
+"""The personalities that `failover_contract` chooses from."""
+
+
+class Host(msgspec.Struct, frozen=True):
+    """One broker's address."""
+
+    name: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.name}]:{self.port}" if ":" in self.name else f"{self.name}:{self.port}"
+
+
+class Options(msgspec.Struct, frozen=True):
+    """The options of a URI. Units and bounds are part of the names.
+
+    An attempt is one round through all hosts. The first try after a loss is immediate, unless the broker asked for a
+    pause because it has many clients (`failover.Schedule`); before the n-th further round the client waits
+    `reconnect_delay_s * reconnect_backoff ** (n - 1)`, at most `reconnect_delay_max_s`, less a random part of up to
+    `reconnect_jitter`.
+    """
+
+    client_failure_check_period_s: float = 30.0
+    """A broker that is silent for so long counts as lost (CONTRACT E4); -1: never."""
+    reconnect_attempts: int = -1
+    """Rounds after a connection was lost; -1 for ever, 0 never: no failover (CONTRACT E6)."""
+    reconnect_delay_s: float = 0.005
+    reconnect_backoff: float = 1.25
+    """A backup that takes over in t is found after at most 1.25 t; doubling would waste up to t."""
+    reconnect_delay_max_s: float = 1.0
+    reconnect_jitter: float = 0.25
+    connect_attempts: int = 20
+    """Rounds for the first connection; -1 for ever. Twenty take a good second."""
+    connect_timeout_s: float = 5.0
+    """For TCP, TLS, SASL and AMQP's opening together, for each host."""
+    failover_on_initial_connection: bool | None = None
+    """Whether the first connection tries every host, or only the first of the URI (CONTRACT E8, E9); by default as the
+    `failover_contract` says."""
+    failover_on_server_shutdown: bool | None = None
+    """Whether a broker that was told to stop counts as lost, or ends the connection (CONTRACT E7); by default as the
+    `failover_contract` says."""
+    exception_on_failover: bool | None = None
+    """Whether the exception listener is told of every failover: a `JMSError` with code `FAILOVER` (CONTRACT B5, E18);
+    by default as the `failover_contract` says."""
+    discover: bool = True
+    """Whether brokers that a broker tells of are tried after those of the URI (CONTRACT E5)."""
+    close_timeout_s: float = 60.0
+    """How long closing waits for what the broker has not confirmed; then that is given up."""
+    prefetch: int = 1000
+    """Messages a consumer keeps ready ahead of `receive()`; with 0 each one is asked for when it is wanted."""
+    send_window: int = 4000
+    """Messages a producer holds that are not yet on the wire, before `send()` waits."""
+    client_id: str | None = None
+    """The client's own name, under which its durable subscriptions are kept (Jakarta Messaging 6.1.2)."""
+    send_user_id: bool = False
+    """Whether messages say who sent them (JMSXUserID)."""
+    vhost: str | None = None
+    """The name of the broker that AMQP's open asks for; the host's name by default."""
+    listener_error: str = "acknowledge"
+    """What to do with a message whose listener raised, in AUTO and DUPS_OK: `acknowledge` (C6) or `redeliver`."""
+    failover_contract: str = "legato"
+    tls_ca_file: str | None = None
+    tls_cert_file: str | None = None
+    tls_key_file: str | None = None
+    tls_verify: bool = True
+
+    @property
+    def contract(self) -> FailoverContract:
+        """What `failover_contract` names."""
+        return CONTRACTS[self.failover_contract]
+
+    @property
+    def reports_failovers(self) -> bool:
+        """Whether the exception listener is told of failovers."""
+        return _either(self.exception_on_failover, self.contract.exception_on_failover)
+
+    @property
+    def fails_over_at_first(self) -> bool:
+        """Whether the first connection tries every host."""
+        return _either(self.failover_on_initial_connection, self.contract.failover_on_initial_connection)
+
+    @property
+    def fails_over_on_shutdown(self) -> bool:
+        """Whether a broker that was told to stop counts as lost."""
+        return _either(self.failover_on_server_shutdown, self.contract.failover_on_server_shutdown)
+
+    @property
+    def idle_timeout_ms(self) -> int:
+        """`client_failure_check_period_s` as the engine takes it: 0 for never."""
+        return max(round(self.client_failure_check_period_s * 1000), 0)
+
+
+def _either(option: bool | None, default: bool) -> bool:
+    return default if option is None else option
+
+
+class Uri(msgspec.Struct, frozen=True):
+    """A parsed URI."""
+
+    hosts: tuple[Host, ...]
+    user: str | None
+    password: str | None
+    tls: bool
+    options: Options
+
+    def __str__(self) -> str:
+        """The URI without its password, fit for a log."""
+        scheme = "amqps" if self.tls else "amqp"
+        user = f"{self.user}@" if self.user else ""
+        return f"{scheme}://{user}{','.join(map(str, self.hosts))}"
+
+
+def parse_uri(text: str) -> Uri:
+    """Parse `amqp[s]://[user:password@]host[:port][,host[:port]...][?option=value&...]`.
+
+    Raises:
+        ConfigError: it cannot be used; the message names the part and says what is accepted.
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme not in ("amqp", "amqps"):
+        raise ConfigError(
+            f"A connection URI begins with amqp:// or amqps://, such as amqp://localhost:5672; not {_begin(text)!r}."
+        )
+    tls = scheme == "amqps"
+    place, _, query = rest.partition("?")
+    login, at, hosts_text = place.rstrip("/").rpartition("@")
+    user, colon, password = login.partition(":")
+    hosts = tuple(_parse_host(part, tls) for part in hosts_text.split(",") if part.strip())
+    if not hosts:
+        raise ConfigError("The connection URI names no host; write amqp://host:5672 or amqp://one:5672,two:5672.")
+    return Uri(
+        hosts=hosts,
+        user=unquote(user) if at else None,
+        password=unquote(password) if colon else None,
+        tls=tls,
+        options=parse_options(parse_qsl(query, keep_blank_values=True)),
+    )
+
+
+def _begin(text: str) -> str:
+    # What follows may hold a password.
+    return text.partition("@")[0].partition(":")[0][:20]
+
+
+def _parse_host(text: str, tls: bool) -> Host:
+    text = text.strip()
+    default = TLS_PORT_DEFAULT if tls else PORT_DEFAULT
+    if text.startswith("["):
+        name, _, after = text[1:].partition("]")
+        port_text = after.removeprefix(":")
+    else:
+        name, _, port_text = text.partition(":")
+    try:
+        port = int(port_text) if port_text else default
+    except ValueError:
+        port = 0
+    if not name or not 0 < port < 65536:
+        raise ConfigError(f"The host {text!r} is not of the form name:port with a port from 1 to 65535.")
+    return Host(name, port)
+
+
+def _boolean(text: str) -> bool:
+    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    return known[text.lower()]
+
+
+_READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
+    int: (int, "a whole number"),
+    float: (float, "a number"),
+    bool: (_boolean, "true or false"),
+    bool | None: (_boolean, "true or false"),
+    str: (str, "a text"),
+    str | None: (str, "a text"),
+}
+
+
+def parse_options(pairs: Iterable[tuple[str, Any]]) -> Options:
+    """Options from their names and values, checked; a value is of the option's type or its spelling in a URI.
+
+    Raises:
+        ConfigError: a name is unknown or a value out of range.
+    """
+    types = _option_types()
+    values: dict[str, Any] = {}
+    for name, given in pairs:
+        if name not in types:
+            raise ConfigError(f"The connection option {name!r} is unknown; known are {', '.join(sorted(types))}.")
+        read, wanted = _READERS[types[name]]
+        try:
+            values[name] = read(given) if isinstance(given, str) else given
+        except (ValueError, KeyError):
+            raise ConfigError(f"The connection option {name} wants {wanted}, not {given!r}.") from None
+    options = Options(**values)
+    _check(options)
+    return options
+
+
+@cache
+def _option_types() -> dict[str, Any]:
+    return get_type_hints(Options)
+
+
+def _check(options: Options) -> None:
+    ranges: list[tuple[str, float, float]] = [
+        ("reconnect_attempts", -1, float("inf")),
+        ("connect_attempts", -1, float("inf")),
+        ("reconnect_delay_s", 0.001, 3600),
+        ("reconnect_delay_max_s", options.reconnect_delay_s, 3600),
+        ("reconnect_backoff", 1, 10),
+        ("reconnect_jitter", 0, 1),
+        ("connect_timeout_s", 0.001, 3600),
+        ("close_timeout_s", 0, 1_000_000),
+        ("prefetch", 0, 1_000_000),
+        ("send_window", 1, 1_000_000),
+    ]
+    for name, low, high in ranges:
+        if not low <= getattr(options, name) <= high:
+            raise ConfigError(
+                f"The connection option {name} must be from {low:g} to {high:g}, not {getattr(options, name):g}."
+            )
+    period_s = options.client_failure_check_period_s
+    if period_s != -1 and not CHECK_PERIOD_S_MIN <= period_s <= CHECK_PERIOD_S_MAX:
+        raise ConfigError(
+            f"The connection option client_failure_check_period_s must be from {CHECK_PERIOD_S_MIN:g} to "
+            f"{CHECK_PERIOD_S_MAX:g}, or -1 for never, not {period_s:g}."
+        )
+    if options.connect_attempts == 0:
+        raise ConfigError("The connection option connect_attempts must be -1 or at least 1.")
+    if options.listener_error not in ("acknowledge", "redeliver"):
+        raise ConfigError(
+            f"The connection option listener_error is acknowledge or redeliver, not {options.listener_error!r}."
+        )
+    if options.failover_contract not in FAILOVER_CONTRACTS:
+        raise ConfigError(
+            f"The connection option failover_contract is {' or '.join(FAILOVER_CONTRACTS)}, "
+            f"not {options.failover_contract!r}."
+        )
+
+
+def tls_context(options: Options) -> ssl.SSLContext:
+    """The TLS settings that the `tls_` options describe.
+
+    Raises:
+        ConfigError: a file cannot be read or holds no certificate or key.
+    """
+    try:
+        context = ssl.create_default_context(cafile=options.tls_ca_file)
+        if not options.tls_verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if options.tls_cert_file:
+            context.load_cert_chain(options.tls_cert_file, options.tls_key_file)
+    except OSError as error:
+        raise ConfigError(f"The TLS files cannot be used: {error}.") from error
+    return context

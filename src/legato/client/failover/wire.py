@@ -1,0 +1,220 @@
+"""One TCP connection to one broker: socket, TLS, SASL and the AMQP engine, from connecting to the end."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+
+import msgspec
+
+from legato.amqp import names
+from legato.amqp.engine.connection import Connection as Engine
+from legato.amqp.engine.events import Closed, Event, Opened
+from legato.amqp.engine.sasl import SaslClient
+from legato.amqp.engine.settings import Settings
+from legato.client.failover.discovery import REDIRECT, host_of
+from legato.client.failover.uri import Host
+from legato.client.mapping.conditions import error_of
+from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
+
+READ_BYTES = 1 << 18
+ESTABLISHMENT_FAILED = "amqp:connection-establishment-failed"
+
+
+class Login(msgspec.Struct, frozen=True):
+    """The login at a broker."""
+
+    user: str | None
+    password: str | None
+    tls: ssl.SSLContext | None
+    timeout_s: float
+
+    def within(self, timeout_s_max: float) -> Login:
+        """The same in less time, if that is less."""
+        return self if timeout_s_max >= self.timeout_s else msgspec.structs.replace(self, timeout_s=timeout_s_max)
+
+
+class RedirectedError(JMSError):
+    """A broker that does not serve says who does; `host` is that one, None if it is none for us."""
+
+    host: Host | None = None
+
+
+class Wire:
+    """An established connection. All of it belongs to the I/O thread.
+
+    Attributes:
+        broker: what the broker calls itself.
+        epoch: its reign; 0 if it has none.
+        properties: of its open.
+        silent: whether the connection is over because nothing was heard for too long.
+    """
+
+    def __init__(self, host: Host, sock: socket.socket, engine: Engine, opened: Opened, events: list[Event]) -> None:
+        self.host = host
+        self.engine = engine
+        self.broker = opened.container_id
+        self.properties = opened.properties
+        self.silent = False
+        epoch = opened.properties.get(names.EPOCH, 0)
+        self.epoch = int(epoch) if isinstance(epoch, int) else 0
+        self.early_events = events
+        """What came together with the broker's Open."""
+        self._socket = sock
+        self._unsent = memoryview(b"")
+        self.ended = False
+        """Whether the socket reached its end, or failed."""
+        sock.setblocking(False)
+
+    def fileno(self) -> int:
+        """For a selector."""
+        return self._socket.fileno()
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether bytes wait for the socket to take more."""
+        return bool(self._unsent)
+
+    def receive(self) -> list[Event]:
+        """Read what is there, and say what it means."""
+        try:
+            data = self._socket.recv(READ_BYTES)
+            # TLS may hold more than the socket says.
+            while isinstance(self._socket, ssl.SSLSocket) and (pending := self._socket.pending()):
+                data += self._socket.recv(pending)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return []
+        except OSError:
+            data = b""
+        if data:
+            return self.engine.receive_data(data)
+        self.ended = True
+        return self.engine.receive_eof()
+
+    def flush(self) -> None:
+        """Write what the engine has to say, as far as the socket takes it."""
+        try:
+            while not self.ended:
+                if not self._unsent:
+                    data = self.engine.data_to_send()
+                    if not data:
+                        return
+                    self._unsent = memoryview(data)
+                sent = self._socket.send(self._unsent)
+                self._unsent = self._unsent[sent:]
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return
+        except OSError:
+            self.ended = True
+
+    def tick(self, now_ms: int) -> int:
+        """Heartbeats and time-outs; returns when to call again, 0 for never."""
+        was_open = not self.engine.closed
+        deadline_ms = self.engine.tick(now_ms)
+        self.silent = self.silent or (was_open and self.engine.closed)
+        return deadline_ms
+
+    def close(self) -> None:
+        """Drop the socket and free the engine."""
+        self.drop()
+        self.engine.free()
+
+    def drop(self) -> None:
+        """Give this process's file descriptor of the socket back; says nothing to the broker."""
+        self.ended = True
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+
+def establish(host: Host, login: Login, settings: Settings) -> Wire:
+    """Connect, negotiate TLS and SASL, and open the AMQP connection.
+
+    Raises:
+        JMSSecurityError: the broker refused the login, or its certificate is not trusted.
+        InvalidClientIDError: the client id is in use.
+        JMSError: the broker closed the connection with another reason.
+        OSError: there is no broker, or it did not answer in time.
+    """
+    deadline = time.monotonic() + login.timeout_s
+    sock: socket.socket = socket.create_connection((host.name, host.port), timeout=login.timeout_s)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if login.tls is not None:
+            sock = _secure(sock, host, login.tls)
+        leftover = _authenticate(sock, host, login, deadline)
+        return _open(sock, host, settings, leftover, deadline)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _secure(sock: socket.socket, host: Host, tls: ssl.SSLContext) -> ssl.SSLSocket:
+    try:
+        return tls.wrap_socket(sock, server_hostname=host.name)
+    except ssl.SSLCertVerificationError as error:
+        raise JMSSecurityError(
+            f"The certificate of {host} is not trusted ({error.verify_message}); name its authority with tls_ca_file.",
+            linked=error,
+        ) from error
+
+
+def _authenticate(sock: socket.socket, host: Host, login: Login, deadline: float) -> bytes:
+    sasl = SaslClient(login.user, login.password)
+    while True:
+        if data := sasl.data_to_send():
+            sock.sendall(data)
+        if sasl.done:
+            return sasl.leftover
+        if sasl.failed is not None:
+            reason = f"{host} refused the login: {sasl.failed}."
+            if sasl.failed_temporarily:
+                raise JMSError(reason)
+            raise JMSSecurityError(f"{reason} Check the user and password of the connection URI.")
+        sasl.receive_data(_read(sock, deadline))
+
+
+def _open(sock: socket.socket, host: Host, settings: Settings, leftover: bytes, deadline: float) -> Wire:
+    engine = Engine(server=False, settings=settings)
+    try:
+        engine.open()
+        events = engine.receive_data(leftover) if leftover else []
+        while True:
+            sock.sendall(engine.data_to_send())
+            closed = next((event for event in events if isinstance(event, Closed)), None)
+            if closed is not None:
+                raise refusal(host, closed, tls=isinstance(sock, ssl.SSLSocket))
+            opened = next((event for event in events if isinstance(event, Opened)), None)
+            # A broker that refuses says so in its Open, and why in the Close that follows (amqp.md A1.7).
+            if opened is not None and not opened.properties.get(ESTABLISHMENT_FAILED):
+                events.remove(opened)
+                return Wire(host, sock, engine, opened, events)
+            events = events + engine.receive_data(_read(sock, deadline))
+    except BaseException:
+        engine.free()
+        raise
+
+
+def refusal(host: Host, closed: Closed, *, tls: bool = False) -> JMSError:
+    """Why a broker does not let us in."""
+    if closed.condition == REDIRECT:
+        redirected = RedirectedError(f"{host} does not serve", code=closed.condition)
+        redirected.host = host_of(closed.info, tls=tls)
+        return redirected
+    if closed.condition == "amqp:invalid-field" and "container-id" in map(str, closed.info.values()):
+        return InvalidClientIDError(
+            f"The client id is in use by another connection to {host}; choose another one.", code=closed.condition
+        )
+    return error_of(closed.condition, closed.description, f"{host} refused the connection")
+
+
+def _read(sock: socket.socket, deadline: float) -> bytes:
+    remaining_s = deadline - time.monotonic()
+    if remaining_s <= 0:
+        raise TimeoutError("no answer in time")
+    sock.settimeout(remaining_s)
+    data = sock.recv(READ_BYTES)
+    if not data:
+        raise ConnectionResetError("the broker closed the connection")
+    return data

@@ -1,0 +1,90 @@
+"""Completion listeners: report the outcomes of asynchronous sends (Jakarta Messaging 7.3)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from legato.client.gate import Gate
+from legato.client.messages import Message
+from legato.client.steps import Await, Steps
+from legato.errors import JMSError
+
+if TYPE_CHECKING:
+    from legato.client.links.session_state import Send
+
+log = logging.getLogger("legato.client")
+
+
+class CompletionListener(Protocol):
+    """Hears what became of asynchronous sends (Jakarta Messaging 7.3); in asyncio its methods may be coroutines."""
+
+    def on_completion(self, message: Message) -> object:
+        """The broker has stored the message."""
+
+    def on_exception(self, message: Message, error: JMSError) -> object:
+        """The broker has not stored the message."""
+
+
+CompletionCallable = Callable[[Message, JMSError | None], object]
+"""A function does as a completion listener too; `error` is None if the broker has stored the message."""
+
+
+class Completions:
+    """The number of a session's sends whose listener was not called yet."""
+
+    __slots__ = ("gate", "paid", "running", "taken")
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self.taken = 0
+        """Sends that are done; counted by the I/O thread. Of what is under way, producers know."""
+        self.paid = 0
+        """Counted by who calls listeners."""
+        self.running = False
+        """Whether one of the listeners runs now."""
+
+    @property
+    def all_called(self) -> bool:
+        """Whether every listener of what is done has returned."""
+        return self.paid == self.taken
+
+
+class Completion:
+    """Calls one listener for sends of one session."""
+
+    __slots__ = ("_call", "_completions", "listener")
+
+    def __init__(self, listener: CompletionListener | CompletionCallable, completions: Completions) -> None:
+        self.listener = listener
+        self._completions = completions
+        self._call = listener if callable(listener) else self._call_method
+
+    def is_due(self) -> None:
+        """A send is done, and its listener will be called. In the I/O thread."""
+        self._completions.taken += 1
+
+    def _call_method(self, message: Message, error: JMSError | None) -> object:
+        listener = self.listener
+        assert not callable(listener)
+        return listener.on_completion(message) if error is None else listener.on_exception(message, error)
+
+
+def complete_all(sends: list[Send]) -> Steps[None]:
+    """Tell the listeners of sends that are done, in order."""
+    for send in sends:
+        completion = send.completion
+        assert completion is not None
+        completions = completion._completions
+        completions.running = True
+        try:
+            result = completion._call(send.message, send.error)
+            if result is not None:
+                yield Await(result)
+        except Exception:
+            log.exception("a completion listener raised")
+        completions.running = False
+        completions.paid += 1
+        if completions.paid == completions.taken:
+            completions.gate.open()

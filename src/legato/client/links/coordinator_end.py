@@ -1,0 +1,314 @@
+"""Link to the coordinator: declares, discharges, and asks for outcomes. Runs in the I/O thread.
+
+1. There is always one current transaction. Its end (`Ending`) waits until all its sends are on the wire.
+2. A discharge and the declare of the next transaction go out together (amqp.md A7).
+3. A loss of the connection dooms a current transaction that did work. If its discharge was under way, the same
+   discharge goes out again on the new connection, and the answer is the truth: accepted, it had committed (promise 2).
+4. Where the failover contract does not wait for that, the application hears at once that it is rolled back; what
+   became of it is asked for first thing on the new connection (`Query`), before anything can be replayed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from legato.amqp.codec.sections import encode_declare, encode_discharge
+from legato.amqp.engine.events import Attached, Detached, Disposition, Flow
+from legato.amqp.engine.outcomes import ACCEPTED, Accepted, Declared, Outcome, Transactional
+from legato.amqp.engine.terminus import Terminus
+from legato.client.links.deliveries import Delivery, DeliveryState, finish
+from legato.client.links.session_state import Transaction
+from legato.client.links.transaction_outcome import (
+    ROLLED_BACK,
+    Ending,
+    Query,
+    lost_during_commit,
+    lost_while_open,
+    refused,
+)
+from legato.client.mapping.conditions import error_of
+from legato.errors import JMSError
+
+if TYPE_CHECKING:
+    from legato.amqp.engine.link import Sender
+    from legato.client.links.channel import Channel
+    from legato.client.links.receiver_end import ReceiverEnd
+
+LOCAL_TRANSACTIONS = "amqp:local-transactions"
+
+
+class CoordinatorEnd:
+    """The link to the broker's transaction coordinator."""
+
+    def __init__(self, channel: Channel, name: str, first: Transaction) -> None:
+        self.channel = channel
+        self.name = name
+        self.current = first
+        self.link: Sender | None = None
+        self.attached = False
+        self._ending: Ending | None = None
+        self._queries: list[Query] = []
+        self._tags = 0
+
+    # -- its life ----------------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Attach on the channel's present session."""
+        session = self.channel.session
+        assert session is not None
+        self.link = session.sender(
+            self.name,
+            source=Terminus(address=self.name),
+            target=Terminus(kind="coordinator", capabilities=[LOCAL_TRANSACTIONS]),
+        )
+        self.link.context = self
+
+    def connection_lost(self, cause: JMSError, with_application: list[Delivery]) -> JMSError | None:
+        """The wire is gone; returns the failure of the transaction that this aborts, if any."""
+        self.link = None
+        self.attached = False
+        self.current.id = None
+        ending = self._ending
+        aborted: JMSError | None = None
+        if ending is not None:
+            if not (ending.discharged and ending.commit):
+                failure = self._abort(ending.transaction, cause)
+                # A rollback is what the application asked for.
+                aborted = failure if ending.commit else None
+                self._resolve(ending, committed=False)
+                self._return(ending.transaction)
+            elif not self.channel.contract.resolves_calls:
+                self._leave_in_doubt(ending, cause)
+        # The application has more than the one that ends only if it did not wait for its end.
+        taken: frozenset[Delivery] = frozenset() if ending is None else ending.taken
+        if self.current.did_work or any(delivery not in taken for delivery in with_application):
+            aborted = self._abort(self.current, cause) or aborted
+        self._return(self.current)
+        return aborted
+
+    def _return(self, transaction: Transaction) -> None:
+        for delivery in transaction.received:
+            finish(delivery, DeliveryState.RETURNED)
+        transaction.received.clear()
+
+    def _abort(self, transaction: Transaction, cause: JMSError) -> JMSError | None:
+        if transaction.doomed:
+            return None
+        failure = lost_while_open(transaction, cause)
+        transaction.doom(failure)
+        self._finish_sends(transaction, failure)
+        return failure
+
+    def _leave_in_doubt(self, ending: Ending, cause: JMSError) -> None:
+        """The contract has the application hear at once of a commit that was cut off (CONTRACT E12, A10)."""
+        transaction = ending.transaction
+        assert transaction.name is not None
+        transaction.failure = lost_during_commit(transaction, cause)
+        self._queries.append(Query(transaction.name, transaction))
+        self._resolve(ending, committed=False)
+
+    def _finish_sends(self, transaction: Transaction, error: JMSError | None) -> None:
+        for sender, send in transaction.sends:
+            sender.finish(send, error)
+
+    def on_attached(self, event: Attached) -> None:
+        """The broker answered; a refusal has no target and is followed by `Detached`."""
+        if event.link.remote_target.kind == "none":
+            return
+        self.attached = True
+        self.channel.restored(self)
+        for query in self._queries:
+            self._ask(query)
+        if not self._doubts:
+            self._begin()
+
+    @property
+    def _doubts(self) -> bool:
+        """Whether it is not known yet what the next transaction has to replay."""
+        return any(query.doubtful is not None for query in self._queries)
+
+    def _begin(self) -> None:
+        ending = self._ending
+        if ending is not None and not ending.discharged:
+            self._declare(ending.transaction)
+            return
+        if ending is not None:
+            # A commit was cut off: ask for its outcome.
+            self._discharge(ending)
+        if not self.current.doomed:
+            self._declare(self.current)
+
+    def on_detached(self, event: Detached) -> None:
+        """The broker refuses transactions, or gives them up: the session cannot go on."""
+        link, self.link, self.attached = self.link, None, False
+        if link is None or self.channel.closing:
+            return
+        link.close()
+        self.channel.restored(self)
+        self.channel.fail(error_of(event.condition, event.description, "The broker does not coordinate transactions"))
+
+    def on_flow(self, event: Flow) -> None:
+        """Credit came; the engine keeps what we send without it, so there is nothing to do."""
+
+    # -- the application's wishes ------------------------------------------------------------------------
+
+    def take(self, receiver: ReceiverEnd, delivery: Delivery) -> None:
+        """The current transaction received a message; it is the transaction's at the broker once that is discharged."""
+        self.current.took = True
+        self.current.received.append(delivery)
+        receiver.present(delivery)
+
+    def release(self, receiver: ReceiverEnd) -> bool:
+        """`receiver` closes: give the transaction at the broker what it received; returns whether that is done."""
+        ending = self._ending
+        if ending is not None and any(delivery.consumer is receiver for delivery in ending.transaction.received):
+            return False
+        transaction = self.current
+        if transaction.id is not None and not transaction.doomed:
+            self._consume(transaction)
+        return transaction.doomed or not any(delivery.consumer is receiver for delivery in transaction.received)
+
+    def _consume(self, transaction: Transaction) -> None:
+        """Make what the transaction received part of it at the broker."""
+        assert transaction.id is not None
+        accepted = Transactional(transaction.id, ACCEPTED)
+        received, transaction.received = transaction.received, []
+        for delivery in received:
+            verdict = delivery.verdict
+            state = accepted if verdict is None else Transactional(transaction.id, verdict)
+            delivery.consumer.settle(delivery, state, DeliveryState.ACKNOWLEDGED)
+
+    def end(self, transaction: Transaction, commit: bool, following: Transaction) -> None:
+        """`commit()` or `rollback()`: the outcome will be in the transaction.
+
+        Args:
+            following: becomes the current transaction.
+        """
+        if self.current is not transaction:
+            return  # Who was interrupted asks again.
+        self.channel.flush_receivers()
+        self.current = following
+        if transaction.doomed:
+            self.channel.quiesce(lambda: self._end_doomed(transaction))
+        elif not transaction.did_work:
+            # CONTRACT B17: nothing to commit, nothing to ask. The broker's transaction serves on.
+            following.id = following.name = transaction.id
+            transaction.following = following
+            transaction.outcome = commit
+            self.channel.touch()
+        else:
+            ending = self._ending = Ending(transaction, commit)
+            if commit:
+                self.pump()
+            else:
+                self.channel.drop_sends(transaction, ROLLED_BACK)
+                self.channel.quiesce(lambda: self._quiet(ending))
+
+    def _end_doomed(self, transaction: Transaction) -> None:
+        failed, transaction.received = transaction.received, []
+        # Those since it was doomed too: who waits for their listeners is not to wait for the next connection.
+        self._finish_sends(transaction, transaction.failure)
+        self.channel.give_back(failed)
+        self.channel.grant()
+        if self.attached and not self._doubts:
+            self._declare(self.current)
+        transaction.outcome = False
+        self.channel.touch()
+
+    def _quiet(self, ending: Ending) -> None:
+        ending.quiet = True
+        self.pump()
+
+    def pump(self) -> None:
+        """Discharge, once all that belongs to the transaction is on the wire."""
+        ending = self._ending
+        if ending is None or ending.discharged or not ending.quiet or not self.attached:
+            return
+        if ending.transaction.id is None or self.channel.has_waiting_sends(ending.transaction):
+            return
+        ending.discharged = True
+        ending.refused = ending.transaction.failure is not None
+        self._consume(ending.transaction)
+        self._discharge(ending)
+        self._declare(self.current)
+        self.channel.close_receivers_that_wait()
+
+    def query(self, query: Query) -> None:
+        """Find out what became of a transaction."""
+        self._queries.append(query)
+        if self.attached:
+            self._ask(query)
+
+    # -- on the wire -------------------------------------------------------------------------------------
+
+    def _discharge(self, ending: Ending) -> None:
+        assert ending.transaction.id is not None
+        self._send(encode_discharge(ending.transaction.id, fail=ending.refused or not ending.commit), ending)
+
+    def _declare(self, transaction: Transaction) -> None:
+        self._send(encode_declare(), transaction)
+
+    def _ask(self, query: Query) -> None:
+        self._send(encode_discharge(query.name, fail=False), query)
+
+    def _answered(self, query: Query, outcome: Outcome | None) -> None:
+        if query not in self._queries:
+            return
+        doubted = self._doubts
+        self._queries.remove(query)
+        query.answer(outcome)
+        self.channel.touch()
+        if doubted and not self._doubts and self.attached:
+            self._begin()
+
+    def _send(self, data: bytes, context: Ending | Transaction | Query) -> None:
+        assert self.link is not None
+        self._tags += 1
+        self.link.send(data, self._tags.to_bytes(8, "big"), context)
+
+    def on_disposition(self, event: Disposition) -> None:
+        """The coordinator answered."""
+        outcome = event.outcome
+        if isinstance(event.context, Transaction):
+            if isinstance(outcome, Declared):
+                self._declared(event.context, outcome.txn_id)
+            else:
+                self.channel.fail(JMSError("The broker did not begin a transaction; close the session and try later."))
+            return
+        if isinstance(event.context, Query):
+            self._answered(event.context, outcome)
+            return
+        ending: Ending = event.context
+        if ending is not self._ending:
+            return
+        committed = ending.commit and not ending.refused and type(outcome) is Accepted
+        if committed or not ending.commit:
+            if not ending.commit:
+                self.channel.give_back([])
+                self.channel.grant()
+            self._resolve(ending, committed)
+            return
+        ending.transaction.failure = refused(ending.transaction, outcome)
+        self.channel.quiesce(lambda: self._refused(ending))
+
+    def _refused(self, ending: Ending) -> None:
+        self.channel.give_back([])
+        self.channel.grant()
+        self._resolve(ending, committed=False)
+
+    def _declared(self, transaction: Transaction, txn_id: bytes) -> None:
+        while transaction.following is not None:
+            # It ended empty before it was declared; its successor takes the declaration over.
+            transaction = transaction.following
+        transaction.id = transaction.name = txn_id
+        self.channel.close_receivers_that_wait()
+        self.channel.pump_senders()
+        self.pump()
+
+    def _resolve(self, ending: Ending, committed: bool) -> None:
+        if self._ending is ending:
+            self._ending = None
+        transaction = ending.transaction
+        self._finish_sends(transaction, None if committed else transaction.failure or ROLLED_BACK)
+        transaction.outcome = committed
+        self.channel.touch()

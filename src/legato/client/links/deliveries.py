@@ -1,0 +1,261 @@
+"""A consumer's deliveries, kept over failovers. Pure: no sockets, threads or clocks.
+
+`Incoming` knows what the application has, or acknowledged without being told so: that is not presented again when it
+comes again (promise 5).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any
+
+from legato.amqp.engine.outcomes import Outcome
+from legato.client.links.session_state import AcknowledgementOutcome
+
+
+class DeliveryState(Enum):
+    """The state of a delivery in the client."""
+
+    HERE = "here"
+    ACCEPTING = "accepting"
+    """We said accepted, the broker has not confirmed."""
+    ACKNOWLEDGED = "acknowledged"
+    ELSEWHERE = "elsewhere"
+    """Another receiver has or had it."""
+    RETURNED = "returned"
+    """We gave it back, or will get it again as a new delivery."""
+
+
+class Delivery:
+    """One message that a broker handed to a consumer; `handle` names it on the link numbered `link`."""
+
+    __slots__ = (
+        "again",
+        "announced",
+        "batch",
+        "consumer",
+        "data",
+        "handle",
+        "link",
+        "state",
+        "stated",
+        "tag",
+        "times",
+        "verdict",
+    )
+
+    def __init__(self, consumer: Any, link: int, handle: int, tag: bytes, data: bytes) -> None:
+        self.consumer = consumer
+        self.link = link
+        self.handle = handle
+        self.tag = tag
+        self.data = data
+        self.state = DeliveryState.HERE
+        self.stated = False
+        """Whether a broker was told that it is accepted."""
+        self.batch: AckBatch | None = None
+        self.again = False
+        """Whether the application had it before a failover, and is to get it again."""
+        self.announced = False
+        """Whether the broker was told that it is presented before it is."""
+        self.verdict: Outcome | None = None
+        """What the application wants done with it at the commit, if not accepted."""
+        self.times = 0
+        """How often it got it again; the broker, which sends it as what is held, does not count that."""
+
+    @property
+    def seq(self) -> int:
+        """The message's sequence number in its queue, which is what Legato's brokers use as tag."""
+        return int.from_bytes(self.tag, "big")
+
+
+class AckBatch:
+    """One `acknowledge()`: how many confirmations it waits for.
+
+    Args:
+        resolved: whether it waits for the truth, whatever the failover contract says.
+    """
+
+    __slots__ = ("begun", "deliveries", "open", "resolved", "why")
+
+    def __init__(self, deliveries: list[Delivery], why: str = "", *, resolved: bool = False) -> None:
+        self.deliveries = deliveries
+        self.resolved = resolved
+        self.why = why
+        """What the application raised when it had them, if they are given back for that."""
+        self.open = len(deliveries)
+        self.begun = False
+        """Whether the I/O thread does it, or has done it: who was interrupted may ask again."""
+
+    def outcome(self, delivery: Delivery) -> AcknowledgementOutcome:
+        """What became of one of its deliveries, once none is open."""
+        if delivery.state is not DeliveryState.ACKNOWLEDGED:
+            return AcknowledgementOutcome.WENT_ELSEWHERE
+        if delivery.batch is not self:
+            return AcknowledgementOutcome.ALREADY_ACKNOWLEDGED
+        return AcknowledgementOutcome.ACCEPTED
+
+    def elsewhere(self) -> list[Delivery]:
+        """Those that are not the session's any more."""
+        return [each for each in self.deliveries if self.outcome(each) is AcknowledgementOutcome.WENT_ELSEWHERE]
+
+
+def finish(delivery: Delivery, state: DeliveryState) -> None:
+    """The last word on a delivery; its batch, if any, waits for one less."""
+    if delivery.state not in (DeliveryState.HERE, DeliveryState.ACCEPTING):
+        return
+    delivery.state = state
+    if delivery.batch is not None:
+        delivery.batch.open -= 1
+
+
+class Incoming:
+    """A consumer's deliveries that are not settled: those ready in `inbox`, and those that the application has.
+
+    The application's thread takes from `inbox`; all else happens in the I/O thread. So what is outstanding and no
+    longer in `inbox` is with the application, however the threads interleave.
+    """
+
+    __slots__ = ("_awaited", "_settled_early", "inbox", "link", "outstanding")
+
+    def __init__(self) -> None:
+        self.inbox: deque[Delivery] = deque()
+        self.outstanding: dict[bytes, Delivery] = {}
+        self.link = 0
+        """Counts the links this consumer has had."""
+        self._awaited: int | None = None
+        """Held deliveries that the broker has yet to send again on this link; None before it said how many."""
+        self._settled_early: dict[bytes, Outcome] = {}
+        """What became of some of them before they came, by tag: the broker hears so when they come."""
+
+    def arrived(self, consumer: Any, handle: int, tag: bytes, data: bytes, *, settled: bool = False) -> Delivery | None:
+        """A transfer came. Returns the delivery if the application has it already: it must not be presented again."""
+        known = self.outstanding.get(tag)
+        if known is not None and known.link != self.link:
+            known.link = self.link
+            known.handle = handle
+            known.stated = False
+            if self._awaited:
+                self._awaited -= 1
+            if not (known.again and known.state is DeliveryState.HERE):
+                return known
+            known.data = data
+            self.inbox.append(known)
+            self.claims_came()
+            return None
+        delivery = Delivery(consumer, self.link, handle, tag, data)
+        if settled:
+            delivery.state = DeliveryState.ACKNOWLEDGED
+        else:
+            self.outstanding[tag] = delivery
+        self.inbox.append(delivery)
+        return None
+
+    def settle_early(self, delivery: Delivery, outcome: Outcome) -> None:
+        """The application is done with what was claimed on this link and has not come again yet."""
+        self._settled_early[delivery.tag] = outcome
+
+    def settled_early(self, tag: bytes) -> Outcome | None:
+        """What became of a claimed delivery that comes now; None if it is not settled."""
+        outcome = self._settled_early.pop(tag, None)
+        if outcome is not None and self._awaited:
+            self._awaited -= 1
+        return outcome
+
+    def connection_lost(self, *, keep: bool, again: bool = False, resolve: bool = True) -> list[Delivery]:
+        """Forget what was not presented: it comes again. Returns what the application has.
+
+        Args:
+            keep: whether the application may still acknowledge what it has (AUTO and CLIENT).
+            again: whether it is to get that again all the same.
+            resolve: whether an acknowledgement in flight is waited for; otherwise it is as if it had not been made.
+        """
+        inbox = self.inbox
+        while inbox:
+            try:
+                delivery = inbox.popleft()
+            except IndexError:  # the application took the last one
+                break
+            if not delivery.again:
+                self.outstanding.pop(delivery.tag, None)
+                delivery.state = DeliveryState.RETURNED
+        with_application = list(self.outstanding.values())
+        # First: who looks whether a delivery came again compares its link with this one.
+        self.link += 1
+        if not keep:
+            self.outstanding.clear()
+            for delivery in with_application:
+                finish(delivery, DeliveryState.RETURNED)
+        elif again:
+            for delivery in with_application:
+                self._present_again(delivery, resolve)
+        self._awaited = None
+        self._settled_early.clear()
+        return with_application
+
+    def _present_again(self, delivery: Delivery, resolve: bool) -> None:
+        if delivery.state is DeliveryState.ACCEPTING:
+            if resolve or (delivery.batch is not None and delivery.batch.resolved):
+                return
+            delivery.state = DeliveryState.HERE
+            delivery.batch = None
+        delivery.again = True
+
+    def taken_back(self, delivery: Delivery) -> None:
+        """The application acknowledges after all what it was to get again."""
+        if delivery.again:
+            delivery.again = False
+            with contextlib.suppress(ValueError):
+                self.inbox.remove(delivery)
+
+    def forget_beyond(self, limit: int) -> None:
+        """Keep only the oldest `limit` of those that the application has; the others come again."""
+        self._close(list(self.outstanding.values())[limit:], DeliveryState.RETURNED)
+
+    def held(self) -> list[int]:
+        """Sequence numbers to claim when attaching again (`names.HELD`)."""
+        return [delivery.seq for delivery in self.outstanding.values()]
+
+    def claims_answered(self, coming: int | None, elsewhere: Iterable[int]) -> list[Delivery]:
+        """The broker answered the claims; returns those that are decided by that and by what came so far.
+
+        Args:
+            coming: how many it sends again; None if it does not know of claims and sends them as if they were new.
+            elsewhere: sequence numbers that other receivers have or had.
+        """
+        if coming is None:
+            self._settled_early.clear()
+            return self._close([d for d in self.outstanding.values() if d.link != self.link], DeliveryState.RETURNED)
+        lost = {seq.to_bytes(8, "big") for seq in elsewhere}
+        for tag in lost:
+            self._settled_early.pop(tag, None)
+        gone = self._close([d for d in self.outstanding.values() if d.tag in lost], DeliveryState.ELSEWHERE)
+        self._awaited = coming
+        return gone + self.claims_came()
+
+    @property
+    def awaited(self) -> int:
+        """How many of those that the application holds have yet to come again on this link."""
+        return max(self._awaited or 0, 0)
+
+    def claims_came(self) -> list[Delivery]:
+        """Once all awaited ones came: the rest, which left the queue before the failover.
+
+        By our acknowledgement if any broker had heard of it; what we never acknowledged left by somebody else.
+        """
+        if self._awaited != 0:
+            return []
+        self._awaited = -1
+        self._settled_early.clear()
+        missing = [d for d in self.outstanding.values() if d.link != self.link]
+        ours = self._close([d for d in missing if d.stated], DeliveryState.ACKNOWLEDGED)
+        return ours + self._close([d for d in missing if not d.stated], DeliveryState.ELSEWHERE)
+
+    def _close(self, deliveries: list[Delivery], state: DeliveryState) -> list[Delivery]:
+        for delivery in deliveries:
+            del self.outstanding[delivery.tag]
+            finish(delivery, state)
+        return deliveries

@@ -1,0 +1,315 @@
+"""The I/O thread's half of a producer: moves its sends onto the wire and hears what became of them."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import TYPE_CHECKING
+
+from legato.amqp import names
+from legato.amqp.engine.events import Attached, Detached, Disposition, Flow
+from legato.amqp.engine.outcomes import Accepted, Modified, Transactional
+from legato.amqp.engine.terminus import Terminus
+from legato.client.links.session_state import Outgoing, Send, Transaction, is_stored_already
+from legato.client.links.uploading import Uploading
+from legato.client.mapping.conditions import error_of
+from legato.client.mapping.refusals import refused, released
+from legato.client.messages.destinations import Destination
+from legato.client.messages.large import Region, unreadable
+from legato.errors import JMSError
+
+if TYPE_CHECKING:
+    from legato.amqp.engine.link import Sender
+    from legato.client.failover.wire import Wire
+    from legato.client.links.channel import Channel
+    from legato.client.messages.message import Message
+
+
+RUN_BYTES_MAX = 1 << 18
+"""What goes to the engine in one call is copied once more: not more than this, or one message."""
+
+
+class SenderEnd:
+    """One link towards a destination, re-attached by its name after a failover.
+
+    The application's thread appends to `outgoing.waiting` and calls `Channel.wake_sender`; no more than that.
+    """
+
+    def __init__(self, channel: Channel, name: str, destination: Destination) -> None:
+        self.channel = channel
+        self.name = name
+        self.destination = destination
+        self.outgoing = Outgoing()
+        self.link: Sender | None = None
+        self.scheduled = False
+        """Whether the I/O thread has been told to look at `outgoing.waiting`."""
+        self._uploading: Uploading | None = None
+        """The first of what waits, if it is on its way out of a file."""
+        self.attached = False
+        self.ready = False
+        """Whether it was attached once: the destination exists."""
+        self.closing = False
+        self.closed = False
+        self.error: JMSError | None = None
+        self.duplicates: deque[Message] = deque()
+        """Messages that the broker dropped as duplicates; the application's thread takes them."""
+
+    def attach(self) -> None:
+        """Attach on the channel's present session."""
+        session = self.channel.session
+        assert session is not None
+        self.link = session.sender(
+            self.name,
+            source=Terminus(address=self.name),
+            target=Terminus(address=self.destination.name, capabilities=[self.destination.capability]),
+            properties={names.PRODUCER_ID: self.name, names.DUPLICATE_NOTICE: True},
+        )
+        self.link.context = self
+
+    def connection_lost(self) -> int:
+        """The wire is gone: what is unconfirmed waits again. Returns how many sends that are."""
+        self.link = None
+        self.attached = False
+        self._uploading = None
+        if self.closing and not self.outgoing.waiting and not self.outgoing.unconfirmed:
+            self._close_done()
+        if not self.channel.contract.resends:
+            for send in self.outgoing.blocked():
+                self.finish(send, released(self.destination))
+        return self.outgoing.connection_lost()
+
+    def on_attached(self, event: Attached) -> None:
+        """The broker answered; a refusal has no target and is followed by `Detached`."""
+        link = event.link
+        if link.remote_target is None or link.remote_target.kind == "none":
+            return
+        self.attached = True
+        self.ready = True
+        self.channel.restored(self)
+        self.pump()
+
+    def on_detached(self, event: Detached) -> None:
+        """The broker closed the link, or confirms that we did."""
+        link, self.link, self.attached = self.link, None, False
+        if self.closing:
+            self._close_done()
+            return
+        if link is not None:
+            link.close()
+        self.fail(
+            error_of(
+                event.condition,
+                event.description,
+                f"The producer for {self.destination} was {'closed by the broker' if self.ready else 'refused'}",
+            )
+        )
+        self.channel.restored(self)
+
+    def fail(self, error: JMSError) -> None:
+        """It will not come back: everything that waits hears so."""
+        told = self.error is None and self.ready
+        self.error = error
+        self.closed = True
+        self._uploading = None
+        # One by one: the application's thread may be adding to them.
+        for sends in (self.outgoing.unconfirmed, self.outgoing.waiting):
+            while sends:
+                self._fail_send(sends[0], error)
+                sends.popleft()
+        self.channel.touch()
+        if told:
+            self.channel.report(error)
+
+    def on_flow(self, event: Flow) -> None:
+        """Credit came, or the broker wants it back."""
+        self.pump()
+
+    def pump(self) -> None:
+        """Put on the wire what credit allows."""
+        self.scheduled = False
+        link = self.link
+        if link is None or not self.attached:
+            if self.closed:
+                self._refuse_waiting()
+            return
+        waiting = self.outgoing.waiting
+        unconfirmed = self.outgoing.unconfirmed
+        credit = link.credit
+        while credit > 0 and waiting and self._uploading is None:
+            send = waiting[0]
+            transaction = send.transaction
+            txn_id: bytes | None = None
+            if transaction is not None:
+                if transaction.doomed or transaction.outcome is not None or is_stored_already(send):
+                    self.finish(send, transaction.failure)
+                    waiting.popleft()
+                    continue
+                txn_id = transaction.id
+                if txn_id is None:
+                    break
+            if send.stream is not None:
+                self._begin_upload(link, send, send.stream, txn_id)
+                continue
+            if transaction is None:
+                credit -= self._send_run(link, credit)
+                continue
+            unconfirmed.append(send)
+            waiting.popleft()
+            link.send(send.data, send.number.to_bytes(8, "big"), send, txn_id=txn_id)
+            credit -= 1
+        if link.draining and self._uploading is None:
+            link.drained()
+        self.channel.touch()
+        if self.channel.coordinator is not None:
+            self.channel.coordinator.pump()
+        if self.closing:
+            self._detach_when_done()
+
+    def _send_run(self, link: Sender, credit: int) -> int:
+        """Send the first of what waits and what follows that is like it: whole, and of no transaction; how many."""
+        waiting, unconfirmed = self.outgoing.waiting, self.outgoing.unconfirmed
+        run: list[Send] = []
+        size = 0
+        while waiting and len(run) < credit and size < RUN_BYTES_MAX:
+            send = waiting[0]
+            if send.transaction is not None or send.stream is not None:
+                break
+            # In this order: whoever flushes sees each of them at one of both places.
+            unconfirmed.append(send)
+            waiting.popleft()
+            run.append(send)
+            size += len(send.data)
+        tags = struct.pack(f">{len(run)}Q", *[send.number for send in run])
+        link.send_all([send.data for send in run], tags, run)
+        return len(run)
+
+    # -- out of a file -----------------------------------------------------------------------------------
+
+    def _begin_upload(self, link: Sender, send: Send, stream: Region, txn_id: bytes | None) -> None:
+        """The first of what waits goes out of a file; until its end is on the wire it stays there, and others wait."""
+        size, limit = len(send.data) + stream.size, link.remote_max_message_bytes
+        if limit and size > limit:
+            error = JMSError(
+                f"The message for {self.destination} has {size} bytes, and the broker takes at most {limit}.",
+                code="amqp:link:message-size-exceeded",
+            )
+            self._decide(self._uploaded(send), error)
+            return
+        self._uploading = Uploading(link, send, stream, txn_id)
+        self.channel.transport.uploading.add(self)
+
+    @property
+    def can_upload(self) -> bool:
+        """Whether the broker takes more now."""
+        return self._uploading is not None and self._uploading.can_go_on
+
+    def upload(self, wire: Wire) -> bool:
+        """Send more of the file; returns whether there is more to send."""
+        uploading = self._uploading
+        if uploading is None:
+            return False
+        try:
+            if not uploading.go_on(wire):
+                return True
+        except (OSError, ValueError) as problem:
+            self._decide(self._uploaded(uploading.send), unreadable(problem))
+        else:
+            self._uploaded(uploading.send)
+        self.pump()
+        return self._uploading is not None
+
+    def _uploaded(self, send: Send) -> Send:
+        """All of it is on the wire, or no more of it will be."""
+        self._uploading = None
+        self.outgoing.unconfirmed.append(self.outgoing.waiting.popleft())
+        return send
+
+    def drop_sends(self, transaction: Transaction, error: JMSError) -> None:
+        """What waits, or is on its way out of a file, for a transaction that is rolled back need not go."""
+        if self._uploading is not None and self._uploading.send.transaction is transaction:
+            self._uploading.abort()
+            self._uploading = None
+            self.channel.transport.post(self.pump)
+        waiting = self.outgoing.waiting
+        while waiting and waiting[0].transaction is transaction:
+            self.finish(waiting[0], error)
+            waiting.popleft()
+
+    # -- outcomes ----------------------------------------------------------------------------------------
+
+    def on_disposition(self, event: Disposition) -> None:
+        """The broker decided about a send."""
+        send: Send = event.context
+        if self._uploading is not None and self._uploading.send is send:
+            # Before its end: it wants no more of it.
+            self._uploaded(send)
+        outcome = event.outcome
+        if isinstance(outcome, Transactional):
+            outcome = outcome.outcome
+        if type(outcome) is Accepted:
+            error = None
+        elif isinstance(outcome, Modified) and outcome.duplicate:
+            # What the sender wanted is so: the message is stored, since it was before.
+            error = None
+            send.message.duplicate = True
+            self.duplicates.append(send.message)
+        else:
+            error = refused(self.destination, outcome)
+        self._decide(send, error)
+        if self.closing:
+            self._detach_when_done()
+
+    def _decide(self, send: Send, error: JMSError | None) -> None:
+        if error is not None:
+            _fail_transaction(send, error)
+        done = self.outgoing.decided(send, error)
+        for each in done:
+            self.finish(each, each.error)
+        self.outgoing.forget(done)
+
+    def finish(self, send: Send, error: JMSError | None) -> None:
+        """The last word on a send; later ones do not count."""
+        if send.done:
+            return
+        send.error = error
+        send.done = True
+        self.channel.touch()
+        if send.completion is not None:
+            self.channel.complete(send)
+        elif error is not None and not send.watched:
+            self.channel.report(error)
+
+    def _refuse_waiting(self) -> None:
+        error = self.error or JMSError(f"The producer for {self.destination} is closed; the message was not sent.")
+        while self.outgoing.waiting:
+            self._fail_send(self.outgoing.waiting[0], error)
+            self.outgoing.waiting.popleft()
+
+    def _fail_send(self, send: Send, error: JMSError) -> None:
+        _fail_transaction(send, error)
+        self.finish(send, error)
+
+    def close(self) -> None:
+        """Close once everything is confirmed; the broker then forgets the numbers."""
+        self.closing = True
+        self._detach_when_done()
+
+    def _detach_when_done(self) -> None:
+        if self.outgoing.waiting or self.outgoing.unconfirmed:
+            return
+        if self.link is None:
+            self._close_done()
+        elif self.attached:
+            self.attached = False
+            self.link.close()
+
+    def _close_done(self) -> None:
+        self.closed = True
+        self.channel.forget_sender(self)
+        self.channel.touch()
+
+
+def _fail_transaction(send: Send, error: JMSError) -> None:
+    """What a send belongs to cannot commit without it."""
+    if send.transaction is not None:
+        send.transaction.failure = send.transaction.failure or error

@@ -1,0 +1,203 @@
+"""What a client remembers so that a failover loses and doubles nothing. Pure: no sockets, threads or clocks.
+
+1. `Outgoing` belongs to a producer: what is not confirmed yet is sent again, with the same numbers (promise 1).
+2. `Transaction` belongs to a transacted session: what it sent can be replayed (promise 3). A failover dooms one that
+   did work: from then on it absorbs sends and receives, until `commit()`, which raises once, or `rollback()`.
+3. What consumers remember is in `deliveries`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, Any
+
+from legato.errors import JMSError
+
+if TYPE_CHECKING:
+    from legato.client.links.completion import Completion
+    from legato.client.links.deliveries import Delivery
+    from legato.client.messages.large import Region
+
+
+class AcknowledgeMode(IntEnum):
+    """When received messages count as consumed (Jakarta Messaging 6.2.10, CONTRACT C1); long names are Jakarta's."""
+
+    SESSION_TRANSACTED = 0
+    """With the session's `commit()`."""
+    AUTO = 1
+    """When `receive()` or the listener returns."""
+    CLIENT = 2
+    """When the application calls `Message.acknowledge()`, which covers all that the session received."""
+    DUPS_OK = 3
+    """Some time after `receive()` or the listener returned; a failure may bring several messages again."""
+    INDIVIDUAL = 101
+    """When the application calls `Message.acknowledge()`, which covers that message alone; not in Jakarta Messaging."""
+    AUTO_ACKNOWLEDGE = 1
+    CLIENT_ACKNOWLEDGE = 2
+    DUPS_OK_ACKNOWLEDGE = 3
+
+
+class AcknowledgementOutcome(Enum):
+    """What became of one message that was acknowledged (promise 5)."""
+
+    ACCEPTED = "accepted"
+    """It is consumed, by this acknowledgement."""
+    ALREADY_ACKNOWLEDGED = "already acknowledged"
+    """It is consumed, by an earlier one of this session."""
+    WENT_ELSEWHERE = "went elsewhere"
+    """It is not this session's any more: another receiver got it, or it comes again."""
+
+
+def checked_mode(mode: int) -> AcknowledgeMode:
+    """`mode` as one of the acknowledge modes.
+
+    Raises:
+        JMSError: it is none (CONTRACT A23).
+    """
+    try:
+        return AcknowledgeMode(mode)
+    except ValueError:
+        raise JMSError(f"The acknowledge mode must be one of AcknowledgeMode, not {mode!r}.") from None
+
+
+class Send:
+    """One message on its way to a broker."""
+
+    __slots__ = (
+        "awaited",
+        "completion",
+        "data",
+        "decided",
+        "done",
+        "error",
+        "message",
+        "number",
+        "repeats",
+        "stream",
+        "transaction",
+        "watched",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        data: bytes,
+        message: Any,
+        transaction: Transaction | None = None,
+        completion: Completion | None = None,
+        stream: Region | None = None,
+    ) -> None:
+        self.number = number
+        self.data = data
+        self.message = message
+        self.stream = stream
+        """What follows `data`, if it is not in memory."""
+        self.transaction = transaction
+        self.completion = completion
+        """Whom to tell once it is done."""
+        self.awaited = False
+        """Whether `send()` waits until it is done."""
+        self.watched = True
+        """Whether somebody looks at `error`."""
+        self.decided = False
+        """Whether the broker has said what became of it; `done` follows in the order of the sends."""
+        self.done = False
+        self.error: JMSError | None = None
+        self.repeats: Transaction | None = None
+        """The transaction that had sent the same before, if `replay()` sends it again."""
+
+
+class Outgoing:
+    """A producer's sends, in the order of their numbers: first those on the wire, then those that wait for credit."""
+
+    __slots__ = ("last_number", "unconfirmed", "waiting")
+
+    def __init__(self) -> None:
+        self.last_number = 0
+        """Of the messages sent so far; the application's thread counts."""
+        self.waiting: deque[Send] = deque()
+        self.unconfirmed: deque[Send] = deque()
+
+    def decided(self, send: Send, error: JMSError | None) -> list[Send]:
+        """The broker decided about a send; returns those that are done thereby, in the order in which they were sent.
+
+        Jakarta Messaging 7.3.3 wants that order; the engine reports a range of dispositions in any. They stay among
+        the unconfirmed until `forget`, so that whoever looks sees each of them under way, or counted as done.
+        """
+        send.decided = True
+        send.error = error
+        done = []
+        for each in self.unconfirmed:
+            if not each.decided:
+                break
+            done.append(each)
+        return done
+
+    def forget(self, done: list[Send]) -> None:
+        """Those are finished that `decided` has returned."""
+        for _ in done:
+            self.unconfirmed.popleft()
+
+    def blocked(self) -> list[Send]:
+        """Take out what somebody waits for and no transaction holds: it is not to be sent again (CONTRACT E11)."""
+        found: list[Send] = []
+        kept: deque[Send] = deque()
+        for send in self.unconfirmed:
+            waited_for = send.transaction is None and (send.awaited or send.completion is not None)
+            (found if waited_for else kept).append(send)
+        self.unconfirmed = kept
+        # Whoever waits for a send sends nothing else meanwhile: it is the last one.
+        if self.waiting and self.waiting[-1].awaited:
+            found.append(self.waiting.pop())
+        return found
+
+    def connection_lost(self) -> int:
+        """Put what is unconfirmed back in front of what waits, except transactions' sends; returns how many."""
+        again = [send for send in self.unconfirmed if send.transaction is None]
+        for send in again:
+            send.decided = False
+        self.unconfirmed.clear()
+        self.waiting.extendleft(reversed(again))
+        return len(again)
+
+
+def is_stored_already(send: Send) -> bool:
+    """Whether a replayed send turned out to be needless: the transaction that it repeats had committed."""
+    return send.repeats is not None and send.repeats.committed is True
+
+
+class Transaction:
+    """One transaction of a session, from the end of the one before."""
+
+    __slots__ = ("committed", "doomed", "failure", "following", "id", "name", "outcome", "received", "sends", "took")
+
+    def __init__(self) -> None:
+        self.id: bytes | None = None
+        """The broker's name for it; None until it was declared, and from when the connection to that broker is lost."""
+        self.name: bytes | None = None
+        """As `id`, but it stays."""
+        self.committed: bool | None = None
+        """What became of it in truth, once that was asked; it was told that it is rolled back."""
+        self.sends: list[tuple[Any, Send]] = []
+        """(the producer's I/O half, send), in order."""
+        self.received: list[Delivery] = []
+        """Deliveries that it took and that are not part of it at the broker yet."""
+        self.took = False
+        """Whether it received anything."""
+        self.doomed = False
+        self.failure: JMSError | None = None
+        self.outcome: bool | None = None
+        """True committed, False rolled back, None open."""
+        self.following: Transaction | None = None
+        """Its successor, if it ended without work: that one uses the broker's transaction."""
+
+    @property
+    def did_work(self) -> bool:
+        """Whether it matters to anybody if it commits (CONTRACT B17)."""
+        return self.took or bool(self.sends)
+
+    def doom(self, failure: JMSError) -> None:
+        """It can only roll back; `failure` says why."""
+        self.doomed = True
+        self.failure = failure

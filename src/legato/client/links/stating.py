@@ -1,0 +1,102 @@
+"""Dispositions of a consumer (received, accepted, released, modified, rejected) and their confirmations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from legato.amqp import names
+from legato.amqp.engine.events import Disposition
+from legato.amqp.engine.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Modified, Outcome, Rejected
+from legato.client.links.credit import Credited
+from legato.client.links.deliveries import AckBatch, Delivery, DeliveryState, finish
+
+if TYPE_CHECKING:
+    from legato.client.links.channel import Channel
+
+
+class Stating(Credited):
+    """The dispositions of one link. Runs in the I/O thread."""
+
+    def __init__(self, channel: Channel, prefetch: int) -> None:
+        super().__init__(channel, prefetch)
+        self._accepting: dict[int, Delivery] = {}
+
+    def close_if_asked(self) -> None:
+        """Something that closing waits for has happened."""
+        raise NotImplementedError
+
+    def present(self, delivery: Delivery) -> None:
+        """Say that the application has a message now (promise 4)."""
+        if delivery.link == self.incoming.link and self.link is not None:
+            self.link.update(delivery.handle, RECEIVED)
+
+    def accept(self, delivery: Delivery) -> None:
+        """Acknowledge a message and ask to be told when that is durable."""
+        if delivery.state is DeliveryState.HERE:
+            delivery.state = DeliveryState.ACCEPTING
+            if delivery.link == self.incoming.link and self.link is not None:
+                self._state_accepted(delivery)
+
+    def accept_for(self, delivery: Delivery, batch: AckBatch) -> None:
+        """Acknowledge a message on behalf of `Message.acknowledge()`."""
+        if delivery.state is DeliveryState.HERE:
+            self.incoming.taken_back(delivery)
+            delivery.batch = batch
+            self.accept(delivery)
+        else:
+            batch.open -= 1
+
+    def _state_accepted(self, delivery: Delivery) -> None:
+        assert self.link is not None
+        self._accepting[delivery.handle] = delivery
+        delivery.stated = True
+        self.link.update(delivery.handle, ACCEPTED)
+
+    def settle(self, delivery: Delivery, outcome: Outcome, state: DeliveryState) -> None:
+        """State an outcome that needs no confirmation; afterwards we know nothing of the delivery."""
+        if delivery.state is not DeliveryState.HERE:
+            return
+        self.incoming.outstanding.pop(delivery.tag, None)
+        if self.link is not None:
+            if delivery.link == self.incoming.link:
+                self.link.settle(delivery.handle, outcome)
+            else:
+                self.incoming.settle_early(delivery, outcome)
+        finish(delivery, state)
+
+    def on_disposition(self, event: Disposition) -> None:
+        """The broker settled a delivery that we accepted."""
+        delivery = self._accepting.pop(event.context, None)
+        if delivery is None:
+            return
+        outcome = event.outcome
+        state = DeliveryState.ACKNOWLEDGED
+        if isinstance(outcome, Rejected) and outcome.condition != names.ALREADY_ACKNOWLEDGED:
+            state = DeliveryState.ELSEWHERE
+        self.incoming.outstanding.pop(delivery.tag, None)
+        # Before the application hears of it: what it does next may need the link to be gone.
+        self.close_if_asked()
+        finish(delivery, state)
+        if delivery.batch is not None:
+            if isinstance(outcome, Rejected):
+                delivery.batch = None
+            self.channel.touch()
+
+    # -- giving back -------------------------------------------------------------------------------------
+
+    def give_back(self, failed: list[Delivery], why: str = "") -> None:
+        """Return `failed`, which the application has had, and all that it has not had yet, in their order."""
+        outcome = Modified(delivery_failed=True, text=why) if why else DELIVERY_FAILED
+        for delivery in failed:
+            self.settle(delivery, outcome, DeliveryState.RETURNED)
+        self._return_unseen()
+        self.close_if_asked()
+
+    def _return_unseen(self) -> None:
+        inbox = self.incoming.inbox
+        while inbox:
+            try:
+                delivery = inbox.popleft()
+            except IndexError:  # the application took the last one
+                break
+            self.settle(delivery, RELEASED, DeliveryState.RETURNED)

@@ -1,0 +1,377 @@
+"""The I/O thread of a connection: moves bytes; no other thread touches the engine.
+
+Where it connects to, `connecting` says; `outages` brings back what hangs on it.
+
+1. Everything of one wake-up is handled in a lump: commands of the application's threads, then the broker's events; the
+   output is flushed once, and each waiting thread is woken once.
+2. Between lumps it sleeps; `mailbox` says how and until when.
+"""
+
+from __future__ import annotations
+
+import selectors
+import threading
+import time
+from collections.abc import Callable
+from random import Random
+
+from legato.amqp.engine.events import Closed, Event, SessionEnded
+from legato.amqp.engine.settings import Settings
+from legato.client.failover.connecting import Connecting
+from legato.client.failover.disconnect_reason import Loss, loss_of, return_window_s_of
+from legato.client.failover.schedule import FailoverEvent
+from legato.client.failover.uri import Uri
+from legato.client.failover.wire import Login, Wire, establish
+from legato.client.gate import Gate
+from legato.client.links.channel import Channel
+from legato.client.links.completion import complete_all
+from legato.client.links.forking import remember
+from legato.client.links.mailbox import Mailbox
+from legato.client.links.notifier import Notifier
+from legato.client.links.outages import Outages
+from legato.client.links.routing import route
+from legato.client.links.sender_end import SenderEnd
+from legato.client.links.session_state import Send
+from legato.client.mapping.conditions import UNBLOCKED, error_of
+from legato.client.steps import NOTHING, Steps, Wait
+from legato.errors import JMSError, JMSSecurityError
+
+CLOSE_WAIT_S = 2.0
+"""How long `close()` waits for the broker's answer to ours."""
+
+
+class _Stopped(Exception):
+    """`close()` was called while there was no connection."""
+
+
+PAUSE_S_MAX = 3600.0
+"""A selector takes no more than some weeks, and a clock may be set."""
+
+
+class Transport:
+    """One connection's thread and everything that only it may touch."""
+
+    def __init__(self, uri: Uri, settings: Settings, login: Login, notifier: Notifier) -> None:
+        self.connecting = Connecting(uri, settings)
+        self._login = login
+        # Not the module's own generator: programs seed that, and expect what it says to stay the same.
+        self._chance = Random().random
+        self.gate = Gate()
+        self.touched: set[Gate] = set()
+        self.completed: list[Send] = []
+        """Sends whose completion listeners are to be called after this lump."""
+        self.notifier = notifier
+        self.wire: Wire | None = None
+        self.started = False
+        self.error: JMSError | None = None
+        """Why the connection is gone for good."""
+        self.finished = False
+        self.ended = False
+        """Whether the thread has nothing more to do."""
+        self.on_exception: Callable[[JMSError], Steps[None]] = _unheard
+        self.on_failover: Callable[[FailoverEvent], None] = lambda event: None
+        self.outages = Outages(self._restored)
+        self.awaits = self.outages.awaits
+        self.restored = self.outages.restored
+        self.forget = self.outages.forget
+        self.uploading: set[SenderEnd] = set()
+        """Producers that have a message on its way out of a file."""
+        self._stopping = False
+        self._stop_deadline = 0.0
+        self._mailbox = Mailbox()
+        self.post = self._mailbox.post
+        self.hurry = self._mailbox.hurry
+        self._watched = 0
+        self.disowned = False
+        """Whether this process is a child of the one whose connection it is."""
+        remember(self)
+        self._thread = threading.Thread(target=self._run, name=f"legato {settings.container_id}", daemon=True)
+
+    # -- called by the application's threads -------------------------------------------------------------
+
+    def start_thread(self) -> None:
+        """Begin to connect."""
+        self._thread.start()
+
+    @property
+    def is_current_thread(self) -> bool:
+        """Whether the I/O thread itself is asking."""
+        return threading.current_thread() is self._thread
+
+    def stop(self) -> Steps[None]:
+        """Close the connection in good order, or drop it if there is none; returns when the thread has ended."""
+        self.give_up()
+        if not self.is_current_thread and self._thread.ident is not None:
+            yield Wait(self.gate, lambda: self.ended, self._login.timeout_s + CLOSE_WAIT_S)
+        yield from self.notifier.stop()
+
+    def give_up(self) -> None:
+        """Nobody waits for the connection any more: end soon."""
+        self._stopping = True
+        self.post(self._begin_stop)
+        self.hurry()
+
+    def wake(self) -> None:
+        """Look for commands: a call of the application's was interrupted, and may not have said that there are any."""
+        self._mailbox.wake()
+
+    def set_started(self, started: bool) -> None:
+        """Let messages come, or not (Jakarta Messaging 6.1.4)."""
+        self.started = started
+        if started:
+            self.post(self.outages.grant_all)
+
+    def add(self, channel: Channel) -> None:
+        """A session was created."""
+        self.post(self.outages.add, channel)
+
+    def add_base(self, channel: Channel) -> None:
+        """What temporary destinations hang on."""
+        self.post(self.outages.add_base, channel)
+
+    # -- called by ends ----------------------------------------------------------------------------------
+
+    def later(self, function: Callable[[], None]) -> None:
+        """Have `function` called in the lump after this one."""
+        self._mailbox.later(function)
+
+    def flush(self) -> None:
+        """Write now what the engine has to say, as far as the socket takes it."""
+        if self.wire is not None:
+            self.wire.flush()
+
+    def report(self, error: JMSError) -> None:
+        """Tell the exception listener."""
+        self.notifier.call(lambda: self.on_exception(error))
+
+    # -- the thread --------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._adopt(self._connect())
+            while not self.finished:
+                self._turn()
+        except _Stopped:
+            self._finish()
+        except JMSError as error:
+            self._fail(error)
+        except Exception as error:  # a bug of ours must not leave anybody waiting for ever
+            self._fail(JMSError(f"The client library failed: {error!r}.", linked=error))
+            raise
+        finally:
+            self._notify()
+            self._release()
+            self.ended = True
+            self.gate.open()
+
+    def _turn(self) -> None:
+        """One lump: commands, output, news for waiting threads, sleep, input."""
+        busy = self._mailbox.run()
+        wire = self.wire
+        assert wire is not None
+        wire.flush()
+        now = time.monotonic()
+        deadline_ms = wire.tick(int(now * 1000))
+        if wire.ended or wire.engine.closed:
+            self._handle(wire.engine.take_events())
+            if self.wire is wire:
+                self._closed(Closed("", "", clean=False))
+            return
+        wire.flush()
+        if self.uploading:
+            self._upload(wire)
+        self._notify()
+        if self._sleep(wire, deadline_ms, now, doze=busy):
+            self._handle(wire.receive())
+        if self._stop_deadline and time.monotonic() > self._stop_deadline:
+            self._finish()
+
+    def _sleep(self, wire: Wire, deadline_ms: int, now: float, *, doze: bool) -> bool:
+        """Wait for the socket, a command, or the end of the doze; returns whether the socket has something to read."""
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if wire.wants_write else 0)
+        if wanted != self._watched:
+            self._mailbox.selector.modify(wire, wanted)
+            self._watched = wanted
+        timeout_s = max(deadline_ms / 1000 - now, 0.0) if deadline_ms else None
+        if self._stop_deadline:
+            timeout_s = min(timeout_s or CLOSE_WAIT_S, CLOSE_WAIT_S)
+        if self.uploading and not wire.wants_write and any(end.can_upload for end in self.uploading):
+            timeout_s, doze = 0.0, False
+        return any(mask & selectors.EVENT_READ for _, mask in self._mailbox.sleep(timeout_s, doze=doze))
+
+    def _upload(self, wire: Wire) -> None:
+        """Send more of what goes out of files."""
+        for end in list(self.uploading):
+            if not end.upload(wire):
+                self.uploading.discard(end)
+        wire.flush()
+
+    def _notify(self) -> None:
+        if self.completed:
+            completed, self.completed = self.completed, []
+            self.notifier.call(lambda: complete_all(completed))
+        if self.touched:
+            touched, self.touched = self.touched, set()
+            for gate in touched:
+                gate.open()
+
+    # -- events ------------------------------------------------------------------------------------------
+
+    def _handle(self, events: list[Event]) -> None:
+        for event in route(events):
+            if isinstance(event, SessionEnded):
+                self._session_ended(event)
+            elif isinstance(event, Closed):
+                self._closed(event)
+
+    def _session_ended(self, event: SessionEnded) -> None:
+        channel = event.session.context
+        event.session.close()
+        if isinstance(channel, Channel) and not channel.closed:
+            channel.session = None
+            channel.fail(error_of(event.condition, event.description, "The broker ended the session"))
+
+    def _closed(self, event: Closed) -> None:
+        wire = self.wire
+        if wire is None:
+            return
+        wire.flush()
+        if self._stopping:
+            self._finish()
+            return
+        window_s = return_window_s_of(wire.properties) or 0.0
+        loss = loss_of(wire.host, event, silent=wire.silent, return_window_s=window_s)
+        if isinstance(loss.cause, JMSSecurityError):
+            raise loss.cause
+        self._lost(wire, loss)
+
+    # -- connecting and failing over ---------------------------------------------------------------------
+
+    def _connect(self) -> Wire:
+        """Try brokers until one lets us in.
+
+        Raises:
+            JMSError: none did, and it is of no use to go on.
+        """
+        while True:
+            attempt = self.connecting.next(self._chance())
+            self._pause(attempt.wait_s)
+            login = self._login.within(attempt.timeout_s_max)
+            try:
+                return establish(attempt.host, login, self.connecting.opening_settings())
+            except (OSError, JMSError) as error:
+                self.connecting.failed(attempt.host, error)
+
+    def reopen(self, settings: Settings, outcome: list[JMSError | None]) -> None:
+        """Connect anew with other settings, before anything hangs on the connection; `outcome` gets the error or None.
+
+        If that fails all stays as it was.
+        """
+        old = self.wire
+        error: JMSError | None = None
+        if old is not None:
+            try:
+                wire = establish(old.host, self._login, settings)
+            except JMSError as refusal:
+                error = refusal
+            except OSError as problem:
+                error = JMSError(f"{old.host} cannot be reached: {problem}.", linked=problem)
+            else:
+                old.engine.close()
+                old.flush()
+                self._mailbox.selector.unregister(old)
+                old.close()
+                self._adopt(wire)
+        if error is None:
+            self.connecting.settings = settings
+        outcome.append(error)
+        self.touched.add(self.gate)
+
+    def _pause(self, wait_s: float) -> None:
+        """Wait before a try, doing meanwhile what needs no broker."""
+        deadline = time.monotonic() + wait_s
+        while True:
+            self._mailbox.run()
+            self._notify()
+            if self._stopping:
+                raise _Stopped
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
+                return
+            self._mailbox.sleep(min(remaining_s, PAUSE_S_MAX))
+
+    def _adopt(self, wire: Wire) -> None:
+        self.wire = wire
+        self._watched = selectors.EVENT_READ
+        self._mailbox.selector.register(wire, self._watched)
+        if not self.connecting.connected_once:
+            self.touched.add(self.gate)
+        self.connecting.connected(wire)
+        self.outages.begin(wire)
+        early, wire.early_events = wire.early_events, []
+        self._handle(early)
+
+    def _lost(self, wire: Wire, loss: Loss) -> None:
+        """The wire is gone: fail over, or fail."""
+        began = time.monotonic()
+        self.wire = None
+        self._mailbox.selector.unregister(wire)
+        self.outages.lost(wire, loss, began)
+        wire.close()
+        self._notify()
+        if self._stopping:
+            raise _Stopped
+        if not self.connecting.begin_again(loss):
+            raise JMSError(str(loss.cause), code=UNBLOCKED, linked=loss.cause)
+        self._adopt(self._connect())
+
+    def _restored(self) -> None:
+        """Everything is on the new wire."""
+        assert self.wire is not None
+        self.on_failover(self.outages.end(self.wire, time.monotonic(), self.connecting.take_attempts()))
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def disown(self, error: JMSError) -> None:
+        """This process was made by `fork()`: the connection is its parent's, and no thread serves it here.
+
+        Gives back this process's file descriptors, which changes nothing for the parent.
+        """
+        self.disowned = self.finished = self.ended = True
+        self.error = error
+        self.outages.disown(error)
+        self._mailbox.close()
+        wire, self.wire = self.wire, None
+        if wire is not None:
+            wire.drop()
+
+    def _begin_stop(self) -> None:
+        if self.wire is None or self._stop_deadline:
+            return
+        self.outages.flush_all()
+        self.wire.engine.close()
+        self._stop_deadline = time.monotonic() + CLOSE_WAIT_S
+
+    def _finish(self) -> None:
+        self.finished = True
+        self.error = self.error or JMSError("The connection is closed.", code=UNBLOCKED)
+        self.outages.abandon(self.error)
+        self.touched.add(self.gate)
+
+    def _fail(self, error: JMSError) -> None:
+        self.error = error
+        self._finish()
+        if self.connecting.connected_once:
+            self.report(error)
+
+    def _release(self) -> None:
+        wire, self.wire = self.wire, None
+        if wire is not None:
+            self._mailbox.selector.unregister(wire)
+            wire.close()
+        self._mailbox.close()
+
+
+def _unheard(error: JMSError) -> Steps[None]:
+    """Nobody listens."""
+    yield from NOTHING

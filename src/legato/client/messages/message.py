@@ -1,0 +1,260 @@
+"""The base of all messages: headers, properties, a body (Jakarta Messaging 3.4 to 3.7)."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+
+from legato.amqp.codec.types import Int
+from legato.amqp.codec.values import encode_value
+from legato.client.messages.destinations import Destination
+from legato.client.messages.large import Region
+from legato.client.messages.properties import DELIVERY_COUNT, Properties
+from legato.client.messages.typed_properties import TypedProperties
+from legato.errors import IllegalStateError, MessageFormatError, MessageNotWriteableError
+
+if TYPE_CHECKING:
+    from legato.client.links.deliveries import Delivery
+
+PRIORITY_DEFAULT = 4
+VALUE_PREFIX = b"\x00\x53\x77"
+"""What an AMQP section of one value begins with."""
+
+
+class DeliveryMode(IntEnum):
+    """Whether a message outlives its broker (Jakarta Messaging 3.4.2)."""
+
+    NON_PERSISTENT = 1
+    PERSISTENT = 2
+
+
+class Source(Protocol):
+    """A received message's bytes, decoded on demand."""
+
+    def headers(self) -> dict[str, Any]:
+        """Header values by their attribute names, with `properties` as a plain dict."""
+
+    def body(self) -> Any:
+        """The body's value."""
+
+    def body_sections(self) -> bytes:
+        """The body as it goes out, up to what is in `stream`."""
+
+    @property
+    def stream(self) -> Region | None:
+        """The rest of it, if it is not in memory."""
+
+    def content(self) -> Region | None:
+        """The bytes of the body, if they are in a file."""
+
+
+_T = TypeVar("_T")
+
+
+class _Header(Generic[_T]):
+    """A header attribute; a received message's headers are decoded when the first one is asked for."""
+
+    def __init__(self, default: _T, doc: str) -> None:
+        self._default = default
+        self.__doc__ = doc
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._slot = "_" + name
+
+    @overload
+    def __get__(self, message: None, owner: type) -> _Header[_T]: ...
+    @overload
+    def __get__(self, message: Message, owner: type) -> _T: ...
+    def __get__(self, message: Message | None, owner: type) -> _Header[_T] | _T:
+        if message is None:
+            return self
+        if message._headers_unread:
+            message._read_headers()
+        value: _T = message.__dict__.get(self._slot, self._default)
+        return value
+
+    def __set__(self, message: Message, value: _T) -> None:
+        if message._headers_unread:
+            message._read_headers()
+        message.__dict__[self._slot] = value
+
+
+class Message(TypedProperties):
+    """A message without a body, and the base of the others (Jakarta Messaging 3.4).
+
+    `send()` sets `message_id`, `timestamp`, `expiration`, `delivery_time`, `delivery_mode`, `priority` and
+    `destination`. A received message's body and properties are read-only until `clear_body()` and
+    `clear_properties()`; sent on without these, it goes with the body's bytes as they came.
+    """
+
+    message_id = _Header[str | None](None, "Unique name of the message, begins with `ID:` (JMSMessageID).")
+    correlation_id = _Header["str | bytes | None"](None, "Links a message with another (JMSCorrelationID).")
+    reply_to = _Header[Destination | None](None, "Where a reply should go (JMSReplyTo).")
+    destination = _Header[Destination | None](None, "Where the message was sent (JMSDestination).")
+    timestamp = _Header[int](0, "When it was sent, in milliseconds since 1970 (JMSTimestamp).")
+    expiration = _Header[int](0, "When it expires, in milliseconds since 1970; 0 is never (JMSExpiration).")
+    delivery_time = _Header[int](0, "When it could be delivered first, in milliseconds since 1970 (JMSDeliveryTime).")
+    delivery_mode = _Header[DeliveryMode](DeliveryMode.PERSISTENT, "Whether it outlives its broker (JMSDeliveryMode).")
+    priority = _Header[int](PRIORITY_DEFAULT, "0 to 9, higher first (JMSPriority).")
+    type = _Header[str | None](None, "The application's name for this kind of message (JMSType).")
+    content_type = _Header[str | None](None, "What kind of data the body is, for AMQP clients of other kinds.")
+    content_encoding = _Header[str | None](None, "How the body is encoded on top of that, such as `gzip`.")
+    redelivered = _Header[bool](False, "Whether it may have been delivered before (JMSRedelivered).")
+    delivery_count = _Header[int](1, "How often it was delivered, this time included (JMSXDeliveryCount).")
+
+    duplicate = False
+    """Whether the broker dropped it when it was sent last, because it remembers its duplicate id."""
+
+    _headers_unread = False
+    _body_unread = False
+    _body_read_only = False
+    _body_value: Any = None
+    _properties: Properties | None = None
+    _source: Source | None = None
+    """Where a received message's body comes from, until it is cleared."""
+    _acknowledge: Callable[..., Any] | None = None
+    """Takes the message, and `typed=True` if the outcome is to be returned."""
+    _delivery: Delivery | None = None
+    """As which it was received, where its session says only later what becomes of it."""
+
+    @classmethod
+    def received(cls, source: Source, acknowledge: Callable[..., Any]) -> Any:
+        """A message that came from a broker."""
+        message = cls.__new__(cls)
+        # One update of the instance's dict: this runs for each message received.
+        message.__dict__ = {
+            "_source": source,
+            "_acknowledge": acknowledge,
+            "_headers_unread": True,
+            "_body_unread": True,
+            "_body_read_only": True,
+        }
+        return message
+
+    @property
+    def properties(self) -> Properties:
+        """The application's properties, a mapping with the rules of Jakarta Messaging 3.5."""
+        if self._headers_unread:
+            self._read_headers()
+        if self._properties is None:
+            self._properties = Properties()
+        return self._properties
+
+    def clear_properties(self) -> None:
+        """Remove all properties and make them writable (Jakarta Messaging 3.5.7)."""
+        if self._headers_unread:
+            self._read_headers()
+        self._properties = Properties()
+
+    @property
+    def body(self) -> Any:
+        """The body's value: what kind it is depends on the class of the message."""
+        return self._read_body()
+
+    def clear_body(self) -> None:
+        """Empty the body and make it writable (Jakarta Messaging 3.11.1)."""
+        if self._headers_unread:
+            self._read_headers()
+        self._source = None
+        self.__dict__.pop("_content_type", None)
+        self.__dict__.pop("_content_encoding", None)
+        self._body_unread = False
+        self._body_read_only = False
+        self._body_value = self._empty_body()
+
+    def is_body_assignable_to(self, kind: builtins.type) -> bool:
+        """Whether `get_body(kind)` returns the body; a message without one has one of any type."""
+        value = self._assignable_body()
+        return value is None or isinstance(value, kind)
+
+    def get_body(self, kind: builtins.type[_T]) -> _T | None:
+        """The body, if it is of a type: `str`, `bytes`, `dict`, or a base of these; None if there is no body.
+
+        Raises:
+            MessageFormatError: it is of another type, or this is a stream message.
+        """
+        value = self._assignable_body()
+        if value is None or isinstance(value, kind):
+            return value
+        raise MessageFormatError(f"The message's body is a {type(value).__name__}, not a {kind.__name__}.")
+
+    def acknowledge(self) -> Any:
+        """In CLIENT_ACKNOWLEDGE: acknowledge all messages its session has received (CONTRACT C7); else harmless.
+
+        Returns once the broker has made it durable; with `legato.client.aio` the result has to be awaited for that.
+
+        Raises:
+            IllegalStateError: a message went to another receiver after a failover (CONTRACT B12; `recover()` goes on),
+                or the session is closed, or the message was not received.
+            TransactionRolledBackError: with the failover contract `gigaspaces`, if a failover came before or during it
+                (CONTRACT A10): all messages come again.
+            JMSError: with the failover contract `hornetq`, if a failover came during it (`UNBLOCKED`, CONTRACT E11).
+        """
+        if self._acknowledge is None:
+            raise IllegalStateError("This message was not received from a consumer; there is nothing to acknowledge.")
+        return self._acknowledge(self)
+
+    def try_acknowledge(self) -> Any:
+        """As `acknowledge()`, but a late acknowledgement is no error: says what became of this message (promise 5).
+
+        Under every failover contract it waits for the truth, over failovers too.
+
+        Returns:
+            An `AcknowledgementOutcome`; with `legato.client.aio` it has to be awaited.
+
+        Raises:
+            IllegalStateError: the session is transacted or closed, or the message was not received.
+            JMSError: the connection is gone for good.
+        """
+        if self._acknowledge is None:
+            raise IllegalStateError("This message was not received from a consumer; there is nothing to acknowledge.")
+        return self._acknowledge(self, typed=True)
+
+    def _mark_redelivered(self, times: int) -> None:
+        """It was presented so often before, which the broker has not counted."""
+        self.redelivered = True
+        self.delivery_count += times
+        values = self.properties._values | {DELIVERY_COUNT: Int(self.delivery_count)}
+        self._properties = Properties(values, read_only=True)
+
+    def _read_headers(self) -> None:
+        source = self._source
+        if source is None:
+            self._headers_unread = False
+            return
+        values = source.headers()
+        self._properties = Properties(values.pop("properties"), read_only=True)
+        for name, value in values.items():
+            self.__dict__["_" + name] = value
+        self._headers_unread = False
+
+    def _read_body(self) -> Any:
+        if self._body_unread:
+            source = self._source
+            self._body_value = None if source is None else source.body()
+            self._body_unread = False
+        return self._body_value
+
+    def _write_body(self, value: Any) -> None:
+        self._check_writable()
+        self._body_value = value
+
+    def _check_writable(self) -> None:
+        if self._body_read_only:
+            raise MessageNotWriteableError("The message's body is read-only; call clear_body() first.")
+
+    def _empty_body(self) -> Any:
+        return None
+
+    def _assignable_body(self) -> Any:
+        """What `get_body()` can return; None if there is no body."""
+        return None
+
+    def _encoded_body(self) -> bytes:
+        """The body's AMQP sections; raises TypeError or ValueError if AMQP cannot carry it."""
+        return VALUE_PREFIX + encode_value(self._body_value)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.message_id or 'not sent'}>"
