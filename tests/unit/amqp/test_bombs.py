@@ -7,7 +7,6 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from legato.client.receiver_end import HELD_MAX
 
 from legato import limits
 from legato.amqp.codec import decoding
@@ -29,6 +28,7 @@ from legato.amqp.codec.values import (
 )
 from legato.amqp.engine import pndata
 from legato.amqp.engine.sasl import SASL_HEADER, SaslClient, SaslServer
+from legato.client.links.receiver_end import HELD_MAX
 from legato.client.mapping.received import Received
 from legato.errors import MessageFormatError, ProtocolError
 
