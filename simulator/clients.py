@@ -11,9 +11,9 @@ from legato.client.calls.browser_steps import BrowserSteps
 from legato.client.calls.connection_steps import ConnectionSteps, FactorySteps
 from legato.client.calls.consumer_steps import ConsumerSteps
 from legato.client.calls.dispatcher import Dispatching
+from legato.client.calls.ports import SessionPort
 from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.calls.session_steps import SessionSteps
-from legato.client.calls.session_work import SessionWork
 from legato.client.steps import Steps, Wait
 from simulator.kernel import Event, Kernel, Process
 from simulator.transports import SWITCH_US
@@ -200,7 +200,7 @@ class TaskNotifier:
 class TaskDispatcher(Dispatching):
     """Calls listeners in a task of the session's own."""
 
-    def __init__(self, session: SessionWork, name: str, *, redeliver_on_error: bool) -> None:
+    def __init__(self, session: SessionPort, name: str, *, redeliver_on_error: bool) -> None:
         super().__init__(session, redeliver_on_error=redeliver_on_error)
         self._task = Task(self._run(), self._stopped)
 

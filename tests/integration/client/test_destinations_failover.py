@@ -19,6 +19,7 @@ from legato.client import (
     TransactionRolledBackError,
 )
 from legato.client.aio import QueueRequestor as AsyncQueueRequestor
+from legato.client.links.temporaries import TemporaryNode
 from tests.integration.client.calling import Calling, until
 from tests.integration.client.helpers import WAIT_S, receive, texts
 from tests.support.broker import BrokerPair
@@ -142,7 +143,7 @@ def test_a_temporary_queue_is_gone_when_its_deletion_returns_over_a_failover(
     producer = other.create_session().create_producer(queue)
     producer.send(TextMessage("before"))
     node = queue._node
-    assert node is not None
+    assert isinstance(node, TemporaryNode)
     pair.primary.process.send_signal(signal.SIGSTOP)
     deleting = Calling(queue.delete if what == "delete" else connection.close)
     until(lambda: node.end.closing)

@@ -11,7 +11,7 @@ from typing import Any
 
 from legato.client.aio.steps import drive
 from legato.client.calls.dispatcher import Dispatching
-from legato.client.calls.session_work import SessionWork
+from legato.client.calls.ports import SessionPort
 from legato.client.gate import Gate
 from legato.client.steps import Steps, Wait
 
@@ -101,7 +101,7 @@ class TaskNotifier:
 class TaskDispatcher(Dispatching):
     """Calls listeners in a task of the session's own."""
 
-    def __init__(self, session: SessionWork, name: str, *, redeliver_on_error: bool) -> None:
+    def __init__(self, session: SessionPort, name: str, *, redeliver_on_error: bool) -> None:
         super().__init__(session, redeliver_on_error=redeliver_on_error)
         self._task = asyncio.get_running_loop().create_task(drive(self._run()), name=name)
 

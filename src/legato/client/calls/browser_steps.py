@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+from legato.client.calls.ports import SessionPort
 from legato.client.links.browser_end import BrowserEnd
 from legato.client.mapping.received import read_message
 from legato.client.mapping.source import Source
@@ -12,9 +11,6 @@ from legato.client.messages.message import Message
 from legato.client.steps import NOTHING, Steps
 from legato.errors import IllegalStateError
 
-if TYPE_CHECKING:
-    from legato.client.calls.session_making import Making
-
 LUMP = 100
 """Messages asked for at once by a session without prefetch."""
 
@@ -22,7 +18,7 @@ LUMP = 100
 class BrowserSteps:
     """Iterates over copies of a queue's messages; each iteration looks anew (Jakarta Messaging 4.1.6)."""
 
-    def __init__(self, session: Making[Any, Any, Any], source: Source, name: str) -> None:
+    def __init__(self, session: SessionPort, source: Source, name: str) -> None:
         self.destination: Destination = source.destination
         self._session = session
         self._source = source

@@ -288,7 +288,7 @@ class ConnectionSteps(Generic[_Session]):
         return destination
 
     def _check_owned(self, destination: Temporary) -> None:
-        if destination._node is not None and destination._node.end.closed:
+        if destination._node is not None and destination._node.is_deleted:
             raise InvalidDestinationError(f"The temporary destination {destination.name} is deleted.")
         if destination.name not in self._temporaries:
             raise JMSSecurityError(

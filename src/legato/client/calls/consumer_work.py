@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 from legato.amqp.engine.outcomes import Rejected
+from legato.client.calls.ports import SessionPort
 from legato.client.links.deliveries import Delivery, DeliveryState
 from legato.client.links.receiver_end import ReceiverEnd
 from legato.client.links.session_state import AcknowledgeMode
@@ -16,9 +16,6 @@ from legato.client.messages.message import Message
 from legato.client.steps import Steps
 from legato.errors import IllegalStateError, ProtocolError
 
-if TYPE_CHECKING:
-    from legato.client.calls.session_making import Making
-
 MessageListener = Callable[[Message], object]
 """Called with each message; in asyncio it may be a coroutine function."""
 
@@ -26,7 +23,7 @@ MessageListener = Callable[[Message], object]
 class ConsumerWork:
     """A consumer's messages, one at a time."""
 
-    def __init__(self, session: Making[Any, Any, Any], end: ReceiverEnd, subscription: str | None) -> None:
+    def __init__(self, session: SessionPort, end: ReceiverEnd, subscription: str | None) -> None:
         self.destination: Destination = end.source.destination
         self._session = session
         self._end = end

@@ -6,8 +6,9 @@ import contextlib
 import logging
 import threading
 import traceback
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from legato.client.calls.ports import SessionPort
 from legato.client.links.deliveries import Delivery
 from legato.client.links.session_state import AcknowledgeMode
 from legato.client.steps import Await, Steps, Wait, drive
@@ -15,7 +16,6 @@ from legato.errors import JMSError
 
 if TYPE_CHECKING:
     from legato.client.calls.consumer_steps import ConsumerSteps
-    from legato.client.calls.session_work import SessionWork
     from legato.client.messages.message import Message
 
 log = logging.getLogger("legato.client")
@@ -24,31 +24,10 @@ EXCEPTION_CHARACTERS_MAX = 4000
 """Of what a listener raised the broker hears the end, which says what it was."""
 
 
-class Dispatcher(Protocol):
-    """Calls a session's message listeners."""
-
-    current: Delivery | None
-    closing: list[ConsumerSteps]
-
-    @property
-    def is_current(self) -> bool:
-        """Whether a listener is asking."""
-
-    def wait_idle(self) -> Steps[None]:
-        """Wait for the listener that runs now, unless it is the one that asks."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether no listener will be called any more, and none runs."""
-
-    def stop(self) -> None:
-        """End after the listener that runs now."""
-
-
 class Dispatching:
     """Takes the listening consumers in turn (Jakarta Messaging 8.7: no two listeners of a session run at once)."""
 
-    def __init__(self, session: SessionWork, *, redeliver_on_error: bool) -> None:
+    def __init__(self, session: SessionPort, *, redeliver_on_error: bool) -> None:
         self.current: Delivery | None = None
         """The message that a listener has now."""
         self.closing: list[ConsumerSteps] = []
@@ -172,7 +151,7 @@ class Dispatching:
 class ThreadDispatcher(Dispatching):
     """Calls listeners in a thread of the session's own."""
 
-    def __init__(self, session: SessionWork, name: str, *, redeliver_on_error: bool) -> None:
+    def __init__(self, session: SessionPort, name: str, *, redeliver_on_error: bool) -> None:
         super().__init__(session, redeliver_on_error=redeliver_on_error)
         self._thread = threading.Thread(target=lambda: drive(self._run()), name=name, daemon=True)
         self._thread.start()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
+from legato.client.calls.ports import SessionPort
 from legato.client.links.completion import Completion, CompletionCallable, CompletionListener
 from legato.client.links.sender_end import SenderEnd
 from legato.client.links.session_state import Send
@@ -15,9 +15,6 @@ from legato.client.messages.destinations import Destination, checked
 from legato.client.messages.message import PRIORITY_DEFAULT, DeliveryMode, Message
 from legato.client.steps import Await, Steps
 from legato.errors import IllegalStateError, InvalidDestinationError, JMSError, MessageFormatError
-
-if TYPE_CHECKING:
-    from legato.client.calls.session_making import Making
 
 log = logging.getLogger("legato.client")
 
@@ -47,7 +44,7 @@ class ProducerSteps:
             be a coroutine function.
     """
 
-    def __init__(self, session: Making[Any, Any, Any], destination: Destination | None, name: str) -> None:
+    def __init__(self, session: SessionPort, destination: Destination | None, name: str) -> None:
         self.destination = destination
         self.delivery_mode = DeliveryMode.PERSISTENT
         self.priority = PRIORITY_DEFAULT

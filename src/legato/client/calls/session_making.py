@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from legato.client.calls.browser_steps import BrowserSteps
 from legato.client.calls.consumer_steps import ConsumerSteps
+from legato.client.calls.ports import ConnectionPort
 from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.calls.session_messages import SessionMessages
 from legato.client.links.receiver_end import ReceiverEnd
@@ -26,9 +27,6 @@ from legato.client.messages.destinations import (
 from legato.client.steps import Steps
 from legato.errors import IllegalStateError, JMSSecurityError
 
-if TYPE_CHECKING:
-    from legato.client.calls.connection_steps import ConnectionSteps
-
 _Producer = TypeVar("_Producer", bound=ProducerSteps)
 _Consumer = TypeVar("_Consumer", bound=ConsumerSteps)
 _Browser = TypeVar("_Browser", bound=BrowserSteps)
@@ -41,7 +39,7 @@ class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
     _consumer_type: type[_Consumer]
     _browser_type: type[_Browser]
 
-    def __init__(self, connection: ConnectionSteps[Any], name: str, acknowledge_mode: AcknowledgeMode) -> None:
+    def __init__(self, connection: ConnectionPort, name: str, acknowledge_mode: AcknowledgeMode) -> None:
         super().__init__(connection, name, acknowledge_mode)
         self._prefetch = connection._options.prefetch
         self._producers: list[ProducerSteps] = []

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from legato.client.calls.browser_steps import BrowserSteps
 from legato.client.calls.consumer_steps import ConsumerSteps
+from legato.client.calls.ports import ConnectionPort
 from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.calls.session_making import Making
 from legato.client.links.session_state import AcknowledgeMode, Transaction
 from legato.client.steps import Steps, Wait
 from legato.errors import IllegalStateError, JMSError
-
-if TYPE_CHECKING:
-    from legato.client.calls.connection_steps import ConnectionSteps
 
 _Producer = TypeVar("_Producer", bound=ProducerSteps)
 _Consumer = TypeVar("_Consumer", bound=ConsumerSteps)
@@ -32,7 +30,7 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
     raises `TransactionRolledBackError` once, and what it had received comes again, flagged (CONTRACT B18, E13).
     """
 
-    def __init__(self, connection: ConnectionSteps[Any], name: str, acknowledge_mode: AcknowledgeMode) -> None:
+    def __init__(self, connection: ConnectionPort, name: str, acknowledge_mode: AcknowledgeMode) -> None:
         super().__init__(connection, name, acknowledge_mode)
         connection._transport.add(self._channel)
 

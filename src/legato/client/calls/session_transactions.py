@@ -87,7 +87,7 @@ class SessionTransactions(SessionWork):
     def _delivery_of(self, message: Message) -> Delivery:
         self._require_transaction()
         delivery = message._delivery
-        if delivery is None or delivery.consumer.channel is not self._channel:
+        if not isinstance(delivery, Delivery) or delivery.consumer.channel is not self._channel:
             raise IllegalStateError("The message was not received by this session.")
         if delivery.state is DeliveryState.ACKNOWLEDGED:
             raise IllegalStateError("The transaction that received the message has ended.")

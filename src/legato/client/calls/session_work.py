@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from legato.client.calls.ports import ConnectionPort, Dispatcher
 from legato.client.calls.undertakings import Told, Undertaking
 from legato.client.links.channel import Channel
 from legato.client.links.completion import Completions
@@ -17,15 +18,13 @@ from legato.client.steps import Steps, Wait
 from legato.errors import IllegalStateError, JMSError
 
 if TYPE_CHECKING:
-    from legato.client.calls.connection_steps import ConnectionSteps
     from legato.client.calls.consumer_steps import ConsumerSteps
-    from legato.client.calls.dispatcher import Dispatcher
 
 
 class SessionWork:
     """One user at a time; whoever else comes is told so (Jakarta Messaging 6.2)."""
 
-    def __init__(self, connection: ConnectionSteps[Any], name: str, acknowledge_mode: AcknowledgeMode) -> None:
+    def __init__(self, connection: ConnectionPort, name: str, acknowledge_mode: AcknowledgeMode) -> None:
         self.acknowledge_mode = acknowledge_mode
         self._connection = connection
         self._world = connection._world

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from legato.client.calls.dispatcher import Dispatcher, ThreadDispatcher
+from legato.client.calls.dispatcher import ThreadDispatcher
+from legato.client.calls.ports import Dispatcher, SessionPort
 from legato.client.calls.turn import ThreadTurn, Turn
 from legato.client.links.notifier import Notifier, ThreadNotifier
 from legato.client.steps import Steps, drive
-
-if TYPE_CHECKING:
-    from legato.client.calls.session_work import SessionWork
 
 
 class World(Protocol):
@@ -26,7 +24,7 @@ class World(Protocol):
     def notifier(self, name: str) -> Notifier:
         """Calls a connection's listeners."""
 
-    def dispatcher(self, session: SessionWork, name: str, *, redeliver_on_error: bool) -> Dispatcher:
+    def dispatcher(self, session: SessionPort, name: str, *, redeliver_on_error: bool) -> Dispatcher:
         """Calls a session's message listeners."""
 
 

@@ -13,7 +13,7 @@ from legato.errors import InvalidSelectorError, JMSError
 
 if TYPE_CHECKING:
     from legato.amqp.engine.link import Receiver
-    from legato.client.links.channel import Channel
+    from legato.client.links.ports import ChannelPort
 
 _SETTLED = 1
 
@@ -21,7 +21,7 @@ _SETTLED = 1
 class BrowserEnd:
     """A browser's link; it requests messages in batches until the broker has no more."""
 
-    def __init__(self, channel: Channel, name: str, source: Source, prefetch: int) -> None:
+    def __init__(self, channel: ChannelPort, name: str, source: Source, prefetch: int) -> None:
         self.channel = channel
         self.name = name
         self.source = source

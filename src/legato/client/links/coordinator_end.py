@@ -31,7 +31,7 @@ from legato.errors import JMSError
 
 if TYPE_CHECKING:
     from legato.amqp.engine.link import Sender
-    from legato.client.links.channel import Channel
+    from legato.client.links.ports import ChannelPort
     from legato.client.links.receiver_end import ReceiverEnd
 
 LOCAL_TRANSACTIONS = "amqp:local-transactions"
@@ -40,7 +40,7 @@ LOCAL_TRANSACTIONS = "amqp:local-transactions"
 class CoordinatorEnd:
     """The link to the broker's transaction coordinator."""
 
-    def __init__(self, channel: Channel, name: str, first: Transaction) -> None:
+    def __init__(self, channel: ChannelPort, name: str, first: Transaction) -> None:
         self.channel = channel
         self.name = name
         self.current = first

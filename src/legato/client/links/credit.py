@@ -10,7 +10,7 @@ from legato.client.links.deliveries import Incoming
 
 if TYPE_CHECKING:
     from legato.amqp.engine.link import Receiver
-    from legato.client.links.channel import Channel
+    from legato.client.links.ports import ChannelPort
 
 FIRST_CREDIT = 64
 RAMP_FACTOR = 4
@@ -23,7 +23,7 @@ LARGE_CREDIT = 4
 class Credited:
     """The credit of one link. Runs in the I/O thread."""
 
-    def __init__(self, channel: Channel, prefetch: int) -> None:
+    def __init__(self, channel: ChannelPort, prefetch: int) -> None:
         self.channel = channel
         self.prefetch = prefetch
         """Messages that may wait here; 0: each one is asked for (`want`)."""

@@ -5,17 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from legato.errors import IllegalStateError
-
-if TYPE_CHECKING:
-    from legato.client.links.transport import Transport
-
-_transports: weakref.WeakSet[Transport] = weakref.WeakSet()
+from legato.errors import IllegalStateError, JMSError
 
 
-def remember(transport: Transport) -> None:
+class Disowned(Protocol):
+    """A connection that a child of its process is not to use."""
+
+    def disown(self, error: JMSError) -> None:
+        """Every call says why, and nothing goes out."""
+
+
+_transports: weakref.WeakSet[Disowned] = weakref.WeakSet()
+
+
+def remember(transport: Disowned) -> None:
     """A child of this process is not to use it."""
     _transports.add(transport)
 

@@ -20,7 +20,7 @@ from legato.errors import InvalidSelectorError, JMSError
 
 if TYPE_CHECKING:
     from legato.amqp.engine.link import Receiver
-    from legato.client.links.channel import Channel
+    from legato.client.links.ports import ChannelPort
 
 LAZY_MAX = 200
 """DUPS_OK: acknowledgements that may wait for the next lump (CONTRACT C5)."""
@@ -40,7 +40,7 @@ class ReceiverEnd(Stating):
     `Channel.wake_receiver`; all else is the I/O thread's.
     """
 
-    def __init__(self, channel: Channel, name: str, source: Source, prefetch: int) -> None:
+    def __init__(self, channel: ChannelPort, name: str, source: Source, prefetch: int) -> None:
         super().__init__(channel, prefetch)
         self.name = name
         self.source = source

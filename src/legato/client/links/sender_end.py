@@ -21,7 +21,7 @@ from legato.errors import JMSError
 if TYPE_CHECKING:
     from legato.amqp.engine.link import Sender
     from legato.client.failover.wire import Wire
-    from legato.client.links.channel import Channel
+    from legato.client.links.ports import ChannelPort
     from legato.client.messages.message import Message
 
 
@@ -35,7 +35,7 @@ class SenderEnd:
     The application's thread appends to `outgoing.waiting` and calls `Channel.wake_sender`; no more than that.
     """
 
-    def __init__(self, channel: Channel, name: str, destination: Destination) -> None:
+    def __init__(self, channel: ChannelPort, name: str, destination: Destination) -> None:
         self.channel = channel
         self.name = name
         self.destination = destination

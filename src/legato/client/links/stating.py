@@ -11,13 +11,13 @@ from legato.client.links.credit import Credited
 from legato.client.links.deliveries import AckBatch, Delivery, DeliveryState, finish
 
 if TYPE_CHECKING:
-    from legato.client.links.channel import Channel
+    from legato.client.links.ports import ChannelPort
 
 
 class Stating(Credited):
     """The dispositions of one link. Runs in the I/O thread."""
 
-    def __init__(self, channel: Channel, prefetch: int) -> None:
+    def __init__(self, channel: ChannelPort, prefetch: int) -> None:
         super().__init__(channel, prefetch)
         self._accepting: dict[int, Delivery] = {}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from legato.amqp import names
 from legato.amqp.codec.types import Described, ULong
@@ -15,9 +16,8 @@ from legato.errors import IllegalStateError, JMSError
 
 if TYPE_CHECKING:
     from legato.amqp.engine.link import Sender
-    from legato.client.calls.connection_steps import ConnectionSteps
-    from legato.client.links.channel import Channel
-    from legato.client.messages.destinations import Temporary
+    from legato.client.links.ports import ChannelPort
+    from legato.client.messages.destinations import Destination, Temporary
 
 _DELETE_ON_CLOSE = Described(ULong(0x2B), [])
 
@@ -28,7 +28,7 @@ class TemporaryEnd:
     After a failover the destination is asked for again, by its name; a broker that gives another one has its way.
     """
 
-    def __init__(self, channel: Channel, name: str, destination: Temporary) -> None:
+    def __init__(self, channel: ChannelPort, name: str, destination: Temporary) -> None:
         self.channel = channel
         self.name = name
         self.destination = destination
@@ -108,12 +108,26 @@ class TemporaryEnd:
         self.channel.touch()
 
 
+class Owner(Protocol):
+    """The connection of a temporary destination."""
+
+    _temporaries: dict[str, TemporaryNode]
+
+    def _consumes(self, destination: Destination) -> bool: ...
+    def _wait_for(self, channel: Any, ready: Callable[[], object]) -> Steps[None]: ...
+
+
 class TemporaryNode:
     """The application's half."""
 
-    def __init__(self, connection: ConnectionSteps[Any], end: TemporaryEnd) -> None:
+    def __init__(self, connection: Owner, end: TemporaryEnd) -> None:
         self.connection = connection
         self.end = end
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether it is deleted."""
+        return self.end.closed
 
     def delete(self) -> Steps[None]:
         """Delete it (Jakarta Messaging 6.2.2); returns when that is durable, be it over a failover.

@@ -11,13 +11,13 @@ from legato.errors import InvalidDestinationError, JMSError
 
 if TYPE_CHECKING:
     from legato.amqp.engine.link import Receiver
-    from legato.client.links.channel import Channel
+    from legato.client.links.ports import ChannelPort
 
 
 class UnsubscribeEnd:
     """One `unsubscribe()`; after a loss of the connection it is tried again."""
 
-    def __init__(self, channel: Channel, link_name: str, name: str) -> None:
+    def __init__(self, channel: ChannelPort, link_name: str, name: str) -> None:
         self.channel = channel
         self.name = link_name
         self._subscription = name

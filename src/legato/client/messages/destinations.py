@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol
 
 from legato.client.steps import Steps, drive
 from legato.errors import IllegalStateError, InvalidDestinationError
-
-if TYPE_CHECKING:
-    from legato.client.links.temporaries import TemporaryNode
 
 
 class DestinationKind(IntEnum):
@@ -60,12 +57,23 @@ class Topic(Destination):
     capability = "topic"
 
 
+class Node(Protocol):
+    """What a temporary destination knows of the connection that made it."""
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether it is deleted."""
+
+    def delete(self) -> Steps[None]:
+        """Delete it."""
+
+
 class Temporary(Destination):
     """A destination that lives as long as the connection that made it, which alone receives from it."""
 
     __slots__ = ("_node",)
 
-    def __init__(self, name: str, node: TemporaryNode | None = None) -> None:
+    def __init__(self, name: str, node: Node | None = None) -> None:
         super().__init__(name)
         self._node = node
 

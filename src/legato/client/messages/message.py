@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from legato.amqp.codec.types import Int
 from legato.amqp.codec.values import encode_value
@@ -14,9 +14,6 @@ from legato.client.messages.large import Region
 from legato.client.messages.properties import DELIVERY_COUNT, Properties
 from legato.client.messages.typed_properties import TypedProperties
 from legato.errors import IllegalStateError, MessageFormatError, MessageNotWriteableError
-
-if TYPE_CHECKING:
-    from legato.client.links.deliveries import Delivery
 
 PRIORITY_DEFAULT = 4
 VALUE_PREFIX = b"\x00\x53\x77"
@@ -116,7 +113,7 @@ class Message(TypedProperties):
     """Where a received message's body comes from, until it is cleared."""
     _acknowledge: Callable[..., Any] | None = None
     """Takes the message, and `typed=True` if the outcome is to be returned."""
-    _delivery: Delivery | None = None
+    _delivery: object = None
     """As which it was received, where its session says only later what becomes of it."""
 
     @classmethod
