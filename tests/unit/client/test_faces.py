@@ -105,6 +105,20 @@ def test_a_mock_of_a_session_is_called_as_the_session_is() -> None:
         create_autospec(legato.client.MessageConsumer, instance=True).receive(timeout_ms=5)
 
 
+@pytest.mark.parametrize("package", [legato.client, aio], ids=["blocking", "asyncio"])
+def test_a_mock_of_a_producer_or_a_connection_has_the_attributes_that_users_read(package: typing.Any) -> None:
+    producer = create_autospec(package.MessageProducer, instance=True)
+    for name in ("destination", "delivery_mode", "priority", "time_to_live_ms", "delivery_delay_ms"):
+        getattr(producer, name)
+    for name in ("disable_message_id", "disable_message_timestamp", "duplicate_listener"):
+        getattr(producer, name)
+    connection = create_autospec(package.Connection, instance=True)
+    for name in ("exception_listener", "failover_listener", "client_id", "metadata", "host"):
+        getattr(connection, name)
+    with pytest.raises(AttributeError):
+        _ = producer.prioritty
+
+
 def test_a_mock_of_a_session_with_asyncio_is_awaited_as_the_session_is() -> None:
     async def main() -> Message | None:
         session = create_autospec(aio.Session, instance=True)

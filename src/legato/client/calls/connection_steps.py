@@ -129,14 +129,16 @@ class ConnectionSteps(Generic[_Session]):
         failovers: the last `FAILOVERS_KEPT` failovers, oldest first.
     """
 
+    exception_listener: ExceptionListener | None = None
+    failover_listener: FailoverListener | None = None
     _session_type: type[_Session]
     _world_type: Callable[[], World]
     _temporary_queue_type: type[TemporaryQueue] = TemporaryQueue
     _temporary_topic_type: type[TemporaryTopic] = TemporaryTopic
 
     def __init__(self, uri: Uri, tls: ssl.SSLContext | None) -> None:
-        self.exception_listener: ExceptionListener | None = None
-        self.failover_listener: FailoverListener | None = None
+        self.exception_listener = None
+        self.failover_listener = None
         self.failovers: list[FailoverEvent] = []
         self._world = self._world_type()
         self._options: Options = uri.options

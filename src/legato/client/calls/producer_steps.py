@@ -44,6 +44,16 @@ class ProducerSteps:
             be a coroutine function.
     """
 
+    # Of the class too, for who asks the class what its objects have: mocks, for example.
+    destination: Destination | None = None
+    delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT
+    priority: int = PRIORITY_DEFAULT
+    time_to_live_ms: int = 0
+    delivery_delay_ms: int = 0
+    disable_message_id: bool = False
+    disable_message_timestamp: bool = False
+    duplicate_listener: Callable[[Message], object] | None = None
+
     def __init__(self, session: SessionPort, destination: Destination | None, name: str) -> None:
         self.destination = destination
         self.delivery_mode = DeliveryMode.PERSISTENT
@@ -52,7 +62,7 @@ class ProducerSteps:
         self.delivery_delay_ms = 0
         self.disable_message_id = False
         self.disable_message_timestamp = False
-        self.duplicate_listener: Callable[[Message], object] | None = None
+        self.duplicate_listener = None
         self._session = session
         self._name = name
         self._window = session._connection._options.send_window
