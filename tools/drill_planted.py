@@ -94,7 +94,7 @@ PLANTED: dict[str, Planted] = {
         "interrupted",
         (
             Change(
-                "client/consumer_work.py",
+                "client/calls/consumer_work.py",
                 "        delivery = end.handing\n        if delivery is None:\n            return\n",
                 "        delivery = end.handing\n        end.handing = None\n        if True:\n            return\n",
             ),
