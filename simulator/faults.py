@@ -39,7 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
         outcome = find(fault, range(options.first, options.first + options.seeds), options.steps, garbage)
         if outcome is None:
             missed += 1
-            print(f"{fault.title:34} not found in {options.seeds} seeds", flush=True)
+            why = "" if fault.reached else f": nothing calls {fault.owner.__name__}.{fault.name}"
+            print(f"{fault.title:34} not found in {options.seeds} seeds{why}", flush=True)
         else:
             seeds = outcome.seed - options.first + 1
             print(f"{fault.title:34} {seeds:3} seeds, {outcome.seed:4}: {outcome.violation[:110]}", flush=True)

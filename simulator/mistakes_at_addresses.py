@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from legato.core.backpressure import Backpressure, refusal
+from legato.core.commit import Commit
 from legato.core.consumers import Consumer
 from legato.core.dead_letters import DeadLetters
 from legato.core.duplicates import Duplicates
@@ -90,7 +91,7 @@ def no_duplicates_on_disk(self: MemoryStore, queue: int, duplicate_id: bytes) ->
     """Duplicate ids are forgotten as soon as they are durable."""
 
 
-def duplicates_of_the_lost(self: Duplicates, ids: list[Any]) -> None:
+def duplicates_of_the_lost(self: Duplicates, commit: Commit) -> None:
     """Ids of messages for which the store had no room are remembered."""
 
 
@@ -107,7 +108,9 @@ def duplicates_untold(self: Duplicates, duplicate: Duplicate) -> Duplicate:
 def resent_untold(self: Duplicates, node: Node, outgoing: Publication, producer: Producer) -> None:
     """A duplicate that is sent again after a failover is confirmed like a message that is stored."""
     _drop_resent(self, node, outgoing, producer)
-    self._kernel.gathering.duplicates[-1].told = False
+    duplicate = self._kernel.gathering.changes[-1]
+    assert isinstance(duplicate, Duplicate)
+    duplicate.told = False
 
 
 def detach_keeping_nothing(self: Receivers, consumer: Consumer, **options: Any) -> None:

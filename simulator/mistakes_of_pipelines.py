@@ -7,20 +7,20 @@ from typing import Any
 
 from legato import limits
 from legato.core.assignments import Assignment, Assignments, Extent
-from legato.core.commit import Commit
 from legato.core.dispatch_modes import DispatchModes
 from legato.core.lanes import Lane
 from legato.core.numbered_producers import NumberedProducers
+from legato.core.outcome import Outcome
 from legato.core.producers import SINK_PREFIX
 from legato.core.queues import Queue
 from legato.core.records import Run
-from legato.core.staged_batches import StagedBatches
+from legato.core.staged_batches import Stage
 from legato.server.links.subscriptions import Subscribing
 from legato.server.messages.commits import Commits
 
 _extent_of = Assignments._extent_of
 _pass_over = Lane.pass_over
-_stages_committed = StagedBatches.committed
+_durable = Stage.durable
 _begin_selecting = DispatchModes._begin_selecting
 
 
@@ -34,13 +34,11 @@ def floors_passed_over(self: Lane, run: Run, floor: int) -> list[int]:
     return _pass_over(self, run, 0)
 
 
-def batches_passed_over(self: StagedBatches, commit: Commit) -> set[Queue]:
+def batches_passed_over(self: Stage, outcome: Outcome) -> None:
     """The window reaches beyond a batch that was never loaded."""
-    touched = _stages_committed(self, commit)
-    for stage in commit.stages:
-        for _, lane, fact in stage.runs:
-            lane.loaded_seq = max(lane.loaded_seq, fact.seq + fact.count - 1)
-    return touched
+    _durable(self, outcome)
+    for _, lane, fact in self.runs:
+        lane.loaded_seq = max(lane.loaded_seq, fact.seq + fact.count - 1)
 
 
 def sinks_forgotten(self: NumberedProducers) -> None:
@@ -54,10 +52,10 @@ def sinks_forgotten(self: NumberedProducers) -> None:
 
 def claimed_for_good(self: DispatchModes, queue: Queue) -> None:
     """What left before consumers began to select stays claimed."""
-    gone = [len(commit.gone) for commit in self._kernel.commits]
+    gone = [len(commit.changes) for commit in self._kernel.commits]
     _begin_selecting(self, queue)
     for commit, before in zip(self._kernel.commits, gone, strict=True):
-        del commit.gone[before:]
+        del commit.changes[before:]
 
 
 def answer_at_once(self: Commits, peer: Any, then: Callable[[], None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from typing import Any
 from unittest.mock import patch
 
@@ -34,7 +35,7 @@ from legato.core.reservations import Reservations
 from legato.core.router import Router
 from legato.core.schedule import Schedule
 from legato.core.settlement import Settlement
-from legato.core.staged_batches import StagedBatches
+from legato.core.staged_batches import Stage
 from legato.core.steady import SteadyClock
 from legato.core.transactions import Transactions
 from legato.ha.flock import LockFile
@@ -53,12 +54,13 @@ from simulator import (
 
 
 class Fault:
-    """One of them: `replacement` in the place of `owner.name`."""
+    """One of them: `replacement` in the place of `owner.name`; `reached` says whether anybody called that yet."""
 
     def __init__(self, owner: Any, name: str, replacement: Callable[..., Any]) -> None:
         self.owner = owner
         self.name = name
         self.replacement = replacement
+        self.reached = False
 
     @property
     def title(self) -> str:
@@ -68,8 +70,14 @@ class Fault:
     @contextmanager
     def planted(self) -> Iterator[None]:
         """The fault is there for a while."""
+
+        @wraps(self.replacement)
+        def reached(*arguments: Any, **options: Any) -> Any:
+            self.reached = True
+            return self.replacement(*arguments, **options)
+
         with ExitStack() as stack:
-            stack.enter_context(patch.object(self.owner, self.name, self.replacement))
+            stack.enter_context(patch.object(self.owner, self.name, reached))
             yield
 
 
@@ -126,7 +134,7 @@ FAULTS = [
     Fault(TemporaryEnd, "connection_lost", mistakes_of_clients.deletion_forgotten),
     Fault(Assignments, "_extent_of", mistakes_of_pipelines.bytes_for_good),
     Fault(Lane, "pass_over", mistakes_of_pipelines.floors_passed_over),
-    Fault(StagedBatches, "committed", mistakes_of_pipelines.batches_passed_over),
+    Fault(Stage, "durable", mistakes_of_pipelines.batches_passed_over),
     Fault(NumberedProducers, "forget_unused", mistakes_of_pipelines.sinks_forgotten),
     Fault(DispatchModes, "_begin_selecting", mistakes_of_pipelines.claimed_for_good),
     Fault(Commits, "when_durable", mistakes_of_pipelines.answer_at_once),

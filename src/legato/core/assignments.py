@@ -15,6 +15,7 @@ import msgspec
 
 from legato import limits
 from legato.core.administration import Administration
+from legato.core.changes import RunGone
 from legato.core.deletion import Deletion
 from legato.core.directory import Directory
 from legato.core.dispatch_modes import DispatchModes
@@ -294,7 +295,7 @@ class Assignments:
         floor = assignment.floors.get(lane.number, 0)
         returned = lane.pass_over(run, floor)
         if floor > lane.start:
-            self._kernel.gathering.passed.append((lane, run))
+            self._kernel.change(RunGone(lane, run))
         self._note_taken(source, run, lane.flag_upto, returned)
         source.consumed += run.count
         source.bytes -= run.size

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING, Protocol
 
 from legato.core.consumers import Consumer
 from legato.core.facts import (
@@ -16,57 +14,49 @@ from legato.core.facts import (
     MessagePublished,
     MessageStored,
 )
-from legato.core.lanes import Lane
 from legato.core.message import Message
 from legato.core.message_states import KEEP, RETURN, enter
-from legato.core.producers import Producer
 from legato.core.queues import Queue
-from legato.core.records import Batch, QueueRecord, Run
-from legato.core.repeats import Duplicate, First, Window
-from legato.core.transaction import Transaction
+from legato.core.records import Batch, QueueRecord
 
 if TYPE_CHECKING:
-    from legato.core.staged_batches import Stage
+    from legato.core.outcome import Outcome, RefusedCommit
 
 
-class Publication(msgspec.Struct, gc=False):
-    """A message for a topic: its copies, and the publisher's token, None if nobody is to be told."""
+class Change(Protocol):
+    """A fact of a commit with its consequence and its compensation.
 
-    token: Any
-    copies: list[Message]
+    What several commands record in the same way is a class of this kind, beside the part that records it. Facts that
+    have no consequence, and need no room, are recorded without.
+    """
+
+    def durable(self, outcome: Outcome) -> None:
+        """The commit is durable: this is what that means."""
+
+    def refused(self, refusal: RefusedCommit) -> None:
+        """The commit found no room: this undoes what the fact announced, or has it tried again."""
 
 
 class Commit:
     """Facts gathered since the last commit was begun, with their consequences.
 
-    `stored[i]` belongs to the i-th `MessageStored` of `facts`, `published[i]` to the i-th `MessagePublished`; `bodies`
-    has those of both in the order of the facts.
+    `bodies` has those of `MessageStored`, and of `MessagePublished` that have copies, in the order of the facts.
     """
 
     __slots__ = (
         "acknowledged",
+        "awaited",
         "bodies",
         "body_bytes",
+        "changes",
         "chunks",
         "created",
-        "deleted",
-        "discharges",
-        "duplicates",
         "ended",
         "facts",
-        "forgotten",
-        "gone",
-        "ids",
         "kept",
-        "left",
-        "marks",
-        "moved",
-        "passed",
-        "published",
-        "released",
+        "queues",
         "returned",
         "runs",
-        "stages",
         "stored",
     )
 
@@ -81,41 +71,24 @@ class Commit:
         """Large messages of which no more parts come."""
         self.runs: list[Sequence[bytes | memoryview]] = []
         """Of each `RunStored` of `facts`, its blocks."""
-        self.stages: list[Stage] = []
-        """Batches that were staged."""
+        self.changes: list[Change] = []
+        """What is to be done when this is durable, or refused, but for the four lists that follow."""
         self.stored: list[Message] = []
-        self.published: list[Publication] = []
-        self.duplicates: list[Duplicate] = []
-        """Messages that are confirmed without being stored."""
-        self.ids: list[tuple[Window, bytes, First]] = []
-        """Duplicate ids that are remembered from this commit on."""
+        """Messages stored by themselves, each with its fact: so many that they are no objects of another kind."""
         self.acknowledged: list[tuple[Consumer, Message]] = []
         """Acknowledgements whose sender asked to be told."""
         self.returned: list[Message] = []
         self.kept: list[Message] = []
         """Messages that came back and stay with their consumers, which get them again after this commit."""
-        self.moved: list[Message] = []
-        """`moved[i]` belongs to the i-th `MessageDeadLettered` or `MessageMoved` of `facts` that goes somewhere."""
-        self.released: list[int] = []
-        """Places in the schedule from which what was due goes."""
-        self.gone: list[Message] = []
-        """Messages that leave queues with claims."""
-        self.passed: list[tuple[Lane, Run]] = []
-        """Runs that were assigned and are claimed until they are gone."""
+        self.queues: set[Queue] = set()
+        """Those that get messages."""
         self.created: list[QueueRecord] = []
         """Queues, topics and subscriptions that came to be."""
-        self.deleted: list[int] = []
-        """Numbers of queues and topics that are gone."""
-        self.left: list[Producer] = []
-        """Producers that have no link any more: once their numbers are durable, the store remembers them."""
-        self.forgotten: list[tuple[int, str]] = []
-        """Number and name of producers that are forgotten."""
-        self.marks: list[tuple[Queue, int]] = []
-        self.discharges: list[tuple[Any, Transaction, bool]] = []
-        """Token, transaction, whether it commits."""
+        self.awaited = False
+        """Whether somebody waits for its end, though it may have no facts."""
 
     def __bool__(self) -> bool:
-        return bool(self.facts or self.discharges or self.returned or self.chunks or self.ended or self.stages)
+        return bool(self.facts or self.awaited or self.returned or self.chunks or self.ended)
 
     def batch(self, epoch: int, now_us: int, steady_us: int) -> Batch:
         """What of it is for the store."""
@@ -172,8 +145,17 @@ class Commit:
 
     def append(self, newer: Commit) -> None:
         """Add what was gathered after this commit's facts failed."""
-        for name in self.__slots__:
-            if name == "body_bytes":
-                self.body_bytes += newer.body_bytes
-            else:
-                getattr(self, name).extend(getattr(newer, name))
+        self.facts += newer.facts
+        self.bodies += newer.bodies
+        self.body_bytes += newer.body_bytes
+        self.chunks += newer.chunks
+        self.ended += newer.ended
+        self.runs += newer.runs
+        self.changes += newer.changes
+        self.stored += newer.stored
+        self.acknowledged += newer.acknowledged
+        self.returned += newer.returned
+        self.kept += newer.kept
+        self.queues |= newer.queues
+        self.created += newer.created
+        self.awaited = self.awaited or newer.awaited

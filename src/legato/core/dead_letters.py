@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from legato.core.changes import Moved
 from legato.core.consumers import Consumer
 from legato.core.directory import Directory
 from legato.core.facts import Kind, MessageDeadLettered
@@ -71,8 +72,9 @@ class DeadLetters:
         body = self._kernel.bodies.annotate(found[0].body, {**properties, **obituary})
         at = len(commit.facts)
         place = self._router.enqueue(dead, Outgoing(body, origin=(queue.id, message.seq)))
-        commit.facts.insert(at, MessageDeadLettered(queue.id, message.seq, consumer.id, cause, *place, deliveries_max))
-        commit.moved.append(message)
+        fact = MessageDeadLettered(queue.id, message.seq, consumer.id, cause, *place, deliveries_max)
+        commit.facts.insert(at, fact)
+        commit.changes.append(Moved(fact, message))
 
     def _obituary(
         self, message: Message, stored: StoredMessage, consumer: Consumer, cause: str, text: str

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from legato.core.backpressure import Backpressure
 from legato.core.consumers import Consumer
 from legato.core.directory import Directory
-from legato.core.facts import QueueDeleted
+from legato.core.duplicates import Duplicates
+from legato.core.facts import AnyFact, QueueDeleted
 from legato.core.kernel import Kernel
+from legato.core.outcome import Outcome, RefusedCommit
 from legato.core.queues import Queue
 from legato.core.reservations import Reservations
 from legato.core.topics import Node, Topic
@@ -15,13 +19,19 @@ from legato.core.topics import Node, Topic
 class Deletion:
     """Deletes a queue, topic or subscription with its messages."""
 
-    __slots__ = ("_backpressure", "_directory", "_kernel", "_reservations")
+    __slots__ = ("_backpressure", "_directory", "_duplicates", "_kernel", "_reservations")
 
     def __init__(
-        self, kernel: Kernel, directory: Directory, backpressure: Backpressure, reservations: Reservations
+        self,
+        kernel: Kernel,
+        directory: Directory,
+        duplicates: Duplicates,
+        backpressure: Backpressure,
+        reservations: Reservations,
     ) -> None:
         self._kernel = kernel
         self._directory = directory
+        self._duplicates = duplicates
         self._backpressure = backpressure
         self._reservations = reservations
 
@@ -63,4 +73,28 @@ class Deletion:
         node.deleted = True
         self._kernel.record(QueueDeleted(node.id, node.name, waiting))
         # Its number stays taken until the commit, so that its record is not mistaken for a live one.
-        self._kernel.gathering.deleted.append(node.id)
+        self._kernel.change(Deleted(self._directory, self._duplicates, node.id))
+
+    def recounted(self, fact: AnyFact) -> AnyFact:
+        """The fact, if what it counts still counts after messages that it had counted were refused."""
+        if not isinstance(fact, QueueDeleted):
+            return fact
+        node = self._directory.by_number[fact.queue]
+        return QueueDeleted(node.id, node.name, node.depth if isinstance(node, Queue) else 0)
+
+
+class Deleted(msgspec.Struct, gc=False):
+    """A queue, topic or subscription is deleted."""
+
+    directory: Directory
+    duplicates: Duplicates
+    number: int
+
+    def durable(self, outcome: Outcome) -> None:
+        """The store has no record of it any more."""
+        self.directory.by_number.pop(self.number, None)
+        self.duplicates.windows.pop(self.number, None)
+
+    def refused(self, refusal: RefusedCommit) -> None:
+        """It is deleted all the same."""
+        refusal.retry(self)

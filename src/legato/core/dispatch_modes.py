@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from legato.core.changes import Gone
 from legato.core.kernel import Kernel
-from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.transaction import OpenTransactions
 
@@ -50,7 +50,7 @@ class DispatchModes:
             queue.lane(seq).claimed.add(seq)
         for commit in self._kernel.commits:
             # What left before there were claims is let go of with its commit, like what leaves from now on.
-            commit.gone += [Message(queue, seq, None, 0) for seq in sorted(commit.taken(queue))]
+            commit.changes += [Gone(queue, seq) for seq in sorted(commit.taken(queue))]
         for lane in queue.order:
             lane.unload()
             lane.claimed.update(message.seq for message in lane.returned if message.waiting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from legato import limits
+from legato.core.changes import Marked
 from legato.core.commit import Commit
 from legato.core.consumers import Consumer
 from legato.core.dispatch import Given, dispatch_in_order, mark_wanted
@@ -149,9 +150,7 @@ class Dispatcher:
     def mark(self, commit: Commit) -> None:
         """Raise dispatch marks for what consumers may be given once the commit is durable."""
         queues = self.unmarked
-        queues.update(message.queue for message in commit.stored)
-        for publication in commit.published:
-            queues.update(message.queue for message in publication.copies)
+        queues |= commit.queues
         consumed_from = self.consumed_from
         for queue in queues | consumed_from:
             if queue.deleted or not queue.consumers:
@@ -161,6 +160,6 @@ class Dispatcher:
                 if wanted > lane.mark_pending:
                     lane.mark_pending = wanted
                     commit.facts.append(DispatchMarked(queue.id, wanted))
-                    commit.marks.append((queue, wanted))
+                    commit.changes.append(Marked(queue, wanted))
         self.unmarked = set()
         self.consumed_from = set()

@@ -10,11 +10,12 @@
 
 from __future__ import annotations
 
+from legato.core.commit import Commit
 from legato.core.facts import DuplicateDropped, DuplicateIdDropped, DuplicateIdKept
 from legato.core.kernel import Kernel
 from legato.core.outgoing import Outgoing
 from legato.core.producers import Producer
-from legato.core.repeats import Duplicate, First, Window
+from legato.core.repeats import Duplicate, First, IdKept, Window
 from legato.core.topics import Node
 
 
@@ -69,7 +70,7 @@ class Duplicates:
                 outgoing.number,
             )
         )
-        commit.ids.append((window, duplicate_id, first))
+        commit.changes.append(IdKept(window, duplicate_id, first))
 
     def drop(self, node: Node, duplicate_id: bytes, outgoing: Outgoing, first: First) -> Duplicate:
         """A message whose id another one has is confirmed, once that one is durable, and not stored."""
@@ -96,7 +97,7 @@ class Duplicates:
 
     def _pass_over(self, duplicate: Duplicate) -> Duplicate:
         self._kernel.record(duplicate.fact)
-        self._kernel.gathering.duplicates.append(duplicate)
+        self._kernel.change(duplicate)
         return duplicate
 
     def window(self, node: Node) -> Window:
@@ -105,14 +106,9 @@ class Duplicates:
             window = self.windows[node.id] = Window(self._kernel.archive.duplicates(node.id)[1])
         return window
 
-    def ids_committed(self, ids: list[tuple[Window, bytes, First]]) -> None:
-        """They are in the store."""
-        for window, duplicate_id, _ in ids:
-            window.last += 1
-            del window.pending[duplicate_id]
-
-    def lose_ids(self, ids: list[tuple[Window, bytes, First]]) -> None:
-        """Their messages could not be stored."""
-        for window, duplicate_id, first in ids:
-            first.lost = True
-            window.pending.pop(duplicate_id, None)
+    def lose_ids(self, commit: Commit) -> None:
+        """The commit's messages could not be stored."""
+        for change in commit.changes:
+            if isinstance(change, IdKept):
+                change.first.lost = True
+                change.window.pending.pop(change.duplicate_id, None)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from legato import limits
-from legato.core.commit import Commit
+from legato.core.commit import Change, Commit
 from legato.core.effects import Effect, ScanAgain
 from legato.core.facts import AnyFact
 from legato.core.records import Archive, Bodies, Meta
@@ -65,6 +65,10 @@ class Kernel:
     def record(self, fact: AnyFact) -> None:
         """The fact is part of the next commit."""
         self.gathering.facts.append(fact)
+
+    def change(self, change: Change) -> None:
+        """What is to be done when the next commit is durable, or refused."""
+        self.gathering.changes.append(change)
 
     def emit(self, effect: Effect) -> None:
         """The shell does this, now: it depends on no fact that is not durable."""

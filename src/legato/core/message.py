@@ -10,15 +10,16 @@ from legato.core.message_states import ARRIVING, STATES
 
 if TYPE_CHECKING:
     from legato.core.consumers import Consumer
+    from legato.core.facts import MessageStored
     from legato.core.queues import Queue
 
 
 class Message(msgspec.Struct, eq=False, gc=False):
     """One message of one queue, in the window or in flight; a Struct because none is quicker to make.
 
-    `body` is None while in flight: the store has it, should it come back. `token` is the publisher's, until the
-    message is durable. `handle` names the delivery on the consumer's link, for the shell. Outside the garbage
-    collector: what it refers to never refers back to it once it is settled.
+    `body` is None while in flight: the store has it, should it come back. `token` is the publisher's, and `fact` what
+    stores it by itself, until the message is durable. `handle` names the delivery on the consumer's link, for the
+    shell. Outside the garbage collector: what it refers to never refers back to it once it is settled.
     """
 
     queue: Queue
@@ -26,6 +27,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
     body: bytes | None
     size: int
     token: Any = None
+    fact: MessageStored | None = None
     count: int = 0
     flagged: bool = False
     presented: bool = False

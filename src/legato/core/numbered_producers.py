@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from legato import limits
-from legato.core.commit import Commit
 from legato.core.facts import NumberRefused, ProducerForgotten, ProducerRegistered
 from legato.core.kernel import Kernel
+from legato.core.outcome import Outcome, RefusedCommit
 from legato.core.producers import SINK_PREFIX, Producer
 from legato.core.records import ProducerRecord
 
@@ -48,17 +50,16 @@ class NumberedProducers:
     def detach(self, producer: Producer, *, forget: bool) -> None:
         """A numbered producer's link ended; `forget` says that it closed for good."""
         producer.links -= 1
-        self._kernel.gathering.left.append(producer)
+        self._kernel.change(Detached(self, producer))
         if producer.links == 0 and forget:
             self.attached.pop(producer.name, None)
             self.forget(producer.id, producer.name)
 
-    def refuse(self, number: int, message_number: int) -> None:
-        """A message of the producer `number` could not be stored: a resend of it is not a duplicate."""
-        producer = next((producer for producer in self.attached.values() if producer.id == number), None)
-        if producer is not None:
-            producer.refuse(message_number)
-        self._kernel.record(NumberRefused(number, message_number))
+    def lose(self, producer: int, number: int) -> None:
+        """A message could not be stored: of which producer, and its number."""
+        found = next((each for each in self.attached.values() if each.id == producer), None)
+        if found is not None:
+            found.refuse(number)
 
     def refuse_number(self, producer: Producer, number: int) -> None:
         """A numbered message was refused before it was stored: a resend of it is not a duplicate."""
@@ -101,14 +102,40 @@ class NumberedProducers:
     def forget(self, number: int, name: str) -> None:
         """Forget a producer that is not attached."""
         self.forgetting[name] = number
-        self._kernel.gathering.forgotten.append((number, name))
+        self._kernel.change(Forgotten(self, number, name))
         self._kernel.record(ProducerForgotten(number, name))
 
-    def committed(self, commit: Commit) -> None:
-        """The store knows of the numbers of those that left, and has no record of those that are forgotten."""
-        for producer in commit.left:
-            if producer.links == 0 and self.attached.get(producer.name) is producer:
-                del self.attached[producer.name]
-        for number, name in commit.forgotten:
-            if self.forgetting.get(name) == number:
-                del self.forgetting[name]
+
+class Detached(msgspec.Struct, gc=False):
+    """A producer may have no link any more."""
+
+    producers: NumberedProducers
+    producer: Producer
+
+    def durable(self, outcome: Outcome) -> None:
+        """The store remembers its numbers."""
+        producer, attached = self.producer, self.producers.attached
+        if producer.links == 0 and attached.get(producer.name) is producer:
+            del attached[producer.name]
+
+    def refused(self, refusal: RefusedCommit) -> None:
+        """Its numbers are durable with what is tried again."""
+        refusal.retry(self)
+
+
+class Forgotten(msgspec.Struct, gc=False):
+    """A producer is forgotten."""
+
+    producers: NumberedProducers
+    number: int
+    name: str
+
+    def durable(self, outcome: Outcome) -> None:
+        """The store has no record of it any more."""
+        forgetting = self.producers.forgetting
+        if forgetting.get(self.name) == self.number:
+            del forgetting[self.name]
+
+    def refused(self, refusal: RefusedCommit) -> None:
+        """It is forgotten all the same."""
+        refusal.retry(self)

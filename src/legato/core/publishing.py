@@ -59,10 +59,12 @@ class Publisher:
         size = len(body)
         node.bytes += size  # type: ignore[union-attr]
         commit = self._kernel.gathering
-        commit.facts.append(MessageStored(node.id, seq, size, message_id))
+        fact = MessageStored(node.id, seq, size, message_id)
+        commit.facts.append(fact)
         commit.bodies.append(body)
         commit.body_bytes += size
-        commit.stored.append(Message(node, seq, body, size, token))  # type: ignore[arg-type]
+        commit.stored.append(Message(node, seq, body, size, token, fact))  # type: ignore[arg-type]
+        commit.queues.add(node)  # type: ignore[arg-type]
 
     def publish_numbered(
         self,
@@ -103,10 +105,12 @@ class Publisher:
         size = len(body)
         node.bytes += size  # type: ignore[union-attr]
         commit = self._kernel.gathering
-        commit.facts.append(MessageStored(node.id, seq, size, message_id, producer.id, number))
+        fact = MessageStored(node.id, seq, size, message_id, producer.id, number)
+        commit.facts.append(fact)
         commit.bodies.append(body)
         commit.body_bytes += size
-        commit.stored.append(Message(node, seq, body, size, token))  # type: ignore[arg-type]
+        commit.stored.append(Message(node, seq, body, size, token, fact))  # type: ignore[arg-type]
+        commit.queues.add(node)  # type: ignore[arg-type]
 
     def publish_closely(self, node: Node, outgoing: Outgoing) -> bool:
         """Publish what is not plain, or to what is not; whether it was accepted."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from legato.core.facts import DuplicateDropped, DuplicateIdDropped
+
+if TYPE_CHECKING:
+    from legato.core.outcome import Outcome, RefusedCommit
 
 
 class First(msgspec.Struct, eq=False, gc=False):
@@ -57,3 +60,33 @@ class Duplicate(msgspec.Struct, gc=False):
         if self.first is not None and self.first.lost:
             return True
         return isinstance(self.fact, DuplicateDropped) and (self.fact.producer, self.fact.number) in numbers
+
+    def durable(self, outcome: Outcome) -> None:
+        """The first one is stored: the sender is told."""
+        if self.token is not None:
+            (outcome.repeated if self.told else outcome.passed_over).append(self.token)
+
+    def refused(self, refusal: RefusedCommit) -> None:
+        """What repeats a message that is not stored is refused with it; others are of one that is."""
+        if isinstance(self.fact, DuplicateIdDropped) and self.fact.txn in refusal.rolled_back:
+            refusal.replace(self.fact)
+        elif self.is_lost(refusal.lost):
+            refusal.refuse(self.token, self.fact)
+        else:
+            refusal.retry(self)
+
+
+class IdKept(msgspec.Struct, gc=False):
+    """A message has a duplicate id from now on."""
+
+    window: Window
+    duplicate_id: bytes
+    first: First
+
+    def durable(self, outcome: Outcome) -> None:
+        """The id is in the store."""
+        self.window.last += 1
+        del self.window.pending[self.duplicate_id]
+
+    def refused(self, refusal: RefusedCommit) -> None:
+        """It is lost with its message: see `Duplicates.lose_ids`, for others look at it before."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from legato.core.commit import Publication
+from legato.core.changes import Gone, Moved, Placed, Published
 from legato.core.directory import Directory
 from legato.core.dispatch_modes import DispatchModes
 from legato.core.facts import (
@@ -58,22 +58,21 @@ class Router:
         lane.last_seq = seq = lane.last_seq + 1
         commit = self._kernel.gathering
         body = outgoing.body
-        commit.facts.append(
-            MessageStored(
-                node.id,
-                seq,
-                len(body),
-                outgoing.message_id,
-                outgoing.producer,
-                outgoing.number,
-                outgoing.txn,
-                outgoing.origin,
-                outgoing.traits.expires_us,
-            )
+        fact = MessageStored(
+            node.id,
+            seq,
+            len(body),
+            outgoing.message_id,
+            outgoing.producer,
+            outgoing.number,
+            outgoing.txn,
+            outgoing.origin,
+            outgoing.traits.expires_us,
         )
+        commit.facts.append(fact)
         commit.bodies.append(body)
         commit.body_bytes += len(body)
-        commit.stored.append(self._copy(node, seq, outgoing, outgoing.token))
+        commit.stored.append(self._copy(node, seq, outgoing, outgoing.token, fact))
         if outgoing.traits.flows:
             self._note_flows(node.id, seq, outgoing.traits.flows)
         return node.id, seq
@@ -87,20 +86,19 @@ class Router:
         queues = [only] if only is not None else matching_subscriptions(topic, outgoing)
         seq = topic.next_seq(outgoing.traits.priority)
         commit = self._kernel.gathering
-        commit.facts.append(
-            MessagePublished(
-                topic.id,
-                seq,
-                len(body),
-                outgoing.message_id,
-                [queue.id for queue in queues],
-                outgoing.producer,
-                outgoing.number,
-                outgoing.txn,
-                outgoing.origin,
-                outgoing.traits.expires_us,
-            )
+        fact = MessagePublished(
+            topic.id,
+            seq,
+            len(body),
+            outgoing.message_id,
+            [queue.id for queue in queues],
+            outgoing.producer,
+            outgoing.number,
+            outgoing.txn,
+            outgoing.origin,
+            outgoing.traits.expires_us,
         )
+        commit.facts.append(fact)
         if queues:
             commit.bodies.append(body)
             commit.body_bytes += len(body)
@@ -109,16 +107,19 @@ class Router:
         for queue in queues:
             queue.lane_for(outgoing.traits.priority).last_seq = seq
             copies.append(self._copy(queue, seq, outgoing, None))
-        commit.published.append(Publication(outgoing.token, copies))
+        commit.changes.append(Published(fact, topic, outgoing.token, copies))
         if outgoing.traits.flows:
             self._note_flows(topic.id, seq, outgoing.traits.flows)
         return topic.id, seq
 
-    def _copy(self, queue: Queue, seq: int, outgoing: Outgoing, token: Any) -> Message:
+    def _copy(
+        self, queue: Queue, seq: int, outgoing: Outgoing, token: Any, fact: MessageStored | None = None
+    ) -> Message:
         size = len(outgoing.body)
         queue.stored += 1
         queue.bytes += size
-        message = Message(queue, seq, outgoing.body, size, token)
+        self._kernel.gathering.queues.add(queue)
+        message = Message(queue, seq, outgoing.body, size, token, fact)
         message.expires_us = outgoing.traits.expires_us
         if outgoing.count:
             message.count = outgoing.count
@@ -168,23 +169,24 @@ class Router:
         seq = schedule.place(due_us)
         body = wrap(scheduled)
         commit = self._kernel.gathering
-        commit.facts.append(
-            MessageStored(
-                queue.id,
-                seq,
-                len(body),
-                outgoing.message_id,
-                outgoing.producer,
-                outgoing.number,
-                outgoing.txn,
-                outgoing.origin,
-            )
+        fact = MessageStored(
+            queue.id,
+            seq,
+            len(body),
+            outgoing.message_id,
+            outgoing.producer,
+            outgoing.number,
+            outgoing.txn,
+            outgoing.origin,
         )
+        commit.facts.append(fact)
         commit.bodies.append(body)
         commit.body_bytes += len(body)
         queue.stored += 1
         queue.bytes += len(body)
-        commit.stored.append(Message(queue, seq, body, len(body), outgoing.token))
+        commit.stored.append(Message(queue, seq, body, len(body), outgoing.token, fact))
+        commit.queues.add(queue)
+        commit.changes.append(Placed(schedule, seq))
         return queue.id, seq
 
     def copy_of(self, message: Message) -> Outgoing:
@@ -210,7 +212,7 @@ class Router:
             queue.remember_taken(message.seq, "", "")
             self._kernel.record(MessageTaken(queue.id, message.seq, "", ""))
         if queue.claims:
-            self._kernel.gathering.gone.append(message)
+            self._kernel.change(Gone(queue, message.seq))
 
     def drop(self, message: Message, cause: str) -> None:
         """The message leaves its queue for nowhere."""
@@ -233,8 +235,9 @@ class Router:
             place = self.enqueue(to, outgoing)
             if cause in _GOES_ON:
                 self._note_flows(*place, self._kernel.bodies.flows(outgoing.body))
-        facts.insert(at, MessageMoved(message.queue.id, message.seq, cause, *place, self._expired_us(cause)))
-        self._kernel.gathering.moved.append(message)
+        fact = MessageMoved(message.queue.id, message.seq, cause, *place, self._expired_us(cause))
+        facts.insert(at, fact)
+        self._kernel.change(Moved(fact, message))
 
     def expire(self, message: Message) -> None:
         """The message's time is over: it goes to the expiry queue of its address, if there is one."""

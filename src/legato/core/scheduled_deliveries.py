@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from legato.core.commit import Commit
+from legato.core.changes import Released
 from legato.core.directory import Directory
 from legato.core.kernel import Kernel
 from legato.core.message import Message
@@ -31,9 +31,10 @@ class ScheduledDeliveries:
             kernel.in_flight is not None or self._directory.find_queue(SCHEDULE_NAME) is None
         ):
             return
-        for message, scheduled in router.schedule.due(kernel.now_us, _DUE_AT_ONCE):
-            kernel.gathering.released.append(message.seq)
+        schedule = router.schedule
+        for message, scheduled in schedule.due(kernel.now_us, _DUE_AT_ONCE):
             self._release(message, scheduled)
+            kernel.change(Released(schedule, message.seq))
 
     def _release(self, message: Message, scheduled: Scheduled) -> None:
         """The message's time has come: it goes where it was meant to, if that is still there."""
@@ -46,15 +47,3 @@ class ScheduledDeliveries:
             scheduled.body, scheduled.message_id, None, traits, scheduled.container, count=scheduled.count
         )
         self._router.move(message, "due", node, outgoing)
-
-    def committed(self, commit: Commit) -> None:
-        """Places that were given out are durable, or what was due has moved."""
-        schedule = self._router.open_schedule
-        if schedule is None:
-            return
-        for message in commit.stored:
-            if message.queue is schedule.queue:
-                schedule.committed(message.seq)
-        if commit.released:
-            schedule.releasing.difference_update(commit.released)
-            schedule.due_us = 0

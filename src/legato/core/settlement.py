@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from legato.core.changes import Gone
 from legato.core.commit import Commit
 from legato.core.consumers import Consumer
 from legato.core.dead_letters import NOTHING_MORE, DeadLetters
@@ -57,7 +58,7 @@ class Settlement:
         queue.bytes -= message.size
         assert queue.consumed <= queue.stored, f"{queue.name} gave more than it had"
         if queue.claims:
-            commit.gone.append(message)
+            commit.changes.append(Gone(queue, message.seq))
         self._dispatcher.consumed_from.add(queue)
         commit.facts.append(
             MessageConsumed(queue.id, message.seq, consumer.id, message.delivered_us, message.count + 1, txn)

@@ -12,7 +12,6 @@ import msgspec
 
 from legato import limits
 from legato.core.backpressure import refusal
-from legato.core.commit import Commit
 from legato.core.dispatch_modes import DispatchModes
 from legato.core.dispatcher import Dispatcher
 from legato.core.effects import StagePublished, StageRefused
@@ -20,6 +19,7 @@ from legato.core.facts import BatchPublished, DuplicateDropped, QueueGrouped, Ru
 from legato.core.kernel import Kernel
 from legato.core.lanes import Lane
 from legato.core.numbered_producers import NumberedProducers
+from legato.core.outcome import Outcome, RefusedCommit
 from legato.core.outgoing import Outgoing
 from legato.core.producers import SINK_PREFIX, Producer
 from legato.core.published_batches import BatchIdentity, objection
@@ -66,6 +66,26 @@ class Stage:
         self.number = number
         self.count = 0
         self.runs: list[tuple[Queue, Lane, RunStored]] = []
+
+    def durable(self, outcome: Outcome) -> None:
+        """What was staged is visible: it waits on disk, and is loaded when somebody wants it."""
+        for queue, lane, fact in self.runs:
+            lane.visible_seq = max(lane.visible_seq, fact.seq + fact.count - 1)
+            outcome.touched.add(queue)
+            outcome.unloaded.add(queue)
+        outcome.emit(StagePublished(self.token, self.count))
+
+    def refused(self, refusal: RefusedCommit) -> None:
+        """There was no room: nothing of a batch is stored; who repeated one has to ask again."""
+        for queue, lane, fact in self.runs:
+            queue.stored -= fact.count
+            queue.bytes -= fact.size
+            # Nobody need wait for it to become durable any more.
+            lane.visible_seq = max(lane.visible_seq, fact.seq + fact.count - 1)
+            refusal.queues.add(queue)
+        if self.number:
+            refusal.refuse_number(self.producer, self.number)
+        refusal.kernel.emit(StageRefused(self.token, refusal.description))
 
 
 class StagedBatches:
@@ -114,7 +134,7 @@ class StagedBatches:
             return
         if not runs and not messages:
             # Nothing of it is on record: should it come again, the ledger is not to say that it was stored.
-            self._kernel.gathering.stages.append(Stage(token, producer, 0))
+            self._stage(Stage(token, producer, 0))
             return
         self._check_room(runs, messages)
         producer.accept(number)
@@ -128,7 +148,11 @@ class StagedBatches:
         stage.count += len(messages)
         published = BatchPublished(producer.id, number, stage.count, identity.digest, identity.stages)
         self._kernel.record(published)
-        self._kernel.gathering.stages.append(stage)
+        self._stage(stage)
+
+    def _stage(self, stage: Stage) -> None:
+        self._kernel.gathering.awaited = True
+        self._kernel.change(stage)
 
     def is_published(self, name: str, number: int) -> bool:
         """Whether a batch was published, or is being."""
@@ -172,14 +196,14 @@ class StagedBatches:
             )
 
     def _repeat_stage(self, producer: Producer, number: int, token: Any, identity: BatchIdentity) -> None:
-        pending = [stage for commit in self._kernel.commits for stage in commit.stages]
-        if any(stage.producer.name == producer.name and stage.number == number for stage in pending):
-            raise Refusal(STILL_COMMITTING)
+        for change in [change for commit in self._kernel.commits for change in commit.changes]:
+            if isinstance(change, Stage) and change.producer.name == producer.name and change.number == number:
+                raise Refusal(STILL_COMMITTING)
         record = self._kernel.archive.producer(producer.name)
         if record is not None and (why := objection(record, number, identity)):
             raise Refusal(why)
         self._kernel.record(DuplicateDropped(producer.id, number))
-        self._kernel.gathering.stages.append(Stage(token, producer, 0))
+        self._stage(Stage(token, producer, 0))
 
     def _check_room(self, runs: Sequence[StagedRun], messages: Sequence[StagedMessage]) -> None:
         wanted: dict[Node, int] = {}
@@ -212,26 +236,3 @@ class StagedBatches:
             queue.grouped = True
             self._kernel.record(QueueGrouped(queue.id))
             self._modes.review(queue)
-
-    def committed(self, commit: Commit) -> set[Queue]:
-        """What was staged is visible: it waits on disk, and is loaded when somebody wants it. Returns where."""
-        touched: set[Queue] = set()
-        for stage in commit.stages:
-            for queue, lane, fact in stage.runs:
-                lane.visible_seq = max(lane.visible_seq, fact.seq + fact.count - 1)
-                touched.add(queue)
-            self._kernel.emit(StagePublished(stage.token, stage.count))
-        self._dispatcher.unmarked |= {queue for queue in touched if queue.consumers}
-        return touched
-
-    def failed(self, commit: Commit, description: str) -> None:
-        """There was no room: nothing of a batch is stored; who repeated one has to ask again."""
-        for stage in commit.stages:
-            for queue, lane, fact in stage.runs:
-                queue.stored -= fact.count
-                queue.bytes -= fact.size
-                # Nobody need wait for it to become durable any more.
-                lane.visible_seq = max(lane.visible_seq, fact.seq + fact.count - 1)
-            if stage.number:
-                self._producers.refuse_number(stage.producer, stage.number)
-            self._kernel.emit(StageRefused(stage.token, description))

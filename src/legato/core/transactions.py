@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
+
 from legato import limits
 from legato.core.backpressure import refusal
 from legato.core.consumers import Consumer
 from legato.core.duplicates import Duplicates
-from legato.core.effects import Discharged, DischargeRefused, SettleSends
+from legato.core.effects import Discharged, DischargeRefused, Effect, SettleSends
 from legato.core.facts import TransactionCommitted, TransactionRolledBack
 from legato.core.kernel import Kernel
 from legato.core.message import Message
+from legato.core.message_states import REFUSE, enter
+from legato.core.outcome import Outcome, RefusedCommit
 from legato.core.outgoing import Outgoing
+from legato.core.refusals import FULL
 from legato.core.repeats import First
 from legato.core.router import Router
 from legato.core.settlement import Settlement
@@ -173,7 +178,7 @@ class Transactions:
         committed = txn_id in self.committing or self._kernel.archive.outcome(txn_id)
         if committed and not fail:
             # If its batch is still on its way, this answer must not overtake it: it rides on the next one.
-            self._kernel.gathering.discharges.append((token, Transaction(txn_id, None), True))
+            self._answer(token, Transaction(txn_id, None), commits=True)
         elif committed:
             self._kernel.emit(DischargeRefused(token, ROLLED_BACK, "already committed"))
         elif txn_epoch(txn_id) is None:
@@ -210,7 +215,7 @@ class Transactions:
         if did_work:
             commit.facts.append(TransactionCommitted(txn, len(transaction.consumed), len(transaction.sends)))
             self.committing.add(txn)
-        commit.discharges.append((token, transaction, True))
+        self._answer(token, transaction, commits=True)
 
     def _dispose(self, transaction: Transaction) -> None:
         """Do what the transaction wants done with what it received and does not consume."""
@@ -236,12 +241,17 @@ class Transactions:
         self._open.pop(transaction.id, None)
         self.give_up(transaction, cause)
         if token is not None:
-            self._kernel.gathering.discharges.append((token, transaction, False))
+            self._answer(token, transaction, commits=False)
+
+    def _answer(self, token: Any, transaction: Transaction, *, commits: bool) -> None:
+        """Tell who discharged it when the next commit is durable."""
+        self._kernel.gathering.awaited = True
+        self._kernel.change(Discharge(self, token, transaction, commits))
 
     def give_up(self, transaction: Transaction, cause: str) -> None:
         """Undo one that is not open any more."""
         self._kernel.gathering.ended += transaction.larges
-        self.settle_sends(transaction, [])
+        self._kernel.effects += sends_settled(transaction, [])
         for consumer, message in _by_place(transaction.consumed):
             self._settlement.fail(consumer, message, "rollback", transaction.id)
         if transaction.did_work:
@@ -249,11 +259,14 @@ class Transactions:
                 TransactionRolledBack(transaction.id, len(transaction.consumed), len(transaction.sends), cause)
             )
 
-    def settle_sends(self, transaction: Transaction, duplicates: list[Any]) -> None:
-        """Those senders hear of it that waited for the end of the transaction."""
-        if transaction.unsettled:
-            self._kernel.emit(SettleSends(transaction.id, transaction.unsettled, duplicates))
-            transaction.unsettled = []
+    def undo(self, transaction: Transaction) -> None:
+        """There was no room for its commit: what it consumed, it did not."""
+        self.committing.discard(transaction.id)
+        for _, message in transaction.consumed:
+            enter(message, REFUSE)
+            message.queue.consumed -= 1
+            message.queue.bytes += message.size
+        self.give_up(transaction, "failed")
 
     def spoil(self, larges: set[int], description: str) -> None:
         """Parts of large messages could not be stored: who sends them in a transaction can only roll back."""
@@ -270,6 +283,47 @@ class Transactions:
         """The connection `owner` is gone: its transactions are rolled back (CONTRACT A5)."""
         for transaction in [t for t in self._open.values() if t.owner is owner]:
             self.roll_back(transaction, "disconnect")
+
+
+class Discharge(msgspec.Struct, gc=False):
+    """A transaction ends, and `token` is of who asked for that: it, or one that asks for its outcome."""
+
+    transactions: Transactions
+    token: Any
+    transaction: Transaction
+    commits: bool
+
+    def needs_room(self, lost: set[tuple[int, int]]) -> bool:
+        """Whether the transaction publishes, or repeats what is lost: if there is no room it can only roll back."""
+        transaction = self.transaction
+        if not self.commits:
+            return False
+        repeats_lost = any(duplicate.is_lost(lost) for duplicate in transaction.duplicates)
+        return bool(transaction.sends) or transaction.buries or repeats_lost
+
+    def durable(self, outcome: Outcome) -> None:
+        """Its outcome is known."""
+        self.transactions.committing.discard(self.transaction.id)
+        outcome.answers += sends_settled(self.transaction, self.transaction.told)
+        outcome.answers.append(Discharged(self.token))
+
+    def refused(self, refusal: RefusedCommit) -> None:
+        """It is rolled back if it publishes; what only consumes needs no room."""
+        rolled_back = refusal.rolled_back.get(self.transaction.id)
+        if rolled_back is None:
+            refusal.kernel.gathering.awaited = True
+            refusal.retry(self)
+        elif rolled_back is self:
+            self.transactions.undo(self.transaction)
+            refusal.kernel.emit(DischargeRefused(self.token, FULL, refusal.description))
+        else:
+            refusal.kernel.emit(DischargeRefused(self.token, ROLLED_BACK, refusal.description))
+
+
+def sends_settled(transaction: Transaction, duplicates: list[Any]) -> list[Effect]:
+    """Those senders hear of it that waited for the end of the transaction."""
+    unsettled, transaction.unsettled = transaction.unsettled, []
+    return [SettleSends(transaction.id, unsettled, duplicates)] if unsettled else []
 
 
 def _by_place(consumed: list[tuple[Consumer, Message]]) -> list[tuple[Consumer, Message]]:
