@@ -22,7 +22,7 @@ from bench.harness import finish_pairs, note, options, table, temporary_store
 from bench.processes import LEGATO, broker
 from legato.client import ConnectionFactory, Queue, TextMessage
 from legato.flows import Context, Flows, Policy, Transaction
-from legato.flows.database import DataSource
+from legato.flows.database.database import DataSource
 
 KINDS = ("sqlite", "postgresql")
 LEVELS = (Transaction.BEST_EFFORT, Transaction.INBOX_OUTBOX)

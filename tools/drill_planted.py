@@ -106,7 +106,7 @@ PLANTED: dict[str, Planted] = {
         "flows/database (rows:",
         (
             Change(
-                "flows/inbox.py",
+                "flows/database/inbox.py",
                 "        return {row[0] for row in connection.exec_driver_sql(sql, arguments)}\n",
                 "        connection.exec_driver_sql(sql, arguments)\n        return set(message_ids)\n",
             ),

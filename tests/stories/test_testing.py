@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from legato.client import ConnectionFactory, JMSError, TextMessage, TransactionRolledBackError
-from legato.demo.processes import DemoError
+from legato.processes.child import DemoError
 from legato.testing import BrokerPair, broker_pair
 
 

@@ -19,8 +19,6 @@ from types import SimpleNamespace
 from typing import IO, Any
 from unittest.mock import patch
 
-from legato.demo import processes
-
 SERVE = (sys.executable, "-m", "legato.cli", "serve")
 ROOT = Path(__file__).parents[2]
 

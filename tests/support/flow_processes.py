@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from legato.flows import Context, Flows, Policy, Transaction, backing
+from legato.flows import Context, Flows, Policy, Transaction
 from legato.points import VARIABLE, FlowPoint, Rig
 
 WAIT_S = 60.0

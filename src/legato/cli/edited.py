@@ -105,7 +105,7 @@ def _changed(old: Message, body: Any, said: dict[str, Any]) -> Message:
 
 
 def _check_flow(body: Any) -> None:
-    from legato.flows.envelope import decode
+    from legato.flows.model.envelope import decode
 
     try:
         decode(json.dumps(body))

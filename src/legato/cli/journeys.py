@@ -12,9 +12,9 @@ from legato.cli.management import rows
 from legato.client import Connection, ConnectionFactory, Message, Queue
 from legato.core.dead_letters import EXCEPTION
 from legato.errors import MessageFormatError
-from legato.flows.envelope import Envelope
-from legato.flows.records import RunRecord, decode_record, queue_of_records
-from legato.flows.wire import envelopes_of
+from legato.flows.model.envelope import Envelope
+from legato.flows.model.wire import envelopes_of
+from legato.flows.stages.records import RunRecord, decode_record, queue_of_records
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from legato.demo.brokers import BrokerProcess, Role
 from legato.demo.state import RunState
+from legato.processes.broker_process import BrokerProcess, Role
 
 LINE_INTERVAL_S = 2.0
 REFRESH_PER_SECOND = 8

@@ -10,15 +10,15 @@ from random import Random
 import msgspec
 from rich.console import Console
 
-from legato.demo.brokers import BrokerProcess, Role
 from legato.demo.carriers import create_totals, database_url
 from legato.demo.display import Display, make_display
 from legato.demo.kills import Kill, plan_kills
 from legato.demo.options import DemoOptions, choose_ports
-from legato.demo.processes import Child, DemoError
 from legato.demo.reports import Collected, Failed, FailedOver, Processed, Sent, decode_report
 from legato.demo.roles import Orders
 from legato.demo.state import RunState, Takeover
+from legato.processes.broker_process import BrokerProcess, Role
+from legato.processes.child import Child, DemoError
 
 STALL_S = 60.0
 """A run that makes no progress for so long is given up: Spark then says what is missing."""

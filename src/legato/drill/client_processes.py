@@ -10,11 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from legato.demo.processes import Child, DemoError
 from legato.demo.reports import Failed
 from legato.drill.clients import Orders
 from legato.drill.load import Client
 from legato.drill.reports import ClientFailedOver, Ready, Totals, decode_report
+from legato.processes.child import Child, DemoError
 
 PYTHON = (sys.executable, "-m")
 JAVA = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

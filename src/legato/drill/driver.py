@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from legato.demo.processes import Child
 from legato.drill.spark_job import SparkOrders
+from legato.processes.child import Child
 
 NAME = "spark-driver"
 KILLED_S = 0.01

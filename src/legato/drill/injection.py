@@ -10,8 +10,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from legato.client.management import request
-from legato.demo.brokers import BrokerProcess, Role
-from legato.demo.processes import DemoError
 from legato.drill.client_processes import ClientProcesses
 from legato.drill.disk_filler import DiskFiller
 from legato.drill.driver import Driver
@@ -24,6 +22,8 @@ from legato.drill.target import CHECK_PERIOD_S
 from legato.errors import JMSError
 from legato.ha.lock import LOCK_NAME
 from legato.points import AnyPoint, Point, Stuck
+from legato.processes.broker_process import BrokerProcess, Role
+from legato.processes.child import DemoError
 
 POINT_WAIT_S = 3.0
 """A point that nobody comes to within so long is passed over: the fault strikes anyway."""

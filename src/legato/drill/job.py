@@ -6,7 +6,6 @@ import shutil
 from rich.console import Console
 
 from legato.demo.options import choose_seed, prepare_directory
-from legato.demo.processes import DemoError
 from legato.drill.checker import judge_records
 from legato.drill.database import judge_database
 from legato.drill.disk import unmount
@@ -16,6 +15,7 @@ from legato.drill.outcome import Outcome, outcome_of, outcome_table, write_json
 from legato.drill.run import Run
 from legato.drill.target import named, own
 from legato.errors import ConfigError
+from legato.processes.child import DemoError
 from legato.store.environment import DATA_NAME
 
 REPORT_NAME = "report.html"

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
 
-from legato.demo.brokers import BrokerProcess, Role
-from legato.demo.processes import Child, DemoError
 from legato.drill.disk import Disk
 from legato.drill.namespaces import Namespaces
 from legato.points import VARIABLE, Rig
+from legato.processes.broker_process import BrokerProcess, Role
+from legato.processes.child import Child, DemoError
 
 WAIT_S = 60.0
 POLL_S = 0.02

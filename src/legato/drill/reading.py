@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import lmdb
 
-from legato.demo.processes import Child
 from legato.limits import STORE_MAP_BYTES_DEFAULT
+from legato.processes.child import Child
 from legato.store.environment import Databases, lmdb_errors, used_bytes
 
 READING = b"reading"

@@ -11,7 +11,6 @@ from random import Random
 
 from rich.console import Console
 
-from legato.demo.processes import DemoError
 from legato.drill import management
 from legato.drill.client_processes import JAVA_NAME, ClientProcesses, resident_bytes
 from legato.drill.disk_filler import DiskFiller
@@ -30,6 +29,7 @@ from legato.drill.result import Gap, RunResult, Struck
 from legato.drill.spark_job import SparkOrders
 from legato.drill.target import Target
 from legato.errors import LegatoError, StoreError
+from legato.processes.child import DemoError
 
 LINE_INTERVAL_S = 2.0
 SIZE_INTERVAL_S = 10.0

@@ -24,13 +24,13 @@ from legato.errors import (
     RefuseMessageError,
     StateVersionError,
 )
-from legato.flows.context import Context
-from legato.flows.definitions import Endpoint, Policy
-from legato.flows.futures import FlowFuture
-from legato.flows.initiation import Initiation
-from legato.flows.joins import Answers, Request
-from legato.flows.levels import Transaction
+from legato.flows.model.context import Context
+from legato.flows.model.definitions import Endpoint, Policy
+from legato.flows.model.initiation import Initiation
+from legato.flows.model.joins import Answers, Request
+from legato.flows.model.levels import Transaction
 from legato.flows.service import Flows
+from legato.flows.starting.futures import FlowFuture
 
 RefuseMessage = RefuseMessageError
 

@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any
 from legato.client import Message, Session
 from legato.clock import Clock, SystemClock
 from legato.errors import ConfigError, FlowEndedError, MessageFormatError
-from legato.flows.beginnings import Beginnings
-from legato.flows.circuit import FAILURES_DEFAULT, PAUSE_DEFAULT_S, PAUSE_MAX_DEFAULT_S
-from legato.flows.definitions import Policy, Stage
-from legato.flows.envelope import Call, Envelope, Outgoing
-from legato.flows.failing import consequences
-from legato.flows.failures import Failure, Whereabouts, bury
-from legato.flows.inbox import RETENTION_S_DEFAULT
-from legato.flows.introspection import HOST_DEFAULT, IntrospectionServer, snapshot
-from legato.flows.introspection_page import page
-from legato.flows.joining import JoinWorker, joins_of
-from legato.flows.joins import Answers
-from legato.flows.levels import Transaction
-from legato.flows.looping import SessionLoop
-from legato.flows.records import DatabaseTime
+from legato.flows.database.inbox import RETENTION_S_DEFAULT
+from legato.flows.database.transactions import Level, MessagingOnly
+from legato.flows.model.circuit import FAILURES_DEFAULT, PAUSE_DEFAULT_S, PAUSE_MAX_DEFAULT_S
+from legato.flows.model.definitions import Policy, Stage
+from legato.flows.model.envelope import Call, Envelope, Outgoing
+from legato.flows.model.failure_propagation import consequences
+from legato.flows.model.joins import Answers
+from legato.flows.model.levels import Transaction
+from legato.flows.model.wire import PREFIX, Sender, envelope_of
+from legato.flows.stages.failure_report import Failure, Whereabouts, bury
+from legato.flows.stages.introspection import HOST_DEFAULT, IntrospectionServer, snapshot
+from legato.flows.stages.introspection_page import page
+from legato.flows.stages.join_worker import JoinWorker, joins_of
+from legato.flows.stages.records import DatabaseTime
+from legato.flows.stages.session_worker import SessionLoop
+from legato.flows.stages.stage_health import Vitals
+from legato.flows.stages.worker import StageWorker
+from legato.flows.starting.service_initiator import Beginnings
 from legato.flows.tracing import make_tracing
-from legato.flows.transactions import Level, MessagingOnly
-from legato.flows.vitals import Vitals
-from legato.flows.wire import PREFIX, Sender, envelope_of
-from legato.flows.worker import StageWorker
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

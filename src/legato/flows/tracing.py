@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from legato.flows.envelope import Envelope, Outgoing
+from legato.flows.model.envelope import Envelope, Outgoing
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer

@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from legato.demo.brokers import BrokerProcess, Role
 from legato.demo.options import choose_ports
-from legato.demo.processes import Child, DemoError
 from legato.ha.members import list_members
 from legato.points import VARIABLE, Point, Rig
+from legato.processes.broker_process import BrokerProcess, Role
+from legato.processes.child import Child, DemoError
 
 LOOK_EVERY_S = 0.01
 WAIT_S = 60.0

@@ -11,15 +11,15 @@ from typing import Any, Self
 
 from legato.errors import FlowError, FlowFailedError
 from legato.flows import Flows
-from legato.flows.calls import Calls, Place
-from legato.flows.definitions import Stage
-from legato.flows.envelope import Call, Envelope, Frame, Outgoing, Reach, Saved
-from legato.flows.failing import consequences
-from legato.flows.failures import HOPELESS
-from legato.flows.joins import Join, join_of
-from legato.flows.payloads import from_json, to_json
-from legato.flows.running import Ran, run_stage
-from legato.flows.transactions import Database, Received
+from legato.flows.database.transactions import Database, Received
+from legato.flows.model.calls import Calls, Place
+from legato.flows.model.definitions import Stage
+from legato.flows.model.envelope import Call, Envelope, Frame, Outgoing, Reach, Saved
+from legato.flows.model.failure_propagation import consequences
+from legato.flows.model.joins import Join, join_of
+from legato.flows.model.payloads import from_json, to_json
+from legato.flows.model.stage_run import Ran, run_stage
+from legato.flows.stages.failure_report import HOPELESS
 
 START_US = 1_767_225_600_000_000
 """The first of January 2026: tests that depend on a date say so."""
@@ -301,7 +301,7 @@ class FlowHarness:
 
 
 class _Messaging:
-    """The messaging half of a transaction (`legato.flows.transactions.Messaging`)."""
+    """The messaging half of a transaction (`legato.flows.database.transactions.Messaging`)."""
 
     def __init__(self, send: Callable[..., None]) -> None:
         self._send = send

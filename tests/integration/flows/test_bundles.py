@@ -13,7 +13,7 @@ import pytest
 from legato.amqp.names import FLOW_BUNDLE
 from legato.client import ConnectionFactory, Queue, TextMessage
 from legato.flows import Context, Flows, Policy, RefuseMessage, Transaction
-from legato.flows.wire import envelopes_of
+from legato.flows.model.wire import envelopes_of
 from tests.integration.client.calling import until
 from tests.integration.flows.test_failures import depth
 from tests.integration.flows.test_service import WAIT_S, dead_letter

@@ -16,10 +16,10 @@ from legato.client import ConnectionFactory, management
 from legato.clock import SystemClock
 from legato.errors import ConfigError
 from legato.flows import Context, FlowBackendError, FlowError, Flows, Policy, Transaction
-from legato.flows.calls import first_envelope
-from legato.flows.database import make_engine
-from legato.flows.envelope import Call, Outgoing
-from legato.flows.wire import Sender
+from legato.flows.database.database import make_engine
+from legato.flows.model.calls import first_envelope
+from legato.flows.model.envelope import Call, Outgoing
+from legato.flows.model.wire import Sender
 from tests.integration.client.calling import until
 from tests.support.broker import BrokerPair
 from tests.support.databases import database_url, postgres

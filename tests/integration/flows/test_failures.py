@@ -14,7 +14,7 @@ import pytest
 from legato.client import BytesMessage, ConnectionFactory, Queue, management
 from legato.errors import FlowTimeoutError, JMSError, TransactionRolledBackError
 from legato.flows import Context, Flows, Policy
-from legato.flows.circuit import State
+from legato.flows.model.circuit import State
 from tests.integration.client.calling import until
 from tests.integration.flows.test_service import WAIT_S, dead_letter
 from tests.support.broker import BrokerPair

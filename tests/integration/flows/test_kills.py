@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from legato.client import ConnectionFactory, Queue
 from legato.errors import FlowBackendError, FlowMessageSendError
-from legato.flows import Context, Flows, Policy, Transaction, backing
+from legato.flows import Context, Flows, Policy, Transaction
 from legato.points import VARIABLE, FlowPoint, Rig
 from tests.support.broker import BrokerPair
 from tests.support.clients import forgetful_pair

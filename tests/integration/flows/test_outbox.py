@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy import create_engine, inspect
 
 from legato.errors import ConfigError
-from legato.flows.calls import first_envelope
-from legato.flows.database import DataSource, create_tables, schema_sql
-from legato.flows.envelope import Call, Outgoing
-from legato.flows.inbox import PRUNED_AT_ONCE_MAX, Inbox
-from legato.flows.outbox import Outbox
-from legato.flows.sweeper import CLAIMED_AT_ONCE_MAX, LEASE_US, Sweeper
+from legato.flows.database.database import DataSource, create_tables, schema_sql
+from legato.flows.database.inbox import PRUNED_AT_ONCE_MAX, Inbox
+from legato.flows.database.outbox import Outbox
+from legato.flows.database.sweeper import CLAIMED_AT_ONCE_MAX, LEASE_US, Sweeper
+from legato.flows.model.calls import first_envelope
+from legato.flows.model.envelope import Call, Outgoing
 from tests.support.databases import database_url, postgres
 
 __all__ = ["database_url", "postgres"]

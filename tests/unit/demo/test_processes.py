@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from legato.demo.processes import Child
+from legato.processes.child import Child
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_the_last_words_of_a_child_are_kept(tmp_path: Path) -> None:
 PARENT = """
 import time
 from pathlib import Path
-from legato.demo.processes import Child
+from legato.processes.child import Child
 
 Child(
     "child",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from legato.flows.calls import Calls, Place, first_envelope
-from legato.flows.definitions import Endpoint, Stage
-from legato.flows.envelope import Call, Envelope, Frame
-from legato.flows.payloads import to_json
+from legato.flows.model.calls import Calls, Place, first_envelope
+from legato.flows.model.definitions import Endpoint, Stage
+from legato.flows.model.envelope import Call, Envelope, Frame
+from legato.flows.model.payloads import to_json
 
 NOW_US = 1_700_000_000_000_000
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from legato.flows.attempts import FAILING_MAX, Attempts, Verdict
-from legato.flows.definitions import Policy
-from legato.flows.failures import Failure
-from legato.flows.vitals import Vitals
+from legato.flows.model.attempts import FAILING_MAX, Attempts, Verdict
+from legato.flows.model.definitions import Policy
+from legato.flows.stages.failure_report import Failure
+from legato.flows.stages.stage_health import Vitals
 
 DAY_S = 86_400.0
 DOWN = Failure.of(ConnectionError("503"))

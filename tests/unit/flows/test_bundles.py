@@ -13,11 +13,11 @@ import pytest
 from legato.client import BytesMessage, TextMessage
 from legato.errors import MessageFormatError, TransactionRolledBackError
 from legato.flows import Context, Flows, Policy
-from legato.flows.bundles import BUNDLE_BYTES_MAX, bundle, pieces
-from legato.flows.envelope import Envelope, Outgoing, Reach, decode_bundle
-from legato.flows.running import Ran, run_stage
-from legato.flows.transactions import Database, Received
-from legato.flows.wire import as_message, count_in, envelopes_of
+from legato.flows.database.bundles import BUNDLE_BYTES_MAX, bundle, pieces
+from legato.flows.database.transactions import Database, Received
+from legato.flows.model.envelope import Envelope, Outgoing, Reach, decode_bundle
+from legato.flows.model.stage_run import Ran, run_stage
+from legato.flows.model.wire import as_message, count_in, envelopes_of
 from tests.unit.flows.making import envelope_to
 
 MADE_AT_MS = 1_700_000_000_000

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from legato.errors import IllegalCallFlowError
-from legato.flows.calls import Calls, Place, first_envelope, longer
-from legato.flows.envelope import (
+from legato.flows.model.calls import Calls, Place, first_envelope, longer
+from legato.flows.model.envelope import (
     TRAIL_HOPS_MAX,
     Call,
     Frame,
@@ -22,7 +22,7 @@ from legato.flows.envelope import (
     encode,
     encode_outgoing,
 )
-from legato.flows.payloads import to_json
+from legato.flows.model.payloads import to_json
 from legato.limits import FLOW_CALLS_MAX, FLOW_STACK_FRAMES_MAX
 from tests.unit.flows.making import NOW_US, calls_at, envelope_to, waiting
 

@@ -1,6 +1,6 @@
 """When a stage pauses and when it tries again (CONTRACT D16)."""
 
-from legato.flows.circuit import Circuit, State
+from legato.flows.model.circuit import Circuit, State
 
 
 def opened(failures_max: int = 3) -> Circuit:

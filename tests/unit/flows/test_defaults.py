@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from legato.flows import Context, Flows, Policy, Transaction
-from legato.flows.looping import CHILL_FIRST_S, CHILL_MAX_S
 from legato.flows.service import STOP_TIMEOUT_S
+from legato.flows.stages.session_worker import CHILL_FIRST_S, CHILL_MAX_S
 
 
 def policy_of(service: Policy, **stage: Any) -> Policy:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from legato.flows.calls import Calls, Place
-from legato.flows.envelope import Call, Compensation, Envelope, Frame, Outgoing, Reach, Saved
-from legato.flows.failing import compensating, consequences
-from legato.flows.joins import Answers, begin_join, join_of
-from legato.flows.payloads import from_json, to_json
+from legato.flows.model.calls import Calls, Place
+from legato.flows.model.envelope import Call, Compensation, Envelope, Frame, Outgoing, Reach, Saved
+from legato.flows.model.failure_propagation import compensating, consequences
+from legato.flows.model.joins import Answers, begin_join, join_of
+from legato.flows.model.payloads import from_json, to_json
 from tests.unit.flows.making import NOW_US, calls_at, envelope_to, waiting
 
 UNDO = tuple(Compensation(f"Undo.{name}", to_json(number)) for number, name in enumerate(("one", "two", "three"), 1))

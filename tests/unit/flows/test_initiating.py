@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from legato.errors import FlowBackendError, FlowError, FlowInDoubtError, FlowMessageSendError, JMSError
-from legato.flows.initiating import Once
+from legato.flows.starting.sender_pool import Once
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import re
 from typing import Any
 from xml.etree import ElementTree
 
-from legato.flows.introspection_page import edges, graph, layout, page
-from legato.flows.vitals import Meter
+from legato.flows.stages.introspection_page import edges, graph, layout, page
+from legato.flows.stages.stage_health import Meter
 
 
 def stage(name: str, **more: Any) -> dict[str, Any]:

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from legato.errors import IllegalCallFlowError, MessageFormatError, StateVersionError
-from legato.flows.context import Context
-from legato.flows.definitions import Endpoint, Policy, Registry
-from legato.flows.envelope import Envelope, Saved
-from legato.flows.levels import Transaction
-from legato.flows.payloads import from_json, to_json
-from legato.flows.running import continued, run_stage
-from legato.flows.stashing import read_stash
+from legato.flows.model.context import Context
+from legato.flows.model.definitions import Endpoint, Policy, Registry
+from legato.flows.model.envelope import Envelope, Saved
+from legato.flows.model.levels import Transaction
+from legato.flows.model.payloads import from_json, to_json
+from legato.flows.model.stage_run import continued, run_stage
+from legato.flows.model.stashing import read_stash
 from tests.unit.flows.making import NOW_US, envelope_to, waiting
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from legato.flows.calls import first_envelope
-from legato.flows.envelope import Call, Outgoing
-from legato.flows.outbox import marks
-from legato.flows.sweeper import BACKOFF_MAX_US, backoff_us, late
+from legato.flows.database.outbox import marks
+from legato.flows.database.sweeper import BACKOFF_MAX_US, backoff_us, late
+from legato.flows.model.calls import first_envelope
+from legato.flows.model.envelope import Call, Outgoing
 
 SENT_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000

@@ -1,4 +1,4 @@
-"""Calls of flows that a message carries, read from its application properties (`legato.flows.wire` writes them)."""
+"""Calls of flows that a message carries, read from its application properties (`legato.flows.model.wire` writes them)."""
 
 from __future__ import annotations
 

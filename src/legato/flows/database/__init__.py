@@ -1,0 +1,1 @@
+"""The database of a service: inbox, outbox, and the transactions of stages in it."""

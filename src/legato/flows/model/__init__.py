@@ -1,0 +1,1 @@
+"""Flows as values and pure functions: calls, envelopes, joins, one run of a stage."""

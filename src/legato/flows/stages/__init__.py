@@ -1,0 +1,1 @@
+"""Threads that work for stages: sessions, batches, failures, health, and what they show."""

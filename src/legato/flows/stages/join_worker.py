@@ -1,0 +1,116 @@
+"""Workers of joins: collect the answers, each in one messaging transaction."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from legato.client import Message, MessageConsumer, Session
+from legato.errors import JMSError
+from legato.flows.model.definitions import Stage
+from legato.flows.model.envelope import Envelope, Outgoing, Reach
+from legato.flows.model.joins import Join, join_of, waiting
+from legato.flows.model.wire import ANSWERS_SUFFIX, JOIN, Sender, answers_queue_of, envelope_of, joined_queue_of
+from legato.flows.stages.batching import message_key
+from legato.flows.stages.failure_report import HOPELESS, Failure, log_failure
+from legato.flows.stages.session_worker import SessionLoop
+from legato.flows.stages.stage_health import Vitals
+
+if TYPE_CHECKING:
+    from legato.flows.service import Flows
+
+logger = logging.getLogger(__name__)
+
+WAITS = "legato_join_waits"
+WAITS_MAX = 60
+WAIT_MS = 2_000
+"""So often, and so long each time, an answer waits for a join that somebody else may be working on."""
+
+
+def joins_of(stage_id: str) -> str:
+    """What the joins of a stage are called where stages are looked at."""
+    return stage_id + ANSWERS_SUFFIX
+
+
+class JoinWorker(SessionLoop):
+    """Takes the answers for one stage.
+
+    All answers of a join are one message group, so one consumer at a time works on it; the join itself, as it stands,
+    is a message, which is taken and replaced in the transaction that takes the answer.
+    """
+
+    def __init__(self, flows: Flows, stage: Stage, vitals: Vitals) -> None:
+        super().__init__(flows, f"{stage.id} joins")
+        self._flows = flows
+        self._stage_id = stage_id = stage.id
+        self._vitals = vitals
+        self._queue = answers_queue_of(stage_id, flows.prefix)
+
+    def consumer(self, session: Session) -> MessageConsumer:
+        self._sender = Sender(session, self._flows.prefix)
+        return session.create_consumer(self._queue, prefetch=10)
+
+    def wait_s(self) -> float:
+        with self._vitals.lock:
+            return self._vitals.circuit.wait_s(self.name, self._flows.clock.monotonic_ms() / 1e3)
+
+    def take(self, session: Session, consumer: MessageConsumer, message: Message) -> None:
+        key, begun_us = message_key(message), self._flows.clock.now_us()
+        if (condemned := self._vitals.condemned(key)) is not None:
+            self._bury(session, message, key, condemned)
+            return
+        try:
+            envelope = envelope_of(message)
+            outgoing = self._answered(session, envelope)
+            for one in outgoing:
+                self._sender.send(one)
+            session.commit()
+        except Exception as error:
+            if isinstance(error, JMSError) and not isinstance(error, HOPELESS):
+                raise
+            self._failed(session, message, key, error)
+        else:
+            self._vitals.succeeded([envelope], outgoing, begun_us, self._flows.clock.now_us(), [key])
+
+    def _failed(self, session: Session, message: Message, key: str, error: Exception) -> None:
+        """What was taken and sent is undone; an answer that nobody can ever use is buried when it comes again."""
+        failure = Failure.of(error)
+        clock = self._flows.clock
+        verdict = self._vitals.failed(
+            key, message.delivery_count, failure, clock.now_us(), clock.monotonic_ms() / 1e3, counted=True
+        )
+        log_failure(self.name, message, failure, verdict, error)
+        if verdict.last:
+            self._vitals.condemn(key, failure)
+        session.rollback()
+
+    def _bury(self, session: Session, message: Message, key: str, failure: Failure) -> None:
+        # It comes once more than it was tried.
+        self._flows.bury(session, message, failure, message.delivery_count - 1)
+        session.commit()
+        self._vitals.pardon(key)
+        self._vitals.buried(key)
+
+    def _answered(self, session: Session, envelope: Envelope) -> list[Outgoing]:
+        join = self._find(session, envelope.join)
+        if join is None:
+            return self._later(envelope)
+        join = join.with_answer(envelope) if envelope.key else join.timed_out()
+        return join.outcome(self._flows.clock.now_us()) if join.complete else [waiting(join)]
+
+    def _find(self, session: Session, join_id: str) -> Join | None:
+        queue = joined_queue_of(self._stage_id, self._flows.prefix)
+        with session.create_consumer(queue, f"{JOIN} = '{join_id}'", prefetch=0) as finder:
+            message = finder.receive_no_wait()
+        return None if message is None else join_of(envelope_of(message))
+
+    def _later(self, envelope: Envelope) -> list[Outgoing]:
+        """The join is complete, or a transaction that will be rolled back still has it: look again before saying so."""
+        waits = int(envelope.properties.get(WAITS, "0")) + 1
+        if waits > WAITS_MAX:
+            logger.info("Flow %s: an answer %r came too late for its join.", envelope.trace_id, envelope.key)
+            return []
+        again = msgspec.structs.replace(envelope, properties={**envelope.properties, WAITS: str(waits)})
+        return [Outgoing(again, Reach.ANSWERS, delay_ms=WAIT_MS)]

@@ -1,0 +1,60 @@
+"""The messaging half of a stage's transaction, over a transacted session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from legato.client import Session
+from legato.clock import Clock
+from legato.errors import TransactionRolledBackError
+from legato.flows.model.envelope import Outgoing
+from legato.flows.model.wire import Sender
+from legato.flows.stages.records import Recorder, RunRecord
+
+
+class SessionMessaging:
+    """See `transactions.Messaging`.
+
+    Args:
+        session: transacted; what it has received is committed with what is sent here.
+        records_s: how long records of runs are kept, in seconds; 0 for none.
+    """
+
+    def __init__(self, session: Session, prefix: str, clock: Clock, records_s: float = 0.0) -> None:
+        self._session = session
+        self._sender = Sender(session, prefix)
+        self._recorder = Recorder(session, prefix, records_s) if records_s else None
+        self._clock = clock
+        self.records: list[RunRecord] = []
+        """Of the runs in this transaction."""
+        self.sent = False
+        """Whether the open transaction has sent anything."""
+
+    @property
+    def records_runs(self) -> bool:
+        """Whether anybody wants `records`."""
+        return self._recorder is not None
+
+    def send(self, outgoing: Sequence[Outgoing], *, once: bool = False) -> None:
+        self.sent = self.sent or bool(outgoing)
+        for one in outgoing:
+            self._sender.send(one, once=once)
+
+    def check(self) -> None:
+        if self._session.transaction_doomed:
+            raise TransactionRolledBackError("A failover came while the stage was at work; nothing was committed.")
+
+    def commit(self) -> None:
+        if self._recorder is not None and self.records:
+            self._recorder.send(self.records, self._clock.now_us())
+        self._forget()
+        self._session.commit()
+
+    def rollback(self) -> None:
+        """Undo what was received and sent."""
+        self._forget()
+        self._session.rollback()
+
+    def _forget(self) -> None:
+        self.records.clear()
+        self.sent = False

@@ -1,0 +1,1 @@
+"""Beginning flows: the initiator, the threads that send, futures, cancellations."""

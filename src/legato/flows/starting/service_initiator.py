@@ -1,0 +1,191 @@
+"""The initiating half of a service: its connection, its database if any, and futures of replies."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from legato.client import Connection, ConnectionFactory
+from legato.clock import Clock
+from legato.errors import ConfigError
+from legato.flows.model.calls import timed_id
+from legato.flows.model.context import Context
+from legato.flows.model.declarations import Declarations
+from legato.flows.model.initiation import Initiation
+from legato.flows.model.levels import Transaction
+from legato.flows.starting.cancellations import Cancelled
+from legato.flows.starting.futures import FUTURE_TIMEOUT_S, FlowFuture, Futures
+from legato.flows.starting.sender_pool import Initiator, Send
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection as DatabaseConnection
+    from sqlalchemy import Engine
+
+    from legato.flows.starting.database_support import Backing
+    from legato.flows.tracing import Tracing
+
+
+class Beginnings(Declarations):
+    """The half of a service that begins flows; see `Flows` for the arguments."""
+
+    def __init__(
+        self,
+        url: str,
+        database: str | Engine | None,
+        name: str,
+        prefix: str,
+        clock: Clock,
+        inbox_retention_s: float,
+    ) -> None:
+        super().__init__()
+        self.url = url
+        self.name = name
+        self.prefix = prefix
+        self.clock = clock
+        self.tracing: Tracing | None = None
+        self._connection: Connection | None = None
+        self._lock = threading.Lock()
+        self._initiator = Initiator(self)
+        self._backing = None if database is None else make_backing(database, self._initiator, clock, inbox_retention_s)
+        self._futures = Futures(self)
+        self._cancelled = Cancelled(prefix)
+
+    @contextmanager
+    def initiate(
+        self,
+        trace_id: str,
+        *,
+        sender: str = "",
+        transaction: Transaction = Transaction.MESSAGING,
+        database: DatabaseConnection | None = None,
+        **options: Any,
+    ) -> Iterator[Initiation]:
+        """Begin flows; what is sent in the `with` block is sent at its end, all of it or nothing (CONTRACT D24).
+
+        Args:
+            trace_id: mandatory: what people will call the flows.
+            sender: who initiates; the service by default.
+            transaction: with another one than `MESSAGING` there is `Initiation.database`, which is committed at the
+                end of the block, too.
+            database: an open transaction of the application's: the flows begin if, and as soon as, that commits.
+            options: `interactive`, `persistent`, `deadline_us`, `time_to_live_ms` of `Initiation`.
+
+        Raises:
+            FlowBackendError: nothing was committed; try again.
+            FlowMessageSendError: the database is committed, and the messages could not be sent: undo what it says
+                (CONTRACT D7). Never with `INBOX_OUTBOX`, or with `database`.
+            ConfigError: the service has no database.
+        """
+        initiation = Initiation(
+            trace_id, sender=sender or self.name, now_us=self.clock.now_us(), new_id=new_id, **options
+        )
+        if self.tracing is not None:
+            initiation.trace_context = self.tracing.current()
+        if database is None and transaction is Transaction.MESSAGING:
+            yield initiation
+            self._initiator.send(initiation.outgoing)
+            return
+        if self._backing is None:
+            raise ConfigError("The service has no database: give it one, `Flows(..., database=...)`.")
+        if database is not None:
+            with self._backing.joining(database, initiation):
+                yield initiation
+        else:
+            with self._backing.beginning(initiation, transaction):
+                yield initiation
+
+    def send(self, to: str, data: Any, *, trace_id: str, **options: Any) -> str:
+        """Begin one flow; returns its id. As `initiate` with one `send`."""
+        with self.initiate(trace_id, **options) as initiation:
+            return initiation.send(to, data)
+
+    def request(
+        self,
+        to: str,
+        data: Any,
+        *,
+        trace_id: str,
+        reply: Any = Any,
+        timeout_s: float = FUTURE_TIMEOUT_S,
+        **options: Any,
+    ) -> FlowFuture:
+        """Begin a flow and have its reply here: `await flows.request(...)`, or `.result()` where nothing awaits.
+
+        Args:
+            to: the endpoint.
+            data: its request.
+            reply: the class of its reply.
+            timeout_s: seconds to wait for it.
+            options: as for `initiate`.
+
+        Raises:
+            FlowError: more futures wait than `FUTURES_MAX`.
+        """
+        return self._futures.request(to, data, reply, timeout_s, trace_id, options)
+
+    def unstash(self, stash: bytes) -> AbstractContextManager[Context[Any]]:
+        """Continue a flow that was stashed: the `with` block acts for the stage that did (CONTRACT D23).
+
+        The endpoint must be declared here if its state has upcasters or is to be looked at.
+
+        Raises:
+            MessageFormatError: these bytes are no stash.
+            StateVersionError: its state cannot be read.
+            FlowBackendError: nothing was committed; try again.
+        """
+        return self._initiator.unstash(stash)
+
+    def cancel(self, flow_id: str) -> None:
+        """Have no stage of any service work on a flow again; its compensations run, and who waits for it hears.
+
+        Takes effect at the flow's next message; it is remembered for `cancelling.RETENTION_S`.
+
+        Raises:
+            FlowBackendError: nothing was committed; try again.
+        """
+        self._cancelled.cancel(self.connection(), flow_id)
+
+    def connection(self) -> Connection:
+        """The connection of all its threads, made when first asked for."""
+        with self._lock:
+            if self._connection is None:
+                self._connection = ConnectionFactory(self.url).create_connection()
+                self._connection.start()
+            return self._connection
+
+    def redirect(self, send: Send) -> None:
+        """Have what is sent from now on handed to `send` and not to a broker, for tests of services."""
+        self._initiator.redirect(send)
+
+    def disconnect(self, timeout_s: float) -> None:
+        """Give up who waits for replies, end what works for the database, and close the connection."""
+        self._futures.close()
+        if self._backing is not None:
+            self._backing.close(timeout_s)
+        self._initiator.close()
+        with self._lock:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def new_id() -> str:
+    """An id that nobody else makes; it begins with the time, as all ids of flows do."""
+    return timed_id(time.time_ns() // 1_000_000, uuid.uuid4().hex)
+
+
+def make_backing(database: str | Engine, initiator: Initiator, clock: Clock, inbox_retention_s: float) -> Backing:
+    """What the service has its database for.
+
+    Raises:
+        ConfigError: SQLAlchemy is not installed, or the database cannot be used.
+    """
+    try:
+        from legato.flows.starting.database_support import Backing
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"A database needs the module {error.name}: pip install 'legato[flows]'.") from error
+    return Backing(database, initiator, clock, new_id, inbox_retention_s)
