@@ -6,9 +6,10 @@ import pyarrow.parquet as parquet
 from rich.console import Console
 
 from legato.demo.carriers import TOTALS, read_totals
-from legato.demo.options import DemoOptions, prepare_directory
+from legato.demo.options import DemoOptions
 from legato.demo.records import departure_of, load_flights
 from legato.demo.run import Run, records_directory
+from legato.processes.scratch import prepare_directory
 
 FLIGHTS = 10_000
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from legato.client import ConnectionFactory, JMSError, TextMessage, TransactionRolledBackError
-from legato.processes.child import DemoError
+from legato.processes.child import ProcessError
 from legato.testing import BrokerPair, broker_pair
 
 
@@ -52,7 +52,7 @@ def test_a_failover_happens_exactly_at_the_point_that_is_named(
 
 def test_a_point_that_the_primary_does_not_come_to_is_an_error(pair: BrokerPair) -> None:
     epoch = pair.primary.epoch
-    with pytest.raises(DemoError, match="during-large-message"), pair.failing_over_at("during-large-message"):
+    with pytest.raises(ProcessError, match="during-large-message"), pair.failing_over_at("during-large-message"):
         pass
     assert pair.primary.epoch == epoch
 

@@ -19,6 +19,8 @@ from types import SimpleNamespace
 from typing import IO, Any
 from unittest.mock import patch
 
+from legato.processes import child
+
 SERVE = (sys.executable, "-m", "legato.cli", "serve")
 ROOT = Path(__file__).parents[2]
 
@@ -134,5 +136,5 @@ def start(command: Sequence[str], **options: Any) -> Born | subprocess.Popen[Any
 def quick_starts() -> Iterator[None]:
     """Meanwhile the brokers of `legato.testing` come from the nursery, too."""
     popen: Callable[..., Any] = start
-    with patch.object(processes, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": popen})):
+    with patch.object(child, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": popen})):
         yield

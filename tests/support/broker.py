@@ -6,7 +6,6 @@ import contextlib
 import os
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,17 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.born import start
+from tests.support.server import free_port
 
 READY_WAIT_S = 60.0
 SOURCES = Path(__file__).parents[2] / "src"
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 class BrokerProcess:

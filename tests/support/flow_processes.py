@@ -14,6 +14,7 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from legato.flows import Context, Flows, Policy, Transaction
+from legato.flows.starting import database_support
 from legato.points import VARIABLE, FlowPoint, Rig
 
 WAIT_S = 60.0
@@ -64,7 +65,7 @@ def declare(flows: Flows, level: Transaction) -> None:
 def serve(url: str, database: str, prefix: str, level: Transaction, rig: str) -> None:
     """Work until killed; runs in a process of its own."""
     os.environ[VARIABLE] = rig
-    backing.OUTBOX_GRACE_S = GRACE_S
+    database_support.OUTBOX_GRACE_S = GRACE_S
     flows = Flows(url, database=database, prefix=prefix, policy=Policy(concurrency=1, deliveries_max=3))
     declare(flows, level)
     flows.start()
@@ -74,7 +75,7 @@ def serve(url: str, database: str, prefix: str, level: Transaction, rig: str) ->
 def begin(url: str, database: str, prefix: str, level: Transaction, rig: str) -> None:
     """Begin one flow to `Done` with a job written beside it; runs in a process of its own."""
     os.environ[VARIABLE] = rig
-    backing.OUTBOX_GRACE_S = GRACE_S
+    database_support.OUTBOX_GRACE_S = GRACE_S
     flows = Flows(url, database=database, prefix=prefix)
     with flows.initiate("tea", transaction=level) as initiation:
         insert(initiation.database, "keyed", "tea")

@@ -11,8 +11,9 @@ from rich.console import Console
 
 from legato.demo.display import make_console
 from legato.demo.job import run_demo
-from legato.demo.options import DemoOptions, choose_seed, prepare_directory
+from legato.demo.options import DemoOptions
 from legato.errors import LegatoError
+from legato.processes.scratch import choose_seed, prepare_directory
 
 
 def chaos(

@@ -20,8 +20,9 @@ from legato.client import AcknowledgeMode, Connection, MessageConsumer, Session,
 from legato.demo.options import DEPARTURES_QUEUE
 from legato.demo.records import decode_departure, departures_table
 from legato.demo.reports import Collected
-from legato.demo.roles import Orders, connected, perform, reporting, stop_requested
+from legato.demo.roles import Orders, connected, perform, reporting
 from legato.errors import IllegalStateError
+from legato.processes.reports import stop_requested
 
 RECORDS_PER_FILE = 2_000
 WAIT_S = 0.25

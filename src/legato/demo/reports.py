@@ -2,9 +2,7 @@
 
 import msgspec
 
-
-class Report(msgspec.Struct, tag=True, tag_field="report"):
-    """Base of all reports; counts are totals since the process started."""
+from legato.processes.reports import Failed, Finished, Report
 
 
 class Sent(Report):
@@ -33,25 +31,9 @@ class FailedOver(Report):
     epoch: int
 
 
-class Finished(Report):
-    """The process did all it was asked for; nothing follows."""
-
-
-class Failed(Report):
-    """The process gives up; `reason` is a sentence."""
-
-    reason: str
-
-
 AnyReport = Sent | Processed | Collected | FailedOver | Finished | Failed
 
-_encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(AnyReport)
-
-
-def encode_report(report: Report) -> bytes:
-    """The report as one line."""
-    return _encoder.encode(report) + b"\n"
 
 
 def decode_report(line: bytes) -> AnyReport:

@@ -1,6 +1,5 @@
 """Base of producers, workers and the collector: orders, reports, shutdown."""
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -9,8 +8,9 @@ from contextlib import contextmanager
 import msgspec
 
 from legato.client import Connection, ConnectionFactory
-from legato.demo.reports import Failed, FailedOver, Finished, Report, encode_report
+from legato.demo.reports import FailedOver
 from legato.errors import LegatoError
+from legato.processes.reports import Failed, Finished, Report, report
 
 REPORT_INTERVAL_S = 0.1
 
@@ -35,24 +35,6 @@ class Orders(msgspec.Struct):
 def read_orders() -> Orders:
     """The orders from the command line."""
     return msgspec.json.decode(sys.argv[1], type=Orders)
-
-
-def report(what: Report) -> None:
-    """Tell the parent; a line at a time, whichever thread reports."""
-    os.write(sys.stdout.fileno(), encode_report(what))
-
-
-def stop_requested() -> threading.Event:
-    """An event that is set when the parent closes our standard input, or dies."""
-    event = threading.Event()
-
-    def wait_for_end() -> None:
-        while os.read(sys.stdin.fileno(), 4096):
-            pass
-        event.set()
-
-    threading.Thread(target=wait_for_end, name="stop", daemon=True).start()
-    return event
 
 
 @contextmanager

@@ -13,12 +13,14 @@ from rich.console import Console
 from legato.demo.carriers import create_totals, database_url
 from legato.demo.display import Display, make_display
 from legato.demo.kills import Kill, plan_kills
-from legato.demo.options import DemoOptions, choose_ports
-from legato.demo.reports import Collected, Failed, FailedOver, Processed, Sent, decode_report
+from legato.demo.options import DemoOptions
+from legato.demo.reports import Collected, FailedOver, Processed, Sent, decode_report
 from legato.demo.roles import Orders
 from legato.demo.state import RunState, Takeover
 from legato.processes.broker_process import BrokerProcess, Role
-from legato.processes.child import Child, DemoError
+from legato.processes.child import Child, ProcessError
+from legato.processes.reports import Failed
+from legato.processes.scratch import choose_ports
 
 STALL_S = 60.0
 """A run that makes no progress for so long is given up: Spark then says what is missing."""
@@ -67,7 +69,7 @@ class Run:
         """Do all of it; whatever happens, no process is left behind.
 
         Raises:
-            DemoError: a process failed in a way that is not part of the plan.
+            ProcessError: a process failed in a way that is not part of the plan.
         """
         try:
             with self._display:
@@ -164,7 +166,9 @@ class Run:
         while not reached():
             self._poll()
             if time.monotonic() > deadline:
-                raise DemoError(f"Waited {START_WAIT_S:.0f} s for {what}; see the logs in {self.options.out / 'logs'}.")
+                raise ProcessError(
+                    f"Waited {START_WAIT_S:.0f} s for {what}; see the logs in {self.options.out / 'logs'}."
+                )
 
     def _poll_for(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -194,10 +198,10 @@ class Run:
         try:
             report = decode_report(line)
         except msgspec.DecodeError as error:
-            raise DemoError(f"{name} wrote a line that is no report ({error}): {line[:200]!r}") from error
+            raise ProcessError(f"{name} wrote a line that is no report ({error}): {line[:200]!r}") from error
         match report:
             case Failed(reason=reason):
-                raise DemoError(f"{name}: {reason}")
+                raise ProcessError(f"{name}: {reason}")
             case FailedOver(gap_ms=gap_ms, epoch=epoch):
                 self._display.event(f"{name} failed over to epoch {epoch} in {gap_ms:,.0f} ms", "green")
             case Sent() | Processed() | Collected():
@@ -210,7 +214,7 @@ class Run:
 
     def _role_ended(self, child: Child) -> None:
         if child.exit_code != 0:
-            raise DemoError(
+            raise ProcessError(
                 f"{child.name} ended with exit code {child.exit_code}: {child.last_words()} "
                 f"Its log is {child.log_file}."
             )
@@ -239,7 +243,7 @@ class Run:
         """SIGTERM, the backup first: it must not take over from a primary that leaves."""
         for broker in sorted(self.brokers, key=lambda broker: broker.role is Role.PRIMARY):
             if not broker.stop():
-                raise DemoError(f"{broker.name} did not end cleanly on SIGTERM.")
+                raise ProcessError(f"{broker.name} did not end cleanly on SIGTERM.")
 
     def _end_everything(self) -> None:
         for child in self._roles.values():

@@ -6,8 +6,9 @@ from legato.demo.carriers import add_to_totals
 from legato.demo.options import DEPARTURES_QUEUE, FLIGHTS_QUEUE
 from legato.demo.records import Departure, Flight, departure_of
 from legato.demo.reports import Processed
-from legato.demo.roles import Orders, perform, reporting, stop_requested
+from legato.demo.roles import Orders, perform, reporting
 from legato.flows import Context, Flows, Policy, Transaction
+from legato.processes.reports import stop_requested
 
 
 class Tally:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from legato.demo.reports import Failed
 from legato.drill.clients import Orders
 from legato.drill.load import Client
 from legato.drill.reports import ClientFailedOver, Ready, Totals, decode_report
-from legato.processes.child import Child, DemoError
+from legato.processes.child import Child, ProcessError
+from legato.processes.reports import Failed
 
 PYTHON = (sys.executable, "-m")
 JAVA = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -160,7 +160,7 @@ class ClientProcesses:
         """Take what they said, waiting for the first line for `timeout_s` seconds at most.
 
         Raises:
-            DemoError: a line is no report.
+            ProcessError: a line is no report.
         """
         deadline = time.monotonic() + timeout_s
         try:
@@ -186,7 +186,7 @@ class ClientProcesses:
         except msgspec.DecodeError as error:
             if member.dying:  # it was cut off
                 return
-            raise DemoError(f"{child.name} wrote a line that is no report ({error}): {line[:200]!r}") from error
+            raise ProcessError(f"{child.name} wrote a line that is no report ({error}): {line[:200]!r}") from error
         match report:
             case Ready():
                 member.ready = True

@@ -13,8 +13,6 @@ from pathlib import Path
 import msgspec
 
 from legato.client import Connection, ConnectionFactory, FailoverEvent, aio
-from legato.demo.reports import Failed, Finished
-from legato.demo.roles import report, stop_requested
 from legato.drill import tasks
 from legato.drill.administrators import Administrator
 from legato.drill.cancelling import CancellingForwarder
@@ -28,6 +26,7 @@ from legato.drill.records import Consuming, Producing, RecordWriter
 from legato.drill.reports import ClientFailedOver, Ready
 from legato.errors import LegatoError
 from legato.points import Rig
+from legato.processes.reports import Failed, Finished, report, stop_requested
 
 REPORT_INTERVAL_S = 0.2
 

@@ -23,7 +23,7 @@ from legato.errors import JMSError
 from legato.ha.lock import LOCK_NAME
 from legato.points import AnyPoint, Point, Stuck
 from legato.processes.broker_process import BrokerProcess, Role
-from legato.processes.child import DemoError
+from legato.processes.child import ProcessError
 
 POINT_WAIT_S = 3.0
 """A point that nobody comes to within so long is passed over: the fault strikes anyway."""
@@ -161,7 +161,7 @@ class Injector:
         pair = self._own_pair
         self._pause(SWITCHOVER_WAIT_S, lambda: pair.primary is not None and pair.primary.epoch > epoch)
         if pair.primary is None or pair.primary.epoch <= epoch:
-            raise DemoError(f"No broker serves in a later epoch {SWITCHOVER_WAIT_S:g} s after {what}.")
+            raise ProcessError(f"No broker serves in a later epoch {SWITCHOVER_WAIT_S:g} s after {what}.")
 
     def _stop(self, strike: Strike) -> None:
         victim = self._victim
@@ -188,7 +188,7 @@ class Injector:
             )
             primary = pair.primary
             if primary is None or primary.epoch == before:
-                raise DemoError(f"{victim.name}'s loop was stuck for {STUCK_WAIT_S:g} s, and nobody took over.")
+                raise ProcessError(f"{victim.name}'s loop was stuck for {STUCK_WAIT_S:g} s, and nobody took over.")
         finally:
             pair.ends.discard(victim.name)
 
@@ -221,13 +221,13 @@ class Injector:
         """One that was killed before has to be back, and at work: batches must go on whatever else happened.
 
         Raises:
-            DemoError: it is not.
+            ProcessError: it is not.
         """
         driver = self._own_driver
         self._pause(DRIVER_WAIT_S, driver.is_at_work)
         if not driver.is_at_work():
             words = driver.last_words() or "; ".join(driver.failures[-1:])
-            raise DemoError(f"The Spark job has not done a batch in {DRIVER_WAIT_S:g} s: {words}")
+            raise ProcessError(f"The Spark job has not done a batch in {DRIVER_WAIT_S:g} s: {words}")
 
     def _kill_driver(self, strike: Strike) -> None:
         """It is over at once: other faults happen until the driver is back."""
@@ -381,7 +381,7 @@ class Injector:
         self._pause(START_WAIT_S, reader.began.is_set)
         if not reader.began.is_set():
             reader.child.kill()
-            raise DemoError(f"A reader of the store does not begin: {reader.child.last_words()}")
+            raise ProcessError(f"A reader of the store does not begin: {reader.child.last_words()}")
         return reader
 
     def _is_named(self, pid: int) -> bool:
@@ -418,7 +418,7 @@ class Injector:
 
         Raises:
             JMSError: it failed.
-            DemoError: it does not end.
+            ProcessError: it does not end.
         """
         done: Future[object] = Future()
 
@@ -431,7 +431,7 @@ class Injector:
         threading.Thread(target=perform, name=what, daemon=True).start()
         self._pause(ASIDE_WAIT_S, done.done)
         if not done.done():
-            raise DemoError(f"Waited {ASIDE_WAIT_S:g} s for {what}.")
+            raise ProcessError(f"Waited {ASIDE_WAIT_S:g} s for {what}.")
         done.result()
 
     def _release(self) -> None:

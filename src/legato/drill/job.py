@@ -5,7 +5,6 @@ import shutil
 
 from rich.console import Console
 
-from legato.demo.options import choose_seed, prepare_directory
 from legato.drill.checker import judge_records
 from legato.drill.database import judge_database
 from legato.drill.disk import unmount
@@ -15,7 +14,8 @@ from legato.drill.outcome import Outcome, outcome_of, outcome_table, write_json
 from legato.drill.run import Run
 from legato.drill.target import named, own
 from legato.errors import ConfigError
-from legato.processes.child import DemoError
+from legato.processes.child import ProcessError
+from legato.processes.scratch import choose_seed, prepare_directory
 from legato.store.environment import DATA_NAME
 
 REPORT_NAME = "report.html"
@@ -42,7 +42,7 @@ def run_drill(options: DrillOptions, console: Console) -> Outcome:
     run = Run(options, target, seed, console)
     try:
         result = run.perform()
-    except DemoError as error:
+    except ProcessError as error:
         # It could not go on; what the clients have on record is judged all the same.
         result = run.result
         result.complaints.append(str(error))

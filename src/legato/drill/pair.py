@@ -1,10 +1,8 @@
 """The drill's brokers over a scratch store: tracks the primary, restarts killed ones as backups."""
 
 import queue
-import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
@@ -13,7 +11,8 @@ from legato.drill.disk import Disk
 from legato.drill.namespaces import Namespaces
 from legato.points import VARIABLE, Rig
 from legato.processes.broker_process import BrokerProcess, Role
-from legato.processes.child import Child, DemoError
+from legato.processes.child import Child, ProcessError
+from legato.processes.scratch import free_ports
 
 WAIT_S = 60.0
 POLL_S = 0.02
@@ -78,7 +77,7 @@ class Pair:
                 options=options,
                 environment=self.environment,
             )
-            for name, port in zip(_names(count), _free_ports(count), strict=True)
+            for name, port in zip(_names(count), free_ports(count), strict=True)
         ]
 
     @property
@@ -124,7 +123,7 @@ class Pair:
         """Start what has died, and wait until one is the primary and the others are its backups.
 
         Raises:
-            DemoError: that does not come to pass.
+            ProcessError: that does not come to pass.
         """
 
         def settled() -> bool:
@@ -140,13 +139,13 @@ class Pair:
         """Read what the brokers say until `reached()`.
 
         Raises:
-            DemoError: it is not, within `timeout_s` seconds.
+            ProcessError: it is not, within `timeout_s` seconds.
         """
         deadline = time.monotonic() + timeout_s
         while not reached():
             self.poll()
             if time.monotonic() > deadline:
-                raise DemoError(f"Waited {timeout_s:.0f} s for {what}; the brokers' logs say why.")
+                raise ProcessError(f"Waited {timeout_s:.0f} s for {what}; the brokers' logs say why.")
 
     def poll(self) -> None:
         """Take what the brokers said, for a moment at most."""
@@ -213,9 +212,3 @@ class Pair:
 
 def _names(count: int) -> list[str]:
     return [f"broker-{letter}" for letter in ascii_lowercase[:count]]
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]

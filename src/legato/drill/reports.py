@@ -2,7 +2,7 @@
 
 import msgspec
 
-from legato.demo.reports import Failed, Finished, Report
+from legato.processes.reports import Failed, Finished, Report
 
 
 class Ready(Report):

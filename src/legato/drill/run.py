@@ -29,7 +29,7 @@ from legato.drill.result import Gap, RunResult, Struck
 from legato.drill.spark_job import SparkOrders
 from legato.drill.target import Target
 from legato.errors import LegatoError, StoreError
-from legato.processes.child import DemoError
+from legato.processes.child import ProcessError
 
 LINE_INTERVAL_S = 2.0
 SIZE_INTERVAL_S = 10.0
@@ -77,7 +77,7 @@ class Run:
         """Do all of it; whatever happens, no process is left behind.
 
         Raises:
-            DemoError: something happened that is no fault of the plan, and the drill cannot go on.
+            ProcessError: something happened that is no fault of the plan, and the drill cannot go on.
         """
         pair, crew = self._target.pair, self._crew
         try:
@@ -298,7 +298,7 @@ class Run:
         try:
             injector.strike(strike)
         except LegatoError as error:
-            raise DemoError(f"Fault {number}, {strike}: {error}") from error
+            raise ProcessError(f"Fault {number}, {strike}: {error}") from error
         took_s = time.monotonic() - began_at
         self.result.strikes.append(
             Struck(
@@ -328,8 +328,8 @@ class Run:
         if not reached():
             raise self._waited(timeout_s, what)
 
-    def _waited(self, timeout_s: float, what: str) -> DemoError:
-        return DemoError(f"Waited {timeout_s:.0f} s for {what}; see the logs in {self.options.out / 'logs'}.")
+    def _waited(self, timeout_s: float, what: str) -> ProcessError:
+        return ProcessError(f"Waited {timeout_s:.0f} s for {what}; see the logs in {self.options.out / 'logs'}.")
 
     # -- what goes on
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from legato.processes.child import Child, DemoError
+from legato.processes.child import Child, ProcessError
 
 ACTIVE_LINE = re.compile(rb"^active epoch=(\d+)")
 BACKUP_LINE = re.compile(rb"^backup")
@@ -117,11 +117,11 @@ class BrokerProcess:
         """The process ended by itself.
 
         Raises:
-            DemoError: nobody asked it to.
+            ProcessError: nobody asked it to.
         """
         if self.role not in (Role.DEAD, Role.STOPPED):
             assert self._child is not None
-            raise DemoError(
+            raise ProcessError(
                 f"{self.name} ended with exit code {self._child.exit_code}: {self._child.last_words()} "
                 f"Its log is {self._log_file}."
             )

@@ -17,7 +17,7 @@ STOP_WAIT_S = 60.0
 """A broker that leaves has its last facts written to the ledger, which takes a while on a busy machine."""
 
 
-class DemoError(LegatoError):
+class ProcessError(LegatoError):
     """The run cannot go on; the message says why and where to look."""
 
 

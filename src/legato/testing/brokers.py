@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from legato.demo.options import choose_ports
 from legato.ha.members import list_members
 from legato.points import VARIABLE, Point, Rig
 from legato.processes.broker_process import BrokerProcess, Role
-from legato.processes.child import Child, DemoError
+from legato.processes.child import Child, ProcessError
+from legato.processes.scratch import choose_ports
 
 LOOK_EVERY_S = 0.01
 WAIT_S = 60.0
@@ -63,7 +63,7 @@ class BrokerPair:
         """The one that serves.
 
         Raises:
-            DemoError: neither does.
+            ProcessError: neither does.
         """
         return self._one_that_is(Role.PRIMARY)
 
@@ -72,7 +72,7 @@ class BrokerPair:
         """The one that waits.
 
         Raises:
-            DemoError: neither does.
+            ProcessError: neither does.
         """
         return self._one_that_is(Role.BACKUP)
 
@@ -106,13 +106,13 @@ class BrokerPair:
         """Wait until the backup says of itself that it is `backup`, or `seeking`: it tries lock and primary in turn.
 
         Raises:
-            DemoError: it does not for a minute.
+            ProcessError: it does not for a minute.
         """
         deadline = time.monotonic() + WAIT_S
         pid = self.backup.pid
         while role not in {member.role for member in list_members(self.store) if member.pid == pid}:
             if time.monotonic() > deadline:
-                raise DemoError(f"The backup is not {role}: {self._roles()}.")
+                raise ProcessError(f"The backup is not {role}: {self._roles()}.")
             time.sleep(LOOK_EVERY_S)
 
     def restart(self) -> None:
@@ -134,7 +134,7 @@ class BrokerPair:
             point: such as `between-commit-and-confirm`; `legato drill --list` shows all.
 
         Raises:
-            DemoError: at the end of the block, if the primary has not come to it.
+            ProcessError: at the end of the block, if the primary has not come to it.
         """
         self._rig.arm(Point(point))
         over = threading.Event()
@@ -150,7 +150,7 @@ class BrokerPair:
         while not self._rig.reached:
             if over.wait(LOOK_EVERY_S) and not self._rig.reached:
                 self._rig.disarm()
-                raise DemoError(f"The primary did not come to {point}.")
+                raise ProcessError(f"The primary did not come to {point}.")
         primary, backup = self.primary, self.backup
         primary.kill()
         self._rig.disarm()
@@ -169,7 +169,7 @@ class BrokerPair:
         for broker in self._brokers:
             if broker.role is role:
                 return broker
-        raise DemoError(f"No broker is the {role}: {self._roles()}.")
+        raise ProcessError(f"No broker is the {role}: {self._roles()}.")
 
     def _roles(self) -> str:
         return ", ".join(f"{broker.name} is {broker.role}" for broker in self._brokers)
@@ -190,7 +190,7 @@ class BrokerPair:
         try:
             child, line = self._lines.get(timeout=WAIT_S)
         except queue.Empty:
-            raise DemoError(f"The brokers did not answer for {WAIT_S:.0f} s: {self._roles()}.") from None
+            raise ProcessError(f"The brokers did not answer for {WAIT_S:.0f} s: {self._roles()}.") from None
         self._lives -= line is None
         for broker in self._brokers:
             if not broker.is_child(child):

@@ -19,9 +19,9 @@ import uvloop
 
 from legato.client import ConnectionFactory, Message, Queue
 from legato.clock import SystemClock
-from legato.demo.options import choose_ports
 from legato.errors import ConfigError
 from legato.ha.lock import StoreLock
+from legato.processes.scratch import choose_ports
 from legato.server.config.configuration import Config, LedgerSection, ServerSection, StoreSection
 from legato.server.management.takeover_report import STARTED, Takeover
 from legato.server.process.primary_epoch import Reign

@@ -15,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 from legato.client import ConnectionFactory, Queue
 from legato.errors import FlowBackendError, FlowMessageSendError
 from legato.flows import Context, Flows, Policy, Transaction
+from legato.flows.starting import database_support
 from legato.points import VARIABLE, FlowPoint, Rig
 from tests.support.broker import BrokerPair
 from tests.support.clients import forgetful_pair
@@ -205,7 +206,7 @@ def test_a_broker_that_dies_between_the_commits_doubles_best_effort_and_nothing_
     level: Transaction,
 ) -> None:
     """CONTRACT D6, D8, D12, D13."""
-    monkeypatch.setattr(backing, "OUTBOX_GRACE_S", GRACE_S)
+    monkeypatch.setattr(database_support, "OUTBOX_GRACE_S", GRACE_S)
     rig = Rig(tmp_path / "rig")
     flows = Flows(pair.url, database=database_url, prefix=prefix, policy=Policy(concurrency=1))
     declare(flows, level)

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from legato.demo.options import FLIGHTS_ALL, DemoOptions, choose_ports, prepare_directory
+from legato.demo.options import FLIGHTS_ALL, DemoOptions
 from legato.demo.records import FLIGHTS_TOTAL
 from legato.errors import ConfigError
+from legato.processes.scratch import choose_ports, prepare_directory
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 import pytest
 
-from legato.demo.reports import Collected, FailedOver, Processed, Sent, decode_report, encode_report
+from legato.demo.reports import Collected, FailedOver, Processed, Sent, decode_report
 from legato.demo.state import RunState
+from legato.processes.reports import encode_report
 
 
 def test_totals_of_several_processes_add_up_and_later_reports_replace_earlier_ones() -> None:

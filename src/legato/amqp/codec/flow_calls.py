@@ -1,4 +1,4 @@
-"""Calls of flows that a message carries, read from its application properties (`legato.flows.model.wire` writes them)."""
+"""Finds the calls of flows in a message's properties (`legato.flows.model.wire` writes them)."""
 
 from __future__ import annotations
 
