@@ -18,7 +18,7 @@ from typing import Any
 
 from sqlalchemy import create_engine
 
-from tests.support.broker import free_port
+from tests.support.server import free_port
 
 READY_WAIT_S = 60.0
 LOOK_EVERY_S = 0.05

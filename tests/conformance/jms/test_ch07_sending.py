@@ -20,7 +20,8 @@ from legato.client import (
     TextMessage,
 )
 from tests.conformance.jms.stories import WAIT_S, Connect, nothing_comes, receive, texts
-from tests.support.broker import BrokerProcess, free_port
+from tests.support.broker import BrokerProcess
+from tests.support.server import free_port
 
 
 def test_a_producer_has_the_defaults_of_the_specification(connect: Connect, queue_name: str) -> None:

@@ -26,7 +26,8 @@ from legato.client import (
     Topic,
 )
 from tests.integration.client.helpers import NOTHING_COMES_S, WAIT_S, drain, receive, send, texts
-from tests.support.broker import BrokerPair, BrokerProcess, free_port
+from tests.support.broker import BrokerPair, BrokerProcess
+from tests.support.server import free_port
 
 Connect = Callable[..., Connection]
 

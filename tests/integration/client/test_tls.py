@@ -10,7 +10,8 @@ import pytest
 
 from legato.client import ConnectionFactory, JMSSecurityError
 from tests.integration.client.helpers import drain, send
-from tests.support.broker import BrokerProcess, free_port
+from tests.support.broker import BrokerProcess
+from tests.support.server import free_port
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ from tools.write_store import LARGE_BYTES
 
 from legato.client import BytesMessage, ConnectionFactory, Session, TextMessage
 from legato.store.base import FORMAT_VERSION
-from tests.support.broker import BrokerProcess, free_port
+from tests.support.broker import BrokerProcess
+from tests.support.server import free_port
 
 FORMATS = sorted(Path(__file__).with_name("formats").glob("*.gz"))
 WAIT_S = 10

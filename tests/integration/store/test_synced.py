@@ -8,7 +8,8 @@ import pytest
 
 from legato.client import ConnectionFactory, TextMessage
 from tests.support import broker
-from tests.support.broker import BrokerProcess, free_port
+from tests.support.broker import BrokerProcess
+from tests.support.server import free_port
 
 SENDS = 10
 SOURCE = Path(__file__).with_name("tell_syncs.c")
