@@ -14,7 +14,7 @@ from legato.flows.stages.introspection_page import page
 from legato.flows.stages.join_worker import joins_of
 
 if TYPE_CHECKING:
-    from legato.flows.service import Flows
+    from legato.flows.stages.running_service import RunningService
 
 REFRESH_S = 5
 FAILING_SHOWN = 10
@@ -22,7 +22,7 @@ FAILING_SHOWN = 10
 HOST_DEFAULT = "127.0.0.1"
 
 
-def snapshot(flows: Flows) -> dict[str, Any]:
+def snapshot(flows: RunningService) -> dict[str, Any]:
     """The service's endpoints and what their stages have counted in this process, as JSON has it."""
     now_us = flows.clock.now_us()
     return {
@@ -41,7 +41,7 @@ def snapshot(flows: Flows) -> dict[str, Any]:
     }
 
 
-def _stages(flows: Flows, stage_id: str, now_us: int) -> list[dict[str, Any]]:
+def _stages(flows: RunningService, stage_id: str, now_us: int) -> list[dict[str, Any]]:
     """A stage, and what brings together the answers that it gets."""
     stage = flows.registry.stage(stage_id)
     policy = flows.policy_of(stage)
@@ -69,7 +69,7 @@ def _stages(flows: Flows, stage_id: str, now_us: int) -> list[dict[str, Any]]:
     return told
 
 
-def _counted(flows: Flows, name: str, now_us: int) -> dict[str, Any]:
+def _counted(flows: RunningService, name: str, now_us: int) -> dict[str, Any]:
     """What the workers of that name have counted; nothing if the service was not started."""
     vitals = flows.vitals.get(name)
     if vitals is None:

@@ -19,7 +19,7 @@ from legato.flows.stages.session_worker import SessionLoop
 from legato.flows.stages.stage_health import Vitals
 
 if TYPE_CHECKING:
-    from legato.flows.service import Flows
+    from legato.flows.stages.running_service import RunningService
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class JoinWorker(SessionLoop):
     is a message, which is taken and replaced in the transaction that takes the answer.
     """
 
-    def __init__(self, flows: Flows, stage: Stage, vitals: Vitals) -> None:
+    def __init__(self, flows: RunningService, stage: Stage, vitals: Vitals) -> None:
         super().__init__(flows, f"{stage.id} joins")
         self._flows = flows
         self._stage_id = stage_id = stage.id

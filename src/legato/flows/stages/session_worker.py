@@ -12,7 +12,7 @@ from legato.client import Message, MessageConsumer, Session
 from legato.errors import JMSError, TransactionRolledBackError
 
 if TYPE_CHECKING:
-    from legato.flows.service import Flows
+    from legato.flows.stages.running_service import RunningService
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class SessionLoop(ABC):
         name: for people who look at threads and logs.
     """
 
-    def __init__(self, flows: Flows, name: str) -> None:
+    def __init__(self, flows: RunningService, name: str) -> None:
         self.name = name
         self._service = flows
         self._random = Random()

@@ -30,7 +30,7 @@ from legato.flows.stages.session_worker import WAIT_MAX_S, SessionLoop
 from legato.flows.stages.stage_health import Vitals
 
 if TYPE_CHECKING:
-    from legato.flows.service import Flows
+    from legato.flows.stages.running_service import RunningService
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,14 @@ class StageWorker(SessionLoop):
     """
 
     def __init__(
-        self, flows: Flows, stage: Stage, level: Level, vitals: Vitals, number: int, *, interactive: bool = False
+        self,
+        flows: RunningService,
+        stage: Stage,
+        level: Level,
+        vitals: Vitals,
+        number: int,
+        *,
+        interactive: bool = False,
     ) -> None:
         super().__init__(flows, f"{stage.id} {'interactive ' * interactive}{number}")
         self.stage = stage
