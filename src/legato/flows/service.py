@@ -25,10 +25,10 @@ from legato.flows.stages.introspection import HOST_DEFAULT, IntrospectionServer,
 from legato.flows.stages.introspection_page import page
 from legato.flows.stages.join_worker import JoinWorker, joins_of
 from legato.flows.stages.records import DatabaseTime
-from legato.flows.stages.session_worker import SessionLoop
-from legato.flows.stages.stage_health import Vitals
+from legato.flows.stages.session_worker import SessionWorker
+from legato.flows.stages.stage_health import StageHealth
 from legato.flows.stages.worker import StageWorker
-from legato.flows.starting.service_initiator import Beginnings
+from legato.flows.starting.service_initiator import ServiceInitiator
 from legato.flows.tracing import make_tracing
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ ENVIRONMENT_RETRY_DEFAULT_S = 86_400.0
 STOP_TIMEOUT_S = 30.0
 
 
-class Flows(Beginnings):
+class Flows(ServiceInitiator):
     """What a program declares its endpoints with, runs them with, and begins flows with.
 
     Args:
@@ -90,8 +90,8 @@ class Flows(Beginnings):
                 environment_retry_s=ENVIRONMENT_RETRY_DEFAULT_S,
             )
         )
-        self._workers: list[SessionLoop] = []
-        self.vitals: dict[str, Vitals] = {}
+        self._workers: list[SessionWorker] = []
+        self.health: dict[str, StageHealth] = {}
         self._introspections: list[IntrospectionServer] = []
         self.trace_retention_s = trace_retention_s
         self.database_time: DatabaseTime | None = None
@@ -121,8 +121,8 @@ class Flows(Beginnings):
             for number in range(policy.interactive_concurrency or 0):
                 self._add_worker(stage, levels[stage.id], number + 1, interactive=True)
             if stage.message is Answers:
-                vitals = self.vitals.setdefault(joins_of(stage.id), Vitals(policy))
-                self._workers.append(JoinWorker(self, stage, vitals))
+                health = self.health.setdefault(joins_of(stage.id), StageHealth(policy))
+                self._workers.append(JoinWorker(self, stage, health))
         self._cancelled.follow(self.connection())
         for worker in self._workers:
             worker.start()
@@ -217,12 +217,12 @@ class Flows(Beginnings):
     def _begin_tracing(self) -> None:
         """What the program has set up by now is used."""
         self.tracing = make_tracing(self.name)
-        if self.trace_retention_s and self._backing is not None and self.database_time is None:
-            self.database_time = DatabaseTime(self._backing.source.engine)
+        if self.trace_retention_s and self._database_support is not None and self.database_time is None:
+            self.database_time = DatabaseTime(self._database_support.source.engine)
 
     def _add_worker(self, stage: Stage, level: Level, number: int, *, interactive: bool = False) -> None:
-        vitals = self.vitals.setdefault(stage.id, Vitals(self.policy_of(stage), pauses=not stage.endpoint.topic))
-        self._workers.append(StageWorker(self, stage, level, vitals, number, interactive=interactive))
+        health = self.health.setdefault(stage.id, StageHealth(self.policy_of(stage), pauses=not stage.endpoint.topic))
+        self._workers.append(StageWorker(self, stage, level, health, number, interactive=interactive))
 
     def level_of(self, stage: Stage) -> Level:
         """The transaction that a stage runs in.
@@ -233,8 +233,8 @@ class Flows(Beginnings):
         policy = self.policy_of(stage)
         if policy.transaction is Transaction.MESSAGING:
             return MessagingOnly(policy.bundle_max or 1)
-        if self._backing is None:
+        if self._database_support is None:
             raise ConfigError(
                 f"{stage.id} wants a transaction of {policy.transaction} and the service has no database."
             )
-        return self._backing.level(stage, policy)
+        return self._database_support.level(stage, policy)

@@ -1,4 +1,4 @@
-"""The two broker processes of a demo run."""
+"""A `legato serve` as a child process, through all its lives; its lines tell its role."""
 
 import re
 import signal

@@ -410,8 +410,8 @@ def test_of_two_services_that_share_an_inbox_one_with_a_wrong_clock_makes_no_wor
             for _ in () if again else names:
                 done.get(timeout=WAIT_S)
             for service in services:
-                assert service._backing is not None
-                service._backing.sweeper._prune()
+                assert service._database_support is not None
+                service._database_support.sweeper._prune()
         until(lambda: not any(row["depth"] for row in management.rows(calm_pair.url, "queue", f"{prefix}Work")))
     assert totals(engine) == dict.fromkeys(names, 1)
     assert count(engine, "legato_inbox") == len(names)

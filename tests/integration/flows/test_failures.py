@@ -151,13 +151,13 @@ def test_a_stage_whose_database_is_down_pauses_and_loses_no_message_to_the_dead_
         for item in items:
             initiation.send("Orders.store", item)
     flows.start()
-    vitals = flows.vitals["Orders.store"]
-    until(lambda: vitals.meter.failures >= 9)
-    assert vitals.circuit.opened
+    health = flows.health["Orders.store"]
+    until(lambda: health.meter.failures >= 9)
+    assert health.circuit.opened
     assert depth(calm_pair, f"DLQ.{prefix}Orders.store") == 0
     down.clear()
     assert sorted(done.get(timeout=WAIT_S) for _ in items) == sorted(items)
-    assert vitals.circuit.state is State.CLOSED
+    assert health.circuit.state is State.CLOSED
     assert depth(calm_pair, f"DLQ.{prefix}Orders.store") == 0
 
 
@@ -184,7 +184,7 @@ def test_poison_at_the_head_of_a_queue_does_not_keep_its_circuit_open(
     flows.start()
     assert sorted(done.get(timeout=WAIT_S) for _ in range(2)) == ["milk", "tea"]
     until(lambda: depth(calm_pair, f"DLQ.{prefix}Orders.mixed") == 3)
-    assert flows.vitals["Orders.mixed"].meter.buried == 3
+    assert flows.health["Orders.mixed"].meter.buried == 3
 
 
 ATTEMPT = re.compile(r"Orders\.\w+: attempt (\d+) failed: (\w+)(?:: [^;]*)?; (.*)\. Message ID:")
@@ -239,7 +239,7 @@ def test_while_a_message_is_tried_the_service_shows_how_often_and_for_how_long(
 
     flows.start()
     flows.send("Orders.pay", "coffee", trace_id="order:1")
-    until(lambda: flows.vitals["Orders.pay"].meter.failures >= 4)
+    until(lambda: flows.health["Orders.pay"].meter.failures >= 4)
     [failing] = flows.introspection()["endpoints"][0]["stages"][0]["failing"]
     assert failing["attempt"] >= 4
     assert failing["failure"] == "TimeoutError: no answer"

@@ -37,7 +37,7 @@ def test_a_flow_that_ended_is_traced_through_its_stages(
     with flows.initiate("order:17") as initiation:
         initiation.request("Orders.place", Order("tea", 2), reply_to="Orders.done")
     receipts.get(timeout=WAIT_S)
-    until(lambda: flows.vitals["Orders.done"].meter.runs)
+    until(lambda: flows.health["Orders.done"].meter.runs)
     steps = traced(calm_pair, prefix, "order:17")
     assert [(step["sender"], step["call"], step["stage"], step["state"]) for step in steps] == [
         ("web", "request", "Orders.place", "done"),
@@ -70,7 +70,7 @@ def test_a_flow_that_failed_is_traced_to_its_dead_letter_without_any_records(
 
     flows.start()
     flows.send("Orders.break", "tea", trace_id="order:19")
-    until(lambda: flows.vitals["Orders.break.stage1"].meter.buried)
+    until(lambda: flows.health["Orders.break.stage1"].meter.buried)
     assert [(step["call"], step["stage"], step["state"]) for step in traced(calm_pair, prefix, "order:19")] == [
         ("send", "Orders.break", "passed"),
         ("next", "Orders.break.stage1", "dead letter"),
@@ -140,7 +140,7 @@ def test_a_running_service_shows_its_endpoints_as_a_page(make_flows: Callable[..
     with flows.initiate("order:21") as initiation:
         initiation.request("Orders.place", Order("tea", 2), reply_to="Orders.done")
     receipts.get(timeout=WAIT_S)
-    until(lambda: flows.vitals["Orders.done"].meter.runs)
+    until(lambda: flows.health["Orders.done"].meter.runs)
     with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/json") as answer:
         seen = json.load(answer)
     placing, prices, done = seen["endpoints"]

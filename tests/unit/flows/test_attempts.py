@@ -7,7 +7,7 @@ import pytest
 from legato.flows.model.attempts import FAILING_MAX, Attempts, Verdict
 from legato.flows.model.definitions import Policy
 from legato.flows.stages.failure_report import Failure
-from legato.flows.stages.stage_health import Vitals
+from legato.flows.stages.stage_health import StageHealth
 
 DAY_S = 86_400.0
 DOWN = Failure.of(ConnectionError("503"))
@@ -19,17 +19,17 @@ class Stage:
 
     def __init__(self, **policy: float) -> None:
         said = {"deliveries_max": 6, "circuit_failures": 5, "circuit_pause_s": 1.0, "circuit_pause_max_s": 60.0}
-        self.vitals = Vitals(Policy(**{"environment_retry_s": DAY_S, **said, **policy}))  # type: ignore[arg-type]
+        self.health = StageHealth(Policy(**{"environment_retry_s": DAY_S, **said, **policy}))  # type: ignore[arg-type]
         self.deliveries: dict[str, int] = {}
         self.now_s = 100.0
 
     def fails(self, message: str, failure: Failure) -> Verdict:
         """An attempt, after the pause if there is one."""
-        circuit = self.vitals.circuit
+        circuit = self.health.circuit
         self.now_s = max(self.now_s, circuit.until_s)
         circuit.wait_s("worker", self.now_s)
         delivery = self.deliveries.setdefault(message, 1)
-        verdict = self.vitals.failed(message, delivery, failure, 0, self.now_s)
+        verdict = self.health.failed(message, delivery, failure, 0, self.now_s)
         self.deliveries[message] += verdict.counts
         return verdict
 
@@ -72,10 +72,10 @@ def test_what_the_broker_counts_in_any_case_is_not_counted_twice() -> None:
     stage = Stage()
     numbers = []
     for delivery in range(1, 6):
-        verdict = stage.vitals.failed("m", delivery, DOWN, 0, 100.0, counted=True)
+        verdict = stage.health.failed("m", delivery, DOWN, 0, 100.0, counted=True)
         numbers.append((verdict.attempt, verdict.counts, verdict.last))
     assert numbers == [(delivery, True, False) for delivery in range(1, 6)]
-    assert stage.vitals.failed("m", 6, DOWN, 0, 100.0, counted=True).last
+    assert stage.health.failed("m", 6, DOWN, 0, 100.0, counted=True).last
 
 
 @pytest.mark.parametrize("poison", [1, 2, 8, 9, 20])
@@ -85,7 +85,7 @@ def test_however_many_poison_messages_there_are_each_is_a_dead_letter_in_the_end
     waiting = [f"m{number}" for number in range(poison)]
     attempts: dict[str, int] = {}
     while waiting:
-        avoided = stage.vitals.circuit.avoided
+        avoided = stage.health.circuit.avoided
         message = next((one for one in waiting if one not in avoided), waiting[0])
         attempts[message] = attempts.get(message, 0) + 1
         assert attempts[message] < 10, "it is tried for ever"
@@ -99,10 +99,10 @@ def test_a_success_begins_the_account_of_a_message_anew() -> None:
     for _ in range(6):
         stage.fails("m", DOWN)
     stage.now_s += 25
-    stage.vitals.succeeded([], [], 0, 0, ["m"])
+    stage.health.succeeded([], [], 0, 0, ["m"])
     stage.deliveries.clear()
     assert stage.fails("m", DOWN) == Verdict(1, gives_up_s=None)
-    assert stage.vitals.attempts.latest(9)[0][1].since_s == stage.now_s
+    assert stage.health.attempts.latest(9)[0][1].since_s == stage.now_s
 
 
 def test_the_messages_that_are_remembered_are_bounded() -> None:

@@ -15,7 +15,7 @@ from legato.flows.model.envelope import Envelope, Saved
 from legato.flows.model.levels import Transaction
 from legato.flows.model.payloads import from_json, to_json
 from legato.flows.model.stage_run import continued, run_stage
-from legato.flows.model.stashing import read_stash
+from legato.flows.model.stash import read_stash
 from tests.unit.flows.making import NOW_US, envelope_to, waiting
 
 

@@ -12,7 +12,7 @@ from legato.flows.model.envelope import Compensation, Envelope, Outgoing, Saved
 from legato.flows.model.initiation import Initiation, joined_trace_id
 from legato.flows.model.joins import Request, begin_join
 from legato.flows.model.payloads import to_json
-from legato.flows.model.stashing import make_stash
+from legato.flows.model.stash import make_stash
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as DatabaseConnection

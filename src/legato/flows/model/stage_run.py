@@ -13,7 +13,7 @@ from legato.flows.model.context import AfterCommit, Context
 from legato.flows.model.definitions import Endpoint, Registry, Stage
 from legato.flows.model.envelope import Call, Envelope, Outgoing
 from legato.flows.model.payloads import from_json, load_state, to_json
-from legato.flows.model.stashing import Stash
+from legato.flows.model.stash import Stash
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as DatabaseConnection

@@ -56,7 +56,7 @@ def _stages(flows: RunningService, stage_id: str, now_us: int) -> list[dict[str,
         }
     ]
     joins = joins_of(stage_id)
-    if joins in flows.vitals:
+    if joins in flows.health:
         told.append(
             {
                 "id": joins,
@@ -71,12 +71,12 @@ def _stages(flows: RunningService, stage_id: str, now_us: int) -> list[dict[str,
 
 def _counted(flows: RunningService, name: str, now_us: int) -> dict[str, Any]:
     """What the workers of that name have counted; nothing if the service was not started."""
-    vitals = flows.vitals.get(name)
-    if vitals is None:
+    health = flows.health.get(name)
+    if health is None:
         return {}
     now_s = flows.clock.monotonic_ms() / 1e3
-    with vitals.lock:
-        meter, circuit = vitals.meter, vitals.circuit
+    with health.lock:
+        meter, circuit = health.meter, health.circuit
         next_try_s = 0.0 if circuit.state is State.CLOSED else max(circuit.until_s - now_s, 0.0)
         return {
             "runs": meter.runs,
@@ -99,9 +99,9 @@ def _counted(flows: RunningService, name: str, now_us: int) -> dict[str, Any]:
                     "message_id": message,
                     "attempt": failing.attempt,
                     "failure": failing.text,
-                    "gives_up_s": vitals.gives_up_s(failing, now_s),
+                    "gives_up_s": health.gives_up_s(failing, now_s),
                 }
-                for message, failing in vitals.attempts.latest(FAILING_SHOWN)
+                for message, failing in health.attempts.latest(FAILING_SHOWN)
             ],
         }
 

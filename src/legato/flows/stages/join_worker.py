@@ -15,8 +15,8 @@ from legato.flows.model.joins import Join, join_of, waiting
 from legato.flows.model.wire import ANSWERS_SUFFIX, JOIN, Sender, answers_queue_of, envelope_of, joined_queue_of
 from legato.flows.stages.batching import message_key
 from legato.flows.stages.failure_report import HOPELESS, Failure, log_failure
-from legato.flows.stages.session_worker import SessionLoop
-from legato.flows.stages.stage_health import Vitals
+from legato.flows.stages.session_worker import SessionWorker
+from legato.flows.stages.stage_health import StageHealth
 
 if TYPE_CHECKING:
     from legato.flows.stages.running_service import RunningService
@@ -34,18 +34,18 @@ def joins_of(stage_id: str) -> str:
     return stage_id + ANSWERS_SUFFIX
 
 
-class JoinWorker(SessionLoop):
+class JoinWorker(SessionWorker):
     """Takes the answers for one stage.
 
     All answers of a join are one message group, so one consumer at a time works on it; the join itself, as it stands,
     is a message, which is taken and replaced in the transaction that takes the answer.
     """
 
-    def __init__(self, flows: RunningService, stage: Stage, vitals: Vitals) -> None:
+    def __init__(self, flows: RunningService, stage: Stage, health: StageHealth) -> None:
         super().__init__(flows, f"{stage.id} joins")
         self._flows = flows
         self._stage_id = stage_id = stage.id
-        self._vitals = vitals
+        self._health = health
         self._queue = answers_queue_of(stage_id, flows.prefix)
 
     def consumer(self, session: Session) -> MessageConsumer:
@@ -53,12 +53,12 @@ class JoinWorker(SessionLoop):
         return session.create_consumer(self._queue, prefetch=10)
 
     def wait_s(self) -> float:
-        with self._vitals.lock:
-            return self._vitals.circuit.wait_s(self.name, self._flows.clock.monotonic_ms() / 1e3)
+        with self._health.lock:
+            return self._health.circuit.wait_s(self.name, self._flows.clock.monotonic_ms() / 1e3)
 
     def take(self, session: Session, consumer: MessageConsumer, message: Message) -> None:
         key, begun_us = message_key(message), self._flows.clock.now_us()
-        if (condemned := self._vitals.condemned(key)) is not None:
+        if (condemned := self._health.condemned(key)) is not None:
             self._bury(session, message, key, condemned)
             return
         try:
@@ -72,26 +72,26 @@ class JoinWorker(SessionLoop):
                 raise
             self._failed(session, message, key, error)
         else:
-            self._vitals.succeeded([envelope], outgoing, begun_us, self._flows.clock.now_us(), [key])
+            self._health.succeeded([envelope], outgoing, begun_us, self._flows.clock.now_us(), [key])
 
     def _failed(self, session: Session, message: Message, key: str, error: Exception) -> None:
         """What was taken and sent is undone; an answer that nobody can ever use is buried when it comes again."""
         failure = Failure.of(error)
         clock = self._flows.clock
-        verdict = self._vitals.failed(
+        verdict = self._health.failed(
             key, message.delivery_count, failure, clock.now_us(), clock.monotonic_ms() / 1e3, counted=True
         )
         log_failure(self.name, message, failure, verdict, error)
         if verdict.last:
-            self._vitals.condemn(key, failure)
+            self._health.condemn(key, failure)
         session.rollback()
 
     def _bury(self, session: Session, message: Message, key: str, failure: Failure) -> None:
         # It comes once more than it was tried.
         self._flows.bury(session, message, failure, message.delivery_count - 1)
         session.commit()
-        self._vitals.pardon(key)
-        self._vitals.buried(key)
+        self._health.pardon(key)
+        self._health.buried(key)
 
     def _answered(self, session: Session, envelope: Envelope) -> list[Outgoing]:
         join = self._find(session, envelope.join)

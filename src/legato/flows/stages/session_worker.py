@@ -23,7 +23,7 @@ WAIT_MAX_S = 0.5
 """Seconds after which a worker that takes nothing looks again whether it may."""
 
 
-class SessionLoop(ABC):
+class SessionWorker(ABC):
     """Base of a service's threads.
 
     Args:

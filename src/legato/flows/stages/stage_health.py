@@ -68,7 +68,7 @@ class Meter:
         return sum(count for second, count in self._seconds if now_s - RATE_WINDOW_S <= second < now_s) / RATE_WINDOW_S
 
 
-class Vitals:
+class StageHealth:
     """State shared by the workers of one stage; used by several threads.
 
     Args:

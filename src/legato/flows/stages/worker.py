@@ -26,8 +26,8 @@ from legato.flows.stages.batching import ALONE_FROM, is_alone, message_key
 from legato.flows.stages.failure_report import HOPELESS, Failure, log_failure
 from legato.flows.stages.messaging import SessionMessaging
 from legato.flows.stages.records import record_of
-from legato.flows.stages.session_worker import WAIT_MAX_S, SessionLoop
-from legato.flows.stages.stage_health import Vitals
+from legato.flows.stages.session_worker import WAIT_MAX_S, SessionWorker
+from legato.flows.stages.stage_health import StageHealth
 
 if TYPE_CHECKING:
     from legato.flows.stages.running_service import RunningService
@@ -38,13 +38,13 @@ ANOTHER_WAIT_S = 0.2
 """Seconds to wait for a message that has not failed yet."""
 
 
-class StageWorker(SessionLoop):
+class StageWorker(SessionWorker):
     """One of the threads of a stage.
 
     Args:
         flows: the service that it belongs to.
         level: the transaction that it runs in.
-        vitals: what it shares with the other workers of the stage.
+        health: what it shares with the other workers of the stage.
         number: among the stage's workers, from 1.
         interactive: whether it takes only messages for which a person waits.
     """
@@ -54,7 +54,7 @@ class StageWorker(SessionLoop):
         flows: RunningService,
         stage: Stage,
         level: Level,
-        vitals: Vitals,
+        health: StageHealth,
         number: int,
         *,
         interactive: bool = False,
@@ -63,7 +63,7 @@ class StageWorker(SessionLoop):
         self.stage = stage
         self._flows = flows
         self._level = level
-        self._vitals = vitals
+        self._health = health
         self._interactive = interactive
         self._policy = flows.policy_of(stage)
         self._batch = self._policy.batch_max or 1
@@ -85,17 +85,17 @@ class StageWorker(SessionLoop):
         return session.create_consumer(queue, selector, prefetch=2 * self._batch)
 
     def wait_s(self) -> float:
-        circuit = self._vitals.circuit
+        circuit = self._health.circuit
         if circuit.state is State.CLOSED:
             return 0.0
         if self._interactive:
             return WAIT_MAX_S  # It cannot try: perhaps no message ever comes that it takes.
-        with self._vitals.lock:
+        with self._health.lock:
             return circuit.wait_s(self.name, self._now_s())
 
     def take(self, session: Session, consumer: MessageConsumer, message: Message) -> None:
         messages = [message]
-        circuit = self._vitals.circuit
+        circuit = self._health.circuit
         if circuit.state is State.CLOSED:
             self._fill(session, consumer, messages)
         elif circuit.may_take(self.name):
@@ -147,7 +147,7 @@ class StageWorker(SessionLoop):
 
     def _one_to_try(self, session: Session, consumer: MessageConsumer, first: Message) -> Message:
         """Of the messages that wait one that has not failed since the circuit opened; the first if all have."""
-        avoided = self._vitals.circuit.avoided
+        avoided = self._health.circuit.avoided
         passed: list[Message] = []
         candidate: Message | None = first
         while candidate is not None and candidate.message_id in avoided and len(passed) <= len(avoided):
@@ -168,7 +168,7 @@ class StageWorker(SessionLoop):
         count = count_in(messages[0])
         if len(messages) > 1 or count == 1:
             return False
-        if messages[0].delivery_count >= ALONE_FROM or self._vitals.circuit.state is not State.CLOSED:
+        if messages[0].delivery_count >= ALONE_FROM or self._health.circuit.state is not State.CLOSED:
             self._divide(messages[0], 1)
         elif count > self._batch:
             self._divide(messages[0], self._batch)
@@ -198,7 +198,7 @@ class StageWorker(SessionLoop):
     def _run(self, received: Received, database: Database | None) -> Ran:
         envelope = received.envelope
         last = self._policy.deliveries_max or 0
-        if (last and received.delivery_count > last) or self._vitals.condemned(envelope.message_id) is not None:
+        if (last and received.delivery_count > last) or self._health.condemned(envelope.message_id) is not None:
             raise _DueError
         self._flows.check_going_on(envelope)
         timing = self._flows.database_time
@@ -244,7 +244,7 @@ class StageWorker(SessionLoop):
         outgoing = [one for each in ran for one in each.outgoing]
         now_us = self._flows.clock.now_us()
         worked_on = [_known_by(message) for message in messages]
-        if self._vitals.succeeded([one.envelope for one in received], outgoing, begun_us, now_us, worked_on):
+        if self._health.succeeded([one.envelope for one in received], outgoing, begun_us, now_us, worked_on):
             logger.warning("%s: works again; the circuit is closed.", self.stage.id)
         for each in ran:
             for action in each.after_commit:
@@ -269,7 +269,7 @@ class StageWorker(SessionLoop):
             return
         if isinstance(error, JMSError) and not isinstance(error, HOPELESS) and error is not self._raised:
             # The message is not to blame, but should it never be worked on, this is why.
-            self._vitals.remember(message_key(message), Failure.of(error))
+            self._health.remember(message_key(message), Failure.of(error))
             self._messaging.rollback()
             raise error
         if isinstance(error, _DueError):
@@ -279,13 +279,13 @@ class StageWorker(SessionLoop):
         if count_in(message) > 1 and not failure.environmental and self._divided_for(message, error):
             return
         sent, clock = self._messaging.sent, self._flows.clock
-        verdict = self._vitals.failed(
+        verdict = self._health.failed(
             _known_by(message), message.delivery_count, failure, clock.now_us(), self._now_s(), counted=bool(sent)
         )
         log_failure(self.stage.id, message, failure, verdict, error)
         if verdict.last and sent:
             # What was sent would be committed with the dead letter (CONTRACT D20).
-            self._vitals.condemn(message_key(message), failure)
+            self._health.condemn(message_key(message), failure)
             self._messaging.rollback()
         elif verdict.last:
             self._bury(session, message, failure, verdict.attempt)
@@ -300,9 +300,9 @@ class StageWorker(SessionLoop):
     def _bury_due(self, session: Session, message: Message) -> None:
         """Bury a message that was condemned, or whose attempts are used up, without another one."""
         key = message_key(message)
-        condemned = self._vitals.condemned(key)
-        failure = condemned or self._vitals.remembered(key) or LOST_ATTEMPTS
-        attempts = self._vitals.attempt(_known_by(message), message.delivery_count)
+        condemned = self._health.condemned(key)
+        failure = condemned or self._health.remembered(key) or LOST_ATTEMPTS
+        attempts = self._health.attempt(_known_by(message), message.delivery_count)
         logger.error(
             "%s: without another attempt it goes to the dead letters: %s. Message %s.",
             self.stage.id,
@@ -314,12 +314,12 @@ class StageWorker(SessionLoop):
     def _bury(self, session: Session, message: Message, failure: Failure, attempts: int) -> None:
         key = message_key(message)
         # Should a failover roll this back, it is done at the next delivery.
-        self._vitals.condemn(key, failure)
+        self._health.condemn(key, failure)
         self._flows.bury(session, message, failure, attempts)
         self._record_failure(message, failure, attempts, buried=True)
         self._messaging.commit()
-        self._vitals.pardon(key)
-        self._vitals.buried(_known_by(message))
+        self._health.pardon(key)
+        self._health.buried(_known_by(message))
 
 
 def _known_by(message: Message) -> str:

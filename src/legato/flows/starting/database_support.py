@@ -26,7 +26,7 @@ OUTBOX_GRACE_S = 5.0
 """What is in the outbox for so long was not sent by those who put it there."""
 
 
-class Backing:
+class DatabaseSupport:
     """The database of a service.
 
     Args:

@@ -18,7 +18,7 @@ from legato.flows.model.payloads import from_json, to_json
 from legato.flows.model.wire import envelope_of
 
 if TYPE_CHECKING:
-    from legato.flows.starting.service_initiator import Beginnings
+    from legato.flows.starting.service_initiator import ServiceInitiator
 
 FUTURES_MAX = 50_000
 FUTURE_TIMEOUT_S = 30.0
@@ -71,7 +71,7 @@ class FlowFuture:
 class Futures:
     """All futures of a service, and the address of this process that their replies come to."""
 
-    def __init__(self, flows: Beginnings) -> None:
+    def __init__(self, flows: ServiceInitiator) -> None:
         self._flows = flows
         self._condition = threading.Condition()
         self._waiting: dict[str, FlowFuture] = {}

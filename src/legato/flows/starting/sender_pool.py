@@ -19,11 +19,11 @@ from legato.errors import (
 from legato.flows.model.context import Context
 from legato.flows.model.envelope import Outgoing
 from legato.flows.model.stage_run import continued
-from legato.flows.model.stashing import read_stash
+from legato.flows.model.stash import read_stash
 from legato.flows.model.wire import Sender
 
 if TYPE_CHECKING:
-    from legato.flows.starting.service_initiator import Beginnings
+    from legato.flows.starting.service_initiator import ServiceInitiator
 
 
 IN_DOUBT = "IN_DOUBT"
@@ -42,7 +42,7 @@ ATTEMPTS_MAX = 3
 class Initiator:
     """A pool of sessions for initiators, each lent to one thread at a time."""
 
-    def __init__(self, flows: Beginnings) -> None:
+    def __init__(self, flows: ServiceInitiator) -> None:
         self._flows = flows
         self._lock = threading.Lock()
         self._free: list[tuple[Session, Sender]] = []

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection as DatabaseConnection
     from sqlalchemy import Engine
 
-    from legato.flows.starting.database_support import Backing
+    from legato.flows.starting.database_support import DatabaseSupport
     from legato.flows.tracing import Tracing
 
 
-class Beginnings(Declarations):
+class ServiceInitiator(Declarations):
     """The half of a service that begins flows; see `Flows` for the arguments."""
 
     def __init__(
@@ -50,7 +50,9 @@ class Beginnings(Declarations):
         self._connection: Connection | None = None
         self._lock = threading.Lock()
         self._initiator = Initiator(self)
-        self._backing = None if database is None else make_backing(database, self._initiator, clock, inbox_retention_s)
+        self._database_support = (
+            None if database is None else open_database(database, self._initiator, clock, inbox_retention_s)
+        )
         self._futures = Futures(self)
         self._cancelled = Cancelled(prefix)
 
@@ -89,13 +91,13 @@ class Beginnings(Declarations):
             yield initiation
             self._initiator.send(initiation.outgoing)
             return
-        if self._backing is None:
+        if self._database_support is None:
             raise ConfigError("The service has no database: give it one, `Flows(..., database=...)`.")
         if database is not None:
-            with self._backing.joining(database, initiation):
+            with self._database_support.joining(database, initiation):
                 yield initiation
         else:
-            with self._backing.beginning(initiation, transaction):
+            with self._database_support.beginning(initiation, transaction):
                 yield initiation
 
     def send(self, to: str, data: Any, *, trace_id: str, **options: Any) -> str:
@@ -164,8 +166,8 @@ class Beginnings(Declarations):
     def disconnect(self, timeout_s: float) -> None:
         """Give up who waits for replies, end what works for the database, and close the connection."""
         self._futures.close()
-        if self._backing is not None:
-            self._backing.close(timeout_s)
+        if self._database_support is not None:
+            self._database_support.close(timeout_s)
         self._initiator.close()
         with self._lock:
             connection, self._connection = self._connection, None
@@ -178,14 +180,16 @@ def new_id() -> str:
     return timed_id(time.time_ns() // 1_000_000, uuid.uuid4().hex)
 
 
-def make_backing(database: str | Engine, initiator: Initiator, clock: Clock, inbox_retention_s: float) -> Backing:
+def open_database(
+    database: str | Engine, initiator: Initiator, clock: Clock, inbox_retention_s: float
+) -> DatabaseSupport:
     """What the service has its database for.
 
     Raises:
         ConfigError: SQLAlchemy is not installed, or the database cannot be used.
     """
     try:
-        from legato.flows.starting.database_support import Backing
+        from legato.flows.starting.database_support import DatabaseSupport
     except ModuleNotFoundError as error:
         raise ConfigError(f"A database needs the module {error.name}: pip install 'legato[flows]'.") from error
-    return Backing(database, initiator, clock, new_id, inbox_retention_s)
+    return DatabaseSupport(database, initiator, clock, new_id, inbox_retention_s)
