@@ -1,4 +1,4 @@
-"""What `legato.amqp` costs per message and side, in memory: no sockets, no store, nothing but the wire."""
+"""The cost of `legato.amqp` for each message and side, in memory: no sockets, no store."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""The broker's work for a message that has a duplicate id, beside that for one that has none.
+"""The broker's work for a message with a duplicate id, against one without.
 
 Messages are read as they come from the wire, published in commits of so many, and as many are consumed. The window is
 full from the beginning. What is counted is processor time: reading (`admit`), the core and the store's commits.

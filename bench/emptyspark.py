@@ -1,4 +1,4 @@
-"""A Spark source whose rows cost nothing, and a sink that forgets them: what Spark itself can do with such rows."""
+"""A Spark source whose rows cost nothing, and a sink that drops them: the limit that Spark itself sets."""
 
 from __future__ import annotations
 

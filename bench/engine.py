@@ -1,4 +1,4 @@
-"""Proton's engine with nothing around it: what the bare broker and the raw load clients have in common."""
+"""Proton's engine alone: code shared by the bare broker and the raw load clients."""
 
 from collections.abc import Callable
 from typing import Any

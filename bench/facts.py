@@ -1,4 +1,4 @@
-"""A ledger as large as wanted, written column by column: what brokers that did everything right would have said."""
+"""A synthetic ledger of any size, written column by column, as correct brokers would have written it."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A primary and a backup over one store, a client that sends and receives all the while, and kills of the primary."""
+"""A primary, its backup and a client that sends and receives, while the primary is killed repeatedly."""
 
 import random
 import threading

@@ -1,4 +1,4 @@
-"""Subscribers of a fan-out: one connection with a durable link to each address; raw Proton calls, for every broker.
+"""Subscribers of a fan-out: one connection with a durable link to each address, in raw Proton calls, for every broker.
 
 Says `ready` when all links are attached, begins on a line of input, and prints one JSON line as `bench.rawclient` does.
 """

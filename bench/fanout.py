@@ -1,4 +1,4 @@
-"""The store alone: copies a second through `commit` when each message is published to several subscriptions.
+"""The store alone: copies per second through `commit` when each message has several subscriptions.
 
 Each commit publishes a batch to all of them and consumes one that came earlier from each, in one commit or in one for
 each subscription (`--apart`, as of consumers that do not keep pace). The peer has as many queues instead and stores

@@ -1,4 +1,4 @@
-"""The arithmetic of a benchmark, without any I/O: spreads, percentiles, ratios, and whether a goal is met."""
+"""Arithmetic of benchmarks, without I/O: spreads, percentiles, ratios, and whether a goal is met."""
 
 import math
 from collections.abc import Callable, Sequence

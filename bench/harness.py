@@ -1,4 +1,4 @@
-"""What every benchmark does around its measurement: say where it ran, print a table, keep the result, end with JSON."""
+"""Frame of every benchmark: describes the machine, prints a table, saves the result, ends with JSON."""
 
 import argparse
 import json

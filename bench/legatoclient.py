@@ -1,4 +1,4 @@
-"""Legato's own client as a load client: its sync API, with the same command line and output as `bench.rawclient`.
+"""Legato's own client as a load client: the blocking API, with the command line and output of `bench.rawclient`.
 
 Sends with a completion listener and a flush at the end; receives in an AUTO_ACKNOWLEDGE session.
 """

@@ -1,4 +1,4 @@
-"""P1: durable send and receive through one queue, the full broker against the bare prototype, with the same client.
+"""P1: durable send and receive through one queue: the full broker against the bare prototype, with one client.
 
 Beside it: sending alone and receiving alone; RabbitMQ's quorum queue with this client, and with aio-pika.
 """

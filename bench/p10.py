@@ -1,4 +1,4 @@
-"""P10: what the log of facts costs: P1 with it against without; or, with `--detail`, what its every detail costs.
+"""P10: the cost of the log of facts: P1 with it and without; with `--detail`, the cost of each detail.
 
 With `--processor` messages are counted by second of the broker's processor time, which means something on a busy
 machine too.

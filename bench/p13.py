@@ -1,4 +1,4 @@
-"""P13: a selector over a long queue: a million messages wait, ten match; how long one pass takes, and a second one.
+"""P13: a selector over a long queue: of a million messages ten match; the time of a first and a second pass.
 
 The first pass reads all that waits, once. The second begins where the first ended: it must cost next to nothing.
 """

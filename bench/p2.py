@@ -1,4 +1,4 @@
-"""P2: what a Python user gets: Legato's own client and broker against RabbitMQ's quorum queue with aio-pika.
+"""P2: Python users' throughput: Legato's client and broker against RabbitMQ's quorum queue with aio-pika.
 
 Both durable, every message confirmed to its sender and acknowledged by its receiver. Exit code 2 without RabbitMQ.
 """

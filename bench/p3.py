@@ -1,4 +1,4 @@
-"""P3: how long a confirmed send takes at a steady rate, beside one fsync of the same disk."""
+"""P3: the latency of a confirmed send at a steady rate, against one fsync of the same disk."""
 
 import os
 import time

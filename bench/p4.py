@@ -1,4 +1,4 @@
-"""P4: the pause a client sees when the primary is killed with SIGKILL: the longer of its sender's and receiver's."""
+"""P4: the client's pause when the primary is killed with SIGKILL: the longer of sender's and receiver's."""
 
 from bench.failover import drill
 from bench.figures import percentile

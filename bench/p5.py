@@ -1,4 +1,4 @@
-"""P5: does a long queue slow a takeover down? P4 with a million messages waiting in the same queue against none."""
+"""P5: takeover with a long queue: P4 with a million messages waiting, against none."""
 
 from bench.failover import Drill, drill
 from bench.figures import Goal, interleave, percentile

@@ -1,4 +1,4 @@
-"""P6: does a long queue slow the broker down? P1 with a million messages waiting in the same queue against none."""
+"""P6: throughput with a long queue: P1 with a million messages waiting, against none."""
 
 from pathlib import Path
 

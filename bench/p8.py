@@ -1,4 +1,4 @@
-"""P8: Spark's source and sink against an empty source and an empty sink with the same rows: rows a second.
+"""P8: rows per second of Spark's source and sink, against an empty source and sink with the same rows.
 
 With `--processor` by the second of processor time of everything that takes part, Spark's virtual machine and workers,
 the broker and what it has beside it: that means something on a busy machine too.

@@ -1,4 +1,4 @@
-"""P9: facts to the tables of gold, and a whole audit, on two cores: how fast, how they grow, and the least it costs."""
+"""P9: from facts to gold tables, and a whole audit, on two cores: rate, growth with size, and fixed cost."""
 
 import os
 import resource

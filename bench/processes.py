@@ -1,4 +1,4 @@
-"""Brokers and load clients as child processes: started, waited for by what they print, and always ended."""
+"""Child processes of a benchmark: brokers and load clients, started, awaited by their output, always stopped."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The store alone: messages a second through `commit` with a standing backlog, Python idle or busy beside it.
+"""The store alone: messages per second through `commit` with a constant backlog, beside idle or busy Python.
 
 Each commit stores a batch at the tail and consumes one at the head, with its log, and waits for the disk. The peer
 is LMDB itself used plainly, a put and a delete a message and no log. `--busy` is the broker's case: another thread

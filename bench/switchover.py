@@ -1,4 +1,4 @@
-"""The pause a client sees at a planned switchover: the longer of its sender's and receiver's."""
+"""The client's pause at a planned switchover: the longer of sender's and receiver's."""
 
 from bench.failover import drill
 from bench.figures import percentile

@@ -1,4 +1,4 @@
-"""The job of `interop/run-cluster`: a queue read as a table and passed on as a stream, and where that was done."""
+"""The job of `interop/run-cluster`: reads a queue as a table, streams it on, and reports which hosts worked."""
 
 from __future__ import annotations
 

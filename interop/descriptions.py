@@ -1,4 +1,4 @@
-"""A message as one line of text, the same in Python as in the Java of `RoundTrip`: every type and every bit shows."""
+"""A message as one line of text, equal in Python and in the Java of `RoundTrip`: every type and every bit shows."""
 
 from __future__ import annotations
 

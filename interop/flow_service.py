@@ -1,4 +1,4 @@
-"""The service of `interop/run-flows`: three stages and a terminator, each of which would show work done twice."""
+"""The service of `interop/run-flows`: three stages and a terminator, each of which detects repeated work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Java part: built by Maven once, then run by plain Java."""
+"""The Java part: Maven builds it once, then plain Java runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of a suite: one outcome per test, the file that keeps them, and the lines that tell of them."""
+"""Outcomes of a suite: one for each test, the file that keeps them, and their summary."""
 
 from __future__ import annotations
 

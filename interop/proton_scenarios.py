@@ -1,4 +1,4 @@
-"""python-qpid-proton's own client API against a broker: one function per scenario, run in a process of its own each.
+"""Scenarios for python-qpid-proton's client API: one function and one process each.
 
 Usage: `python -m interop.proton_scenarios NAME URL`; a scenario that fails raises.
 """

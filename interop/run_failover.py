@@ -1,4 +1,4 @@
-"""`interop/run-failover`: Apache Qpid JMS goes on, and loses nothing, while its broker is killed again and again."""
+"""`interop/run-failover`: Apache Qpid JMS carries on and loses nothing while its broker is killed repeatedly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`interop/run-spark`: a Spark stream from queue to queue, while its driver, its workers and the broker are killed.
+"""`interop/run-spark`: a Spark stream between queues, while its driver, its workers and the broker are killed.
 
 A producer sends all the while. Everything that was sent has to come out exactly once.
 """

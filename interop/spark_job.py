@@ -1,4 +1,4 @@
-"""The job that `interop/run-spark` kills: what comes into a queue goes on, in capitals, into another one."""
+"""The job that `interop/run-spark` kills: it copies messages from one queue to another, in capitals."""
 
 from __future__ import annotations
 

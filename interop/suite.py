@@ -1,4 +1,4 @@
-"""Runs the JUnit tests of a jar, a JVM for each class, and carries on after a test that hung."""
+"""Runner of a jar's JUnit tests: a JVM for each class; it carries on after a test that hung."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all applications can do: make messages, find places for them, receive, tell what a failover may do to a call."""
+"""Base of applications: makes messages, picks addresses, receives, and predicts what a failover may do to a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applications of administrators and of who comes and goes: management operations, subscriptions that are ended."""
+"""Administrators: management operations, and the deletion of subscriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The applications: what clients do with sessions, producers and consumers, and what they say was promised to them."""
+"""Applications: clients that use sessions, producers and consumers, and record what they were promised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The brokers' processes: they take the lock, serve, die, are stopped, hand over, come back."""
+"""Broker processes: they take the lock, serve, die, stop, hand over and restart."""
 
 from __future__ import annotations
 

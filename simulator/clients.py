@@ -1,4 +1,4 @@
-"""The client's world without threads: who takes steps, whose turn it is, who calls listeners, all on the kernel."""
+"""The client's backend without threads: the kernel runs steps, locks sessions and calls listeners."""
 
 from __future__ import annotations
 

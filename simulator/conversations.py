@@ -1,4 +1,4 @@
-"""Applications that need what does not last: temporary queues, subscriptions without a name, a look at a queue."""
+"""Applications with short-lived nodes: temporary queues, unnamed subscriptions, browsers."""
 
 from __future__ import annotations
 

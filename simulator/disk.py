@@ -1,4 +1,4 @@
-"""A disk that several brokers see: commits are atomic, and what was not synced when the power went is lost."""
+"""A disk that several brokers share: commits are atomic, and a power cut loses all that was not synced."""
 
 from __future__ import annotations
 

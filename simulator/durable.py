@@ -1,4 +1,4 @@
-"""What truly happened, as the disk saw it; what contradicts itself is a violation at once."""
+"""The durable history, as the disk recorded it; a contradiction in it is a violation at once."""
 
 from __future__ import annotations
 

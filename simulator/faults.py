@@ -1,4 +1,4 @@
-"""Proof that the simulator sees: each planted fault is found within so many seeds."""
+"""The test of the simulator itself: it must find each planted fault within a number of seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was promised to applications, held against what truly happened; contradictions are violations at once."""
+"""The promises made to applications, compared with the durable history; a contradiction is a violation at once."""
 
 from __future__ import annotations
 

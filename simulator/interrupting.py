@@ -1,4 +1,4 @@
-"""Applications whose calls are interrupted where they wait, as by `asyncio.timeout()` or a signal, and that go on."""
+"""Applications whose waiting calls are interrupted, as by `asyncio.timeout()` or a signal, and that carry on."""
 
 from __future__ import annotations
 

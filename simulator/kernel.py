@@ -1,4 +1,4 @@
-"""Virtual time: one queue of events for all processes, in an order that the seed alone decides."""
+"""Virtual time: one event queue for all processes, ordered by the seed alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the broker's shell asks of asyncio's event loop, in virtual time: timers and calls, no more."""
+"""An event loop in virtual time, with as much of asyncio's as the broker's shell uses: timers and calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs many seeds in processes that are replaced after a while: neither memory nor a crash of one ends the whole."""
+"""Runner of many seeds, in worker processes that are replaced at intervals: leaks and crashes stay in one worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes to plant in the broker: what is stored, delivered, acknowledged, committed."""
+"""Mistakes to plant in the broker: storing, delivery, acknowledgement, commits."""
 
 from __future__ import annotations
 

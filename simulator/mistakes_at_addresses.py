@@ -1,4 +1,4 @@
-"""Mistakes to plant in the broker: what settings, duplicate ids and lost clients ask of addresses."""
+"""Mistakes to plant in the broker: address settings, duplicate ids, lost clients."""
 
 from __future__ import annotations
 

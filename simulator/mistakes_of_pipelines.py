@@ -1,4 +1,4 @@
-"""Mistakes to plant in the broker: assignments, batches, and answers that come too early."""
+"""Mistakes to plant in the broker: assignments, staged batches, answers before the commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes to plant in the broker: what it forgets too early, or never, and what ends it that need not."""
+"""Mistakes to plant in the broker: state that is forgotten too early, too late or never."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network: connections that take their time, arrive out of order or not at all, are cut, or fall silent."""
+"""A network whose connections have latency, reorder or lose what is in flight, are cut, or fall silent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker's process writes beside the store: its record among the members, the note in the lock's file.
+"""Files that a broker process writes beside the store: its member record, and the note in the lock file.
 
 The production classes write them, into a directory that is the run's own. When the disk is full there is room for
 nothing that needs more of it.

@@ -1,4 +1,4 @@
-"""Puts virtual time, chance, threads and files in the place of real ones, for as long as a run takes."""
+"""Patches for one run: virtual time, seeded chance, threads and files replace the real ones."""
 
 from __future__ import annotations
 

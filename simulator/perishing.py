@@ -1,4 +1,4 @@
-"""Applications that die of what they receive, and such as keep temporary queues."""
+"""Applications that crash on what they receive, and applications that keep temporary queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applications as Spark's drivers have them: ranges of a queue are assigned and read again, batches published once."""
+"""Pipelines like Spark's drivers: they assign ranges, read them again, and publish each batch once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a seed decides before a run begins: its length, who takes part, how addresses are set, how bad the trouble."""
+"""The plan of a run, drawn from its seed: length, applications, address settings, amount of trouble."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults to plant: production functions with a mistake in them, to prove that the simulator sees it."""
+"""Planted faults: production functions with a mistake in them, which the simulator must find."""
 
 from __future__ import annotations
 

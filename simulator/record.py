@@ -1,4 +1,4 @@
-"""What is known of a run so far, and whether addresses remember duplicate ids as they are to."""
+"""The record of a run so far, and the check of duplicate detection against it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run: brokers, clients and trouble, all from one seed; then healing, and what must hold in the end."""
+"""One run from one seed: brokers, clients and trouble; then recovery, and the final checks."""
 
 from __future__ import annotations
 

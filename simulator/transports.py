@@ -1,4 +1,4 @@
-"""The client's I/O thread without a thread: the production transport, whose waiting is left to the kernel."""
+"""The client's I/O thread without a thread: the production transport, with the kernel in place of its waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong: connections, processes, machines, clocks, the disk; which, when and how badly is left to chance."""
+"""The source of trouble: failures of connections, processes, machines, clocks and the disk, drawn at random."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes docs/reference/audit-checks.md: the checks of an audit as a table, from the checks themselves."""
+"""Writer of docs/reference/audit-checks.md: the checks of an audit as a table, from their definitions."""
 
 import inspect
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Builds the optional module `legato.amqp._batch` out of the C beside it: setup.py names it."""
+"""Build of the optional module `legato.amqp._batch` from its C source; setup.py runs it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Says in one sentence each what this machine lacks before anything is installed."""
+"""Check of the machine before an installation: one sentence for each thing that is missing."""
 
 import os
 import re

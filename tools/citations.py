@@ -1,4 +1,4 @@
-"""Resolves every citation in sources, tests and docs: contract lines, promises, decisions, standards, pages, files."""
+"""Resolver of citations in sources, tests and docs: contract lines, promises, decisions, standards, pages, files."""
 
 import re
 import sys

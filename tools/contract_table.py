@@ -1,4 +1,4 @@
-"""Writes docs/reference/contract.md: each line of the five documents, and the tests that name it."""
+"""Writer of docs/reference/contract.md: each line of the five documents, and the tests that cite it."""
 
 import argparse
 import ast

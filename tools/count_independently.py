@@ -1,4 +1,4 @@
-"""Counts what a drill left behind with pyarrow, and nothing of Legato's: a second opinion on drill and audit.
+"""Count of a drill's results with pyarrow and no code of Legato: a second opinion on drill and audit.
 
     python tools/count_independently.py drill-out
 

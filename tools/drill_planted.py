@@ -1,4 +1,4 @@
-"""Plants old defects in a copy of the sources, one at a time, and sees that `legato drill` finds each of them.
+"""Planted defects: each is put into a copy of the sources, and `legato drill` must find it.
 
 `python tools/drill_planted.py` tries all, `python tools/drill_planted.py NAME ...` some. A drill takes half a minute.
 The exit code is the number of defects that were not found.

@@ -1,4 +1,4 @@
-"""The parts of the client's public classes that are written by hand; `make_faces` puts them in their place.
+"""Hand-written parts of the client's public classes; `make_faces` inserts them.
 
 `send()` and `receive()` are here for speed: without their steps a message costs less. The others differ between threads
 and asyncio.

@@ -1,4 +1,4 @@
-"""Write the public classes of `legato.client` and `legato.client.aio` from the steps that both are made of.
+"""Writer of the public classes of `legato.client` and `legato.client.aio`, from the steps of both.
 
 What a call does is written once, as steps (`src/legato/client/calls`). The public classes are ordinary ones, with
 `def` and `async def`, types and documentation, so that editors, type checkers and mocks see what is true. This tool
@@ -107,8 +107,8 @@ MODULES = (
     Module(
         "producer",
         (
-            "Sending messages: one by one, each confirmed, or many in flight with a completion listener.",
-            "Sending messages with asyncio: one by one, each confirmed, or many in flight with a completion listener.",
+            "Producers: send messages one by one, each confirmed, or many in flight with a completion listener.",
+            "Producers for asyncio: send messages one by one, or many in flight with a completion listener.",
         ),
         (
             Face(
@@ -123,8 +123,8 @@ MODULES = (
     Module(
         "consumer",
         (
-            "Receiving messages: one by one, by iteration, or by a listener.",
-            "Receiving messages with asyncio: one by one, by iteration, or by a listener.",
+            "Consumers: receive messages one by one, by iteration, or with a listener.",
+            "Consumers for asyncio: receive messages one by one, by iteration, or with a listener.",
         ),
         (
             Face(
@@ -144,8 +144,8 @@ MODULES = (
     Module(
         "browser",
         (
-            "Looking at a queue's messages without consuming them.",
-            "Looking at a queue's messages without consuming them, with asyncio.",
+            "Queue browsers: look at messages without consuming them.",
+            "Queue browsers for asyncio: look at messages without consuming them.",
         ),
         (
             Face(
@@ -160,8 +160,8 @@ MODULES = (
     Module(
         "session",
         (
-            "A single-threaded context for sending and receiving: acknowledgement, transactions, recovery.",
-            "A context for one task at a time, for sending and receiving with asyncio.",
+            "Sessions: send and receive in one thread at a time; acknowledgement, transactions, recovery.",
+            "Sessions for asyncio: send and receive in one task at a time.",
         ),
         (
             Face(
@@ -224,8 +224,8 @@ MODULES = (
     Module(
         "connection",
         (
-            "Connections to a broker and its backups, and the factory that makes them.",
-            "Connections to a broker and its backups with asyncio, and the factory that makes them.",
+            "Connections to a broker and its backups, and their factory.",
+            "Connections for asyncio to a broker and its backups, and their factory.",
         ),
         (
             Face(
@@ -254,8 +254,8 @@ MODULES = (
     Module(
         "requestor",
         (
-            "Asking and being answered over a temporary destination.",
-            "Asking and being answered over a temporary destination, with asyncio.",
+            "Requestors: send a request and wait for its reply over a temporary destination.",
+            "Requestors for asyncio: send a request and await its reply over a temporary destination.",
         ),
         (
             Face("QueueRequestor", ("requestor_steps",), "QueueRequestorSteps", methods=_REQUESTOR),

@@ -1,4 +1,4 @@
-"""Writes docs/reference/message-states.md: the states of a message in a broker's heap, and the transitions."""
+"""Writer of docs/reference/message-states.md: the states of a message in a broker's heap, and the transitions."""
 
 import sys
 from pathlib import Path

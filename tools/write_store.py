@@ -1,4 +1,4 @@
-"""Writes a store with a bit of everything, packed: what the next versions of Legato must be able to open.
+"""Writer of a packed store with some of everything, which later versions of Legato must open.
 
 Run it on the version whose format is to be kept: `python -m tools.write_store tests/integration/store/formats/3.gz`.
 """

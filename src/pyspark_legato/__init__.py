@@ -1,4 +1,4 @@
-"""Lets Spark find `format("legato")`: it looks for packages of such a name, so nothing heavy is imported here."""
+"""Entry point of `format("legato")`. Spark imports all packages with such names, so nothing heavy is imported here."""
 
 from pyspark_legato.source import LegatoDataSource as DefaultSource
 

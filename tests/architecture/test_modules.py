@@ -5,6 +5,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "src").rglob("*.py"))
+RELATIVE = {"What", "Who", "Whoever", "Whatever", "Which", "Whether", "How", "Where", "When", "Those", "Such"}
+"""A first line that begins so describes a thing before it is named, or instead."""
 
 
 def test_a_module_says_in_its_first_line_what_it_is_for() -> None:
@@ -16,6 +18,13 @@ def _is_said(docstring: str | None) -> bool:
     """Whether there is a docstring, and its first line a sentence or the beginning of one."""
     first, *rest = (docstring or "").splitlines() or [""]
     return first.endswith((".", ":", ";", ",")) or bool(first and rest)
+
+
+def test_a_first_line_names_its_subject_first() -> None:
+    directories = ("src", "simulator", "bench", "interop", "tools", "tests/support")
+    files = sorted(file for directory in directories for file in (ROOT / directory).rglob("*.py"))
+    first_words = {file: (ast.get_docstring(ast.parse(file.read_text())) or "A").split()[0] for file in files}
+    assert [file for file, word in first_words.items() if word in RELATIVE] == []
 
 
 def test_every_package_is_a_package() -> None:

@@ -1,4 +1,4 @@
-"""A blocking AMQP client over Legato's engine: tests say what goes over the wire, and see what comes."""
+"""A blocking AMQP client over Legato's engine: tests choose each performative, and see the answers."""
 
 from __future__ import annotations
 

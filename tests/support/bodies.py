@@ -1,4 +1,4 @@
-"""Bodies for tests of the core: text, with what the core asks of it written at its front."""
+"""Bodies for tests of the core: text that begins with the fields that the core reads."""
 
 from __future__ import annotations
 

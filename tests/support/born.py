@@ -1,4 +1,4 @@
-"""Brokers that begin as a fork of the nursery: the part of `subprocess.Popen` that tests of brokers use."""
+"""Brokers forked by the nursery, with the part of `subprocess.Popen`'s interface that tests use."""
 
 from __future__ import annotations
 

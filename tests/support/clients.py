@@ -1,4 +1,4 @@
-"""Fixtures for stories that are told of both clients, the blocking one and its asyncio twin, with real brokers."""
+"""Fixtures for stories that run with both clients, blocking and asyncio, against real brokers."""
 
 from __future__ import annotations
 

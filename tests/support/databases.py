@@ -1,4 +1,4 @@
-"""Fixtures: an empty database for a test, on SQLite and on PostgreSQL."""
+"""Fixtures: an empty database for each test, on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 

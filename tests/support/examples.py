@@ -1,4 +1,4 @@
-"""How many examples a property test tries: a fifth of its number before a merge, all of them in `make test-full`."""
+"""The number of examples of a property test: a fifth before a merge, all of them in `make test-full`."""
 
 from hypothesis import settings
 

@@ -1,4 +1,4 @@
-"""A service of flows as a process that may be held at a named point and killed there."""
+"""A process with a service of flows, which a test can stop at a named point and kill there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large messages over the wire, made and read a piece at a time: whoever runs a test never holds one whole either."""
+"""Large messages over the wire, written and read in pieces, so that the test holds none whole in memory either."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One message in every way that AMQP lets it be written: descriptors, widths of values, fields left out, sections."""
+"""All encodings of one message that AMQP permits: descriptors, widths of values, absent fields, sections."""
 
 from __future__ import annotations
 

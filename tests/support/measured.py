@@ -1,4 +1,4 @@
-"""A broker that notes the processor time of every callback of its loop: `python -m tests.support.measured serve ...`.
+"""A broker that records the processor time of each callback of its loop: `python -m tests.support.measured serve ...`.
 
 `LEGATO_MEASURED` names a file; each callback that took more than `NOTED_S` is a line of it: seconds, and which it was.
 Processor time of the loop's thread says what a peer's event costs whatever else the machine is doing.

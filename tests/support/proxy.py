@@ -1,4 +1,4 @@
-"""A stretch of network between client and broker that a test can break."""
+"""A TCP proxy between client and broker, whose connections a test can break."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A peer that writes frames of AMQP as they are given, right or wrong, and hears what comes back."""
+"""A peer that sends AMQP frames as given, valid or not, and returns the answers."""
 
 from __future__ import annotations
 

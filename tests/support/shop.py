@@ -1,4 +1,4 @@
-"""A shop that tests of flows run: an endpoint of two stages that asks another for prices."""
+"""A shop for tests of flows: an endpoint of two stages that asks another endpoint for prices."""
 
 from __future__ import annotations
 

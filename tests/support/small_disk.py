@@ -1,4 +1,4 @@
-"""A disk of a few megabytes that really becomes full, for every process: a tmpfs of its own."""
+"""A file system of a few megabytes (a tmpfs) that really becomes full, for every process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets one test tell the story of both clients: the asyncio client, with every call awaited, looks like the other.
+"""Twins: one test runs against both clients; the asyncio client, each call awaited, looks like the blocking one.
 
 `Loop` runs an event loop in a thread. What it wraps behaves like the blocking client's object: calls wait, `with` is
 `async with`, `for` is `async for`. A listener of the test runs in a thread of its own, and what it calls is awaited in

@@ -1,4 +1,4 @@
-"""A clock for tests of what lasts."""
+"""A clock for tests that compare durations."""
 
 from legato.clock import Clock
 

@@ -1,4 +1,4 @@
-"""AMQP messages as Arrow columns with JMS' names, decoded for all rows at once (AMQP 3.2, its JMS mapping 3).
+"""Decoder of AMQP messages to Arrow columns with JMS names, for all rows at once (AMQP 3.2, its JMS mapping 3).
 
 Rows in the usual encodings are decoded here. Rows in any other encoding are decoded one by one (`row_fallback`).
 """

@@ -1,4 +1,4 @@
-"""Arrow columns as AMQP messages, encoded for all rows at once (AMQP 3.2, its JMS mapping 3): what `columns` reads.
+"""Encoder of Arrow columns as AMQP messages, for all rows at once; `columns` decodes (AMQP 3.2, its JMS mapping 3).
 
 A message is a sequence of pieces. Most are the same in all rows and become one; Arrow joins them with what differs, so
 that a row's bytes are written once.

@@ -1,4 +1,4 @@
-"""A queue's range as Arrow record batches, made from whole blocks on disk.
+"""Record batches of a queue's range, made from whole blocks on disk.
 
 Each row is a message as its sender encoded it; who reads makes columns of it (`columns`), beside the broker.
 """

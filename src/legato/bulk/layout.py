@@ -1,4 +1,4 @@
-"""Locate the sections of AMQP messages, for all rows at once (AMQP 3.2)."""
+"""Layout of AMQP messages: the places of their sections, for all rows at once (AMQP 3.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pack messages of an Arrow array into the store's blocks (`store/blocks.py`)."""
+"""Packer of messages in an Arrow array into the store's blocks (`store/blocks.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Split ranges into parts of about equal row counts, from block heads alone."""
+"""Planner of a range's parts: about equal row counts, from block heads alone."""
 
 from __future__ import annotations
 

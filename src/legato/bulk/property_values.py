@@ -1,4 +1,4 @@
-"""Encode application properties in AMQP, a column at once (AMQP 1.6)."""
+"""Encoder of application properties, a column at a time (AMQP 1.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to the bulk process, besides reads of ranges."""
+"""Requests to the bulk process other than reads of ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edit a dead letter's body: receive the old message and send the new one in one transaction."""
+"""Editor of a dead letter's body: receives the old message and sends the new one in one transaction."""
 
 from __future__ import annotations
 

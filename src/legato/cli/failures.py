@@ -1,4 +1,4 @@
-"""Exceptions to one sentence and an exit code: a user's mistake never shows a stack trace."""
+"""Failures as one sentence and an exit code: a user's mistake never shows a stack trace."""
 
 from legato.errors import ConfigError, LegatoError
 

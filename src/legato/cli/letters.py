@@ -1,4 +1,4 @@
-"""Find dead letters, read their causes, and move them exactly once."""
+"""Dead letters: found, their causes read, and moved exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to a broker's management address. Commands import the client only when they need it."""
+"""Client of a broker's management address; commands import the client package only when they need it."""
 
 from __future__ import annotations
 

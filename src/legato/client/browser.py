@@ -1,4 +1,4 @@
-"""Looking at a queue's messages without consuming them.
+"""Queue browsers: look at messages without consuming them.
 
 Do not edit: `tools/make_faces.py` writes this from `calls/browser_steps.py`.
 """

@@ -1,4 +1,4 @@
-"""Receiving messages: one by one, by iteration, or by a listener.
+"""Consumers: receive messages one by one, by iteration, or with a listener.
 
 Do not edit: `tools/make_faces.py` writes this from `calls/consumer_steps.py`.
 """

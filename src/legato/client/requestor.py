@@ -1,4 +1,4 @@
-"""Asking and being answered over a temporary destination.
+"""Requestors: send a request and wait for its reply over a temporary destination.
 
 Do not edit: `tools/make_faces.py` writes this from `calls/requestor_steps.py`.
 """

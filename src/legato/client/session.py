@@ -1,4 +1,4 @@
-"""A single-threaded context for sending and receiving: acknowledgement, transactions, recovery.
+"""Sessions: send and receive in one thread at a time; acknowledgement, transactions, recovery.
 
 Do not edit: `tools/make_faces.py` writes this from `calls/session_steps.py`.
 """

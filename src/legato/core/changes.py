@@ -1,4 +1,4 @@
-"""Changes of messages: what comes to a topic or into the schedule, and what leaves a queue (`core.commit.Change`)."""
+"""Changes of messages: stored in topics or the schedule, or gone from a queue (`core.commit.Change`)."""
 
 from __future__ import annotations
 

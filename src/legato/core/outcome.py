@@ -1,4 +1,4 @@
-"""How a commit ended: what becomes visible with it, or what is undone and what is tried again."""
+"""The outcome of a commit: what becomes visible with it, or what is undone and retried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last batches of a sink, to tell whether a repeated batch is the one that was published.
+"""Published batches of a sink, the latest ones: to tell a repeated batch from a different one with its number.
 
 A sink's batches are fenced by their numbers (docs/decisions/0059-sinks.md). A number that comes again is mostly the
 same batch: its driver died before it wrote down that it was published. But two queries that run from copies of one

@@ -1,4 +1,4 @@
-"""The table in which the flows of the demo add up each carrier's flights, in the database of their stages."""
+"""Table of totals for each carrier, kept by the demo's flows in the database of their stages."""
 
 import sqlite3
 from collections.abc import Mapping

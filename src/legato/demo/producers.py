@@ -1,4 +1,4 @@
-"""A producer process: sends its share of the flights as durable messages, without waiting for each confirmation."""
+"""A producer process: sends its share of the flights as durable messages, many in flight."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""The flights the demo sends, the departure records its workers make of them, and their bytes on the wire."""
+"""Flights that the demo sends, departure records that its workers make, and their encoding."""
 
 import importlib.util
 import io

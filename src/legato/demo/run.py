@@ -1,4 +1,4 @@
-"""One run from start to end: processes, kills, drain, stop. What Spark says of it comes after."""
+"""One run from start to end: processes, kills, drain, stop. Spark's audit comes later."""
 
 import queue
 import time

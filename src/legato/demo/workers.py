@@ -1,4 +1,4 @@
-"""A worker process: a flow of three stages for each flight - its record, its carrier's totals, what is sent on."""
+"""A worker process: a flow of three stages for each flight: make its record, add to its carrier's totals, send on."""
 
 import threading
 

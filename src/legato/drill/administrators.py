@@ -1,4 +1,4 @@
-"""The administrators of a drill: they move, purge and reissue messages while clients work and brokers fail."""
+"""Administrators of a drill: they move, purge and reissue messages while clients work and brokers fail."""
 
 import threading
 

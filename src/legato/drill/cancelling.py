@@ -1,4 +1,4 @@
-"""A client of a drill for asyncio whose calls are cancelled at any instant; it goes on with the same session."""
+"""An asyncio client of a drill whose calls are cancelled at any instant; its session goes on."""
 
 import asyncio
 import random

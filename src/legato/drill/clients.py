@@ -1,4 +1,4 @@
-"""A process of clients: each has a connection, a thread and files of records of its own."""
+"""A client process: each of its clients has a connection, a thread and record files of its own."""
 
 import asyncio
 import faulthandler

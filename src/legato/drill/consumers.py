@@ -1,4 +1,4 @@
-"""The clients of a drill that receive, in every acknowledgement mode, with threads."""
+"""Consuming clients of a drill, with threads, in every acknowledgement mode."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""The driver of the Spark job in a drill's load: started, killed with all of its processes, and started again late."""
+"""The driver of the Spark job in a drill's load: started, killed with all its processes, and restarted."""
 
 import os
 import signal

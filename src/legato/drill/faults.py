@@ -1,4 +1,4 @@
-"""The faults that a drill knows, and when they may strike."""
+"""The faults of a drill, and when each may strike."""
 
 import resource
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""A client of a drill whose blocking calls a signal handler interrupts at any instant; its session goes on."""
+"""A blocking client of a drill whose calls a signal handler interrupts at any instant; its session goes on."""
 
 import random
 import signal

@@ -1,4 +1,4 @@
-"""The whole of `legato drill`: run, audit, compare with what the clients were told, report."""
+"""`legato drill` from start to end: run, audit, comparison with the clients' records, report."""
 
 import importlib.util
 import shutil

@@ -1,4 +1,4 @@
-"""Listens in an island for a relay outside: `python -m legato.drill.listener HOST DESCRIPTOR` hands the socket over."""
+"""Helper that listens inside a network namespace for a relay: `python -m legato.drill.listener HOST DESCRIPTOR`."""
 
 import socket
 import sys

@@ -1,4 +1,4 @@
-"""The load of a drill: which clients there are, and what they send and receive."""
+"""The load of a drill: its clients, and the addresses that they send to and receive from."""
 
 from enum import StrEnum
 

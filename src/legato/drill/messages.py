@@ -1,4 +1,4 @@
-"""The messages of a drill: identity and traits of each."""
+"""Messages of a drill: identity and delivery options of each."""
 
 from typing import Any
 

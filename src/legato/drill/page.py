@@ -1,4 +1,4 @@
-"""The page of a drill: the audit's, with what the clients saw and were told, and when which fault struck."""
+"""The page of a drill: the audit's page, the clients' results, and the times of the faults."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The clients of a drill that send, with threads: each numbers its messages, and puts on record what it is told."""
+"""Producing clients of a drill, with threads: they number their messages and record the outcome of each."""
 
 import threading
 from collections.abc import Callable

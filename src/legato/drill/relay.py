@@ -1,4 +1,4 @@
-"""The network between clients and brokers: TCP relays that can be cut, frozen, made late, and half closed."""
+"""The network between clients and brokers: TCP relays that can cut, freeze, delay and half-close connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a drill observed while it ran, as plain data."""
+"""Observations of a running drill, as plain data."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""One drill from start to end: brokers, network, clients, faults, and the end of all of them in order."""
+"""One drill: starts brokers, network and clients, injects the faults, and stops all of them in order."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""The Spark job in the load of a drill: what comes into one queue goes on, as it is, into another."""
+"""The Spark job in a drill's load: copies messages from one queue to another."""
 
 import sys
 

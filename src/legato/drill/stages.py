@@ -1,4 +1,4 @@
-"""A service of flows in the load of a drill, with a database of its own."""
+"""A service of flows in a drill's load, with its own database."""
 
 import sqlite3
 import threading

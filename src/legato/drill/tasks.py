@@ -1,4 +1,4 @@
-"""The clients of a drill for asyncio: one that sends or receives, as those with threads do."""
+"""Asyncio clients of a drill: one that sends, one that receives, like those with threads."""
 
 import asyncio
 import threading

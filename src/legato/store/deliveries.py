@@ -1,4 +1,4 @@
-"""Records of failed deliveries, by place: count, flag, last attempts. Most messages have none."""
+"""Delivery records of failed messages, by place: count, flag, last attempts. Most messages have none."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence

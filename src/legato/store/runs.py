@@ -1,4 +1,4 @@
-"""Runs of neighbouring messages without gaps: found without reading bodies, moved block by block."""
+"""Runs of neighbouring messages without gaps: located without reading bodies, and moved block by block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of ledger segments: the names alone tell how far the log of facts has been exported."""
+"""Names of ledger segments, from which one can tell how far the log of facts has been exported."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""A primary and its backup over a scratch store, as real processes that a test or a script may kill."""
+"""A pair of brokers over a scratch store, as real processes that a test or script can kill."""
 
 from __future__ import annotations
 

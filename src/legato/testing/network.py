@@ -1,4 +1,4 @@
-"""A network between clients and a pair of brokers that a test or a script may cut, freeze and heal."""
+"""A network between clients and a pair of brokers that a test or script can cut, freeze and heal."""
 
 from __future__ import annotations
 

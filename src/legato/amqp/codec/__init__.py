@@ -1,1 +1,1 @@
-"""AMQP's types and the sections of messages in plain Python: the engine carries messages and does not read them."""
+"""A codec for AMQP's types and message sections in plain Python; the engine carries messages without reading them."""

@@ -1,4 +1,4 @@
-"""AMQP's type system in plain Python (AMQP 1.6): for message sections, where the engine only carries bytes."""
+"""AMQP's type system in plain Python (AMQP 1.6), for message sections; the engine decodes frames only."""
 
 from legato.amqp.codec.decoding import Budget, decode_value, malformed, skip_value, whole_budget
 from legato.amqp.codec.encoding import (

@@ -1,1 +1,1 @@
-"""Proton's engine behind bytes in and events out: connections, sessions, links, SASL; no I/O."""
+"""Proton's engine, wrapped: bytes in, events out; connections, sessions, links, SASL; no I/O."""

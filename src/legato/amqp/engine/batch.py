@@ -1,4 +1,4 @@
-"""Runs of deliveries through the engine in one call each, where the optional module `_batch` was compiled."""
+"""Batched engine calls: one for a run of deliveries, if the optional module `_batch` was compiled."""
 
 from __future__ import annotations
 

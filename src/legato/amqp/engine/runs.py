@@ -1,4 +1,4 @@
-"""The hot path where `_batch` was compiled: runs of plain deliveries become events as `Deliveries` would make them."""
+"""Hot path with `_batch`: runs of plain deliveries become the events that `Deliveries` would make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking at a queue's messages without consuming them, with asyncio.
+"""Queue browsers for asyncio: look at messages without consuming them.
 
 Do not edit: `tools/make_faces.py` writes this from `calls/browser_steps.py`.
 """

@@ -1,4 +1,4 @@
-"""Connections to a broker and its backups with asyncio, and the factory that makes them.
+"""Connections for asyncio to a broker and its backups, and their factory.
 
 Do not edit: `tools/make_faces.py` writes this from `calls/connection_steps.py`.
 """

@@ -1,4 +1,4 @@
-"""Receiving messages with asyncio: one by one, by iteration, or by a listener.
+"""Consumers for asyncio: receive messages one by one, by iteration, or with a listener.
 
 Do not edit: `tools/make_faces.py` writes this from `calls/consumer_steps.py`.
 """

@@ -1,4 +1,4 @@
-"""Temporary destinations with asyncio; all others are the same values in both worlds."""
+"""Temporary destinations for asyncio; all other destinations are the blocking client's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending messages with asyncio: one by one, each confirmed, or many in flight with a completion listener.
+"""Producers for asyncio: send messages one by one, or many in flight with a completion listener.
 
 Do not edit: `tools/make_faces.py` writes this from `calls/producer_steps.py`.
 """

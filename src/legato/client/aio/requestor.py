@@ -1,4 +1,4 @@
-"""Asking and being answered over a temporary destination, with asyncio.
+"""Requestors for asyncio: send a request and await its reply over a temporary destination.
 
 Do not edit: `tools/make_faces.py` writes this from `calls/requestor_steps.py`.
 """

@@ -1,4 +1,4 @@
-"""A context for one task at a time, for sending and receiving with asyncio.
+"""Sessions for asyncio: send and receive in one task at a time.
 
 Do not edit: `tools/make_faces.py` writes this from `calls/session_steps.py`.
 """

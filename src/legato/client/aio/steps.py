@@ -1,4 +1,4 @@
-"""Taking the client's steps in an event loop: waiting awaits, and may be cancelled."""
+"""Runner of the client's steps in an event loop: it awaits, and can be cancelled."""
 
 from __future__ import annotations
 

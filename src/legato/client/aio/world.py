@@ -1,4 +1,4 @@
-"""The world of asyncio: tasks take turns, and listeners are called in the event loop."""
+"""The asyncio backend: tasks take turns, and listeners are called in the event loop."""
 
 from __future__ import annotations
 

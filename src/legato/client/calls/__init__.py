@@ -1,1 +1,1 @@
-"""What an application calls: sessions, producers, consumers and their like, as steps for threads and asyncio."""
+"""Calls of applications on sessions, producers, consumers and the rest, as steps for threads and asyncio."""

@@ -1,4 +1,4 @@
-"""Receiving with the simplified API, as steps for both worlds (Jakarta Messaging 8.5)."""
+"""Steps of the simplified API's consumer (Jakarta Messaging 8.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending with the simplified API, as steps for both worlds (Jakarta Messaging 7.10)."""
+"""Steps of the simplified API's producer (Jakarta Messaging 7.10)."""
 
 from __future__ import annotations
 

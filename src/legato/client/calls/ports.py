@@ -1,4 +1,4 @@
-"""What calls know of the session and the connection that they belong to: their names, not their modules."""
+"""Protocols of a session and a connection, as the calls see them; so the calls import neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking and being answered over a temporary destination, as steps for both worlds."""
+"""Steps of a requestor: a request, and its reply over a temporary destination."""
 
 from __future__ import annotations
 

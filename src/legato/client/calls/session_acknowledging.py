@@ -1,4 +1,4 @@
-"""What a session does to acknowledge and to recover, as steps for both worlds."""
+"""Steps of a session to acknowledge and to recover messages."""
 
 from __future__ import annotations
 

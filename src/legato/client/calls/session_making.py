@@ -1,4 +1,4 @@
-"""What a session makes: destinations, messages, producers, consumers, browsers; as steps for both worlds."""
+"""Steps of a session that create destinations, producers, consumers and browsers."""
 
 from __future__ import annotations
 

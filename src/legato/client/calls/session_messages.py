@@ -1,4 +1,4 @@
-"""What a session makes that needs no broker: names of destinations, and messages."""
+"""Factory of destinations and messages in a session; it needs no broker."""
 
 from __future__ import annotations
 

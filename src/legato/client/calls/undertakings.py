@@ -1,4 +1,4 @@
-"""Calls that complete in the background if they are interrupted; the session's next call waits for them."""
+"""Interrupted calls that complete in the background; the session's next call waits for them."""
 
 from __future__ import annotations
 

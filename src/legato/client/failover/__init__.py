@@ -1,1 +1,1 @@
-"""Finding a broker, and finding it again: URIs, attempts, back-off, failover contracts."""
+"""Connections to the primary, now and after a failover: URIs, attempts, back-off, failover contracts."""

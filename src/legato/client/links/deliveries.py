@@ -1,7 +1,7 @@
 """A consumer's deliveries, kept over failovers. Pure: no sockets, threads or clocks.
 
-`Incoming` knows what the application has, or acknowledged without being told so: that is not presented again when it
-comes again (promise 5).
+`Incoming` knows which messages the application has, and which it acknowledged without learning the outcome. These are
+not presented a second time if the broker delivers them again (promise 5).
 """
 
 from __future__ import annotations

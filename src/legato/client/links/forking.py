@@ -1,4 +1,4 @@
-"""Connections in a forked child: they stay their parent's."""
+"""Forked children of a process: its connections stay the parent's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ends of links know of their channel and of its transport: their names, not their modules."""
+"""Protocols of a channel and its transport, as the ends of links see them; so they import neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The I/O thread's half of a consumer: keeps its inbox filled and states what became of each message."""
+"""Receiving link of a consumer: keeps its inbox filled, and sends its dispositions. Runs in the I/O thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hands the broker's events to the ends of links that they concern."""
+"""Router of the broker's events to the ends of links."""
 
 from __future__ import annotations
 

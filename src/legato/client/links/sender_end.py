@@ -1,4 +1,4 @@
-"""The I/O thread's half of a producer: moves its sends onto the wire and hears what became of them."""
+"""Sending link of a producer: sends its messages, and reports their outcomes. Runs in the I/O thread."""
 
 from __future__ import annotations
 

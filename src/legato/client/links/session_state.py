@@ -1,9 +1,9 @@
-"""What a client remembers so that a failover loses and doubles nothing. Pure: no sockets, threads or clocks.
+"""State of a session that survives a failover, so that nothing is lost or done twice. Pure: no I/O, no clock.
 
-1. `Outgoing` belongs to a producer: what is not confirmed yet is sent again, with the same numbers (promise 1).
-2. `Transaction` belongs to a transacted session: what it sent can be replayed (promise 3). A failover dooms one that
+1. `Outgoing` belongs to a producer: unconfirmed messages are sent again, with the same numbers (promise 1).
+2. `Transaction` belongs to a transacted session: its sends can be replayed (promise 3). A failover dooms one that
    did work: from then on it absorbs sends and receives, until `commit()`, which raises once, or `rollback()`.
-3. What consumers remember is in `deliveries`.
+3. The state of consumers is in `deliveries`.
 """
 
 from __future__ import annotations

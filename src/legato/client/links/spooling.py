@@ -1,4 +1,4 @@
-"""Receiving a large message: its body goes to a file as it arrives."""
+"""Spool of an incoming large message: its body goes to a file as it arrives."""
 
 from __future__ import annotations
 

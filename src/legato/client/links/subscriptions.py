@@ -1,4 +1,4 @@
-"""The subscriptions that a connection's consumers receive from, and the names of their links (amqp.md A3). Pure."""
+"""Subscriptions of a connection's consumers, and the names of their links (amqp.md A3). Pure."""
 
 from __future__ import annotations
 

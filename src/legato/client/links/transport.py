@@ -1,10 +1,10 @@
-"""The I/O thread of a connection: moves bytes; no other thread touches the engine.
+"""The I/O thread of a connection: it alone touches the socket and the engine.
 
-Where it connects to, `connecting` says; `outages` brings back what hangs on it.
+`connecting` chooses the broker; `outages` restores the sessions after a loss.
 
-1. Everything of one wake-up is handled in a lump: commands of the application's threads, then the broker's events; the
-   output is flushed once, and each waiting thread is woken once.
-2. Between lumps it sleeps; `mailbox` says how and until when.
+1. A wake-up handles everything at once: commands of the application's threads, then the broker's events. Output is
+   flushed once, and each waiting thread is woken once.
+2. Between wake-ups it sleeps in `mailbox`.
 """
 
 from __future__ import annotations

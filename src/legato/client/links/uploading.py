@@ -1,4 +1,4 @@
-"""Sending a large message from a file, read at the socket's pace."""
+"""Upload of a large message from a file, at the socket's pace."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Between messages of Jakarta Messaging and what AMQP carries; conditions of AMQP as errors."""
+"""Conversion between messages of Jakarta Messaging and AMQP, and of AMQP's conditions to errors."""

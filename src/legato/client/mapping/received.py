@@ -1,4 +1,4 @@
-"""Messages from AMQP's sections, decoded as far as they are asked for (amqp.md A9). Pure."""
+"""Received messages: AMQP sections, decoded as far as an application asks (amqp.md A9). Pure."""
 
 from __future__ import annotations
 

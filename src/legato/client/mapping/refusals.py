@@ -1,4 +1,4 @@
-"""What a send raises that the broker did not confirm. Pure."""
+"""Errors of sends that the broker did not confirm. Pure."""
 
 from __future__ import annotations
 

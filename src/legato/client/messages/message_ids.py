@@ -1,4 +1,4 @@
-"""Message ids that are no strings, as strings with the prefix `ID:` (as in Apache Qpid JMS)."""
+"""Message ids that are not strings, as strings with the prefix `ID:` (as in Apache Qpid JMS)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java's modified UTF-8, in which `writeUTF` and serialised objects hold their strings."""
+"""Java's modified UTF-8, the encoding of strings in `writeUTF` and in serialised objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages whose body is a Python value that AMQP can carry, or a Java object that only passes through."""
+"""Messages whose body is a Python value that AMQP can encode, or a Java object, which is passed through."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages whose body is a stream of primitive values that know their types (Jakarta Messaging 3.11)."""
+"""Messages whose body is a stream of typed primitive values (Jakarta Messaging 3.11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The primitive values of messages: their types, and which can be read as which (Jakarta Messaging 3.5.4, 3.11.3).
+"""Primitive values of messages: their types and conversions (Jakarta Messaging 3.5.4, 3.11.3).
 
 Python has one type of integer and one of floats. A value keeps the type with which it crosses the wire: it is a `Byte`,
 `Short`, `Int` or `Long` (all of them an `int`), a `Float` (a `float`; a plain `float` is a double) or a `Char` (a

@@ -1,1 +1,1 @@
-"""Settings: the file, its addresses, and where brokers are."""
+"""Settings: the configuration, address settings by pattern, and broker discovery."""

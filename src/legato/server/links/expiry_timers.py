@@ -1,4 +1,4 @@
-"""Expiry timers: what outlives a lost connection until its client returns or a time-out (CONTRACT B21; AMQP 3.5.3)."""
+"""Expiry timers: what a lost client leaves is kept until it returns, or for a time (CONTRACT B21; AMQP 3.5.3)."""
 
 from __future__ import annotations
 

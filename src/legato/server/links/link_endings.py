@@ -1,4 +1,4 @@
-"""The ways in which a link ends; they decide what ends with it."""
+"""Link endings: closed, detached or lost; they decide which state ends with the link."""
 
 from enum import Enum, auto
 

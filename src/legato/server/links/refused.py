@@ -1,4 +1,4 @@
-"""A link that cannot be attached, and why."""
+"""The refusal of a link: its condition and description."""
 
 from legato.errors import LegatoError
 

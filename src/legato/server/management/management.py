@@ -1,4 +1,4 @@
-"""The management address: requests as messages, answers as messages (in the manner of AMQP Management 1.0).
+"""The management address: requests and answers are messages (in the manner of AMQP Management 1.0).
 
 A request says what it wants in its application properties: `operation`, `type` (`queue`, `topic`, `subscription` or
 `broker`), `name`, and arguments. The answer goes to its `reply-to` with its correlation id, or else its message id; it

@@ -1,4 +1,4 @@
-"""The status of a broker, from counters that it keeps anyway."""
+"""The status of a broker, made of counters that exist anyway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views of queues, topics and subscriptions: counters, and one look at each head."""
+"""Views of queues, topics and subscriptions: their counters, and their oldest message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits: one at a time, and its effects only after it is durable."""
+"""Commits: one at a time; effects follow once it is durable."""
 
 from __future__ import annotations
 

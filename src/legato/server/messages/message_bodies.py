@@ -1,4 +1,4 @@
-"""Reader of messages' bytes for the core, which does not read them itself."""
+"""Reader of message bytes on behalf of the core, which does not read them itself."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""From AMQP to the broker: what each event of a connection asks for. The server speaks both vocabularies; this module,
-`arriving` and the modules of links are where it does."""
+"""Translator of AMQP events into commands of the broker.
+
+Only this module, `transfers` and the modules of links know both vocabularies.
+"""
 
 from __future__ import annotations
 

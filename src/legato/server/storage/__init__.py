@@ -1,1 +1,1 @@
-"""Work on the store besides commits: maintenance, checks, injected faults, the ledger's process."""
+"""Work on the store besides commits: maintenance, checks, fault injection, the ledger process."""

@@ -1,4 +1,4 @@
-"""Invariant check: compares memory and store of a running broker, if configured."""
+"""Invariant check of a running broker: compares memory with the store, if configured."""
 
 from __future__ import annotations
 
