@@ -1,4 +1,4 @@
-"""A service: endpoints with threads that work for them, and a place to begin flows from."""
+"""A service: its endpoints, their threads, and initiators of flows."""
 
 from __future__ import annotations
 

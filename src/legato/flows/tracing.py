@@ -1,4 +1,4 @@
-"""OpenTelemetry: flows carry its context, and stages make spans, if the program has set it up; else none of it runs."""
+"""OpenTelemetry: context of flows and spans of stages, if the program has configured it."""
 
 from __future__ import annotations
 

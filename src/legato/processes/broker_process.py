@@ -1,4 +1,4 @@
-"""A `legato serve` as a child process, through all its lives; its lines tell its role."""
+"""A `legato serve` as a child process, over all its restarts; its output tells its role."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""Reports of a child process to its parent, one JSON object a line, and the parent's wish that it stops."""
+"""Reports of a child process to its parent, one JSON object a line, and the parent's order to stop."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What a run of processes chooses before it starts: its seed, its ports, its directory."""
+"""Seed, ports and directory of a run of processes, chosen before it starts."""
 
 import random
 import shutil

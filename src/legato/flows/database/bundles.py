@@ -1,4 +1,4 @@
-"""Bundles: calls of a batch's runs that travel to the same stage as one message."""
+"""Bundles: calls of a batch's runs to the same stage, sent as one message."""
 
 from __future__ import annotations
 

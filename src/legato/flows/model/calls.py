@@ -1,4 +1,4 @@
-"""Calls of one run or initiation: which may be combined, and the envelopes that they become."""
+"""Calls of one run or initiation: the rules for combining them, and the envelopes that they become."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failure of a flow: tells the callers that wait, and runs compensations, the latest first."""
+"""Failure propagation: tells the waiting callers of a flow, and runs its compensations, the latest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beginning flows: what an initiator sends, and continuing one that was stashed."""
+"""Initiations of flows: the messages that an initiator sends, and the continuation of a stashed flow."""
 
 from __future__ import annotations
 

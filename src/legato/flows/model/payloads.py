@@ -1,4 +1,4 @@
-"""Requests, replies and states as JSON and back, checked against their classes."""
+"""Payloads: requests, replies and states as JSON, checked against their classes."""
 
 from __future__ import annotations
 

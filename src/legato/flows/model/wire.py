@@ -1,4 +1,4 @@
-"""Envelopes to messages: their queue or topic, and their properties."""
+"""Messages that carry envelopes: their queue or topic, and their properties."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Threads that work for stages: sessions, batches, failures, health, and what they show."""
+"""Threads that work for stages: sessions, batches, failures, health, introspection."""

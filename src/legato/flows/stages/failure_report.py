@@ -1,4 +1,4 @@
-"""Failure reports: what a dead letter of a stage carries."""
+"""Failure reports: the contents of a stage's dead letter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers of joins: collect the answers, each in one messaging transaction."""
+"""Workers of joins: collect answers, each in one messaging transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol `RunningService`: what the workers of a stage know of the service that they belong to."""
+"""The protocol `RunningService`: a service, as the workers of its stages see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thread that takes messages in a transacted session until it is stopped, over lost sessions."""
+"""A thread that takes messages in a transacted session until it is stopped; it replaces a lost session."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Beginning flows: the initiator, the threads that send, futures, cancellations."""
+"""Start of flows: the initiator, its pool of senders, futures of replies, cancellations."""

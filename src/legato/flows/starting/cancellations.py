@@ -1,4 +1,4 @@
-"""Cancelled flows: every service learns their ids, at once or when it starts."""
+"""Cancelled flows: every service learns their ids, immediately or when it starts."""
 
 from __future__ import annotations
 
