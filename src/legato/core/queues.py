@@ -15,8 +15,7 @@ from legato.core.records import Archive, QueueRecord
 from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
 
 if TYPE_CHECKING:
-    from legato.core.consumers import Consumer
-    from legato.core.reservations import Reservation
+    from legato.core.consumers import Consumer, Reservation
     from legato.core.topics import Topic
 
 

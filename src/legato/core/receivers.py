@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from legato.core.consumers import Consumer, Matcher
+from legato.core.consumers import Consumer, Matcher, Reservation
 from legato.core.deletion import Deletion
 from legato.core.dispatch_modes import DispatchModes
 from legato.core.dispatcher import Dispatcher
@@ -14,7 +14,7 @@ from legato.core.kernel import Kernel
 from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.redelivery import Redelivery, record_released
-from legato.core.reservations import Reservation, Reservations
+from legato.core.reservations import Reservations
 from legato.core.transaction import OpenTransactions
 
 

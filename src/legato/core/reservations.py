@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from legato.core.consumers import Consumer
+from legato.core.consumers import Consumer, Reservation
 from legato.core.dispatch_modes import DispatchModes
 from legato.core.dispatcher import Dispatcher
 from legato.core.facts import MessagePresented, MessageReturned
@@ -20,25 +20,6 @@ from legato.core.redelivery import Redelivery
 
 CLAIMED = "claimed"
 """Cause of a `MessageReturned` that takes a delivery back: it goes on, with the application that has it."""
-
-
-class Reservation:
-    """What one consumer had when its connection was lost.
-
-    Attributes:
-        consumer: it, no longer attached; groups that it had are still given to it, that is to nobody.
-        messages: those that its application has seen and not settled, in order, by sequence number.
-        until_us: how long, by the steady clock.
-        leads: it was the one that an exclusive queue gives to.
-    """
-
-    __slots__ = ("consumer", "leads", "messages", "until_us")
-
-    def __init__(self, consumer: Consumer, until_us: int, *, leads: bool) -> None:
-        self.consumer = consumer
-        self.until_us = until_us
-        self.leads = leads
-        self.messages: dict[int, Message] = {}
 
 
 class Reservations:

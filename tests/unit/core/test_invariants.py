@@ -4,11 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from legato.core.consumers import Consumer
+from legato.core.consumers import Consumer, Reservation
 from legato.core.invariants import violations
 from legato.core.message import Message
 from legato.core.queues import Queue
-from legato.core.reservations import Reservation
 from legato.core.settings import AddressSettings
 from legato.core.topics import Topic
 from tests.support.scenario import Scenario
