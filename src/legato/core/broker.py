@@ -29,7 +29,7 @@ from legato.core.expiry import Expiry
 from legato.core.facts import EpochEnded, QueueMarked, ServingBegan
 from legato.core.kernel import Kernel
 from legato.core.numbered_producers import NumberedProducers
-from legato.core.outcome import Outcome, RefusedCommit
+from legato.core.outcome import Change, Outcome, RefusedCommit
 from legato.core.presentations import Presentations
 from legato.core.publishing import Publisher
 from legato.core.receivers import Receivers
@@ -191,11 +191,9 @@ class Broker:
         assert commit is not None
         kernel.now_us = now_us
         kernel.in_flight = None
-        outcome = Outcome(kernel, commit)
-        # Before what was stored by itself: a window that reaches up to that would pass over a staged run before it.
-        for change in commit.changes:
-            change.durable(outcome)
-        outcome.announce(commit)
+        outcome = Outcome(kernel.effects, commit.queues)
+        commit.become_visible(outcome)
+        outcome.confirm()
         self.dispatcher.unmarked |= {queue for queue in outcome.unloaded if queue.consumers}
         for queue in outcome.touched:
             if queue.limited:
@@ -214,7 +212,7 @@ class Broker:
         assert commit is not None
         retry = kernel.gathering = Commit()
         kernel.in_flight = None
-        refusal, newer = self._begin_refusal(commit, newer, description)
+        refusal, newer = self._begin_refusal(commit, newer, retry, description)
         refusal.undo_stored(commit.stored)
         for change in commit.changes:
             change.refused(refusal)
@@ -237,7 +235,9 @@ class Broker:
         self.backpressure.announce_all()
         self.browsers.show_early()
 
-    def _begin_refusal(self, commit: Commit, newer: Commit, description: str) -> tuple[RefusedCommit, Commit]:
+    def _begin_refusal(
+        self, commit: Commit, newer: Commit, retry: Commit, description: str
+    ) -> tuple[RefusedCommit, Commit]:
         """What is lost; and what came meanwhile and needs none of that."""
         self.duplicates.lose_ids(commit)
         lost = commit.numbers()
@@ -250,8 +250,19 @@ class Broker:
         if commit.chunks:
             self.transactions.spoil(self.uploads.lose_chunks(commit), description)
         discharges = [change for change in commit.changes if isinstance(change, Discharge)]
-        rolled_back = {change.transaction.id: change for change in discharges if change.needs_room(lost)}
-        return RefusedCommit(self.kernel, self.producers, commit, lost, rolled_back, description), newer
+        rolled_back: dict[bytes, Change] = {c.transaction.id: c for c in discharges if c.needs_room(lost)}
+        refusal = RefusedCommit(
+            commit.facts,
+            commit.queues,
+            lost,
+            rolled_back,
+            description,
+            retry=retry,
+            effects=self.kernel.effects,
+            producers=self.producers,
+            detailed=self.kernel.detailed,
+        )
+        return refusal, newer
 
     def mark_queues(self) -> None:
         """Record the high-water marks of the queues and topics that moved since the last time."""

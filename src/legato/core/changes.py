@@ -1,4 +1,4 @@
-"""Changes of messages: stored in topics or the schedule, or gone from a queue (`core.commit.Change`)."""
+"""Changes of messages: stored in topics or the schedule, or gone from a queue (`core.outcome.Change`)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Moved(msgspec.Struct, gc=False):
 
     def refused(self, refusal: RefusedCommit) -> None:
         """There was no room where it goes: it returns to its place."""
-        message, kernel = self.message, refusal.kernel
+        message = self.message
         message.queue.consumed -= 1
         message.queue.bytes += message.size
         refusal.replace(self.fact)
@@ -96,8 +96,8 @@ class Moved(msgspec.Struct, gc=False):
         # Its application may have had it, and rejected it.
         message.flagged = message.flagged or message.presented
         message.presented = False
-        kernel.gathering.give_back(message)
-        if kernel.detailed and isinstance(self.fact, MessageDeadLettered):
+        refusal.give_back(message)
+        if refusal.detailed and isinstance(self.fact, MessageDeadLettered):
             # Nothing else says that its consumer does not have it any more.
             flagged = message.flagged or message.count > 0
             refusal.replace(self.fact, MessageReleased(self.fact.queue, self.fact.seq, self.fact.consumer, flagged))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
 
 from legato.core.consumers import Consumer
 from legato.core.facts import (
@@ -14,27 +13,12 @@ from legato.core.facts import (
     MessagePublished,
     MessageStored,
 )
+from legato.core.lanes import LANE_SHIFT
 from legato.core.message import Message
 from legato.core.message_states import KEEP, RETURN, enter
+from legato.core.outcome import Change, Outcome
 from legato.core.queues import Queue
 from legato.core.records import Batch, QueueRecord
-
-if TYPE_CHECKING:
-    from legato.core.outcome import Outcome, RefusedCommit
-
-
-class Change(Protocol):
-    """A fact of a commit with its consequence and its compensation.
-
-    What several commands record in the same way is a class of this kind, beside the part that records it. Facts that
-    have no consequence, and need no room, are recorded without.
-    """
-
-    def durable(self, outcome: Outcome) -> None:
-        """The commit is durable: this is what that means."""
-
-    def refused(self, refusal: RefusedCommit) -> None:
-        """The commit found no room: this undoes what the fact announced, or has it tried again."""
 
 
 class Commit:
@@ -93,6 +77,27 @@ class Commit:
     def batch(self, epoch: int, now_us: int, steady_us: int) -> Batch:
         """What of it is for the store."""
         return Batch(epoch, now_us, self.facts, self.bodies, self.chunks, self.ended, self.runs, steady_us)
+
+    def become_visible(self, outcome: Outcome) -> None:
+        """It is durable: its changes mean what they mean, and its messages come to their places."""
+        # Before what was stored by itself: a window that reaches up to that would pass over a staged run before it.
+        for change in self.changes:
+            change.durable(outcome)
+        stored = outcome.stored
+        for message in self.stored:
+            message.fact = None
+            message.queue.lanes[message.seq >> LANE_SHIFT].append(message)
+            if (token := message.token) is not None:
+                stored.append(token)
+                message.token = None
+        for message in self.kept:
+            message.queue.returning -= 1
+            outcome.touched.add(message.queue)
+        for message in self.returned:
+            message.queue.returning -= 1
+            message.queue.put_back(message)
+            outcome.touched.add(message.queue)
+        outcome.acknowledged = self.acknowledged
 
     def give_back(self, message: Message) -> None:
         """The message returns to its place once this commit is durable."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from typing import Protocol
 
 from legato.limits import GROUPS_MAX
 
-if TYPE_CHECKING:
-    from legato.core.consumers import Consumer
+
+class Member(Protocol):
+    """A consumer, as far as groups go."""
+
+    @property
+    def unsettled(self) -> Collection[int]:
+        """The messages that it has."""
 
 
 class Groups:
@@ -16,17 +22,17 @@ class Groups:
     __slots__ = ("_held", "_owners")
 
     def __init__(self) -> None:
-        self._owners: dict[str, Consumer] = {}
+        self._owners: dict[str, Member] = {}
         self._held: dict[str, int] = {}
 
-    def may_have(self, group: str, consumer: Consumer, now_us: int) -> bool:
+    def may_have(self, group: str, consumer: Member, now_us: int) -> bool:
         """Whether the next message of the group may go to `consumer` now."""
         if self._held and self._held.get(group, 0) > now_us:
             return False
         owner = self._owners.get(group)
         return owner is None or owner is consumer
 
-    def give(self, group: str, consumer: Consumer, *, closes: bool) -> None:
+    def give(self, group: str, consumer: Member, *, closes: bool) -> None:
         """The consumer got a message of the group, the last one if it closes it."""
         if closes:
             self._owners.pop(group, None)
@@ -42,22 +48,22 @@ class Groups:
                 return
         del self._owners[next(iter(self._owners))]
 
-    def claim(self, group: str, consumer: Consumer) -> None:
+    def claim(self, group: str, consumer: Member) -> None:
         """The consumer came back with a message of the group: that is its own again unless another has it."""
         if group not in self._owners:
             self.give(group, consumer, closes=False)
 
-    def has_any(self, consumer: Consumer) -> bool:
+    def has_any(self, consumer: Member) -> bool:
         """Whether the consumer has a group."""
         return any(owner is consumer for owner in self._owners.values())
 
-    def pass_on(self, consumer: Consumer, to: Consumer) -> None:
+    def pass_on(self, consumer: Member, to: Member) -> None:
         """What `consumer` has is `to`'s from now on."""
         for group, owner in self._owners.items():
             if owner is consumer:
                 self._owners[group] = to
 
-    def release(self, consumer: Consumer) -> bool:
+    def release(self, consumer: Member) -> bool:
         """The consumer leaves: its groups are free. Whether it had any."""
         mine = [group for group, owner in self._owners.items() if owner is consumer]
         for group in mine:

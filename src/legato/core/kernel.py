@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from legato import limits
-from legato.core.commit import Change, Commit
+from legato.core.commit import Commit
 from legato.core.effects import Effect, ScanAgain
 from legato.core.facts import AnyFact
+from legato.core.outcome import Change
 from legato.core.records import Archive, Bodies, Meta
 from legato.core.steady import SteadyClock
 

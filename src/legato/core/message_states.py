@@ -6,10 +6,7 @@ Only messages that the heap knows as objects have a state: most of a queue waits
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from legato.core.message import Message
+from typing import NamedTuple, Protocol
 
 # Bits, so that whether a transition is legal is one operation where each message passes.
 ARRIVING = 1
@@ -80,7 +77,13 @@ MAY_GIVE = GIVE.sources
 MAY_CONSUME = CONSUME.sources
 
 
-def enter(message: Message, transition: Transition) -> None:
+class HasState(Protocol):
+    """A message, as far as its state goes."""
+
+    state: int
+
+
+def enter(message: HasState, transition: Transition) -> None:
     """Take a message through a transition; where each message passes, the code does this itself."""
     assert message.state & transition.sources, f"{transition.name}: {message} is {STATES[message.state][0]}"
     message.state = transition.target

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import Any, Protocol, assert_never
 
-from legato.core.commit import Change, Commit
+from legato.core.consumers import Consumer
 from legato.core.effects import Confirm, ConfirmAcknowledged, ConfirmDuplicates, Effect, Refuse
 from legato.core.facts import (
     AnyFact,
@@ -45,109 +45,175 @@ from legato.core.facts import (
     TransactionCommitted,
     TransactionRolledBack,
 )
-from legato.core.kernel import Kernel
-from legato.core.lanes import LANE_SHIFT
 from legato.core.message import Message
+from legato.core.producers import Producer
 from legato.core.queues import Queue
 from legato.core.refusals import FULL
 
-if TYPE_CHECKING:
-    from legato.core.numbered_producers import NumberedProducers
-    from legato.core.producers import Producer
-    from legato.core.transactions import Discharge
+
+class Change(Protocol):
+    """A fact of a commit with its consequence and its compensation.
+
+    What several commands record in the same way is a class of this kind, beside the part that records it. Facts that
+    have no consequence, and need no room, are recorded without.
+    """
+
+    def durable(self, outcome: Outcome) -> None:
+        """The commit is durable: this is what that means."""
+
+    def refused(self, refusal: RefusedCommit) -> None:
+        """The commit found no room: this undoes what the fact announced, or has it tried again."""
 
 
 class Outcome:
     """A commit that is durable.
 
+    Args:
+        effects: where its effects go.
+        queues: those that get messages.
+
     Attributes:
+        acknowledged: acknowledgements whose senders asked to be told.
         answers: effects that come after the confirmations.
         confirmed: tokens of publications.
         passed_over: tokens of messages that come again, and whose senders are not told that they do.
         repeated: tokens of those whose senders are told.
+        stored: tokens of messages stored by themselves.
         touched: queues to be dispatched.
         unloaded: those in which something became visible that is not in the heap.
     """
 
-    __slots__ = ("_kernel", "answers", "confirmed", "passed_over", "repeated", "touched", "unloaded")
+    __slots__ = (
+        "_effects",
+        "acknowledged",
+        "answers",
+        "confirmed",
+        "passed_over",
+        "repeated",
+        "stored",
+        "touched",
+        "unloaded",
+    )
 
-    def __init__(self, kernel: Kernel, commit: Commit) -> None:
-        self._kernel = kernel
+    def __init__(self, effects: list[Effect], queues: Collection[Queue]) -> None:
+        self._effects = effects
+        self.acknowledged: list[tuple[Consumer, Message]] = []
         self.answers: list[Effect] = []
         self.confirmed: list[Any] = []
         self.passed_over: list[Any] = []
         self.repeated: list[Any] = []
-        self.touched: set[Queue] = set(commit.queues)
+        self.stored: list[Any] = []
+        self.touched: set[Queue] = set(queues)
         self.unloaded: set[Queue] = set()
 
     def emit(self, effect: Effect) -> None:
         """An effect that comes before the confirmations."""
-        self._kernel.emit(effect)
+        self._effects.append(effect)
 
-    def announce(self, commit: Commit) -> None:
-        """Messages of the commit come to their places; who sent or acknowledged them is told."""
-        stored: list[Any] = []
-        for message in commit.stored:
-            message.fact = None
-            message.queue.lanes[message.seq >> LANE_SHIFT].append(message)
-            if (token := message.token) is not None:
-                stored.append(token)
-                message.token = None
-        for message in commit.kept:
-            message.queue.returning -= 1
-            self.touched.add(message.queue)
-        for message in commit.returned:
-            message.queue.returning -= 1
-            message.queue.put_back(message)
-            self.touched.add(message.queue)
-        effects = self._kernel.effects
-        if self.passed_over or stored or self.confirmed:
-            effects.append(Confirm(self.passed_over + stored + self.confirmed))
+    def confirm(self) -> None:
+        """Who sent or acknowledged messages is told."""
+        effects = self._effects
+        if self.passed_over or self.stored or self.confirmed:
+            effects.append(Confirm(self.passed_over + self.stored + self.confirmed))
         if self.repeated:
             effects.append(ConfirmDuplicates(self.repeated))
-        if commit.acknowledged:
-            effects.append(ConfirmAcknowledged(commit.acknowledged))
+        if self.acknowledged:
+            effects.append(ConfirmAcknowledged(self.acknowledged))
         effects += self.answers
+
+
+class NextCommit(Protocol):
+    """The commit that has what is tried again, as far as a refused one needs it."""
+
+    awaited: bool
+    changes: list[Change]
+
+    def give_back(self, message: Message) -> None:
+        """The message returns to its place once this commit is durable."""
+
+
+class Numbers(Protocol):
+    """The numbered producers, as far as a refused commit needs them."""
+
+    def lose(self, producer: int, number: int) -> None:
+        """A message could not be stored: of which producer, and its number."""
+
+    def refuse_number(self, producer: Producer, number: int) -> None:
+        """The same of what was refused before it was stored."""
 
 
 class RefusedCommit:
     """A commit that found no room, while it is undone. What needs no room is tried again: it is true all the same.
 
     Args:
-        lost: messages of numbered producers that could not be stored: producer and number.
-        rolled_back: transactions that publish, by id.
+        facts: those of the commit.
         retry: the commit that has what is tried again.
+        effects: where its effects go.
+        producers: hear of the numbers that are not stored.
 
     Attributes:
         description: why it was refused.
+        detailed: whether the ledger is to show each delivery.
+        lost: messages of numbered producers that could not be stored: producer and number.
         queues: those whose messages are not stored.
+        rolled_back: transactions that publish, by id.
     """
 
-    __slots__ = ("_commit", "_instead", "_producers", "_stay", "description", "kernel", "lost", "queues", "rolled_back")
+    __slots__ = (
+        "_effects",
+        "_facts",
+        "_instead",
+        "_next",
+        "_producers",
+        "_stay",
+        "description",
+        "detailed",
+        "lost",
+        "queues",
+        "rolled_back",
+    )
 
     def __init__(
         self,
-        kernel: Kernel,
-        producers: NumberedProducers,
-        commit: Commit,
+        facts: list[AnyFact],
+        queues: Collection[Queue],
         lost: set[tuple[int, int]],
-        rolled_back: dict[bytes, Discharge],
+        rolled_back: dict[bytes, Change],
         description: str,
+        *,
+        retry: NextCommit,
+        effects: list[Effect],
+        producers: Numbers,
+        detailed: bool,
     ) -> None:
-        self.kernel = kernel
         self.description = description
+        self.detailed = detailed
         self.lost = lost
-        self.queues = set(commit.queues)
+        self.queues = set(queues)
         self.rolled_back = rolled_back
-        self._commit = commit
-        self._producers = producers
+        self._effects = effects
+        self._facts = facts
         self._instead: dict[int, tuple[AnyFact, ...]] = {}
         """By the `id` of facts that are not tried again: what is, in their places."""
-        self._stay = set(_staying(commit, rolled_back))
+        self._next = retry
+        self._producers = producers
+        self._stay = set(_staying(facts, rolled_back))
+
+    def emit(self, effect: Effect) -> None:
+        """Somebody is told."""
+        self._effects.append(effect)
 
     def retry(self, change: Change) -> None:
         """It needs no room."""
-        self.kernel.gathering.changes.append(change)
+        self._next.changes.append(change)
+
+    def await_end(self) -> None:
+        """Somebody waits for the end of the commit that has what is tried again, though it may have no facts."""
+        self._next.awaited = True
+
+    def give_back(self, message: Message) -> None:
+        """The message returns to its place with what is tried again."""
+        self._next.give_back(message)
 
     def replace(self, fact: AnyFact, *instead: AnyFact) -> None:
         """The fact is not true, and those that are given are."""
@@ -163,7 +229,7 @@ class RefusedCommit:
         else:
             self.replace(fact)
         if token is not None:
-            self.kernel.emit(Refuse(token, FULL, self.description))
+            self.emit(Refuse(token, FULL, self.description))
 
     def refuse_number(self, producer: Producer, number: int) -> None:
         """The same of a batch, or what else has a number."""
@@ -186,7 +252,7 @@ class RefusedCommit:
     def facts(self) -> list[AnyFact]:
         """Those that are tried again."""
         facts: list[AnyFact] = []
-        for fact in self._commit.facts:
+        for fact in self._facts:
             instead = self._instead.get(id(fact))
             if instead is not None:
                 facts += instead
@@ -244,10 +310,10 @@ class RefusedCommit:
                 assert_never(fact)
 
 
-def _staying(commit: Commit, rolled_back: Collection[bytes]) -> list[tuple[int, int]]:
+def _staying(facts: list[AnyFact], rolled_back: Collection[bytes]) -> list[tuple[int, int]]:
     """Places that messages do not leave after all, because the commit failed."""
     stay = []
-    for fact in commit.facts:
+    for fact in facts:
         match fact:
             case MessageConsumed(txn=txn) if txn in rolled_back:
                 stay.append((fact.queue, fact.seq))

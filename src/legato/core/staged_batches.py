@@ -85,7 +85,7 @@ class Stage:
             refusal.queues.add(queue)
         if self.number:
             refusal.refuse_number(self.producer, self.number)
-        refusal.kernel.emit(StageRefused(self.token, refusal.description))
+        refusal.emit(StageRefused(self.token, refusal.description))
 
 
 class StagedBatches:

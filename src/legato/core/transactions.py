@@ -311,13 +311,13 @@ class Discharge(msgspec.Struct, gc=False):
         """It is rolled back if it publishes; what only consumes needs no room."""
         rolled_back = refusal.rolled_back.get(self.transaction.id)
         if rolled_back is None:
-            refusal.kernel.gathering.awaited = True
+            refusal.await_end()
             refusal.retry(self)
         elif rolled_back is self:
             self.transactions.undo(self.transaction)
-            refusal.kernel.emit(DischargeRefused(self.token, FULL, refusal.description))
+            refusal.emit(DischargeRefused(self.token, FULL, refusal.description))
         else:
-            refusal.kernel.emit(DischargeRefused(self.token, ROLLED_BACK, refusal.description))
+            refusal.emit(DischargeRefused(self.token, ROLLED_BACK, refusal.description))
 
 
 def sends_settled(transaction: Transaction, duplicates: list[Any]) -> list[Effect]:
