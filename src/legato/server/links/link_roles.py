@@ -127,6 +127,10 @@ class SubscriptionLookup:
         self.subscription = subscription
 
 
+SendToken = tuple[Receiver, int]
+"""Where to answer a publication: its link and its delivery. The core hands it back in effects."""
+
+
 class DischargeToken:
     """Where to answer a discharge."""
 

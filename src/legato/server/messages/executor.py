@@ -35,7 +35,14 @@ from legato.core.effects import (
 from legato.core.message import Message
 from legato.core.records import Archive
 from legato.core.transactions import ROLLED_BACK, UNKNOWN_TXN
-from legato.server.links.link_roles import COORDINATOR_REFILL, Coordinator, DischargeToken, ManagementPort, Outlet
+from legato.server.links.link_roles import (
+    COORDINATOR_REFILL,
+    Coordinator,
+    DischargeToken,
+    ManagementPort,
+    Outlet,
+    SendToken,
+)
 from legato.server.links.producer_credit import ProducerCredit
 from legato.server.management.requests import Pending
 from legato.server.messages.streams import Parcel, Streams
@@ -168,7 +175,8 @@ class Executor:
 
     def _confirm(self, effect: Confirm) -> None:
         by_link: dict[Receiver, list[int]] = {}
-        for link, delivery in effect.tokens:
+        tokens: list[SendToken] = effect.tokens
+        for link, delivery in tokens:
             if link in by_link:
                 by_link[link].append(delivery)
             else:
@@ -180,7 +188,8 @@ class Executor:
                 self._credit.owe(link, port, len(deliveries))
 
     def _confirm_duplicates(self, effect: ConfirmDuplicates) -> None:
-        for link, delivery in effect.tokens:
+        tokens: list[SendToken] = effect.tokens
+        for link, delivery in tokens:
             port = link.context
             link.settle(delivery, IS_DUPLICATE if port is not None and port.notices else ACCEPTED)
             if port is not None:
@@ -189,7 +198,8 @@ class Executor:
     def _settle_sends(self, effect: SettleSends) -> None:
         accepted, duplicate = Transactional(effect.txn, ACCEPTED), Transactional(effect.txn, IS_DUPLICATE)
         duplicates = set(effect.duplicates)
-        for token in effect.tokens:
+        tokens: list[SendToken] = effect.tokens
+        for token in tokens:
             link, delivery = token
             link.settle(delivery, duplicate if token in duplicates else accepted)
             if link.context is not None:
@@ -198,7 +208,8 @@ class Executor:
     def _refuse(self, effect: Refuse) -> None:
         if effect.token is None:
             return
-        link, delivery = effect.token
+        token: SendToken = effect.token
+        link, delivery = token
         port = link.context
         if port is not None and not port.rejects:
             self.cut(link, effect.condition, effect.description, None)

@@ -71,10 +71,10 @@ class Arrivals:
         """A message came in on a link."""
         link = event.link
         port = link.context
-        if port.__class__ is not Publisher:
-            if port.__class__ is Coordinator:
+        if type(port) is not Publisher:
+            if type(port) is Coordinator:
                 self._coordinate(peer, port, event)
-            elif port.__class__ is ManagementPort:
+            elif type(port) is ManagementPort:
                 self._manage(peer, port, event)
             elif event.txn_id is not None:
                 self.doom(peer, event.txn_id, _LOST)
@@ -123,7 +123,7 @@ class Arrivals:
     def part(self, peer: Peer, event: TransferPart, now_us: int) -> None:
         """Part of a large message came in on a link."""
         port = event.link.context
-        if port.__class__ is not Publisher:
+        if type(port) is not Publisher:
             if event.txn_id is not None:
                 self.doom(peer, event.txn_id, _LOST)
             return
@@ -154,7 +154,7 @@ class Arrivals:
         """A large message does not come after all; its credit is used up."""
         self.uploads.give_up(event.link)
         port = event.link.context
-        if port.__class__ is Publisher:
+        if type(port) is Publisher:
             self._credit.owe(event.link, port)
 
     def lost(self, peer: Peer, event: TransferLost) -> None:

@@ -145,7 +145,7 @@ class Translator:
         message = event.context
         link = event.link
         consumer = link.context
-        if message.__class__ is not Message or consumer.__class__ is not Consumer:
+        if type(message) is not Message or type(consumer) is not Consumer:
             if isinstance(event.outcome, Transactional):
                 self._arrivals.doom(peer, event.outcome.txn_id, DROPPED)
             return
