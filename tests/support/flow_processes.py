@@ -13,9 +13,9 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
+from legato.failpoints import VARIABLE, DrillOrders, FlowPoint
 from legato.flows import Context, Flows, Policy, Transaction
 from legato.flows.starting import database_support
-from legato.points import VARIABLE, FlowPoint, Rig
 
 WAIT_S = 60.0
 LOOK_EVERY_S = 0.002
@@ -62,9 +62,9 @@ def declare(flows: Flows, level: Transaction) -> None:
         context.initiate("on").send("Done", item)
 
 
-def serve(url: str, database: str, prefix: str, level: Transaction, rig: str) -> None:
+def serve(url: str, database: str, prefix: str, level: Transaction, drill_orders: str) -> None:
     """Work until killed; runs in a process of its own."""
-    os.environ[VARIABLE] = rig
+    os.environ[VARIABLE] = drill_orders
     database_support.OUTBOX_GRACE_S = GRACE_S
     flows = Flows(url, database=database, prefix=prefix, policy=Policy(concurrency=1, deliveries_max=3))
     declare(flows, level)
@@ -72,9 +72,9 @@ def serve(url: str, database: str, prefix: str, level: Transaction, rig: str) ->
     signal.pause()
 
 
-def begin(url: str, database: str, prefix: str, level: Transaction, rig: str) -> None:
+def begin(url: str, database: str, prefix: str, level: Transaction, drill_orders: str) -> None:
     """Begin one flow to `Done` with a job written beside it; runs in a process of its own."""
-    os.environ[VARIABLE] = rig
+    os.environ[VARIABLE] = drill_orders
     database_support.OUTBOX_GRACE_S = GRACE_S
     flows = Flows(url, database=database, prefix=prefix)
     with flows.initiate("tea", transaction=level) as initiation:
@@ -87,7 +87,7 @@ class FlowProcess:
     """One life after another of a service, in processes that are forked from one that has all modules loaded."""
 
     def __init__(self, url: str, database: str, prefix: str, directory: Path) -> None:
-        self.rig = Rig(directory)
+        self.drill_orders = DrillOrders(directory)
         self._arguments = (url, database, prefix)
         self._directory = str(directory)
         self._process: BaseProcess | None = None
@@ -102,12 +102,12 @@ class FlowProcess:
         """Wait until it is held at the point that was armed, and kill it."""
         assert self._process is not None
         deadline = time.monotonic() + WAIT_S
-        while self.rig.holder is None:
+        while self.drill_orders.holder is None:
             assert time.monotonic() < deadline, f"nobody came to {point}"
             time.sleep(LOOK_EVERY_S)
-        assert self.rig.holder == self._process.pid
+        assert self.drill_orders.holder == self._process.pid
         self.kill()
-        self.rig.disarm()
+        self.drill_orders.disarm()
 
     def kill(self) -> None:
         """SIGKILL, if it lives."""

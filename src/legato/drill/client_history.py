@@ -6,7 +6,7 @@ from legato.drill.flows import Counts, Flows
 from legato.drill.load import Client, Work
 from legato.drill.messages import check, identity_of, source_of
 from legato.drill.records import Consuming, Identity, RecordWriter
-from legato.points import Point, Rig
+from legato.failpoints import DrillOrders, Point
 
 FIRST_WAIT_S = 0.25
 NEXT_WAIT_S = 0.02
@@ -48,7 +48,7 @@ class ClientHistory:
 
     Args:
         end_to_end: for who collects what forwarders sent: a second record, of what they had made it from.
-        rig: holds the process where the drill wants it.
+        drill_orders: holds the process where the drill wants it.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class ClientHistory:
         counts: Counts,
         *,
         end_to_end: RecordWriter | None = None,
-        rig: Rig | None = None,
+        drill_orders: DrillOrders | None = None,
     ) -> None:
         self._client = client
         self._record = record
         self._flows = flows
         self._counts = counts
         self._end_to_end = end_to_end
-        self._rig = rig
+        self._drill_orders = drill_orders
         self._sources: dict[Identity, Identity] = {}
 
     def see(self, message: Message) -> Identity:
@@ -107,10 +107,10 @@ class ClientHistory:
         self._record.undone(messages)
         self._counts.add("rolled_back")
 
-    def reach(self, point: Point) -> None:
+    def hit(self, point: Point) -> None:
         """The client is at a point of the drill's."""
-        if self._rig is not None:
-            self._rig.reach(point)
+        if self._drill_orders is not None:
+            self._drill_orders.hit(point)
 
     @property
     def complete(self) -> bool:

@@ -25,7 +25,7 @@ from legato.drill.producers import Letters, Sender
 from legato.drill.records import Consuming, Producing, RecordWriter
 from legato.drill.reports import ClientFailedOver, Ready
 from legato.errors import LegatoError
-from legato.points import Rig
+from legato.failpoints import DrillOrders
 from legato.processes.reports import Failed, Finished, report, stop_requested
 
 REPORT_INTERVAL_S = 0.2
@@ -55,7 +55,7 @@ class Process:
         self._stack = stack
         self._records = Path(orders.records)
         self._flows = Flows(orders.clients, self._records)
-        self._rig = Rig.of_environment()
+        self._drill_orders = DrillOrders.of_environment()
         self._prepared = threading.Barrier(sum(client.asyncio for client in orders.clients) + 1)
         self._connections: list[tuple[str, Connection | aio.Connection]] = []
         self.counts = Counts()
@@ -167,7 +167,7 @@ class Process:
     def _letters_of(self, client: Client) -> Letters:
         record = self._record(client.name, Producing(client.name, client.flow))
         rate, lenient = self._orders.rate_per_s, self._orders.lenient
-        return Letters(client, record, self.counts, rate, rig=self._rig, lenient=lenient)
+        return Letters(client, record, self.counts, rate, drill_orders=self._drill_orders, lenient=lenient)
 
     def _account_of(self, client: Client) -> ClientHistory:
         record = self._record(client.name, head_of(client))
@@ -175,7 +175,9 @@ class Process:
         if client.of:
             head = Consuming(f"{client.of}/{END_TO_END}", client.of, exactly_once=True)
             end_to_end = self._record(f"{client.name}-{END_TO_END}", head)
-        return ClientHistory(client, record, self._flows, self.counts, end_to_end=end_to_end, rig=self._rig)
+        return ClientHistory(
+            client, record, self._flows, self.counts, end_to_end=end_to_end, drill_orders=self._drill_orders
+        )
 
     def _forwarded_by(self, client: Client) -> RecordWriter | None:
         return self._record(f"{client.name}-sent", Producing(client.name, client.to)) if client.to else None

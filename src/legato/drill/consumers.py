@@ -19,7 +19,7 @@ from legato.drill.messages import is_poisoned, stumbles, text_of
 from legato.drill.producers import THOUSANDS_PER_COMMIT
 from legato.drill.records import REFUSED, SENDING, STORED, UNSURE, Identity, RecordWriter
 from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
-from legato.points import Point
+from legato.failpoints import Point
 
 
 class Getter:
@@ -96,7 +96,7 @@ class Getter:
         if not received:
             return
         identities = [identity for identity, _ in received]
-        self._account.reach(Point.BETWEEN_RECEIVE_AND_ACKNOWLEDGE)
+        self._account.hit(Point.BETWEEN_RECEIVE_AND_ACKNOWLEDGE)
         self._account.trying(identities)
         try:
             received[-1][1].acknowledge()
@@ -109,7 +109,7 @@ class Getter:
 
     def _acknowledge_each(self) -> None:
         for identity, message in self._receive_some(MESSAGES_AT_ONCE):
-            self._account.reach(Point.BETWEEN_RECEIVE_AND_ACKNOWLEDGE)
+            self._account.hit(Point.BETWEEN_RECEIVE_AND_ACKNOWLEDGE)
             self._account.trying([identity])
             try:
                 message.acknowledge()
@@ -127,13 +127,13 @@ class Getter:
         assert self._producer is not None
         assert self._forwarded is not None
         identities, numbers = [identity for identity, _ in received], list[int]()
-        self._account.reach(Point.BETWEEN_DECLARE_AND_DISCHARGE)
+        self._account.hit(Point.BETWEEN_DECLARE_AND_DISCHARGE)
         for source in identities:
             self._number += 1
             numbers.append(self._number)
             self._forwarded.sent(SENDING, [self._number])
             self._producer.send(TextMessage(text_of(Identity(self._client.name, self._number), source=source)))
-        self._account.reach(Point.BETWEEN_SEND_AND_COMMIT)
+        self._account.hit(Point.BETWEEN_SEND_AND_COMMIT)
         self._commit(identities, self._forwarded, numbers)
 
     def _commit(self, identities: list[Identity], forwarded: RecordWriter | None, numbers: list[int]) -> None:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from legato.errors import ConfigError
-from legato.points import AnyPoint, FlowPoint, Point, SinkPoint
+from legato.failpoints import AnyPoint, FlowPoint, Point, SinkPoint
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
 

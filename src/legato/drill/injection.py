@@ -20,8 +20,8 @@ from legato.drill.reading import Reader, is_read_by
 from legato.drill.relay import Network
 from legato.drill.target import CHECK_PERIOD_S
 from legato.errors import JMSError
+from legato.failpoints import AnyPoint, Point, Stuck
 from legato.ha.lock import LOCK_NAME
-from legato.points import AnyPoint, Point, Stuck
 from legato.processes.broker_process import BrokerProcess, Role
 from legato.processes.child import ProcessError
 
@@ -115,16 +115,16 @@ class Injector:
 
     def _go_to(self, point: AnyPoint) -> None:
         """Wait until somebody is held at `point`; where that takes a failover there must be one."""
-        rig = self._own_pair.rig
-        rig.arm(point)
+        drill_orders = self._own_pair.drill_orders
+        drill_orders.arm(point)
         if point is Point.DURING_TAKEOVER:
             self._primary.kill()
         elif point is Point.DURING_CLAIM:
             self._network.cut()
             self._sleep(BLINK_S)
             self._network.heal()
-        self._pause(POINT_WAIT_S, lambda: rig.holder is not None)
-        self._holder = rig.holder
+        self._pause(POINT_WAIT_S, lambda: drill_orders.holder is not None)
+        self._holder = drill_orders.holder
         self.points_reached += self._holder is not None
 
     # -- brokers
@@ -179,7 +179,7 @@ class Injector:
         victim = self._primary
         before = victim.epoch
         pair.ends.add(victim.name)
-        pair.rig.stick(Stuck.BUSY if strike.chance < 0.5 else Stuck.WAITING)
+        pair.drill_orders.stick(Stuck.BUSY if strike.chance < 0.5 else Stuck.WAITING)
         try:
             # Its successor may be heard of before its own end is.
             self._pause(
@@ -282,18 +282,18 @@ class Injector:
     # -- the machine
 
     def _slow(self, strike: Strike) -> None:
-        rig = self._own_pair.rig
-        rig.set_delay(strike.amount)
+        drill_orders = self._own_pair.drill_orders
+        drill_orders.set_delay(strike.amount)
         self._release()
         self._sleep(strike.lasts_s)
-        rig.set_delay(0)
+        drill_orders.set_delay(0)
 
     def _jump(self, strike: Strike) -> None:
-        rig = self._own_pair.rig
-        rig.set_clock(strike.amount)
+        drill_orders = self._own_pair.drill_orders
+        drill_orders.set_clock(strike.amount)
         self._release()
         self._sleep(strike.lasts_s)
-        rig.set_clock(0)
+        drill_orders.set_clock(0)
 
     def _fill(self, strike: Strike) -> None:
         self._with_full_disk(lambda: self._sleep(strike.lasts_s))
@@ -437,7 +437,7 @@ class Injector:
     def _release(self) -> None:
         """Whoever is held at the point goes on, under the fault that began meanwhile."""
         if self._pair is not None:
-            self._pair.rig.disarm()
+            self._pair.drill_orders.disarm()
 
     def _sleep(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -6,7 +6,7 @@ from pathlib import Path
 from legato.client.failover.uri import FAILOVER_CONTRACTS
 from legato.drill.faults import FAULTS, Fault
 from legato.errors import ConfigError
-from legato.points import AnyPoint
+from legato.failpoints import AnyPoint
 
 BROKERS_MAX = 5
 

@@ -9,7 +9,7 @@ from string import ascii_lowercase
 
 from legato.drill.disk import Disk
 from legato.drill.namespaces import Namespaces
-from legato.points import VARIABLE, Rig
+from legato.failpoints import VARIABLE, DrillOrders
 from legato.processes.broker_process import BrokerProcess, Role
 from legato.processes.child import Child, ProcessError
 from legato.processes.scratch import free_ports
@@ -50,9 +50,9 @@ class Pair:
         self._directory = directory
         self.store = directory / "store"
         self.logs = directory / "logs"
-        self.rig = Rig(directory / "rig")
-        self.rig_variable = {VARIABLE: str(directory / "rig")}
-        self.environment = {**(environment or {}), **self.rig_variable}
+        self.drill_orders = DrillOrders(directory / "drill_orders")
+        self.drill_variable = {VARIABLE: str(directory / "drill_orders")}
+        self.environment = {**(environment or {}), **self.drill_variable}
         self.environment.setdefault("LEGATO_HA_WATCHDOG_S", str(WATCHDOG_S))
         self.takeovers = 0
         self.ends: set[str] = set()
@@ -165,7 +165,7 @@ class Pair:
 
     def end(self) -> None:
         """Leave nothing behind."""
-        self.rig.disarm()
+        self.drill_orders.disarm()
         for broker in self.brokers:
             broker.end()
         if self.island is not None:

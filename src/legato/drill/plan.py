@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from legato.drill.faults import Fault
-from legato.points import AnyPoint, SinkPoint
+from legato.failpoints import AnyPoint, SinkPoint
 
 CLOCK_JUMP_MAX_S = 90.0
 """More than any interval of the broker's that a wrong clock could upset."""

@@ -11,7 +11,7 @@ from legato.drill.load import Client, Trait, Work
 from legato.drill.messages import make_message
 from legato.drill.records import REFUSED, SENDING, STORED, UNSURE, Identity, RecordWriter
 from legato.errors import ResourceAllocationError, TransactionRolledBackError
-from legato.points import Point, Rig
+from legato.failpoints import DrillOrders, Point
 
 MESSAGES_PER_COMMIT = 10
 THOUSANDS_PER_COMMIT = 1_200
@@ -26,7 +26,7 @@ class Letters:
 
     Args:
         rate_per_s: messages a second, or less if the broker does not take so many.
-        rig: holds the process where the drill wants it.
+        drill_orders: holds the process where the drill wants it.
         lenient: whether its failover contract lets calls raise that `legato`'s lets go on.
     """
 
@@ -37,7 +37,7 @@ class Letters:
         counts: Counts,
         rate_per_s: float,
         *,
-        rig: Rig | None = None,
+        drill_orders: DrillOrders | None = None,
         lenient: bool = False,
     ) -> None:
         is_bulky = client.trait is Trait.THOUSANDS
@@ -49,7 +49,7 @@ class Letters:
         self._client = client
         self._record = record
         self._counts = counts
-        self._rig = rig
+        self._drill_orders = drill_orders
         self._number = record.last_number
         self._replaying = False
 
@@ -84,10 +84,10 @@ class Letters:
             self._record.sent(REFUSED, numbers)
         return not self._replaying
 
-    def reach(self, point: Point) -> None:
+    def hit(self, point: Point) -> None:
         """The client is at a point of the drill's."""
-        if self._rig is not None:
-            self._rig.reach(point)
+        if self._drill_orders is not None:
+            self._drill_orders.hit(point)
 
 
 class Sender:
@@ -125,7 +125,7 @@ class Sender:
         while not stop.wait(self._letters.interval_s):
             number, message, how = self._letters.next()
             producer.send(message, completion_listener=partial(self._letters.completed, number), **how)
-            self._letters.reach(Point.BETWEEN_SEND_AND_CONFIRM)
+            self._letters.hit(Point.BETWEEN_SEND_AND_CONFIRM)
         producer.flush()
 
     def _send_transacted(self, session: Session, producer: MessageProducer, stop: threading.Event) -> None:

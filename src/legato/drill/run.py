@@ -62,7 +62,9 @@ class Run:
         # Brokers that run already may hold what is left of another drill.
         self._prefix = f"drill.{seed}." if target.pair is not None else f"drill.{seed}-{os.getpid()}."
         self._console = console
-        self._crew = ClientProcesses(options.out, target.pair.rig_variable if target.pair else None, self._failed_over)
+        self._crew = ClientProcesses(
+            options.out, target.pair.drill_variable if target.pair else None, self._failed_over
+        )
         self._doors: list[str] = []
         """Where relays listen on the brokers' island, for Spark."""
         self._driver: Driver | None = None
@@ -129,8 +131,8 @@ class Run:
         source, sink = f"{self._prefix}{STREAMED_FLOW}", f"{self._prefix}{STREAMED_TO}"
         orders = SparkOrders(self._target.url_of(places), source, sink, str((out / "checkpoint").resolve()))
         if pair.island is None:
-            return Driver(orders, pair.logs, pair.rig_variable)
-        return Driver(orders, pair.logs, pair.rig_variable, pair.island.visitor())
+            return Driver(orders, pair.logs, pair.drill_variable)
+        return Driver(orders, pair.logs, pair.drill_variable, pair.island.visitor())
 
     def _gather(self) -> None:
         result, pair = self.result, self._target.pair

@@ -18,7 +18,7 @@ from legato.drill.messages import text_of
 from legato.drill.producers import MESSAGES_PER_COMMIT, Letters
 from legato.drill.records import REFUSED, SENDING, STORED, UNSURE, Identity, RecordWriter
 from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
-from legato.points import Point
+from legato.failpoints import Point
 
 
 async def send(client: Client, connection: aio.Connection, letters: Letters, stop: threading.Event) -> None:
@@ -39,7 +39,7 @@ async def _send_one(client: Client, producer: aio.MessageProducer, letters: Lett
     number, message, how = letters.next()
     if client.work is Work.SEND_ASYNC:
         await producer.send(message, completion_listener=partial(letters.completed, number), **how)
-        letters.reach(Point.BETWEEN_SEND_AND_CONFIRM)
+        letters.hit(Point.BETWEEN_SEND_AND_CONFIRM)
         return
     try:
         await producer.send(message, **how)
@@ -134,7 +134,7 @@ class TaskGetter:
 
     async def _acknowledge(self, received: list[tuple[Identity, Message]]) -> None:
         identities = [identity for identity, _ in received]
-        self._account.reach(Point.BETWEEN_RECEIVE_AND_ACKNOWLEDGE)
+        self._account.hit(Point.BETWEEN_RECEIVE_AND_ACKNOWLEDGE)
         self._account.trying(identities)
         try:
             await received[-1][1].acknowledge()
@@ -154,7 +154,7 @@ class TaskGetter:
             numbers.append(self._number)
             self._forwarded.sent(SENDING, [self._number])
             await self._producer.send(TextMessage(text_of(Identity(self._client.name, self._number), source=source)))
-        self._account.reach(Point.BETWEEN_SEND_AND_COMMIT)
+        self._account.hit(Point.BETWEEN_SEND_AND_COMMIT)
         self._account.trying(identities)
         try:
             await self._session.commit()

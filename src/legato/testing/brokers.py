@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from legato.failpoints import VARIABLE, DrillOrders, Point
 from legato.ha.members import list_members
-from legato.points import VARIABLE, Point, Rig
 from legato.processes.broker_process import BrokerProcess, Role
 from legato.processes.child import Child, ProcessError
 from legato.processes.scratch import choose_ports
@@ -44,8 +44,8 @@ class BrokerPair:
         self._lines: queue.SimpleQueue[tuple[Child, bytes | None]] = queue.SimpleQueue()
         # The kernel ends a child together with the thread that started it: this thread lives as long as the pair.
         self._starter = ThreadPoolExecutor(1, "start brokers")
-        self._rig = Rig(directory / "rig")
-        environment = {**(environment or {}), VARIABLE: str(directory / "rig")}
+        self._drill_orders = DrillOrders(directory / "drill_orders")
+        environment = {**(environment or {}), VARIABLE: str(directory / "drill_orders")}
         self._lives = 0
         self._brokers = [
             BrokerProcess(name, port, self.store, directory / f"{name}.log", options=options, environment=environment)
@@ -136,7 +136,7 @@ class BrokerPair:
         Raises:
             ProcessError: at the end of the block, if the primary has not come to it.
         """
-        self._rig.arm(Point(point))
+        self._drill_orders.arm(Point(point))
         over = threading.Event()
         with ThreadPoolExecutor(1, "fail over") as executor:
             failing_over = executor.submit(self._fail_over_when_held, point, over)
@@ -147,13 +147,13 @@ class BrokerPair:
                 failing_over.result()
 
     def _fail_over_when_held(self, point: str, over: threading.Event) -> None:
-        while not self._rig.reached:
-            if over.wait(LOOK_EVERY_S) and not self._rig.reached:
-                self._rig.disarm()
+        while not self._drill_orders.reached:
+            if over.wait(LOOK_EVERY_S) and not self._drill_orders.reached:
+                self._drill_orders.disarm()
                 raise ProcessError(f"The primary did not come to {point}.")
         primary, backup = self.primary, self.backup
         primary.kill()
-        self._rig.disarm()
+        self._drill_orders.disarm()
         self._wait_until(lambda: backup.role is Role.PRIMARY)
         self.restart()
 

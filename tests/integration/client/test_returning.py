@@ -23,7 +23,7 @@ from legato.client import (
     TransactionRolledBackError,
 )
 from legato.core.facts import Fact, MessagePresented
-from legato.points import Point
+from legato.failpoints import Point
 from legato.store.lmdb import LmdbStore
 from legato.testing import BrokerPair, Network, broker_pair
 from tests.integration.client.helpers import NOTHING_COMES_S, WAIT_S, drain, receive, send, texts

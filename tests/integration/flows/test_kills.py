@@ -14,9 +14,9 @@ from sqlalchemy.exc import OperationalError
 
 from legato.client import ConnectionFactory, Queue
 from legato.errors import FlowBackendError, FlowMessageSendError
+from legato.failpoints import VARIABLE, DrillOrders, FlowPoint
 from legato.flows import Context, Flows, Policy, Transaction
 from legato.flows.starting import database_support
-from legato.points import VARIABLE, FlowPoint, Rig
 from tests.support.broker import BrokerPair
 from tests.support.clients import forgetful_pair
 from tests.support.databases import database_url, postgres
@@ -43,7 +43,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 @pytest.fixture
 def service(forgetful_pair: BrokerPair, database_url: str, prefix: str, tmp_path: Path) -> Iterator[FlowProcess]:
     """The service that is killed; its brokers give what it had to the next one at once."""
-    process = FlowProcess(forgetful_pair.url, database_url, prefix, tmp_path / "rig")
+    process = FlowProcess(forgetful_pair.url, database_url, prefix, tmp_path / "drill_orders")
     yield process
     process.kill()
 
@@ -111,7 +111,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 def kill_once(service: FlowProcess, flows: Flows, endpoint: str, item: str, point: FlowPoint) -> None:
     """Have the service, which runs, killed at a point while it works on an item."""
-    service.rig.arm(point)
+    service.drill_orders.arm(point)
     flows.send(endpoint, item, trace_id=item)
     service.kill_at(point)
 
@@ -183,7 +183,7 @@ def test_an_initiator_that_dies_between_its_commits_leaves_its_job_and_no_flow_u
 ) -> None:
     """CONTRACT D7, D12."""
     flows, ended = outside
-    service.rig.arm(BETWEEN_COMMITS)
+    service.drill_orders.arm(BETWEEN_COMMITS)
     service.start(level, begin)
     service.kill_at(BETWEEN_COMMITS)
     assert items(engine, "keyed") == ["tea"]
@@ -207,22 +207,22 @@ def test_a_broker_that_dies_between_the_commits_doubles_best_effort_and_nothing_
 ) -> None:
     """CONTRACT D6, D8, D12, D13."""
     monkeypatch.setattr(database_support, "OUTBOX_GRACE_S", GRACE_S)
-    rig = Rig(tmp_path / "rig")
+    drill_orders = DrillOrders(tmp_path / "drill_orders")
     flows = Flows(pair.url, database=database_url, prefix=prefix, policy=Policy(concurrency=1))
     declare(flows, level)
     ended = hear(flows)
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "rig"))
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "drill_orders"))
     flows.start()
     monkeypatch.delenv(VARIABLE)
     points = [BETWEEN_COMMITS]
     if level is Transaction.INBOX_OUTBOX:
         points += [FlowPoint.BEFORE_DATABASE_COMMIT, FlowPoint.BETWEEN_SEND_AND_MESSAGING_COMMIT]
     for point in points:
-        rig.arm(point)
+        drill_orders.arm(point)
         flows.send("Plain", point, trace_id=point)
-        wait_until(lambda: rig.reached)
+        wait_until(lambda: drill_orders.reached)
         pair.fail_over()
-        rig.disarm()
+        drill_orders.disarm()
         assert ended.get(timeout=WAIT_S) == point
     if level is Transaction.INBOX_OUTBOX:
         wait_until(lambda: count(engine, "legato_outbox") == 0)
@@ -241,8 +241,8 @@ def test_an_initiator_hears_whether_its_database_was_committed_when_the_brokers_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """CONTRACT D7: two errors, and none at all where an outbox keeps the messages (D12)."""
-    rig = Rig(tmp_path / "rig")
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "rig"))
+    drill_orders = DrillOrders(tmp_path / "drill_orders")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "drill_orders"))
     flows = Flows(f"{pair.url}?reconnect_attempts=2", database=database_url, prefix=prefix)
     monkeypatch.delenv(VARIABLE)
     errors: list[Exception] = []
@@ -255,12 +255,12 @@ def test_an_initiator_hears_whether_its_database_was_committed_when_the_brokers_
         except Exception as error:
             errors.append(error)
 
-    rig.arm(BETWEEN_COMMITS)
+    drill_orders.arm(BETWEEN_COMMITS)
     thread = threading.Thread(target=initiate, args=(Transaction.BEST_EFFORT, "committed"))
     thread.start()
-    wait_until(lambda: rig.reached)
+    wait_until(lambda: drill_orders.reached)
     pair.close()
-    rig.disarm()
+    drill_orders.disarm()
     thread.join(WAIT_S)
     assert [type(error) for error in errors] == [FlowMessageSendError]
     initiate(Transaction.BEST_EFFORT, "not committed")

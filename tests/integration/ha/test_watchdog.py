@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from legato.client import ConnectionFactory, TextMessage
-from legato.points import VARIABLE, Rig, Stuck
+from legato.failpoints import VARIABLE, DrillOrders, Stuck
 from legato.server.process.watchdog import Watchdog
 from tests.integration.ha.test_heartbeats import QUICK
 from tests.integration.ha.test_stopped import received_by
@@ -21,15 +21,15 @@ from tests.support.server import server
 LIMIT_S = 2.0
 
 
-def watched(rig: Path) -> dict[str, str]:
-    return QUICK | {"LEGATO_HA_WATCHDOG_S": str(LIMIT_S), VARIABLE: str(rig)}
+def watched(drill_orders: Path) -> dict[str, str]:
+    return QUICK | {"LEGATO_HA_WATCHDOG_S": str(LIMIT_S), VARIABLE: str(drill_orders)}
 
 
 @pytest.mark.parametrize("how", Stuck)
 def test_a_stuck_primary_ends_and_the_backup_serves_and_nothing_is_lost(tmp_path: Path, how: Stuck) -> None:
     """CONTRACT B2: a loop that waits for ever, and one that is busy in C and lets no other thread run."""
-    rig = Rig(tmp_path / "rig")
-    environment = watched(tmp_path / "rig")
+    drill_orders = DrillOrders(tmp_path / "drill_orders")
+    environment = watched(tmp_path / "drill_orders")
     with (
         server(tmp_path / "store", environment=environment) as primary,
         server(tmp_path / "store", environment=environment) as backup,
@@ -39,7 +39,7 @@ def test_a_stuck_primary_ends_and_the_backup_serves_and_nothing_is_lost(tmp_path
             session = connection.create_session()
             producer = session.create_producer(session.create_queue("q"))
             producer.send(TextMessage("before"))
-            rig.stick(how)
+            drill_orders.stick(how)
             backup.wait_for_role("active epoch=2")
             producer.send(TextMessage("after"))
         assert primary.wait() != 0
@@ -49,7 +49,7 @@ def test_a_stuck_primary_ends_and_the_backup_serves_and_nothing_is_lost(tmp_path
 
 def test_a_primary_that_was_stopped_for_longer_goes_on(tmp_path: Path) -> None:
     """A pause of the machine is no stuck loop: it has its chance to turn."""
-    with server(tmp_path / "store", environment=watched(tmp_path / "rig")) as primary:
+    with server(tmp_path / "store", environment=watched(tmp_path / "drill_orders")) as primary:
         primary.signal(signal.SIGSTOP)
         time.sleep(2 * LIMIT_S)
         primary.signal(signal.SIGCONT)
@@ -68,11 +68,11 @@ def received_after(port: int) -> list[str | None]:
 
 def test_a_slow_disk_is_no_stuck_loop(tmp_path: Path) -> None:
     """The writer waits for longer than the limit; the loop turns meanwhile."""
-    rig = Rig(tmp_path / "rig")
-    with server(tmp_path / "store", environment=watched(tmp_path / "rig")) as primary:
-        rig.set_delay(2000 * LIMIT_S)
+    drill_orders = DrillOrders(tmp_path / "drill_orders")
+    with server(tmp_path / "store", environment=watched(tmp_path / "drill_orders")) as primary:
+        drill_orders.set_delay(2000 * LIMIT_S)
         assert received_after(primary.port) == ["meanwhile"]
-        rig.set_delay(0)
+        drill_orders.set_delay(0)
 
 
 def test_a_loop_that_turns_now_and_then_is_left_alone() -> None:

@@ -14,7 +14,7 @@ from legato.amqp.engine.events import Closed, Detached, Disposition, SessionEnde
 from legato.amqp.engine.link import Receiver, Sender
 from legato.amqp.engine.outcomes import ACCEPTED, Accepted
 from legato.amqp.engine.terminus import Terminus
-from legato.points import VARIABLE, Point, Rig
+from legato.failpoints import VARIABLE, DrillOrders, Point
 from tests.integration.server.wire import attach, attach_sender, detached, nothing_more
 from tests.support.amqp_peer import AmqpPeer, Refused, data_of, text
 from tests.support.server import Server, server
@@ -49,9 +49,9 @@ EVERY_WAY = pytest.mark.parametrize(("leave", "answer"), [*WAYS, (_close_with_er
 class Held:
     """A broker whose commits can be held, and two peers."""
 
-    def __init__(self, broker: Server, rig: Rig) -> None:
+    def __init__(self, broker: Server, drill_orders: DrillOrders) -> None:
         self.broker = broker
-        self.rig = rig
+        self.drill_orders = drill_orders
         self.peer = AmqpPeer(broker.port, container="leaving")
         self.other = AmqpPeer(broker.port, container="other")
 
@@ -63,20 +63,20 @@ class Held:
     def restarted(self) -> AmqpPeer:
         """The broker is killed and comes back."""
         self.broker.kill()
-        self.rig.disarm()
+        self.drill_orders.disarm()
         self.broker.start()
         return AmqpPeer(self.broker.port)
 
 
 @pytest.fixture
 def held(tmp_path: Path) -> Iterator[Held]:
-    rig = Rig(tmp_path / "rig")
-    with server(tmp_path / "store", environment={VARIABLE: str(tmp_path / "rig")}) as broker:
-        yield Held(broker, rig)
+    drill_orders = DrillOrders(tmp_path / "drill_orders")
+    with server(tmp_path / "store", environment={VARIABLE: str(tmp_path / "drill_orders")}) as broker:
+        yield Held(broker, drill_orders)
 
 
-def _wait_until_reached(rig: Rig) -> None:
-    while not rig.reached:
+def _wait_until_reached(drill_orders: DrillOrders) -> None:
+    while not drill_orders.reached:
         select.select([], [], [], 0.005)
 
 
@@ -93,13 +93,13 @@ def test_an_acknowledgement_before_it_is_durable_when_it_is_answered(
     peer.send(peer.sender("work"), text(b"1"))
     link = peer.receiver("work", 1)
     delivery = peer.transfer().delivery
-    held.rig.arm(Point.BETWEEN_ACKNOWLEDGE_AND_COMMIT)
+    held.drill_orders.arm(Point.BETWEEN_ACKNOWLEDGE_AND_COMMIT)
     link.settle(delivery)
     leave(peer, link)
     peer.flush()
-    _wait_until_reached(held.rig)
+    _wait_until_reached(held.drill_orders)
     assert not held.is_answered()
-    held.rig.disarm()
+    held.drill_orders.disarm()
     _wait_for_answer(peer, answer)
     again = held.restarted()
     assert nothing_more(again, again.receiver("work", 0))
@@ -111,13 +111,13 @@ def test_a_presettled_send_before_it_is_durable_when_it_is_answered(
 ) -> None:
     peer = held.peer
     sender = peer.sender("sent")
-    held.rig.arm(Point.BEFORE_COMMIT)
+    held.drill_orders.arm(Point.BEFORE_COMMIT)
     sender.send(text(b"1"), b"t", settled=True)
     leave(peer, sender)
     peer.flush()
-    _wait_until_reached(held.rig)
+    _wait_until_reached(held.drill_orders)
     assert not held.is_answered()
-    held.rig.disarm()
+    held.drill_orders.disarm()
     _wait_for_answer(peer, answer)
     again = held.restarted()
     again.receiver("sent", 1)
@@ -171,12 +171,12 @@ def test_a_temporary_queue_is_gone_for_good_when_it_is_answered(held: Held, leav
 def test_a_close_is_answered_although_its_client_sends_no_more(held: Held) -> None:
     peer = held.peer
     sender = peer.sender("half")
-    held.rig.arm(Point.BEFORE_COMMIT)
+    held.drill_orders.arm(Point.BEFORE_COMMIT)
     sender.send(text(b"1"), b"t", settled=True)
     peer.amqp.close()
     peer.flush()
     peer.socket.shutdown(socket.SHUT_WR)
-    _wait_until_reached(held.rig)
+    _wait_until_reached(held.drill_orders)
     assert not held.is_answered()
-    held.rig.disarm()
+    held.drill_orders.disarm()
     assert peer.expect(Closed).clean

@@ -17,7 +17,7 @@ from legato.amqp.engine.link import Receiver, Sender
 from legato.amqp.engine.outcomes import ACCEPTED, Rejected, Transactional
 from legato.amqp.engine.terminus import Terminus
 from legato.core.settings import DEFAULT_SETTINGS
-from legato.points import VARIABLE, Point, Rig
+from legato.failpoints import VARIABLE, DrillOrders, Point
 from tests.integration.server.conftest import Connect
 from tests.integration.server.test_topics import publish
 from tests.integration.server.wire import attach, detached, durable, got, leave, message, nothing_more, topic
@@ -287,17 +287,17 @@ def test_a_request_is_no_part_of_a_transaction(peer: AmqpPeer) -> None:
 
 def test_a_queue_that_an_attach_has_just_made_is_seen_at_once(tmp_path: Path) -> None:
     """Before it is in the store: its commit is held back here; one that was deleted is not seen any more."""
-    rig = Rig(tmp_path / "rig")
-    with server(tmp_path / "store", environment={VARIABLE: str(tmp_path / "rig")}) as broker:
+    drill_orders = DrillOrders(tmp_path / "drill_orders")
+    with server(tmp_path / "store", environment={VARIABLE: str(tmp_path / "drill_orders")}) as broker:
         peer, other = AmqpPeer(broker.port), AmqpPeer(broker.port, container="other")
         manager = Manager(other)
         peer.sender("first")
         assert manager.ask("DELETE", "first")[0] == 200
         sender = peer.sender("busy")
-        rig.arm(Point.BEFORE_COMMIT)
+        drill_orders.arm(Point.BEFORE_COMMIT)
         sender.send(text(b"x"), b"t", None)
         peer.flush()
-        while not rig.reached:
+        while not drill_orders.reached:
             select.select([], [], [], 0.005)
         peer.receiver("new", 0)
         peer.receiver("new topic", 0, name="sub")
@@ -306,7 +306,7 @@ def test_a_queue_that_an_attach_has_just_made_is_seen_at_once(tmp_path: Path) ->
         assert {"busy", "new"} <= {queue["name"] for queue in status["queues"]}
         assert "first" not in {queue["name"] for queue in status["queues"]}
         manager.post("QUERY")
-        rig.disarm()
+        drill_orders.disarm()
         assert {"busy", "new"} <= {row["name"] for row in manager.answer()[1]["results"]}
         peer.drop()
         other.drop()

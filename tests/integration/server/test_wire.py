@@ -13,7 +13,7 @@ from legato.amqp.codec.message import decode_message
 from legato.amqp.engine.events import Closed, Detached, Disposition
 from legato.amqp.engine.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, Accepted, Rejected, Transactional
 from legato.amqp.engine.terminus import Terminus
-from legato.points import VARIABLE, Rig
+from legato.failpoints import VARIABLE, DrillOrders
 from tests.support.amqp_peer import AmqpPeer, Refused, data_of, text
 from tests.support.server import Server, server
 
@@ -275,14 +275,14 @@ def test_what_becomes_of_claims_is_said_when_it_is_durable(tmp_path: Path) -> No
     """A message that is neither coming nor elsewhere was acknowledged: it must not come back after a crash."""
     from legato.amqp.codec.types import Array, ULong
 
-    rig = Rig(tmp_path / "rig")
-    with server(tmp_path / "store", environment={VARIABLE: str(tmp_path / "rig")}) as broker:
+    drill_orders = DrillOrders(tmp_path / "drill_orders")
+    with server(tmp_path / "store", environment={VARIABLE: str(tmp_path / "drill_orders")}) as broker:
         peer = AmqpPeer(broker.port, container="holder")
         peer.send(peer.sender("held"), text(b"1"))
         properties = {names.REPORTS_PRESENTED: True}
         link = peer.receiver("held", 1, properties, name="consumer")
         transfer = peer.transfer()
-        rig.set_delay(2000)
+        drill_orders.set_delay(2000)
         link.update(transfer.delivery, ACCEPTED)
         peer.receiver("held", 0, name="another")  # What comes before it has been read once it is answered.
         back = AmqpPeer(broker.port, container="holder")
@@ -290,7 +290,7 @@ def test_what_becomes_of_claims_is_said_when_it_is_durable(tmp_path: Path) -> No
         claiming = back.receiver("held", 0, properties | {names.HELD: held}, name="consumer")
         assert claiming.remote_properties[names.HELD_COUNT] == 0
         broker.kill()
-        rig.set_delay(0)
+        drill_orders.set_delay(0)
         broker.start()
         after = AmqpPeer(broker.port)
         after.send(after.sender("held"), text(b"2"))

@@ -11,7 +11,7 @@ from legato.drill.faults import FAULTS, POINTS, Fault, parse_faults, parse_point
 from legato.drill.options import DrillOptions
 from legato.drill.plan import plan
 from legato.errors import ConfigError
-from legato.points import FlowPoint, Point, SinkPoint
+from legato.failpoints import FlowPoint, Point, SinkPoint
 
 
 def test_a_seed_makes_the_same_plan_again() -> None:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from legato.clock import Clock
+from legato.failpoints import DrillOrders, FlowPoint
 from legato.flows.database.bundles import bundle
 from legato.flows.model.envelope import Envelope, Outgoing
 from legato.flows.model.stage_run import Ran
-from legato.points import FlowPoint, Rig
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as DatabaseConnection
@@ -91,12 +91,12 @@ class MessagingOnly:
 
     def __init__(self, bundle_max: int = 1) -> None:
         self._bundle_max = bundle_max
-        self._rig = Rig.of_environment()
+        self._drill_orders = DrillOrders.of_environment()
 
     def perform(self, stage_id: str, received: Sequence[Received], run: Run, messaging: Messaging) -> list[Ran]:
         ran = [run(one, None) for one in received]
         messaging.send(sends_of(received, ran, self._bundle_max))
-        reach(self._rig, FlowPoint.BETWEEN_SEND_AND_MESSAGING_COMMIT)
+        hit(self._drill_orders, FlowPoint.BETWEEN_SEND_AND_MESSAGING_COMMIT)
         messaging.commit()
         return ran
 
@@ -111,16 +111,16 @@ class BestEffort:
     def __init__(self, source: DataSource, bundle_max: int = 1) -> None:
         self._bundle_max = bundle_max
         self._source = source
-        self._rig = Rig.of_environment()
+        self._drill_orders = DrillOrders.of_environment()
 
     def perform(self, stage_id: str, received: Sequence[Received], run: Run, messaging: Messaging) -> list[Ran]:
         with self._source.transaction() as work:
             ran = [run(one, work.connection) for one in received]
             messaging.send(sends_of(received, ran, self._bundle_max))
             messaging.check()
-            reach(self._rig, FlowPoint.BEFORE_DATABASE_COMMIT)
+            hit(self._drill_orders, FlowPoint.BEFORE_DATABASE_COMMIT)
             work.commit()
-        reach(self._rig, FlowPoint.BETWEEN_DATABASE_COMMIT_AND_MESSAGING_COMMIT)
+        hit(self._drill_orders, FlowPoint.BETWEEN_DATABASE_COMMIT_AND_MESSAGING_COMMIT)
         messaging.commit()
         return ran
 
@@ -145,15 +145,15 @@ class InboxOutbox:
         self._inbox = inbox
         self._outbox = outbox
         self._clock = clock
-        self._rig = Rig.of_environment()
+        self._drill_orders = DrillOrders.of_environment()
 
     def perform(self, stage_id: str, received: Sequence[Received], run: Run, messaging: Messaging) -> list[Ran]:
         ran, sends = self._work(stage_id, received, run)
-        reach(self._rig, FlowPoint.BETWEEN_DATABASE_COMMIT_AND_MESSAGING_COMMIT)
+        hit(self._drill_orders, FlowPoint.BETWEEN_DATABASE_COMMIT_AND_MESSAGING_COMMIT)
         messaging.send(sends, once=True)
-        reach(self._rig, FlowPoint.BETWEEN_SEND_AND_MESSAGING_COMMIT)
+        hit(self._drill_orders, FlowPoint.BETWEEN_SEND_AND_MESSAGING_COMMIT)
         messaging.commit()
-        reach(self._rig, FlowPoint.BETWEEN_MESSAGING_COMMIT_AND_CLEANING)
+        hit(self._drill_orders, FlowPoint.BETWEEN_MESSAGING_COMMIT_AND_CLEANING)
         self._outbox.sent(sends)
         return ran
 
@@ -179,7 +179,7 @@ class InboxOutbox:
             rows = bundled(received, rows, self._bundle_max)
             self._outbox.put(connection, rows, now_us)
             with self._outbox.deleting(connection):
-                reach(self._rig, FlowPoint.BEFORE_DATABASE_COMMIT)
+                hit(self._drill_orders, FlowPoint.BEFORE_DATABASE_COMMIT)
                 work.commit()
         return ran, [*sends, *(outgoing for _, outgoing in rows)]
 
@@ -199,7 +199,7 @@ def bundled(received: Sequence[Received], rows: list[Row], bundle_max: int) -> l
     return bundle(rows, bundle_max) if bundle_max > 1 and len(received) > 1 else rows
 
 
-def reach(rig: Rig | None, point: FlowPoint) -> None:
+def hit(drill_orders: DrillOrders | None, point: FlowPoint) -> None:
     """The process is at `point`, if it is drilled."""
-    if rig is not None:
-        rig.reach(point)
+    if drill_orders is not None:
+        drill_orders.hit(point)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from legato.clock import Clock
 from legato.errors import ConfigError, FlowBackendError, FlowError, FlowMessageSendError, JMSError
+from legato.failpoints import DrillOrders, FlowPoint
 from legato.flows.database.database import POSTGRESQL, DataSource, call_at_commit, is_in_doubt
 from legato.flows.database.inbox import RETENTION_S_DEFAULT, Inbox
 from legato.flows.database.outbox import Outbox
 from legato.flows.database.sweeper import Sweeper
-from legato.flows.database.transactions import BestEffort, InboxOutbox, Level, reach
+from legato.flows.database.transactions import BestEffort, InboxOutbox, Level, hit
 from legato.flows.model.definitions import Policy, Stage
 from legato.flows.model.initiation import Initiation
 from legato.flows.model.levels import Transaction
 from legato.flows.starting.sender_pool import Initiator
-from legato.points import FlowPoint, Rig
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -63,7 +63,7 @@ class DatabaseSupport:
         self._initiator = initiator
         self._clock = clock
         self._new_id = new_id
-        self._rig = Rig.of_environment()
+        self._drill_orders = DrillOrders.of_environment()
 
     def level(self, stage: Stage, policy: Policy) -> Level:
         """What a stage runs in; not for `Transaction.MESSAGING`.
@@ -131,7 +131,7 @@ class DatabaseSupport:
                 self._initiator.send(initiation.outgoing, before_commit=lambda: self._commit(work.commit))
 
     def _commit(self, commit: Callable[[], None]) -> None:
-        reach(self._rig, FlowPoint.BEFORE_DATABASE_COMMIT)
+        hit(self._drill_orders, FlowPoint.BEFORE_DATABASE_COMMIT)
         try:
             commit()
         except Exception as error:
@@ -140,7 +140,7 @@ class DatabaseSupport:
                     f"The connection to the database was lost in its commit, whose outcome is not known: {error}"
                 ) from error
             raise FlowBackendError(f"The database could not commit, so nothing was: {error}") from error
-        reach(self._rig, FlowPoint.BETWEEN_DATABASE_COMMIT_AND_MESSAGING_COMMIT)
+        hit(self._drill_orders, FlowPoint.BETWEEN_DATABASE_COMMIT_AND_MESSAGING_COMMIT)
 
     def _send_kept(self, initiation: Initiation) -> None:
         try:

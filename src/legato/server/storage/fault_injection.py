@@ -18,7 +18,7 @@ from legato.core.facts import (
     MessageStored,
     TransactionCommitted,
 )
-from legato.points import Point, Rig
+from legato.failpoints import DrillOrders, Point
 from legato.server.config.configuration import StoreSection
 from legato.store.base import Batch, Meta
 from legato.store.lmdb import LmdbStore
@@ -37,87 +37,87 @@ ASKED_FOR = (
 
 def open_store(directory: Path, section: StoreSection) -> LmdbStore:
     """The store of a broker that begins to serve."""
-    rig = Rig.of_environment()
-    if rig is not None:
-        return RiggedStore(rig, directory, section)
+    drill_orders = DrillOrders.of_environment()
+    if drill_orders is not None:
+        return FaultyStore(drill_orders, directory, section)
     return LmdbStore(directory, map_bytes=section.map_bytes, log_facts=section.log_facts)
 
 
 def make_clock() -> Clock:
     """The clock of a broker."""
-    rig = Rig.of_environment()
-    return SystemClock() if rig is None else RiggedClock(rig)
+    drill_orders = DrillOrders.of_environment()
+    return SystemClock() if drill_orders is None else FaultyClock(drill_orders)
 
 
-class RiggedStore(LmdbStore):
+class FaultyStore(LmdbStore):
     """A store that can be slow, and that has the failpoints of commits."""
 
-    def __init__(self, rig: Rig, directory: Path, section: StoreSection) -> None:
+    def __init__(self, drill_orders: DrillOrders, directory: Path, section: StoreSection) -> None:
         super().__init__(directory, map_bytes=section.map_bytes, log_facts=section.log_facts)
-        self._rig = rig
+        self._drill_orders = drill_orders
 
     def begin_epoch(self, broker: str, now_us: int) -> Meta:
         """See `Store.begin_epoch`."""
         meta = super().begin_epoch(broker, now_us)
         if meta.epoch > 1:
-            self._rig.reach(Point.DURING_TAKEOVER)
+            self._drill_orders.hit(Point.DURING_TAKEOVER)
         return meta
 
     def commit(self, batch: Batch) -> int:
         """See `Store.commit`."""
-        reach, facts = self._rig.reach, batch.facts
-        time.sleep(self._rig.delay_s)
+        hit, facts = self._drill_orders.hit, batch.facts
+        time.sleep(self._drill_orders.delay_s)
         if batch.chunks or _has(facts, *ASKED_FOR):
-            reach(Point.BEFORE_COMMIT)
+            hit(Point.BEFORE_COMMIT)
         if _has(facts, MessageConsumed):
-            reach(Point.BETWEEN_ACKNOWLEDGE_AND_COMMIT)
+            hit(Point.BETWEEN_ACKNOWLEDGE_AND_COMMIT)
         if _has(facts, TransactionCommitted):
-            reach(Point.BETWEEN_DISCHARGE_AND_COMMIT)
+            hit(Point.BETWEEN_DISCHARGE_AND_COMMIT)
         position = super().commit(batch)
         if batch.chunks:
-            reach(Point.DURING_LARGE_MESSAGE)
+            hit(Point.DURING_LARGE_MESSAGE)
         if _has(facts, MessageStored, MessagePublished):
-            reach(Point.BETWEEN_COMMIT_AND_CONFIRM)
+            hit(Point.BETWEEN_COMMIT_AND_CONFIRM)
         if _has(facts, MessageConsumed):
-            reach(Point.BETWEEN_ACKNOWLEDGED_AND_CONFIRM)
+            hit(Point.BETWEEN_ACKNOWLEDGED_AND_CONFIRM)
         if _has(facts, TransactionCommitted):
-            reach(Point.BETWEEN_COMMIT_AND_OUTCOME)
+            hit(Point.BETWEEN_COMMIT_AND_OUTCOME)
         return position
 
     def trim_log(self, through: int, limit: int) -> int:
         """See `Store.trim_log`: the ledger has what is to be deleted."""
-        self._rig.reach(Point.DURING_LEDGER_EXPORT)
+        self._drill_orders.hit(Point.DURING_LEDGER_EXPORT)
         return super().trim_log(through, limit)
 
 
 def pass_claim() -> None:
     """A client that comes back claims messages that it holds: the drill may want the broker held here."""
-    rig = _rig()
-    if rig is not None:
-        rig.reach(Point.DURING_CLAIM)
+    drill_orders = _drill_orders()
+    if drill_orders is not None:
+        drill_orders.hit(Point.DURING_CLAIM)
 
 
 def pass_turn() -> None:
     """The loop of a primary turns: the drill may want that it does not any more."""
-    rig = _rig()
-    if rig is not None:
-        rig.may_stick()
+    drill_orders = _drill_orders()
+    if drill_orders is not None:
+        drill_orders.may_stick()
 
 
 @functools.cache
-def _rig() -> Rig | None:
-    return Rig.of_environment()
+def _drill_orders() -> DrillOrders | None:
+    return DrillOrders.of_environment()
 
 
 def _has(facts: list[AnyFact], *kinds: type[AnyFact]) -> bool:
     return any(isinstance(fact, kinds) for fact in facts)
 
 
-class RiggedClock(SystemClock):
+class FaultyClock(SystemClock):
     """A clock that a drill can set wrong."""
 
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
+    def __init__(self, drill_orders: DrillOrders) -> None:
+        self._drill_orders = drill_orders
         self._offset_us = 0
         self._read_at_s = 0.0
 
@@ -125,5 +125,5 @@ class RiggedClock(SystemClock):
         """See `Clock.now_us`."""
         now_s = time.monotonic()
         if now_s - self._read_at_s > CLOCK_READ_EVERY_S:
-            self._offset_us, self._read_at_s = self._rig.clock_offset_us, now_s
+            self._offset_us, self._read_at_s = self._drill_orders.clock_offset_us, now_s
         return super().now_us() + self._offset_us

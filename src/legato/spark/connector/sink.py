@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from legato.bulk.requests import PutRequest
 from legato.bulk.staging import StageOptions
-from legato.points import Rig, SinkPoint
+from legato.failpoints import DrillOrders, SinkPoint
 from legato.spark.connector.options import SinkOptions
 from legato.spark.connector.reading import bulk_client, retried
 from legato.spark.connector.requests import Requests, shared_requests
@@ -91,12 +91,12 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
         return self._stage(iterator, transactional_id, int(str(context.getLocalProperty(_BATCH_ID))))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        rig = Rig.of_environment()
-        if rig is not None:
-            rig.reach(SinkPoint.BETWEEN_STAGE_AND_PUBLISH)
+        drill_orders = DrillOrders.of_environment()
+        if drill_orders is not None:
+            drill_orders.hit(SinkPoint.BETWEEN_STAGE_AND_PUBLISH)
         self._publish(messages, batchId)  # type: ignore[arg-type]
-        if rig is not None:
-            rig.reach(SinkPoint.BETWEEN_PUBLISH_AND_COMMIT)
+        if drill_orders is not None:
+            drill_orders.hit(SinkPoint.BETWEEN_PUBLISH_AND_COMMIT)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._discard(messages, batchId)  # type: ignore[arg-type]

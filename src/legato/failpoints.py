@@ -65,7 +65,7 @@ class Stuck(StrEnum):
     BUSY = "busy"
 
 
-class Rig:
+class DrillOrders:
     """The drill's orders to its processes: files in one directory."""
 
     def __init__(self, directory: Path) -> None:
@@ -76,8 +76,8 @@ class Rig:
         self._numbers = {"delay_ms": directory / "delay_ms", "clock_s": directory / "clock_s"}
 
     @classmethod
-    def of_environment(cls, environment: Mapping[str, str] | None = None) -> "Rig | None":
-        """The rig that this process is drilled with; None if it is not."""
+    def of_environment(cls, environment: Mapping[str, str] | None = None) -> "DrillOrders | None":
+        """The orders for this process; None outside of a drill."""
         directory = (os.environ if environment is None else environment).get(VARIABLE)
         return cls(Path(directory)) if directory else None
 
@@ -123,7 +123,7 @@ class Rig:
 
     # -- for those that are drilled
 
-    def reach(self, point: AnyPoint) -> None:
+    def hit(self, point: AnyPoint) -> None:
         """The process is at `point`: it is held there if the drill wants so."""
         mine = self._armed.with_suffix(f".{os.getpid()}")
         try:

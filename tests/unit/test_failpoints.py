@@ -8,9 +8,9 @@ import pytest
 
 from legato.clock import SystemClock
 from legato.core.facts import MessageStored, QueueCreated, QueueMarked
-from legato.points import VARIABLE, AnyPoint, Point, Rig
+from legato.failpoints import VARIABLE, AnyPoint, DrillOrders, Point
 from legato.server.config.configuration import StoreSection
-from legato.server.storage.fault_injection import RiggedClock, RiggedStore, make_clock, open_store
+from legato.server.storage.fault_injection import FaultyClock, FaultyStore, make_clock, open_store
 from legato.store.base import Batch
 from legato.store.lmdb import LmdbStore
 
@@ -18,8 +18,8 @@ WAIT_S = 10.0
 
 
 def test_a_process_without_the_variable_has_no_rig(tmp_path: Path) -> None:
-    assert Rig.of_environment({}) is None
-    assert Rig.of_environment({VARIABLE: str(tmp_path)}) is not None
+    assert DrillOrders.of_environment({}) is None
+    assert DrillOrders.of_environment({VARIABLE: str(tmp_path)}) is not None
 
 
 def test_a_broker_that_is_not_drilled_has_the_real_store_and_clock(
@@ -33,18 +33,18 @@ def test_a_broker_that_is_not_drilled_has_the_real_store_and_clock(
 
 
 def test_whoever_comes_to_the_armed_point_is_held_until_it_is_disarmed(tmp_path: Path) -> None:
-    rig = Rig(tmp_path)
-    rig.arm(Point.BEFORE_COMMIT)
-    rig.reach(Point.DURING_TAKEOVER)
+    drill_orders = DrillOrders(tmp_path)
+    drill_orders.arm(Point.BEFORE_COMMIT)
+    drill_orders.hit(Point.DURING_TAKEOVER)
     passed = threading.Event()
     reached = threading.Event()
 
     def come() -> None:
-        rig.reach(Point.BEFORE_COMMIT)
+        drill_orders.hit(Point.BEFORE_COMMIT)
         passed.set()
 
     def watch() -> None:
-        while not rig.reached:
+        while not drill_orders.reached:
             pass
         reached.set()
 
@@ -53,8 +53,8 @@ def test_whoever_comes_to_the_armed_point_is_held_until_it_is_disarmed(tmp_path:
         thread.start()
     assert reached.wait(WAIT_S)
     assert not passed.is_set()
-    rig.reach(Point.BEFORE_COMMIT)  # the second one passes
-    rig.disarm()
+    drill_orders.hit(Point.BEFORE_COMMIT)  # the second one passes
+    drill_orders.disarm()
     assert passed.wait(WAIT_S)
     for thread in threads:
         thread.join()
@@ -62,55 +62,55 @@ def test_whoever_comes_to_the_armed_point_is_held_until_it_is_disarmed(tmp_path:
 
 def test_a_point_that_nobody_armed_holds_nobody(tmp_path: Path) -> None:
     for point in Point:
-        Rig(tmp_path).reach(point)
+        DrillOrders(tmp_path).hit(point)
 
 
 def test_a_rigged_clock_is_wrong_by_what_the_drill_says(tmp_path: Path) -> None:
-    rig = Rig(tmp_path)
-    rig.set_clock(3600)
-    assert RiggedClock(rig).now_us() - SystemClock().now_us() > 3_500_000_000
+    drill_orders = DrillOrders(tmp_path)
+    drill_orders.set_clock(3600)
+    assert FaultyClock(drill_orders).now_us() - SystemClock().now_us() > 3_500_000_000
 
 
 def test_a_rigged_store_commits_like_the_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "rig"))
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "drill_orders"))
     store = open_store(tmp_path / "store", StoreSection())
-    assert type(store) is RiggedStore
+    assert type(store) is FaultyStore
     assert store.begin_epoch("here", 1).epoch == 1
     store.close()
 
 
-class Passed(Rig):
+class Passed(DrillOrders):
     """Holds nobody, and tells who came by."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.points: list[AnyPoint] = []
 
-    def reach(self, point: AnyPoint) -> None:
+    def hit(self, point: AnyPoint) -> None:
         self.points.append(point)
 
 
 def test_only_what_a_client_waits_for_is_held_before_its_commit(tmp_path: Path) -> None:
     """Else a fault that is meant for a send could strike at marks, which the broker writes now and then."""
-    rig = Passed(tmp_path / "rig")
-    store = RiggedStore(rig, tmp_path / "store", StoreSection())
+    drill_orders = Passed(tmp_path / "drill_orders")
+    store = FaultyStore(drill_orders, tmp_path / "store", StoreSection())
     store.begin_epoch("here", 1)
     store.commit(Batch(1, 2, [QueueCreated(1, "q")], []))
     store.commit(Batch(1, 3, [QueueMarked(1, 0, 0, 0)], []))
-    assert rig.points == []
+    assert drill_orders.points == []
     store.commit(Batch(1, 4, [MessageStored(1, 1, 4, "ID:1")], [b"body"]))
-    assert rig.points == [Point.BEFORE_COMMIT, Point.BETWEEN_COMMIT_AND_CONFIRM]
+    assert drill_orders.points == [Point.BEFORE_COMMIT, Point.BETWEEN_COMMIT_AND_CONFIRM]
     store.close()
 
 
 def test_the_drill_knows_who_is_held(tmp_path: Path) -> None:
-    rig = Rig(tmp_path)
-    assert rig.holder is None
-    rig.arm(Point.BEFORE_COMMIT)
-    held = threading.Thread(target=rig.reach, args=(Point.BEFORE_COMMIT,))
+    drill_orders = DrillOrders(tmp_path)
+    assert drill_orders.holder is None
+    drill_orders.arm(Point.BEFORE_COMMIT)
+    held = threading.Thread(target=drill_orders.hit, args=(Point.BEFORE_COMMIT,))
     held.start()
-    while not rig.reached:
+    while not drill_orders.reached:
         pass
-    assert rig.holder == os.getpid()
-    rig.disarm()
+    assert drill_orders.holder == os.getpid()
+    drill_orders.disarm()
     held.join()
