@@ -18,7 +18,7 @@ import typer
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 
 if TYPE_CHECKING:
-    from legato.cli.letters import Letter
+    from legato.cli.dead_letters import Letter
 
 REISSUES_MAX = 3
 
@@ -76,18 +76,22 @@ def list_letters(
 
     Examples: legato dlq list; legato dlq list orders; legato dlq list --muted
     """
-    from legato.cli import letters, letters_shown
+    from legato.cli import dead_letter_rendering, dead_letters
 
     if queue:
-        name = letters.MUTED_PREFIX + letters.find_queue(url, queue) if muted else letters.find_queue(url, queue)
-        found = letters.chosen(letters.letters(url, name), cause=cause, trace=trace)
-        letters_shown.print_letters(found, as_json=as_json)
+        name = (
+            dead_letters.MUTED_PREFIX + dead_letters.find_queue(url, queue)
+            if muted
+            else dead_letters.find_queue(url, queue)
+        )
+        found = dead_letters.chosen(dead_letters.letters(url, name), cause=cause, trace=trace)
+        dead_letter_rendering.print_letters(found, as_json=as_json)
         return
     groups = [
-        (row, letters.chosen(letters.letters(url, str(row["name"])), cause=cause, trace=trace))
-        for row in letters.dead_letter_queues(url, muted=muted)
+        (row, dead_letters.chosen(dead_letters.letters(url, str(row["name"])), cause=cause, trace=trace))
+        for row in dead_letters.dead_letter_queues(url, muted=muted)
     ]
-    letters_shown.print_causes([(row, found) for row, found in groups if found], as_json=as_json)
+    dead_letter_rendering.print_causes([(row, found) for row, found in groups if found], as_json=as_json)
 
 
 @app.command("show")
@@ -96,10 +100,10 @@ def show(queue: LettersArgument, name: NameArgument, as_json: JsonOption = False
 
     Example: legato dlq show orders ID:4c1
     """
-    from legato.cli import letters, letters_shown
+    from legato.cli import dead_letter_rendering, dead_letters
 
-    [letter] = letters.chosen(letters.letters(url, letters.find_queue(url, queue)), [name])
-    letters_shown.print_letter(letter, as_json=as_json)
+    [letter] = dead_letters.chosen(dead_letters.letters(url, dead_letters.find_queue(url, queue)), [name])
+    dead_letter_rendering.print_letter(letter, as_json=as_json)
 
 
 @app.command("edit")
@@ -126,14 +130,14 @@ def edit(
 
     Examples: legato dlq edit orders ID:4c1; legato dlq edit orders ID:4c1 --set data.quantity=2 --reissue
     """
-    from legato.cli import edited, letters
+    from legato.cli import dead_letter_editor, dead_letters
 
-    [letter] = letters.chosen(letters.letters(url, letters.find_queue(url, queue)), [name])
-    body = letters.body_of(letter.message)
+    [letter] = dead_letters.chosen(dead_letters.letters(url, dead_letters.find_queue(url, queue)), [name])
+    body = dead_letters.body_of(letter.message)
     if file is not None:
         new: Any = _read(file.read_text())
     elif changes:
-        new = edited.with_changes(body, changes)
+        new = dead_letter_editor.with_changes(body, changes)
     else:
         new = _in_editor(body)
     if new == body:
@@ -142,7 +146,7 @@ def edit(
     if dry_run:
         typer.echo(_pretty(new))
         return
-    now_called = edited.replace(url, letter, new, f"{getpass.getuser()}@{socket.gethostname()}")
+    now_called = dead_letter_editor.replace(url, letter, new, f"{getpass.getuser()}@{socket.gethostname()}")
     typer.echo(f"{letter.id} is changed; it is {now_called} now")
     if reissue_it:
         reissue(queue, [now_called], url=url)
@@ -184,10 +188,12 @@ def reissue(
 
     Examples: legato dlq reissue orders ID:4c1; legato dlq reissue orders --cause ConnectionError --per-second 20
     """
-    from legato.cli import letters
+    from legato.cli import dead_letters
 
     _check_some(names, all_of_them, cause, trace)
-    found = letters.chosen(letters.letters(url, letters.find_queue(url, queue)), names or (), cause, trace, limit)
+    found = dead_letters.chosen(
+        dead_letters.letters(url, dead_letters.find_queue(url, queue)), names or (), cause, trace, limit
+    )
     going, staying = _partition(found, to, force=force)
     for letter, why in staying:
         typer.echo(f"{letter.id} stays: {why}", err=True)
@@ -196,7 +202,7 @@ def reissue(
             typer.echo(f"{letter.id} would go to {to or letter.origin}: {letter.reason}")
         return
     moved = 0
-    for count in letters.move(url, going, to=to, per_second=per_second):
+    for count in dead_letters.move(url, going, to=to, per_second=per_second):
         moved += count
     gone = len(going) - moved
     typer.echo(f"reissued {moved} dead letters" + (f"; {gone} were gone already" if gone else ""))
@@ -222,17 +228,17 @@ def mute(
 
     They are kept in MUTED.QUEUE. Example: legato dlq mute orders --cause 'no such customer' --reason 'test data'
     """
-    from legato.cli import letters
+    from legato.cli import dead_letters
 
     _check_some(names, all_of_them, cause, trace)
-    name = letters.find_queue(url, queue)
-    found = letters.chosen(letters.letters(url, name), names or (), cause, trace, limit)
+    name = dead_letters.find_queue(url, queue)
+    found = dead_letters.chosen(dead_letters.letters(url, name), names or (), cause, trace, limit)
     said: dict[str, str | int] = {
-        letters.MUTED_REASON: reason,
-        letters.MUTED_BY: f"{getpass.getuser()}@{socket.gethostname()}",
-        letters.MUTED_AT_MS: int(time.time() * 1000),
+        dead_letters.MUTED_REASON: reason,
+        dead_letters.MUTED_BY: f"{getpass.getuser()}@{socket.gethostname()}",
+        dead_letters.MUTED_AT_MS: int(time.time() * 1000),
     }
-    _move(url, found, letters.MUTED_PREFIX + name, said, "muted", dry_run=dry_run)
+    _move(url, found, dead_letters.MUTED_PREFIX + name, said, "muted", dry_run=dry_run)
 
 
 @app.command("unmute")
@@ -250,23 +256,23 @@ def unmute(
 
     Example: legato dlq unmute orders --all
     """
-    from legato.cli import letters
+    from legato.cli import dead_letters
 
     _check_some(names, all_of_them, cause, trace)
-    name = letters.find_queue(url, queue)
-    muted = letters.letters(url, letters.MUTED_PREFIX + name)
-    found = letters.chosen(muted, names or (), cause, trace, limit)
-    _move(url, found, name, {letters.MUTED_REASON: ""}, "unmuted", dry_run=dry_run)
+    name = dead_letters.find_queue(url, queue)
+    muted = dead_letters.letters(url, dead_letters.MUTED_PREFIX + name)
+    found = dead_letters.chosen(muted, names or (), cause, trace, limit)
+    _move(url, found, name, {dead_letters.MUTED_REASON: ""}, "unmuted", dry_run=dry_run)
 
 
 def _move(url: str, found: list[Letter], to: str, said: dict[str, str | int], verb: str, *, dry_run: bool) -> None:
-    from legato.cli import letters
+    from legato.cli import dead_letters
 
     if dry_run:
         for letter in found:
             typer.echo(f"{letter.id} would be {verb}: {letter.reason}")
         return
-    moved = sum(letters.move(url, found, to=to, properties=said))
+    moved = sum(dead_letters.move(url, found, to=to, properties=said))
     typer.echo(f"{verb} {moved} dead letters")
 
 

@@ -42,9 +42,9 @@ def trace(
 
     The exit code is 1 if nothing is found. Example: legato flows trace order:17
     """
-    from legato.cli import journeys
+    from legato.cli import flow_trace
 
-    steps = journeys.steps_of(url, trace_id, prefix)
+    steps = flow_trace.steps_of(url, trace_id, prefix)
     if as_json:
         for step in steps:
             typer.echo(json.dumps(step.as_dict()))

@@ -6,7 +6,7 @@ import json
 import uuid
 from typing import Any
 
-from legato.cli.letters import Letter, is_flow
+from legato.cli.dead_letters import Letter, is_flow
 from legato.client import BytesMessage, ConnectionFactory, Message, Queue, TextMessage
 from legato.client.messages.properties import DELIVERY_COUNT, Properties
 from legato.errors import JMSError, MessageFormatError

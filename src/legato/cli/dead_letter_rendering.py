@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from legato.cli.letters import MUTED_AT_MS, MUTED_BY, MUTED_REASON, STACK_TRACE, Letter, body_of, general
+from legato.cli.dead_letters import MUTED_AT_MS, MUTED_BY, MUTED_REASON, STACK_TRACE, Letter, body_of, general
 from legato.cli.rendering import as_object
 from legato.errors import JMSError
 
