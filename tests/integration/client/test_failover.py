@@ -21,7 +21,7 @@ from legato.client import (
     TextMessage,
     TransactionRolledBackError,
 )
-from legato.client.links.transaction_outcome import Ending
+from legato.client.links.transaction_outcome import TransactionEnding
 from tests.integration.client.helpers import NOTHING_COMES_S, WAIT_S, drain, receive, send, texts
 from tests.support.broker import BrokerPair
 
@@ -383,7 +383,7 @@ def test_a_commit_that_had_committed_returns_normally(pair: BrokerPair, connect:
     answer = coordinator.on_disposition
 
     def lose_the_answer(event: Disposition) -> None:
-        if isinstance(event.context, Ending):
+        if isinstance(event.context, TransactionEnding):
             # The commit is durable: its answer is here. The client must not have heard it.
             coordinator.on_disposition = answer  # type: ignore[method-assign]
             unheard.set()

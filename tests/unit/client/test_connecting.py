@@ -8,7 +8,7 @@ import pytest
 from legato.amqp.codec.types import Symbol, UInt
 from legato.amqp.engine.events import Closed
 from legato.amqp.engine.settings import Settings
-from legato.client.failover.connecting import Connecting
+from legato.client.failover.connection_attempts import ConnectionAttempts
 from legato.client.failover.disconnect_reason import Detection, Loss, loss_of
 from legato.client.failover.schedule import SILENT_HOST_TIMEOUT_S
 from legato.client.failover.uri import Host, parse_uri
@@ -19,14 +19,14 @@ A, B, C, D = (Host(name, 5672) for name in "abcd")
 GONE = ConnectionRefusedError(111, "Connection refused")
 
 
-def connecting(query: str = "", hosts: str = "a,b", connected: bool = True) -> Connecting:
-    made = Connecting(parse_uri(f"amqp://{hosts}?{query}"), Settings(container_id="test"))
+def connecting(query: str = "", hosts: str = "a,b", connected: bool = True) -> ConnectionAttempts:
+    made = ConnectionAttempts(parse_uri(f"amqp://{hosts}?{query}"), Settings(container_id="test"))
     if connected:
         let_in(made)
     return made
 
 
-def let_in(made: Connecting, **properties: Any) -> None:
+def let_in(made: ConnectionAttempts, **properties: Any) -> None:
     made.connected(SimpleNamespace(properties={name.replace("_", "-"): value for name, value in properties.items()}))  # type: ignore[arg-type]
 
 
@@ -34,7 +34,7 @@ def lost(host: Host, detection: Detection = Detection.LOST, window_s: float = 0.
     return Loss(host, detection, JMSError("gone"), window_s)
 
 
-def tried(made: Connecting, count: int) -> list[Host]:
+def tried(made: ConnectionAttempts, count: int) -> list[Host]:
     found = []
     for _ in range(count):
         found.append(made.next(0.0).host)

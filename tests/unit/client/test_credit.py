@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from legato.client.links.credit import FIRST_CREDIT, Credited
 from legato.client.links.deliveries import AckBatch, DeliveryState
+from legato.client.links.prefetch import FIRST_CREDIT, PrefetchEnd
 
 
 class Granted:
@@ -21,10 +21,10 @@ class Granted:
         self.credit += count
 
 
-def consumer_back_with(held: int, *, prefetch: int, flowing: bool = True) -> tuple[Credited, Granted]:
+def consumer_back_with(held: int, *, prefetch: int, flowing: bool = True) -> tuple[PrefetchEnd, Granted]:
     """A consumer whose application has had so many messages, on its new link, and is to get them again."""
     channel: Any = SimpleNamespace(flowing=flowing, holds_back=False)
-    end = Credited(channel, prefetch)
+    end = PrefetchEnd(channel, prefetch)
     for seq in range(1, held + 1):
         end.incoming.arrived(end, seq, seq.to_bytes(8, "big"), b"")
     end.incoming.inbox.clear()
@@ -73,7 +73,7 @@ def test_once_it_came_again_the_inbox_fills_up_to_the_prefetch_and_no_further() 
     assert link.credit == 2
 
 
-def consumer_with(waiting: int, *, prefetch: int) -> tuple[Credited, Granted]:
+def consumer_with(waiting: int, *, prefetch: int) -> tuple[PrefetchEnd, Granted]:
     """A consumer on a new link, for which so many messages came before the application took one."""
     end, link = consumer_back_with(0, prefetch=prefetch)
     end.grant()

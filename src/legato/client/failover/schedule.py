@@ -27,7 +27,7 @@ class FailoverEvent(msgspec.Struct, frozen=True):
     old_host: str
     new_host: str
     old_epoch: int
-    """The reign of the broker that was lost; 0 if it has none."""
+    """The epoch of the broker that was lost; 0 if it has none."""
     new_epoch: int
     gap_ms: float
     """From the loss being noticed to all sessions being restored."""
@@ -35,7 +35,7 @@ class FailoverEvent(msgspec.Struct, frozen=True):
     attempts: int
     """Connections that were tried, the one that came about among them."""
     same_server: bool
-    """Whether only the network had failed, and the broker is the same one in the same reign."""
+    """Whether only the network had failed, and the broker is the same one in the same epoch."""
     resent_sends: int
     """Sends that were repeated because their confirmation had not come; each is stored once."""
     aborted_transactions: tuple[str, ...]

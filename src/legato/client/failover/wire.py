@@ -47,7 +47,7 @@ class Wire:
 
     Attributes:
         broker: what the broker calls itself.
-        epoch: its reign; 0 if it has none.
+        epoch: of the broker; 0 if it has none.
         properties: of its open.
         silent: whether the connection is over because nothing was heard for too long.
     """

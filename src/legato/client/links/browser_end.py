@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from legato.amqp.engine.events import Attached, Detached, Disposition, Flow, Transfer, TransferAborted, TransferPart
-from legato.client.links.spooling import Spooling
+from legato.client.links.downloads import Download
 from legato.client.mapping.conditions import error_of
 from legato.client.mapping.source import Source
 from legato.errors import InvalidSelectorError, JMSError
@@ -32,7 +32,7 @@ class BrowserEnd:
         self.finished = False
         """The broker has sent all."""
         self.error: JMSError | None = None
-        self._spooling = Spooling()
+        self._download = Download()
 
     def attach(self) -> None:
         """Attach; a browser belongs to one wire, its snapshot does not outlive a failover."""
@@ -86,17 +86,17 @@ class BrowserEnd:
 
     def on_part(self, event: TransferPart) -> None:
         """Part of a copy of a large message came; one that there is no room for ends the look."""
-        data = self._spooling.take(event, wanted=True)
+        data = self._download.take(event, wanted=True)
         if data is None:
             return
-        if self._spooling.problem is not None:
-            self._fail(JMSError(f"The queue cannot be browsed: {self._spooling.problem}"))
+        if self._download.problem is not None:
+            self._fail(JMSError(f"The queue cannot be browsed: {self._download.problem}"))
         else:
             self.on_transfer(Transfer(event.link, event.delivery, event.tag, data, event.settled, event.txn_id))
 
     def on_aborted(self, event: TransferAborted) -> None:
         """A large message went while it was being shown."""
-        self._spooling.forget()
+        self._download.forget()
 
     def on_flow(self, event: Flow) -> None:
         """The broker gave credit back: it has no more messages."""

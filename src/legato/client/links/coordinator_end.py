@@ -1,6 +1,6 @@
 """Link to the coordinator: declares, discharges, and asks for outcomes. Runs in the I/O thread.
 
-1. There is always one current transaction. Its end (`Ending`) waits until all its sends are on the wire.
+1. There is always one current transaction. Its end (`TransactionEnding`) waits until all its sends are on the wire.
 2. A discharge and the declare of the next transaction go out together (amqp.md A7).
 3. A loss of the connection dooms a current transaction that did work. If its discharge was under way, the same
    discharge goes out again on the new connection, and the answer is the truth: accepted, it had committed (promise 2).
@@ -20,8 +20,8 @@ from legato.client.links.deliveries import Delivery, DeliveryState, finish
 from legato.client.links.session_state import Transaction
 from legato.client.links.transaction_outcome import (
     ROLLED_BACK,
-    Ending,
     Query,
+    TransactionEnding,
     lost_during_commit,
     lost_while_open,
     refused,
@@ -46,7 +46,7 @@ class CoordinatorEnd:
         self.current = first
         self.link: Sender | None = None
         self.attached = False
-        self._ending: Ending | None = None
+        self._ending: TransactionEnding | None = None
         self._queries: list[Query] = []
         self._tags = 0
 
@@ -99,7 +99,7 @@ class CoordinatorEnd:
         self._finish_sends(transaction, failure)
         return failure
 
-    def _leave_in_doubt(self, ending: Ending, cause: JMSError) -> None:
+    def _leave_in_doubt(self, ending: TransactionEnding, cause: JMSError) -> None:
         """The contract has the application hear at once of a commit that was cut off (CONTRACT E12, A10)."""
         transaction = ending.transaction
         assert transaction.name is not None
@@ -197,7 +197,7 @@ class CoordinatorEnd:
             transaction.outcome = commit
             self.channel.touch()
         else:
-            ending = self._ending = Ending(transaction, commit)
+            ending = self._ending = TransactionEnding(transaction, commit)
             if commit:
                 self.pump()
             else:
@@ -215,7 +215,7 @@ class CoordinatorEnd:
         transaction.outcome = False
         self.channel.touch()
 
-    def _quiet(self, ending: Ending) -> None:
+    def _quiet(self, ending: TransactionEnding) -> None:
         ending.quiet = True
         self.pump()
 
@@ -241,7 +241,7 @@ class CoordinatorEnd:
 
     # -- on the wire -------------------------------------------------------------------------------------
 
-    def _discharge(self, ending: Ending) -> None:
+    def _discharge(self, ending: TransactionEnding) -> None:
         assert ending.transaction.id is not None
         self._send(encode_discharge(ending.transaction.id, fail=ending.refused or not ending.commit), ending)
 
@@ -261,7 +261,7 @@ class CoordinatorEnd:
         if doubted and not self._doubts and self.attached:
             self._begin()
 
-    def _send(self, data: bytes, context: Ending | Transaction | Query) -> None:
+    def _send(self, data: bytes, context: TransactionEnding | Transaction | Query) -> None:
         assert self.link is not None
         self._tags += 1
         self.link.send(data, self._tags.to_bytes(8, "big"), context)
@@ -278,7 +278,7 @@ class CoordinatorEnd:
         if isinstance(event.context, Query):
             self._answered(event.context, outcome)
             return
-        ending: Ending = event.context
+        ending: TransactionEnding = event.context
         if ending is not self._ending:
             return
         committed = ending.commit and not ending.refused and type(outcome) is Accepted
@@ -291,7 +291,7 @@ class CoordinatorEnd:
         ending.transaction.failure = refused(ending.transaction, outcome)
         self.channel.quiesce(lambda: self._refused(ending))
 
-    def _refused(self, ending: Ending) -> None:
+    def _refused(self, ending: TransactionEnding) -> None:
         self.channel.give_back([])
         self.channel.grant()
         self._resolve(ending, committed=False)
@@ -305,7 +305,7 @@ class CoordinatorEnd:
         self.channel.pump_senders()
         self.pump()
 
-    def _resolve(self, ending: Ending, committed: bool) -> None:
+    def _resolve(self, ending: TransactionEnding, committed: bool) -> None:
         if self._ending is ending:
             self._ending = None
         transaction = ending.transaction

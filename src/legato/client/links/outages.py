@@ -34,7 +34,7 @@ class _Outage:
             self.aborted[channel.name] = None
 
     def is_back_at(self, wire: Wire) -> bool:
-        """Whether it is the same broker, still in the same reign; where there are no reigns the address tells."""
+        """Whether it is the same broker, still in the same epoch; without epochs the address tells."""
         same = (self.broker, self.epoch) == (wire.broker, wire.epoch)
         return same and (self.epoch > 0 or self.loss.host == wire.host)
 

@@ -9,11 +9,11 @@ from legato.amqp import names
 from legato.amqp.codec.types import Array, ULong
 from legato.amqp.engine.events import Attached, Detached, Transfer, TransferAborted, TransferPart
 from legato.amqp.engine.outcomes import ACCEPTED, Modified
-from legato.client.links.credit import FIRST_CREDIT, LARGE_CREDIT
 from legato.client.links.deliveries import Delivery, DeliveryState, finish
+from legato.client.links.dispositions import DispositionEnd
+from legato.client.links.downloads import Download
+from legato.client.links.prefetch import FIRST_CREDIT, LARGE_CREDIT
 from legato.client.links.session_state import AcknowledgeMode
-from legato.client.links.spooling import Spooling
-from legato.client.links.stating import Stating
 from legato.client.mapping.conditions import error_of
 from legato.client.mapping.source import Source
 from legato.errors import InvalidSelectorError, JMSError
@@ -33,7 +33,7 @@ _KEEPING = (AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVI
 """After a loss of the connection the application may still acknowledge what it has."""
 
 
-class ReceiverEnd(Stating):
+class ReceiverEnd(DispositionEnd):
     """One link from a queue or subscription, re-attached by its name after a failover.
 
     The application's thread takes from `incoming.inbox`, appends to `presented` and `accepted`, and calls
@@ -58,7 +58,7 @@ class ReceiverEnd(Stating):
         self.closing = False
         self.closed = False
         self.error: JMSError | None = None
-        self._spooling = Spooling()
+        self._download = Download()
 
     # -- its life ----------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class ReceiverEnd(Stating):
         self.link = None
         self.attached = False
         self._accepting.clear()
-        self._spooling.forget()
+        self._download.forget()
         self._run_drained()
         unseen = len(self.incoming.inbox)
         mode, contract = self.channel.mode, self.channel.contract
@@ -244,11 +244,11 @@ class ReceiverEnd(Stating):
     def on_part(self, event: TransferPart) -> None:
         """Part of a large message came; with the last one it is a message like any other."""
         known = self.incoming.outstanding.get(event.tag)
-        data = self._spooling.take(event, wanted=known is None or known.link == self.incoming.link)
+        data = self._download.take(event, wanted=known is None or known.link == self.incoming.link)
         if data is None:
             return
         self._ramp = min(self._ramp, LARGE_CREDIT)
-        problem = self._spooling.problem
+        problem = self._download.problem
         if problem is None:
             self.on_transfer(Transfer(event.link, event.delivery, event.tag, data, event.settled, event.txn_id))
             return
@@ -259,7 +259,7 @@ class ReceiverEnd(Stating):
 
     def on_aborted(self, event: TransferAborted) -> None:
         """A large message does not come after all."""
-        self._spooling.forget()
+        self._download.forget()
         self._credit -= 1
         self.grant()
 

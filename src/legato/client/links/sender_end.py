@@ -11,7 +11,7 @@ from legato.amqp.engine.events import Attached, Detached, Disposition, Flow
 from legato.amqp.engine.outcomes import Accepted, Modified, Transactional
 from legato.amqp.engine.terminus import Terminus
 from legato.client.links.session_state import Outgoing, Send, Transaction, is_stored_already
-from legato.client.links.uploading import Uploading
+from legato.client.links.uploads import Upload
 from legato.client.mapping.conditions import error_of
 from legato.client.mapping.refusals import refused, released
 from legato.client.messages.destinations import Destination
@@ -43,7 +43,7 @@ class SenderEnd:
         self.link: Sender | None = None
         self.scheduled = False
         """Whether the I/O thread has been told to look at `outgoing.waiting`."""
-        self._uploading: Uploading | None = None
+        self._upload: Upload | None = None
         """The first of what waits, if it is on its way out of a file."""
         self.attached = False
         self.ready = False
@@ -70,7 +70,7 @@ class SenderEnd:
         """The wire is gone: what is unconfirmed waits again. Returns how many sends that are."""
         self.link = None
         self.attached = False
-        self._uploading = None
+        self._upload = None
         if self.closing and not self.outgoing.waiting and not self.outgoing.unconfirmed:
             self._close_done()
         if not self.channel.contract.resends:
@@ -110,7 +110,7 @@ class SenderEnd:
         told = self.error is None and self.ready
         self.error = error
         self.closed = True
-        self._uploading = None
+        self._upload = None
         # One by one: the application's thread may be adding to them.
         for sends in (self.outgoing.unconfirmed, self.outgoing.waiting):
             while sends:
@@ -135,7 +135,7 @@ class SenderEnd:
         waiting = self.outgoing.waiting
         unconfirmed = self.outgoing.unconfirmed
         credit = link.credit
-        while credit > 0 and waiting and self._uploading is None:
+        while credit > 0 and waiting and self._upload is None:
             send = waiting[0]
             transaction = send.transaction
             txn_id: bytes | None = None
@@ -157,7 +157,7 @@ class SenderEnd:
             waiting.popleft()
             link.send(send.data, send.number.to_bytes(8, "big"), send, txn_id=txn_id)
             credit -= 1
-        if link.draining and self._uploading is None:
+        if link.draining and self._upload is None:
             link.drained()
         self.channel.touch()
         if self.channel.coordinator is not None:
@@ -195,17 +195,17 @@ class SenderEnd:
             )
             self._decide(self._uploaded(send), error)
             return
-        self._uploading = Uploading(link, send, stream, txn_id)
+        self._upload = Upload(link, send, stream, txn_id)
         self.channel.transport.uploading.add(self)
 
     @property
     def can_upload(self) -> bool:
         """Whether the broker takes more now."""
-        return self._uploading is not None and self._uploading.can_go_on
+        return self._upload is not None and self._upload.can_go_on
 
     def upload(self, wire: Wire) -> bool:
         """Send more of the file; returns whether there is more to send."""
-        uploading = self._uploading
+        uploading = self._upload
         if uploading is None:
             return False
         try:
@@ -216,19 +216,19 @@ class SenderEnd:
         else:
             self._uploaded(uploading.send)
         self.pump()
-        return self._uploading is not None
+        return self._upload is not None
 
     def _uploaded(self, send: Send) -> Send:
         """All of it is on the wire, or no more of it will be."""
-        self._uploading = None
+        self._upload = None
         self.outgoing.unconfirmed.append(self.outgoing.waiting.popleft())
         return send
 
     def drop_sends(self, transaction: Transaction, error: JMSError) -> None:
         """What waits, or is on its way out of a file, for a transaction that is rolled back need not go."""
-        if self._uploading is not None and self._uploading.send.transaction is transaction:
-            self._uploading.abort()
-            self._uploading = None
+        if self._upload is not None and self._upload.send.transaction is transaction:
+            self._upload.abort()
+            self._upload = None
             self.channel.transport.post(self.pump)
         waiting = self.outgoing.waiting
         while waiting and waiting[0].transaction is transaction:
@@ -240,7 +240,7 @@ class SenderEnd:
     def on_disposition(self, event: Disposition) -> None:
         """The broker decided about a send."""
         send: Send = event.context
-        if self._uploading is not None and self._uploading.send is send:
+        if self._upload is not None and self._upload.send is send:
             # Before its end: it wants no more of it.
             self._uploaded(send)
         outcome = event.outcome

@@ -11,7 +11,7 @@ UNKNOWN = "amqp:transaction:unknown-id"
 ROLLED_BACK = TransactionRolledBackError("The transaction was rolled back.")
 
 
-class Ending:
+class TransactionEnding:
     """A `commit()` or `rollback()` that the application waits for."""
 
     __slots__ = ("commit", "discharged", "quiet", "refused", "taken", "transaction")

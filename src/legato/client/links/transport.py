@@ -1,6 +1,6 @@
 """The I/O thread of a connection: it alone touches the socket and the engine.
 
-`connecting` chooses the broker; `outages` restores the sessions after a loss.
+`connection_attempts` chooses the broker; `outages` restores the sessions after a loss.
 
 1. A wake-up handles everything at once: commands of the application's threads, then the broker's events. Output is
    flushed once, and each waiting thread is woken once.
@@ -17,7 +17,7 @@ from random import Random
 
 from legato.amqp.engine.events import Closed, Event, SessionEnded
 from legato.amqp.engine.settings import Settings
-from legato.client.failover.connecting import Connecting
+from legato.client.failover.connection_attempts import ConnectionAttempts
 from legato.client.failover.disconnect_reason import Loss, loss_of, return_window_s_of
 from legato.client.failover.schedule import FailoverEvent
 from legato.client.failover.uri import Uri
@@ -25,7 +25,7 @@ from legato.client.failover.wire import Login, Wire, establish
 from legato.client.gate import Gate
 from legato.client.links.channel import Channel
 from legato.client.links.completion import complete_all
-from legato.client.links.forking import remember
+from legato.client.links.forked_child import remember
 from legato.client.links.mailbox import Mailbox
 from legato.client.links.notifier import Notifier
 from legato.client.links.outages import Outages
@@ -52,7 +52,7 @@ class Transport:
     """One connection's thread and everything that only it may touch."""
 
     def __init__(self, uri: Uri, settings: Settings, login: Login, notifier: Notifier) -> None:
-        self.connecting = Connecting(uri, settings)
+        self.connecting = ConnectionAttempts(uri, settings)
         self._login = login
         # Not the module's own generator: programs seed that, and expect what it says to stay the same.
         self._chance = Random().random

@@ -33,7 +33,7 @@ from legato.client.messages.bodies import BODIES, fitting, guessed_kind
 from legato.client.messages.destinations import Destination, destination_of
 from legato.client.messages.large import LargeData, Region
 from legato.client.messages.message_ids import correlation_id_of, message_id_text
-from legato.client.messages.message_prefix import Front
+from legato.client.messages.message_prefix import MessagePrefix
 from legato.client.messages.properties import DELIVERY_COUNT, GROUP_ID, GROUP_SEQUENCE, USER_ID
 from legato.errors import MessageFormatError, ProtocolError
 
@@ -88,14 +88,14 @@ class Received:
 
     __slots__ = ("_body_at", "_body_section", "_data", "_front", "_places", "_queue", "again", "kind")
 
-    _last: ClassVar[Front] = Front(b"\xff", Message)
+    _last: ClassVar[MessagePrefix] = MessagePrefix(b"\xff", Message)
     """Of the last message that was scanned."""
 
     def __init__(self, data: bytes, queue: Destination) -> None:
         self._data = data
         self._queue = queue
         self._places: dict[int, tuple[int, int]] | None = None
-        self._front: Front | None = None
+        self._front: MessagePrefix | None = None
         """If it is known, and no section lies between properties and body."""
         self.kind: type[Message]
         """The class of message it is."""
@@ -141,7 +141,7 @@ class Received:
         annotated = self._annotated_kind(places)
         self.kind = annotated or self._guess()
         if annotated is not None and prefix_end <= _PREFIX_MAX_BYTES and data[:prefix_end] != Received._last.raw:
-            Received._last = Front(data[:prefix_end], annotated, self.again)
+            Received._last = MessagePrefix(data[:prefix_end], annotated, self.again)
         return places
 
     def _is_counted(self, places: dict[int, tuple[int, int]]) -> bool:
@@ -279,8 +279,8 @@ class Received:
             values["content_encoding"] = content_encoding
         return values
 
-    def _decode_front(self) -> Front:
-        front = self._front or Front(b"", self.kind)
+    def _decode_front(self) -> MessagePrefix:
+        front = self._front or MessagePrefix(b"", self.kind)
         if front.header is None:
             front.annotations = self._section(MESSAGE_ANNOTATIONS, dict)
             front.flagged = self._section(DELIVERY_ANNOTATIONS, dict).get(REDELIVERED) is True

@@ -88,7 +88,7 @@ class Spool:
         return os.pread(self._file.fileno(), min(length, self.size - at), at)
 
 
-class Part:
+class BodyPart:
     """A part of a region."""
 
     def __init__(self, region: Region, begin: int, size: int) -> None:
@@ -121,7 +121,7 @@ class LargeData(bytes):
             begin, size = len(_SHORT_DATA) + 1, head[len(_SHORT_DATA)]
         else:
             return None
-        return Part(self.body, begin, size) if begin + size == self.body.size else None
+        return BodyPart(self.body, begin, size) if begin + size == self.body.size else None
 
 
 def large_data(first: bytes, spool: Spool) -> LargeData:

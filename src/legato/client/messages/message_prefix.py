@@ -8,7 +8,7 @@ from legato.amqp.codec.header import Header
 from legato.client.messages.message import Message
 
 
-class Front:
+class MessagePrefix:
     """The sections before the properties, decoded once, since a producer repeats them."""
 
     __slots__ = ("again", "annotations", "flagged", "header", "kind", "raw")

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from legato.amqp import names
 from legato.amqp.engine.events import Disposition
 from legato.amqp.engine.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Modified, Outcome, Rejected
-from legato.client.links.credit import Credited
 from legato.client.links.deliveries import AckBatch, Delivery, DeliveryState, finish
+from legato.client.links.prefetch import PrefetchEnd
 
 if TYPE_CHECKING:
     from legato.client.links.ports import ChannelPort
 
 
-class Stating(Credited):
-    """The dispositions of one link. Runs in the I/O thread."""
+class DispositionEnd(PrefetchEnd):
+    """Link end with dispositions. Runs in the I/O thread."""
 
     def __init__(self, channel: ChannelPort, prefetch: int) -> None:
         super().__init__(channel, prefetch)

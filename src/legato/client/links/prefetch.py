@@ -1,4 +1,4 @@
-"""Link credit of a consumer: grants it, and drains it to stop messages."""
+"""Prefetch of a consumer: grants link credit for the messages that may wait in the client, and drains it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LARGE_CREDIT = 4
 """Asked for anew after each large message: they take room on disk, and a file each."""
 
 
-class Credited:
-    """The credit of one link. Runs in the I/O thread."""
+class PrefetchEnd:
+    """Link end with prefetch. Runs in the I/O thread."""
 
     def __init__(self, channel: ChannelPort, prefetch: int) -> None:
         self.channel = channel

@@ -18,7 +18,7 @@ _POLICY = "sole-connection-enforcement-policy"
 _CLOSE_EXISTING = UInt(1)
 
 
-class Connecting:
+class ConnectionAttempts:
     """The attempts of a connection: the first ones, and those after each loss.
 
     Attributes:

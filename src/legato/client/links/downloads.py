@@ -1,4 +1,4 @@
-"""Spool of an incoming large message: its body goes to a file as it arrives."""
+"""Download of a large message: its body goes to a file as it arrives."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from legato.client.messages.large import LargeData, Spool, large_data
 from legato.errors import JMSError, ProtocolError
 
 
-class Spooling:
+class Download:
     """The large message arriving over a link, if any. Runs in the I/O thread."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ PIECES_IN_ONE_GO = 8
 """Then others of the connection have a turn."""
 
 
-class Uploading:
+class Upload:
     """One send of a large message. Runs in the I/O thread.
 
     Args:
