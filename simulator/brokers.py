@@ -120,28 +120,28 @@ class ServerSocket:
         return self._pipe.other.process.name, 0
 
 
-class SimulatedReign:
-    """What a service sees of its `Reign`: whom to tell that it cannot serve on."""
+class SimulatedEpoch:
+    """What a service sees of its `PrimaryEpoch`: whom to tell that it cannot serve on."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
 
     def switch_over(self) -> None:
-        """See `Reign.switch_over`; the host does that itself."""
+        """See `PrimaryEpoch.switch_over`; the host does that itself."""
 
     def note_connections(self, connections: int) -> None:
-        """See `Reign.note_connections`; there are never many."""
+        """See `PrimaryEpoch.note_connections`; there are never many."""
 
     def fail(self, error: StoreError) -> None:
-        """See `Reign.fail`."""
+        """See `PrimaryEpoch.fail`."""
         self._host.failed()
 
     def lose(self, standing: Standing) -> None:
-        """See `Reign.lose`."""
+        """See `PrimaryEpoch.lose`."""
         self._host.failed()
 
     def backups(self) -> list[str]:
-        """See `Reign.backups`."""
+        """See `PrimaryEpoch.backups`."""
         return []
 
 
@@ -209,8 +209,8 @@ class Host:
         meta = self.disk.begin_epoch(self.name, self.clock.now_us())
         term_ms = FENCED_AFTER_MS if self.kernel.chance(0.5) else None
         lease = Lease(lambda: self.disk.owner is process, term_ms, self.clock.monotonic_ms())
-        reign = SimulatedReign(self)
-        self.service = Service(config, self.disk, meta, self.clock, lease, reign, lambda: config)
+        epoch = SimulatedEpoch(self)
+        self.service = Service(config, self.disk, meta, self.clock, lease, epoch, lambda: config)
         if papers is not None:
             papers.lock.describe(meta.epoch, self.name, self.service.welcome.backup_token)
             papers.turn(Event.ACTIVATED, meta.epoch)
@@ -272,7 +272,7 @@ class Host:
             self.kernel.run_as(self.process, self.loop.drive, self._hand_over(service), self.kill)
 
     async def _hand_over(self, service: Service) -> None:
-        """As `Reign` does it where there is a backup."""
+        """As `PrimaryEpoch` does it where there is a backup."""
         process, papers = self.process, self.papers
         if papers is not None:
             papers.turn(Event.LEAVES)

@@ -15,7 +15,7 @@ from legato.core.producers import SINK_PREFIX
 from legato.core.queues import Queue
 from legato.core.records import Run
 from legato.core.staged_batches import Stage
-from legato.server.links.subscriptions import Subscribing
+from legato.server.links.subscriptions import SubscriptionLinks
 from legato.server.messages.commits import Commits
 
 _extent_of = Assignments._extent_of
@@ -64,6 +64,6 @@ def answer_at_once(self: Commits, peer: Any, then: Callable[[], None]) -> None:
     self._shell.touch(peer)
 
 
-def end_or_not(self: Subscribing, subscription: Queue) -> bool:
+def end_or_not(self: SubscriptionLinks, subscription: Queue) -> bool:
     """Who ends a subscription hears that it is ended, also if somebody has begun to use it."""
     return self.end(subscription)

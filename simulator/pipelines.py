@@ -6,7 +6,7 @@ from typing import Any
 
 from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import Properties, ValueBody, encode_message
-from legato.bulk.stages import MessageRecord, Record, Run, RunRecord
+from legato.bulk.stage_files import BlockRun, MessageRecord, Record, RunRecord
 from legato.client.steps import Steps
 from legato.core.assignments import ASSIGNMENT_PREFIX
 from legato.store.block_writer import new_blocks
@@ -123,7 +123,7 @@ class Pipelining(Administering):
         for name, bodies in rows.items():
             blocks = [value for _, value, _ in new_blocks(dict(enumerate(bodies)), [*range(len(bodies))], 1, {})]
             said = RunRecord(name, 4, len(bodies), sum(map(len, bodies)), False, [*map(len, blocks)])
-            records.append(Run(said, blocks))
+            records.append(BlockRun(said, blocks))
         self.history.counts["batches"] += 1
         self.history.note("batch:", sink, number, ids)
         return ids, records

@@ -40,7 +40,7 @@ from legato.core.steady import SteadyClock
 from legato.core.transactions import Transactions
 from legato.ha.flock import LockFile
 from legato.ha.members import Membership
-from legato.server.links.subscriptions import Subscribing
+from legato.server.links.subscriptions import SubscriptionLinks
 from legato.server.messages import executor
 from legato.server.messages.commits import Commits
 from legato.store.memory import MemoryStore
@@ -138,5 +138,5 @@ FAULTS = [
     Fault(NumberedProducers, "forget_unused", mistakes_of_pipelines.sinks_forgotten),
     Fault(DispatchModes, "_begin_selecting", mistakes_of_pipelines.claimed_for_good),
     Fault(Commits, "when_durable", mistakes_of_pipelines.answer_at_once),
-    Fault(Subscribing, "end_found", mistakes_of_pipelines.end_or_not),
+    Fault(SubscriptionLinks, "end_found", mistakes_of_pipelines.end_or_not),
 ]

@@ -5,7 +5,7 @@ import uuid
 from typing import NewType
 
 Epoch = NewType("Epoch", int)
-"""The reign of one primary: 1, 2, 3 ... Every commit carries it."""
+"""The epoch of one primary: 1, 2, 3 ... Every commit carries it."""
 
 TxnId = NewType("TxnId", bytes)
 """A transaction's identity: the epoch that declared it and a counter, 12 bytes."""

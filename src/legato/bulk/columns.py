@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from legato.bulk.buffer_slices import Bytes, Extents, Ints, Mask, binary_of, unsigned
-from legato.bulk.layout import Layout, Part, Rows, Walked, laid_out
+from legato.bulk.layout import Layout, Rows, SectionSlices, Walked, laid_out
 from legato.bulk.row_fallback import decode_one
-from legato.bulk.row_template import Shape, shape_of
+from legato.bulk.row_template import RowTemplate, shape_of
 from legato.bulk.schema import (
     COLUMNS,
     CREATION,
@@ -48,7 +48,7 @@ class Decoder:
 
     def __init__(self, *, properties: bool = True) -> None:
         self._properties = properties
-        self._shapes: list[Shape] = []
+        self._shapes: list[RowTemplate] = []
         """Those of the last portion: the next one's rows mostly have them too."""
 
     def decode(self, rows: Rows) -> dict[str, pa.Array]:
@@ -72,7 +72,7 @@ class Decoder:
             parts.append((left, self._columns(rows.of(left) if parts else rows)))
         return _together(parts)
 
-    def _shape_of(self, first: Rows) -> Shape | None:
+    def _shape_of(self, first: Rows) -> RowTemplate | None:
         return shape_of(first, _walked(first, properties=self._properties))
 
     def _columns(self, rows: Rows) -> dict[str, pa.Array]:
@@ -108,7 +108,7 @@ def _walked(rows: Rows, *, properties: bool) -> Walked:
     return Walked(layout, body, ttl_ms, {name: as_type(found[name], kind) for name, kind in COLUMNS.items()})
 
 
-def _decode_header(rows: Rows, fields: list[Part], found: dict[str, pa.Array]) -> Ints:
+def _decode_header(rows: Rows, fields: list[SectionSlices], found: dict[str, pa.Array]) -> Ints:
     """Returns the times to live in milliseconds, 0 for none."""
     (durable, has_durable), (priority, has_priority), (ttl, has_ttl) = fields
     has_priority &= priority.code == 0x50
@@ -149,7 +149,7 @@ def _is_plain_id(buffer: Bytes, value: Extents, *, must: bool) -> Mask:
     return plain
 
 
-def _body_of(layout: Layout) -> Part:
+def _body_of(layout: Layout) -> SectionSlices:
     """Data's bytes, a string's or a binary value's; nothing for null or where there is no body."""
     data, value, sound = layout.data, layout.value, layout.sound
     code = np.where(data.has, data.value.code, value.value.code)
@@ -161,7 +161,7 @@ def _body_of(layout: Layout) -> Part:
     sound &= ~(data.has & value.has)
     start = np.where(data.has, data.value.start, value.value.start)
     length = np.where(data.has, data.value.length, value.value.length)
-    return Part(Extents(code, start, length), (is_text | is_bytes) & has_body)
+    return SectionSlices(Extents(code, start, length), (is_text | is_bytes) & has_body)
 
 
 def _merge(rows: Rows, columns: dict[str, pa.Array], odd: Ints, *, properties: bool) -> dict[str, pa.Array]:

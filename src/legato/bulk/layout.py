@@ -37,7 +37,7 @@ class Rows(NamedTuple):
         return Rows(content, np.zeros(1, np.int64), np.full(1, len(content)))
 
 
-class Part(NamedTuple):
+class SectionSlices(NamedTuple):
     """A value in each row that has it."""
 
     value: Extents
@@ -50,11 +50,11 @@ class Layout(NamedTuple):
     `sound` are the rows that are understood to their end, and of which each part is what AMQP says it is.
     """
 
-    header: list[Part]
-    properties: list[Part]
-    application_properties: Part
-    data: Part
-    value: Part
+    header: list[SectionSlices]
+    properties: list[SectionSlices]
+    application_properties: SectionSlices
+    data: SectionSlices
+    value: SectionSlices
     sound: Mask
 
 
@@ -62,7 +62,7 @@ class Walked(NamedTuple):
     """Decoded rows: row numbers, bodies, times to live in milliseconds (0 for none), and columns."""
 
     layout: Layout
-    body: Part
+    body: SectionSlices
     ttl_ms: Ints
     columns: dict[str, pa.Array]
 
@@ -85,12 +85,12 @@ def laid_out(rows: Rows) -> Layout:
     return Layout(header, properties, sections[APPLICATION_PROPERTIES], sections[DATA], sections[VALUE], sound)
 
 
-def _sections(rows: Rows) -> tuple[dict[int, Part], Mask]:
+def _sections(rows: Rows) -> tuple[dict[int, SectionSlices], Mask]:
     """Where each section is, and which rows are understood to their end."""
     buffer, place, end = rows.buffer, rows.start, rows.end
     count = len(place)
     sections = {
-        code: Part(
+        code: SectionSlices(
             Extents(np.zeros(count, np.uint8), rows.start.copy(), np.zeros(count, np.int64)), np.zeros(count, bool)
         )
         for code in (HEADER, PROPERTIES, APPLICATION_PROPERTIES, DATA, VALUE)
@@ -110,7 +110,7 @@ def _sections(rows: Rows) -> tuple[dict[int, Part], Mask]:
                 place = value.end
                 continue
             if not sections[one].has.any():
-                sections[one] = Part(value, more)
+                sections[one] = SectionSlices(value, more)
                 place = value.end
                 continue
         for known, section in sections.items():
@@ -129,7 +129,7 @@ def _sections(rows: Rows) -> tuple[dict[int, Part], Mask]:
     return sections, sound
 
 
-def _fields(rows: Rows, section: Part, sound: Mask, wanted: int) -> list[Part]:
+def _fields(rows: Rows, section: SectionSlices, sound: Mask, wanted: int) -> list[SectionSlices]:
     fields, whole = list_items(rows.buffer, section.value, wanted)
     sound &= whole | ~section.has
-    return [Part(value, has & section.has) for value, has in fields]
+    return [SectionSlices(value, has & section.has) for value, has in fields]

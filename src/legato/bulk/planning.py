@@ -13,7 +13,7 @@ from legato.store.lmdb import LmdbStore
 _EVERYTHING = 1 << 62
 
 
-class Part(msgspec.Struct, frozen=True):
+class RangePart(msgspec.Struct, frozen=True):
     """Messages with `after` < seq <= `through`: `rows` of them now."""
 
     after: int
@@ -21,7 +21,7 @@ class Part(msgspec.Struct, frozen=True):
     rows: int
 
 
-def plan(store: LmdbStore, queue: int, after: int, through: int, parts: int) -> list[Part]:
+def plan(store: LmdbStore, queue: int, after: int, through: int, parts: int) -> list[RangePart]:
     """Cut what waits in a range, which may span lanes, into about `parts` parts, of which none spans lanes."""
     runs: list[Run] = []
     for lane in range(lane_of(after), lane_of(through) + 1):
@@ -30,17 +30,17 @@ def plan(store: LmdbStore, queue: int, after: int, through: int, parts: int) -> 
     return cut(runs, through, parts)
 
 
-def cut(runs: Sequence[Run], through: int, parts: int) -> list[Part]:
+def cut(runs: Sequence[Run], through: int, parts: int) -> list[RangePart]:
     """Cut runs (ascending) into about `parts` parts; what is above `through` is left out."""
     total = sum(min(run.count, through - run.seq + 1) for run in runs)
     share = max(-(-total // max(parts, 1)), 1)
-    found: list[Part] = []
+    found: list[RangePart] = []
     begin = rows = last = 0
     for run in runs:
         count = min(run.count, through - run.seq + 1)
         seq = run.seq
         if rows and lane_of(seq) != lane_of(last):
-            found.append(Part(begin, last, rows))
+            found.append(RangePart(begin, last, rows))
             rows = 0
         while count:
             if not rows:
@@ -51,8 +51,8 @@ def cut(runs: Sequence[Run], through: int, parts: int) -> list[Part]:
             count -= step
             last = seq - 1
             if rows == share:
-                found.append(Part(begin, last, rows))
+                found.append(RangePart(begin, last, rows))
                 rows = 0
     if rows:
-        found.append(Part(begin, last, rows))
+        found.append(RangePart(begin, last, rows))
     return found

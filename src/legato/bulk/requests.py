@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from legato.bulk.staging import StageOptions
+from legato.bulk.stage_encoder import StageOptions
 
 PLAN = "plan"
 """The action that cuts a ticket's range into parts of about the same size."""

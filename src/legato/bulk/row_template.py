@@ -23,7 +23,7 @@ from legato.bulk.buffer_slices import (
     is_uniform,
     padded,
 )
-from legato.bulk.layout import Part, Rows, Walked
+from legato.bulk.layout import Rows, SectionSlices, Walked
 from legato.bulk.schema import COLUMNS, CREATION, EXPIRY, ID_PREFIX, IDS, MESSAGE_ID, TEXTS, as_type, times
 
 _TIME = 0x83
@@ -49,7 +49,7 @@ class Field(NamedTuple):
 _NOWHERE = Field(0, 0)
 
 
-class Shape(NamedTuple):
+class RowTemplate(NamedTuple):
     """The layout that rows share.
 
     Args:
@@ -119,7 +119,7 @@ class Shape(NamedTuple):
         return {name: found[name] if name in found else _repeated(self.same[name], count) for name in COLUMNS}
 
 
-def shape_of(first: Rows, found: Walked) -> Shape | None:
+def shape_of(first: Rows, found: Walked) -> RowTemplate | None:
     """The shape of a row in which all of this was found, or None if none can be had of it."""
     layout, body, ttl_ms, columns = found
     [begin], [end] = first.start, first.end
@@ -143,10 +143,10 @@ def shape_of(first: Rows, found: Walked) -> Shape | None:
         mask[texts[MESSAGE_ID].place :][: len(ID_PREFIX)] = 0xFF
     head = np.zeros(len(mask), np.uint8)
     head[:head_bytes] = first.buffer[begin : begin + head_bytes] & mask[:head_bytes]
-    return Shape(head.tobytes(), mask, head_bytes, size_bytes, texts, creation, expiry, int(ttl_ms[0]), columns)
+    return RowTemplate(head.tobytes(), mask, head_bytes, size_bytes, texts, creation, expiry, int(ttl_ms[0]), columns)
 
 
-def _field(part: Part, begin: int) -> Field:
+def _field(part: SectionSlices, begin: int) -> Field:
     return Field(int(part.value.start[0]) - begin, int(part.value.length[0])) if part.has[0] else _NOWHERE
 
 

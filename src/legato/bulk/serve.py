@@ -20,10 +20,10 @@ import pyarrow.flight as flight
 
 from legato.bulk.digest import RowDigest
 from legato.bulk.frames import BARE_SCHEMA, OMITTED, SCHEMA, frames
-from legato.bulk.planning import Part, plan
+from legato.bulk.planning import RangePart, plan
 from legato.bulk.requests import PLAN, PlannedPart, PlanRequest, PutRequest
-from legato.bulk.stages import DigestRecord, Record, StageTicket, path_of, write_stage
-from legato.bulk.staging import StageOptions, records_of
+from legato.bulk.stage_encoder import StageOptions, records_of
+from legato.bulk.stage_files import DigestRecord, Record, StageTicket, path_of, write_stage
 from legato.bulk.tickets import T, Ticket, TicketRefused, seal, unseal
 from legato.errors import StoreError
 from legato.store.lmdb import LmdbStore
@@ -76,7 +76,7 @@ class BulkServer(flight.FlightServerBase):  # type: ignore[misc]
         parts = plan(self._store, asked.queue, asked.after, asked.through, request.parts)
         yield flight.Result(msgspec.msgpack.encode([self._planned(asked, part) for part in parts]))
 
-    def _planned(self, asked: Ticket, part: Part) -> PlannedPart:
+    def _planned(self, asked: Ticket, part: RangePart) -> PlannedPart:
         ticket = Ticket(asked.queue, part.after, part.through, asked.until_s, asked.bare, asked.body_bytes_max)
         return PlannedPart(part.after, part.through, part.rows, seal(self._secret, ticket))
 

@@ -80,7 +80,7 @@ def _clients(result: RunResult) -> Markup:
 
 
 def _takeovers(result: RunResult) -> Markup:
-    if not result.reigns:
+    if not result.epochs:
         return page.NOTHING
     note = f"{result.takeovers:,} takeovers, as the brokers said; above: what befell them"
     return page.section("Who was the primary", note, page.picture(takeovers_chart(result)))

@@ -21,7 +21,7 @@ WATCHDOG_S = 5.0
 
 
 @dataclass
-class Reign:
+class EpochSpan:
     """The begin of a primary's epoch, in seconds of the monotonic clock."""
 
     broker: str
@@ -61,7 +61,7 @@ class Pair:
         """Ends of brokers that nobody asked for, a sentence each."""
         self.notes: list[str] = []
         """What was odd, and no fault."""
-        self.reigns: list[Reign] = []
+        self.epochs: list[EpochSpan] = []
         self.island: Namespaces | None = None
         """Where the brokers are, if that is a network of their own."""
         self.disk: Disk | None = None
@@ -182,24 +182,24 @@ class Pair:
         if broker is None:
             return
         if line is None:
-            self._end_reigns(broker.name)
+            self._end_epochs(broker.name)
             self._ended(broker)
             return
         served, epoch = broker.role is Role.PRIMARY, broker.epoch
         broker.read(line)
         serves = broker.role is Role.PRIMARY
         if serves and (not served or broker.epoch > epoch):
-            # Some reigns are too short for their lines to be read.
+            # Some epochs are too short for their lines to be read.
             self.takeovers = broker.epoch - 1
-            self._end_reigns()
-            self.reigns.append(Reign(broker.name, broker.epoch, time.monotonic()))
+            self._end_epochs()
+            self.epochs.append(EpochSpan(broker.name, broker.epoch, time.monotonic()))
         elif served and not serves:
-            self._end_reigns(broker.name)
+            self._end_epochs(broker.name)
 
-    def _end_reigns(self, name: str | None = None) -> None:
-        for reign in self.reigns:
-            if reign.ended_s is None and (name is None or reign.broker == name):
-                reign.ended_s = time.monotonic()
+    def _end_epochs(self, name: str | None = None) -> None:
+        for epoch in self.epochs:
+            if epoch.ended_s is None and (name is None or epoch.broker == name):
+                epoch.ended_s = time.monotonic()
 
     def _ended(self, broker: BrokerProcess) -> None:
         """No broker ends by itself: one that another has replaced becomes its backup."""

@@ -134,7 +134,7 @@ def _named_axis(seconds: float, x: Scale, left: float, bottom: float) -> str:
 
 def takeovers_chart(result: RunResult) -> str:
     """Who was the primary when, by what the brokers said, and what befell them."""
-    brokers = sorted({reign.broker for reign in result.reigns})
+    brokers = sorted({epoch.broker for epoch in result.epochs})
     if not brokers:
         return ""
     lane, top, bottom, left = 40, 6, 30, LEFT + 20
@@ -145,16 +145,16 @@ def takeovers_chart(result: RunResult) -> str:
         middle = top + lane * (index + 0.5)
         parts.append(f'<text class="tick" x="{left - 10}" y="{middle + 4:.1f}" text-anchor="end">{broker}</text>')
         parts.append(f'<path class="grid" d="M{left} {middle:.1f}H{LEFT + PLOT}"/>')
-    for reign in result.reigns:
-        began_s, ended_s = max(reign.began_s, 0.0), result.seconds if reign.ended_s is None else reign.ended_s
+    for epoch in result.epochs:
+        began_s, ended_s = max(epoch.began_s, 0.0), result.seconds if epoch.ended_s is None else epoch.ended_s
         if ended_s <= 0:
             continue
         begin, end = x(began_s), x(ended_s)
-        y = top + lane * brokers.index(reign.broker) + 8
-        text = f"epoch {reign.epoch}" if end - begin > 60 else str(reign.epoch) if end - begin > 20 else ""
+        y = top + lane * brokers.index(epoch.broker) + 8
+        text = f"epoch {epoch.epoch}" if end - begin > 60 else str(epoch.epoch) if end - begin > 20 else ""
         parts.append(
-            f"<g><title>{reign.broker}, epoch {reign.epoch}: {ended_s - began_s:.1f} s</title>"
-            f'<rect class="reign r{brokers.index(reign.broker) % 2}" x="{begin:.1f}" y="{y}" rx="4"'
+            f"<g><title>{epoch.broker}, epoch {epoch.epoch}: {ended_s - began_s:.1f} s</title>"
+            f'<rect class="reign r{brokers.index(epoch.broker) % 2}" x="{begin:.1f}" y="{y}" rx="4"'
             f' width="{max(end - begin, 2):.1f}" height="{lane - 16}"/>'
             f'<text class="on-bar" x="{(begin + end) / 2:.1f}" y="{y + lane / 2 - 4:.1f}" text-anchor="middle">'
             f"{text}</text></g>"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from legato.drill.pair import Reign
+from legato.drill.pair import EpochSpan
 from legato.drill.records import Identity
 
 
@@ -44,7 +44,7 @@ class RunResult:
     batches: int = 0
     """What the Spark job has done, as its checkpoint says."""
     gaps: list[Gap] = field(default_factory=list)
-    reigns: list[Reign] = field(default_factory=list)
+    epochs: list[EpochSpan] = field(default_factory=list)
     """Of the drill's own brokers, in seconds since the load began."""
     full: int = 0
     """How often somebody was refused because the disk was full."""

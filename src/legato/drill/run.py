@@ -20,7 +20,7 @@ from legato.drill.flows import PATIENCE_S
 from legato.drill.injection import Injector
 from legato.drill.load import STREAMED_FLOW, STREAMED_TO, Work, clients_of, java_clients_of, spark_clients_of
 from legato.drill.options import DrillOptions
-from legato.drill.pair import Pair, Reign
+from legato.drill.pair import EpochSpan, Pair
 from legato.drill.plan import Strike, plan
 from legato.drill.reading import file_use
 from legato.drill.relay import Network
@@ -145,9 +145,9 @@ class Run:
             result.takeovers = pair.takeovers
             result.complaints += pair.surprises
             result.notes += pair.notes
-            for reign in pair.reigns:
-                ended_s = result.seconds if reign.ended_s is None else reign.ended_s - self._began_at
-                result.reigns.append(Reign(reign.broker, reign.epoch, reign.began_s - self._began_at, ended_s))
+            for epoch in pair.epochs:
+                ended_s = result.seconds if epoch.ended_s is None else epoch.ended_s - self._began_at
+                result.epochs.append(EpochSpan(epoch.broker, epoch.epoch, epoch.began_s - self._began_at, ended_s))
 
     def _gather_driver(self, driver: Driver) -> None:
         result = self.result

@@ -24,7 +24,7 @@ from legato.ha.lock import StoreLock
 from legato.processes.scratch import choose_ports
 from legato.server.config.configuration import Config, LedgerSection, ServerSection, StoreSection
 from legato.server.management.takeover_report import STARTED, Takeover
-from legato.server.process.primary_epoch import Reign
+from legato.server.process.primary_epoch import PrimaryEpoch
 from legato.server.process.service import Service
 
 Result = TypeVar("Result")
@@ -74,7 +74,7 @@ class LocalBroker:
             ledger=LedgerSection(enabled=False, detail="all" if detail == "all" else "durable"),
             address=[dict(each) for each in addresses],
         )
-        self._reign: Reign | None = None
+        self._reign: PrimaryEpoch | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -186,7 +186,7 @@ class LocalBroker:
         if not lock.try_acquire():
             raise ConfigError(f"Another broker uses {self.store}.")
         try:
-            self._reign = Reign(self._config, lock, self._clock, lambda: self._config)
+            self._reign = PrimaryEpoch(self._config, lock, self._clock, lambda: self._config)
             await self._reign.run(Takeover(STARTED, 0.0), None, lambda epoch: serving.set_result(None))
         finally:
             lock.release()

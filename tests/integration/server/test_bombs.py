@@ -189,7 +189,7 @@ def test_a_request_is_answered_whatever_it_says(
 def test_a_sink_and_a_stage_have_no_name_that_leads_out_of_their_directory(
     broker: MeasuredServer, connect: Connect, raw: Callable[[], RawPeer]
 ) -> None:
-    from legato.bulk.stages import DIRECTORY, directory_of, path_of
+    from legato.bulk.stage_files import DIRECTORY, directory_of, path_of
 
     store = Path("/store")
     for name in ("..", ".", "...", "", "../..", "/etc", "a/../..", "a\x00b", "\\..\\", "~", "-rf", "%2E%2E"):

@@ -11,8 +11,8 @@ import pyarrow.flight as flight
 import pytest
 
 from legato.bulk.requests import PutRequest
-from legato.bulk.stages import DigestRecord, read_stage, write_stage
-from legato.bulk.staging import StageOptions
+from legato.bulk.stage_encoder import StageOptions
+from legato.bulk.stage_files import DigestRecord, read_stage, write_stage
 from legato.client import ConnectionFactory
 from tests.integration.server.test_management import Manager
 from tests.support.amqp_peer import AmqpPeer

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legato.amqp.codec.admission import Admission
-from legato.amqp.codec.delivery_options import Special
+from legato.amqp.codec.delivery_options import DeliveryOptions
 from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import DataBody, Properties, ValueBody, encode_message
 from legato.amqp.codec.sections import normalise, scan
@@ -62,7 +62,7 @@ PARTS = st.fixed_dictionaries(
     }
 )
 
-Admitted = tuple[bytes, str, Special | None] | str
+Admitted = tuple[bytes, str, DeliveryOptions | None] | str
 
 ADMISSION = Admission()
 """One for all examples: what it remembers of one must not mislead it on the next."""
@@ -148,7 +148,7 @@ def test_a_count_that_is_not_that_of_the_properties_is_malformed_in_both_reading
     assert admitted(ADMISSION, broken) == carefully(broken) == "amqp:decode-error"
 
 
-def asked(**parts: Any) -> Special | None:
+def asked(**parts: Any) -> DeliveryOptions | None:
     """What a message asks for, read twice."""
     data = message({"header": Header(), "body": DataBody(b"x"), **parts})
     admission = Admission()
@@ -166,22 +166,22 @@ def test_a_plain_message_asks_for_nothing() -> None:
 
 @pytest.mark.parametrize(("sent", "acted_on"), [(0, 0), (9, 9), (10, 9), (255, 9)])
 def test_priorities_above_9_are_9(sent: int, acted_on: int) -> None:
-    assert asked(header=Header(priority=sent)) == Special(priority=acted_on)
+    assert asked(header=Header(priority=sent)) == DeliveryOptions(priority=acted_on)
 
 
 def test_time_to_live_and_expiry_are_told_apart() -> None:
-    assert asked(header=Header(ttl_ms=5)) == Special(ttl_ms=5)
+    assert asked(header=Header(ttl_ms=5)) == DeliveryOptions(ttl_ms=5)
     properties = Properties(absolute_expiry_ms=77, creation_ms=7)
-    assert asked(properties=properties) == Special(expiry_ms=77)
-    assert asked(header=Header(ttl_ms=70), properties=properties) == Special(ttl_ms=70, expiry_ms=77)
-    assert asked(properties=Properties(absolute_expiry_ms=77)) == Special(expiry_ms=77)
+    assert asked(properties=properties) == DeliveryOptions(expiry_ms=77)
+    assert asked(header=Header(ttl_ms=70), properties=properties) == DeliveryOptions(ttl_ms=70, expiry_ms=77)
+    assert asked(properties=Properties(absolute_expiry_ms=77)) == DeliveryOptions(expiry_ms=77)
 
 
 @pytest.mark.parametrize("kind", [int, Timestamp, ULong])
 def test_a_delivery_time_is_a_long_a_timestamp_or_an_unsigned_long(kind: type) -> None:
-    assert asked(message_annotations={"x-opt-delivery-time": kind(99)}) == Special(delivery_ms=99)
-    assert asked(message_annotations={"x-qpid-not-valid-before": kind(99)}) == Special(delivery_ms=99)
-    assert asked(message_annotations={"x-opt-delivery-delay": kind(9)}) == Special(delay_ms=9)
+    assert asked(message_annotations={"x-opt-delivery-time": kind(99)}) == DeliveryOptions(delivery_ms=99)
+    assert asked(message_annotations={"x-qpid-not-valid-before": kind(99)}) == DeliveryOptions(delivery_ms=99)
+    assert asked(message_annotations={"x-opt-delivery-delay": kind(9)}) == DeliveryOptions(delay_ms=9)
 
 
 @pytest.mark.parametrize("value", ["soon", 0, -5, True, None])
@@ -192,7 +192,7 @@ def test_a_delivery_time_that_is_none_asks_for_nothing(value: Any) -> None:
 @pytest.mark.parametrize(("sequence", "closes"), [(None, False), (0, False), (7, False), (0xFFFFFFFF, True)])
 def test_a_group_is_closed_by_the_sequence_minus_one(sequence: int | None, closes: bool) -> None:
     properties = Properties(group_id="g", group_sequence=sequence)
-    assert asked(properties=properties) == Special(group="g", closes_group=closes)
+    assert asked(properties=properties) == DeliveryOptions(group="g", closes_group=closes)
     assert asked(properties=Properties(group_sequence=sequence)) is None
 
 
@@ -221,7 +221,7 @@ def test_each_message_of_a_producer_may_be_of_another_group() -> None:
             message_id=f"ID:{number}", creation_ms=number, group_id=group, group_sequence=sequence, to="q"
         )
         data = message({"header": Header(), "properties": properties, "body": DataBody(b"x" * number)})
-        expected = Special(group=group, closes_group=sequence == 0xFFFFFFFF)
+        expected = DeliveryOptions(group=group, closes_group=sequence == 0xFFFFFFFF)
         assert admission.admit(data) == (data, f"ID:{number}", expected)
 
 
@@ -229,7 +229,7 @@ def test_a_producer_may_use_every_priority_by_turns() -> None:
     admission = Admission()
     for number in range(40):
         data = message({"header": Header(priority=number % 10), "body": DataBody(b"x")})
-        assert admission.admit(data)[2] == (None if number % 10 == 4 else Special(priority=number % 10))
+        assert admission.admit(data)[2] == (None if number % 10 == 4 else DeliveryOptions(priority=number % 10))
 
 
 ID, TIME = b"\xa1\x01i", b"\x83" + bytes(8)
@@ -309,15 +309,15 @@ CALL_OF_A_FLOW = {
 
 
 def test_a_message_of_a_flow_tells_which_call_it_carries() -> None:
-    expected = Special(flows=(("f1", "order 1", "Order.place", "request", 3, 1),))
+    expected = DeliveryOptions(flows=(("f1", "order 1", "Order.place", "request", 3, 1),))
     assert asked(application_properties=CALL_OF_A_FLOW) == expected
     both = asked(application_properties={**CALL_OF_A_FLOW, DUPLICATE_ID: "m1"})
-    assert both == Special(duplicate_id=b"m1", flows=expected.flows)
+    assert both == DeliveryOptions(duplicate_id=b"m1", flows=expected.flows)
 
 
 def test_a_bundle_tells_how_many_calls_it_carries_and_for_which_stage() -> None:
     bundle = {FLOW_BUNDLE: Int(200), FLOW_STAGE: "Order.place"}
-    assert asked(application_properties=bundle) == Special(flows=(("", "", "Order.place", "", 0, 200),))
+    assert asked(application_properties=bundle) == DeliveryOptions(flows=(("", "", "Order.place", "", 0, 200),))
     apart = asked(application_properties={**CALL_OF_A_FLOW, FLOW_BUNDLE: Int(1)})
     assert apart == asked(application_properties=CALL_OF_A_FLOW)
 
@@ -328,7 +328,7 @@ def test_calls_of_flows_differ_from_message_to_message_of_one_shape() -> None:
         properties = {**CALL_OF_A_FLOW, FLOW_ID: f"f{number}", FLOW_CALL_NUMBER: Int(number)}
         data = message({"header": Header(), "application_properties": properties, "body": DataBody(b"x")})
         special = admission.admit(data)[2]
-        assert special == Special(flows=((f"f{number}", "order 1", "Order.place", "request", number, 1),))
+        assert special == DeliveryOptions(flows=((f"f{number}", "order 1", "Order.place", "request", number, 1),))
     assert len(admission._shapes) == 1
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legato.bulk.digest import RowDigest
-from legato.bulk.stages import DigestRecord, digest_of
+from legato.bulk.stage_files import DigestRecord, digest_of
 from tests.support.examples import examples
 
 SCHEMA = pa.schema(

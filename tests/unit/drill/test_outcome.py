@@ -9,7 +9,7 @@ from legato.drill.checker import Finding
 from legato.drill.history import HistoryFinding
 from legato.drill.outcome import outcome_of, verdict_line, write_json
 from legato.drill.page import write_page
-from legato.drill.pair import Reign
+from legato.drill.pair import EpochSpan
 from legato.drill.pictures import clients_chart, gaps_chart, rates, takeovers_chart
 from legato.drill.result import Gap, RunResult, Struck
 
@@ -78,11 +78,11 @@ def test_a_gap_is_put_down_to_the_fault_that_it_began_with() -> None:
     assert outcome.longest_gap_ms == 1500.0
 
 
-def test_every_gap_and_every_reign_is_in_its_picture() -> None:
+def test_every_gap_and_every_epoch_is_in_its_picture() -> None:
     result = RunResult(
         seconds=10.0,
         gaps=[Gap("a", 3.0, 1500.0, 2), Gap("b", 9.5, 200.0, 2)],
-        reigns=[Reign("broker-a", 1, -1.0, 3.0), Reign("broker-b", 2, 3.0, None)],
+        epochs=[EpochSpan("broker-a", 1, -1.0, 3.0), EpochSpan("broker-b", 2, 3.0, None)],
     )
     assert "<title>a: 1.5 s until 3.0 s</title>" in gaps_chart(result)
     assert "<title>broker-b, epoch 2: 7.0 s</title>" in takeovers_chart(result)

@@ -2,22 +2,22 @@
 
 import pytest
 
-from legato.server.links.link_endings import Ending
+from legato.server.links.link_endings import LinkEnding
 
 
 @pytest.mark.parametrize(
     ("policy", "expiring"),
     [
-        ("never", {Ending.CLOSED}),
-        (None, {Ending.CLOSED}),
-        ("link-detach", set(Ending)),
-        ("session-end", {Ending.CLOSED, Ending.SESSION_ENDED, Ending.CONNECTION_CLOSED, Ending.LOST}),
-        ("connection-close", {Ending.CLOSED, Ending.CONNECTION_CLOSED, Ending.LOST}),
+        ("never", {LinkEnding.CLOSED}),
+        (None, {LinkEnding.CLOSED}),
+        ("link-detach", set(LinkEnding)),
+        ("session-end", {LinkEnding.CLOSED, LinkEnding.SESSION_ENDED, LinkEnding.CONNECTION_CLOSED, LinkEnding.LOST}),
+        ("connection-close", {LinkEnding.CLOSED, LinkEnding.CONNECTION_CLOSED, LinkEnding.LOST}),
     ],
 )
-def test_a_terminus_expires_by_its_policy(policy: str | None, expiring: set[Ending]) -> None:
-    assert {ending for ending in Ending if ending.expires(policy)} == expiring
+def test_a_terminus_expires_by_its_policy(policy: str | None, expiring: set[LinkEnding]) -> None:
+    assert {ending for ending in LinkEnding if ending.expires(policy)} == expiring
 
 
 def test_only_a_lost_connection_leaves_doubt_about_what_was_seen() -> None:
-    assert [ending for ending in Ending if not ending.clean] == [Ending.LOST]
+    assert [ending for ending in LinkEnding if not ending.clean] == [LinkEnding.LOST]

@@ -2,15 +2,15 @@
 
 from legato.clock import Clock
 from legato.limits import RECONNECT_TIMEOUT_S, RETURN_WINDOW_MS_MAX
-from legato.server.connections.reconnect_pacing import Returning
+from legato.server.connections.reconnect_pacing import ReconnectPacing
 from tests.support.watch import Watch
 
 
 def returning(
     expected: int = 0, clock: Clock | None = None, reconnect_timeout_s: float = 60.0
-) -> tuple[Returning, list[int]]:
+) -> tuple[ReconnectPacing, list[int]]:
     reported: list[int] = []
-    return Returning(500, reconnect_timeout_s, expected, clock or Watch(), reported.append), reported
+    return ReconnectPacing(500, reconnect_timeout_s, expected, clock or Watch(), reported.append), reported
 
 
 def test_few_clients_come_back_at_once_and_the_window_grows_with_their_number() -> None:

@@ -10,8 +10,8 @@ from legato.core.queues import Queue
 from legato.ha.lease import Lease
 from legato.server.config.configuration import Config
 from legato.server.connections.client_connection import Peer
-from legato.server.links.link_roles import Outlet
-from legato.server.process.primary_epoch import Reign
+from legato.server.links.link_roles import DeliveryLink
+from legato.server.process.primary_epoch import PrimaryEpoch
 from legato.server.process.service import Service
 from legato.store.memory import MemoryStore
 from tests.support.watch import Watch
@@ -30,7 +30,7 @@ def serving(clock: Watch) -> Service:
     config = Config(address=[{"match": "#", "exclusive": True}])
     lease = Lease(lambda: True, None, clock.monotonic_ms())
     meta = store.begin_epoch("here", clock.now_us())
-    service = Service(config, store, meta, clock, lease, cast(Reign, Alone()), lambda: config)
+    service = Service(config, store, meta, clock, lease, cast(PrimaryEpoch, Alone()), lambda: config)
     service.stop_timers()
     return service
 
@@ -41,7 +41,7 @@ def receiving(service: Service) -> tuple[Peer, Queue]:
     link = peer.amqp.begin_session().sender("link", target=Terminus(kind="target"))
     queue = service.broker.directory.queue("q")
     consumer, _ = service.broker.receivers.attach(
-        queue, Outlet(peer, link), peer.container, reports_presented=True, name="link"
+        queue, DeliveryLink(peer, link), peer.container, reports_presented=True, name="link"
     )
     link.context = consumer
     peer.links.add(link)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from legato.bulk.stages import path_of, write_stage
+from legato.bulk.stage_files import path_of, write_stage
 from legato.store.lmdb import LmdbStore
 
 

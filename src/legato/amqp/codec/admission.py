@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from legato.amqp.codec.delivery_options import DUPLICATE_ID_KEY, PLAIN, Special, special_of
+from legato.amqp.codec.delivery_options import DUPLICATE_ID_KEY, PLAIN, DeliveryOptions, special_of
 from legato.amqp.codec.fields import field_places
 from legato.amqp.codec.map_entries import check_entries
 from legato.amqp.codec.sections import Sections, normalise, scan
@@ -23,7 +23,7 @@ class Admission:
         self._shapes: list[Shape] = []
         """The last ones found, latest first: a producer may have several kinds of messages, or priorities."""
 
-    def admit(self, data: bytes) -> tuple[bytes, str, Special | None]:
+    def admit(self, data: bytes) -> tuple[bytes, str, DeliveryOptions | None]:
         """The bytes to store, the message id as text (empty if there is none), and what else the message asks for.
 
         Raises:
@@ -53,7 +53,7 @@ class Admission:
             pass
         return self._carefully(data)
 
-    def _carefully(self, data: bytes) -> tuple[bytes, str, Special | None]:
+    def _carefully(self, data: bytes) -> tuple[bytes, str, DeliveryOptions | None]:
         if not data:
             raise malformed("a message has no section")
         sections = scan(data)

@@ -25,7 +25,7 @@ CLOSING_SEQUENCE = 0xFFFFFFFF
 """The group sequence of the last message of a group, -1 in JMS."""
 
 
-class Special(msgspec.Struct, frozen=True, gc=False):
+class DeliveryOptions(msgspec.Struct, frozen=True, gc=False):
     """Times are milliseconds since the epoch; None where the sender says nothing."""
 
     priority: int = _PRIORITY
@@ -46,11 +46,11 @@ class Special(msgspec.Struct, frozen=True, gc=False):
     """The calls of flows that it carries."""
 
 
-PLAIN = Special()
+PLAIN = DeliveryOptions()
 """What nearly all messages are."""
 
 
-def special_of(sections: Sections, places: list[int]) -> Special | None:
+def special_of(sections: Sections, places: list[int]) -> DeliveryOptions | None:
     """What the message asks for, None if it is a plain one.
 
     Args:
@@ -77,7 +77,7 @@ def special_of(sections: Sections, places: list[int]) -> Special | None:
         and not flows
     ):
         return None
-    return Special(priority, ttl_ms, expiry_ms, delivery_ms, delay_ms, group, closes, duplicate_id, flows)
+    return DeliveryOptions(priority, ttl_ms, expiry_ms, delivery_ms, delay_ms, group, closes, duplicate_id, flows)
 
 
 def group_at(data: bytes, places: list[int]) -> tuple[str, bool]:

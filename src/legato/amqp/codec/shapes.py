@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from legato.amqp.codec.delivery_options import CLOSING_SEQUENCE, DUPLICATE_ID_KEY, PLAIN, Special
+from legato.amqp.codec.delivery_options import CLOSING_SEQUENCE, DUPLICATE_ID_KEY, PLAIN, DeliveryOptions
 from legato.amqp.codec.fields import CORRELATION_ID, CREATION, EXPIRY, GROUP, GROUP_SEQUENCE, MESSAGE_ID, has_field
 from legato.amqp.codec.flow_calls import FLOW_KEY, flow_calls
 from legato.amqp.codec.map_entries import LONG_MAP_BYTES
@@ -53,7 +53,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
     """The constructor at the tail's end: of the application properties, or else of the body."""
     is_long: bool
     """Whether that is the body's, and has a size of four bytes."""
-    special: Special | None
+    special: DeliveryOptions | None
     expiry_at: int
     """Where its expiry is, followed by its creation time; 0 if there is none."""
     group_at: int
@@ -75,7 +75,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
             return at + 4 + int.from_bytes(data[at : at + 4], "big") == len(data)
         return last in SHORT and at + 1 + data[at] == len(data)
 
-    def special_in(self, data: bytes) -> Special:
+    def special_in(self, data: bytes) -> DeliveryOptions:
         """What a message of this shape asks for, with its own expiry and group.
 
         Raises:
@@ -95,9 +95,9 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
                 raise UnusualError
             group = data[at : self.group_end].decode()
             closes = self._sequence(data) == CLOSING_SEQUENCE
-        return Special(base.priority, base.ttl_ms, expiry_ms, base.delivery_ms, base.delay_ms, group, closes)
+        return DeliveryOptions(base.priority, base.ttl_ms, expiry_ms, base.delivery_ms, base.delay_ms, group, closes)
 
-    def with_properties(self, data: bytes, special: Special | None) -> Special | None:
+    def with_properties(self, data: bytes, special: DeliveryOptions | None) -> DeliveryOptions | None:
         """`special`, with the duplicate id and the calls of flows that the message's application properties tell of.
 
         Raises:
@@ -118,7 +118,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
             return special
         duplicate_id = _duplicate_id(data, at, end, count)
         base = special or PLAIN
-        return Special(
+        return DeliveryOptions(
             base.priority,
             base.ttl_ms,
             base.expiry_ms,
@@ -141,7 +141,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
         return int.from_bytes(data[at + 1 : at + 5], "big")
 
 
-def shape_of(sections: Sections, places: list[int], special: Special | None) -> Shape | None:
+def shape_of(sections: Sections, places: list[int], special: DeliveryOptions | None) -> Shape | None:
     """The shape of a message that is encoded as most clients do; None for others.
 
     Args:

@@ -13,7 +13,7 @@ _TIMEOUT_PARTS = 4
 """In a quarter of the time that they have at most all clients are asked to come back."""
 
 
-class Returning:
+class ReconnectPacing:
     """The time window over which clients spread their reconnections (CONTRACT B23).
 
     A client hears of it as it opens, and again in a farewell. One that came when there were few does not know of the

@@ -8,26 +8,26 @@ from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.refusals import Refusal
 from legato.ha.heartbeat_connection import BACKUP_USER
-from legato.server.links.consumer_links import Outgoing
+from legato.server.links.consumer_links import ConsumerLinks
 from legato.server.links.consumers import Consumers
-from legato.server.links.expiry_timers import Lingering
+from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.heartbeats import Heartbeats
 from legato.server.links.link_closing import Cutter
-from legato.server.links.link_endings import LINK_DETACH, Ending
+from legato.server.links.link_endings import LINK_DETACH, LinkEnding
 from legato.server.links.link_roles import (
     Coordinator,
-    HeartbeatPort,
+    HeartbeatLink,
     ManagementReplies,
-    Publisher,
-    StatusPort,
+    PublisherLink,
+    StatusLink,
     SubscriptionLookup,
 )
 from legato.server.links.nodes import Nodes
 from legato.server.links.producer_credit import ProducerCredit
-from legato.server.links.producer_links import Incoming
+from legato.server.links.producer_links import ProducerLinks
 from legato.server.links.refused import NOT_ALLOWED, Refused
 from legato.server.links.registry import Registry
-from legato.server.links.subscriptions import Subscribing
+from legato.server.links.subscriptions import SubscriptionLinks
 from legato.server.links.temporary_nodes import Temporaries
 from legato.server.shell import Peer, Shell
 
@@ -44,27 +44,27 @@ class Links:
         shell: Shell,
         broker: Broker,
         credit: ProducerCredit,
-        lingering: Lingering,
+        expiry_timers: ExpiryTimers,
         heartbeats: Heartbeats,
         max_message_bytes: int,
     ) -> None:
         self._shell = shell
         self._broker = broker
         self._credit = credit
-        self._lingering = lingering
+        self._expiry_timers = expiry_timers
         self._heartbeats = heartbeats
         self._registry = registry = Registry()
         self.nodes = Nodes(broker)
         self.cutter = Cutter(broker, registry, self._cut_off, shell.touch)
-        self.temporaries = Temporaries(broker, registry, self.cutter, lingering)
+        self.temporaries = Temporaries(broker, registry, self.cutter, expiry_timers)
         self.cutter.deleted = self.temporaries.forget
-        self._consumers = consumers = Consumers(shell, broker, registry, lingering, self._taken_over)
-        self._incoming = Incoming(
+        self._consumers = consumers = Consumers(shell, broker, registry, expiry_timers, self._taken_over)
+        self._producer_links = ProducerLinks(
             broker, registry, self.nodes, self.temporaries, self.cutter, credit, max_message_bytes
         )
-        self._subscribing = Subscribing(broker, registry, consumers, lingering)
-        self._outgoing = Outgoing(
-            broker, registry, self.nodes, self.temporaries, consumers, self._subscribing, lingering
+        self._subscription_links = SubscriptionLinks(broker, registry, consumers, expiry_timers)
+        self._consumer_links = ConsumerLinks(
+            broker, registry, self.nodes, self.temporaries, consumers, self._subscription_links, expiry_timers
         )
 
     def attach(self, peer: Peer, link: Link) -> None:
@@ -73,7 +73,7 @@ class Links:
             if peer.user == BACKUP_USER and link.remote_source.address != names.HEARTBEAT_ADDRESS:
                 raise Refused(NOT_ALLOWED, "A backup may listen to heartbeats and do nothing else.")
             if isinstance(link, Receiver):
-                self._incoming.attach(peer, link)
+                self._producer_links.attach(peer, link)
             elif isinstance(link, Sender):
                 self._attach_sender(peer, link)
         except (Refused, Refusal) as refused:
@@ -82,17 +82,17 @@ class Links:
     def _attach_sender(self, peer: Peer, link: Sender) -> None:
         source = link.remote_source
         if source.kind == "none" and not source.dynamic:
-            self._subscribing.look_up(peer, link)
+            self._subscription_links.look_up(peer, link)
         elif source.address == names.STATUS_ADDRESS:
-            self._answering(peer, link, StatusPort(peer))
+            self._answering(peer, link, StatusLink(peer))
         elif source.address == names.HEARTBEAT_ADDRESS:
             self._answering(peer, link, self._heartbeats.attach(peer, link))
         elif source.address == names.MANAGEMENT_ADDRESS:
             self._answering(peer, link, ManagementReplies(peer, link, link.remote_target.address or ""))
         else:
-            self._outgoing.attach(peer, link)
+            self._consumer_links.attach(peer, link)
 
-    def _answering(self, peer: Peer, link: Sender, port: StatusPort | HeartbeatPort | ManagementReplies) -> None:
+    def _answering(self, peer: Peer, link: Sender, port: StatusLink | HeartbeatLink | ManagementReplies) -> None:
         link.context = port
         link.accept()
         peer.links.add(link)
@@ -110,15 +110,15 @@ class Links:
             subscribes = port.port.durable is not None
             if port.port.durable or link.reserved or not (port.unsettled or subscribes or self._is_maker(link)):
                 return False
-        elif isinstance(port, Publisher) and self._is_maker(link):
+        elif isinstance(port, PublisherLink) and self._is_maker(link):
             terminus = link.remote_target
         else:
             return False
         if terminus.expiry_policy == LINK_DETACH:
-            seconds = self._lingering.kept_s(terminus.timeout_s)
+            seconds = self._expiry_timers.kept_s(terminus.timeout_s)
             if seconds <= 0:
                 return False
-            self._lingering.leave(_waiting_name(peer, link), seconds, "", lambda: self._expire(peer, link))
+            self._expiry_timers.start(_waiting_name(peer, link), seconds, "", lambda: self._expire(peer, link))
         if isinstance(port, Consumer):
             self._broker.receivers.flow(port, 0, False, self._broker.now_us)
         else:
@@ -133,7 +133,7 @@ class Links:
 
     def _expire(self, peer: Peer, link: Link) -> None:
         """A link that was detached does not come back."""
-        self.gone(peer, link, Ending.DETACHED)
+        self.gone(peer, link, LinkEnding.DETACHED)
         self._broker.dispatcher.dispatch_returned(self._broker.now_us)
         # Not before its detach was answered.
         self._shell.when_durable(peer, link.close)
@@ -147,24 +147,24 @@ class Links:
             if is_bare and not self._is_maker(link):
                 self._expire(peer, link)
 
-    def gone(self, peer: Peer, link: Link, ending: Ending) -> None:
+    def gone(self, peer: Peer, link: Link, ending: LinkEnding) -> None:
         """A link ended; what hung on it is taken from the broker.
 
         Raises:
             Refused: it was to end a subscription, which somebody has begun to use since.
         """
         if self._registry.suspended.pop(link, None) is not None:
-            self._lingering.come_back(_waiting_name(peer, link))
+            self._expiry_timers.cancel(_waiting_name(peer, link))
         peer.links.discard(link)
         port, link.context = link.context, None
         node = self._registry.remove(link)
         match port:
-            case Publisher():
+            case PublisherLink():
                 assert isinstance(link, Receiver)
                 self._credit.gone(link, port)
                 self._registry.release_sending(link)
                 if port.producer is not None:
-                    self._broker.producers.detach(port.producer, forget=ending is Ending.CLOSED)
+                    self._broker.producers.detach(port.producer, forget=ending is LinkEnding.CLOSED)
             case Consumer():
                 self._consumer_gone(peer, link, port, ending)
             case Browser():
@@ -175,19 +175,19 @@ class Links:
                     transaction = self._broker.transactions.find(txn_id, peer)
                     if transaction is not None:
                         self._broker.transactions.roll_back(transaction, "disconnect")
-            case HeartbeatPort():
+            case HeartbeatLink():
                 self._heartbeats.gone(port)
-            case SubscriptionLookup() if ending is Ending.CLOSED:
-                self._subscribing.end_found(port.subscription)
+            case SubscriptionLookup() if ending is LinkEnding.CLOSED:
+                self._subscription_links.end_found(port.subscription)
         if node is not None:
             self.temporaries.link_gone(node, link, ending)
 
-    def _consumer_gone(self, peer: Peer, link: Link, consumer: Consumer, ending: Ending) -> None:
+    def _consumer_gone(self, peer: Peer, link: Link, consumer: Consumer, ending: LinkEnding) -> None:
         assert isinstance(link, Sender)
         peer.receivers.discard(consumer)
         self._registry.release(peer.container, link)
         if consumer.port.durable is not None:
-            self._subscribing.leave(consumer, link, ending)
+            self._subscription_links.leave(consumer, link, ending)
         else:
             self._consumers.detach(consumer, ending)
 
@@ -195,11 +195,11 @@ class Links:
         """Settings of addresses changed: producers may send more, or have to wait."""
         for peer in self._shell.peers:
             for link in peer.links:
-                if isinstance(link.context, Publisher) and isinstance(link, Receiver) and not link.suspended:
+                if isinstance(link.context, PublisherLink) and isinstance(link, Receiver) and not link.suspended:
                     self._credit.give(link, link.context)
 
     def _taken_over(self, node: str, link: Link) -> None:
-        self.temporaries.link_gone(node, link, Ending.CUT)
+        self.temporaries.link_gone(node, link, LinkEnding.CUT)
 
     def _cut_off(self, peer: Peer, link: Link) -> None:
-        self.gone(peer, link, Ending.CUT)
+        self.gone(peer, link, LinkEnding.CUT)

@@ -9,19 +9,19 @@ from legato.core.queues import Queue
 from legato.core.topics import Topic
 from legato.server.links import temporary_nodes
 from legato.server.links.consumers import Consumers
-from legato.server.links.expiry_timers import Lingering
+from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.filters import Filters, read_filters
 from legato.server.links.link_endings import kept_policy
-from legato.server.links.link_roles import Outlet
+from legato.server.links.link_roles import DeliveryLink
 from legato.server.links.nodes import Nodes
 from legato.server.links.registry import Registry
 from legato.server.links.subscription_names import DURABLE_PREFIX
-from legato.server.links.subscriptions import Subscribing
+from legato.server.links.subscriptions import SubscriptionLinks
 from legato.server.links.temporary_nodes import Temporaries
 from legato.server.shell import Peer
 
 
-class Outgoing:
+class ConsumerLinks:
     """Attaches the links over which peers receive."""
 
     def __init__(
@@ -31,16 +31,16 @@ class Outgoing:
         nodes: Nodes,
         temporaries: Temporaries,
         consumers: Consumers,
-        subscribing: Subscribing,
-        lingering: Lingering,
+        subscription_links: SubscriptionLinks,
+        expiry_timers: ExpiryTimers,
     ) -> None:
         self._broker = broker
         self._registry = registry
         self._nodes = nodes
         self._temporaries = temporaries
         self._consumers = consumers
-        self._subscribing = subscribing
-        self._lingering = lingering
+        self._subscription_links = subscription_links
+        self._expiry_timers = expiry_timers
 
     def attach(self, peer: Peer, link: Sender) -> None:
         """Accept a receiver's attach (amqp.md A3, A8).
@@ -65,14 +65,14 @@ class Outgoing:
                 self._temporaries.check_consumer(peer, node)
         if isinstance(node, Topic):
             # A durable subscription asks for distribution mode copy too (amqp.md A3): of a topic that says nothing.
-            self._subscribing.attach(peer, link, node, filters, answer)
+            self._subscription_links.attach(peer, link, node, filters, answer)
         else:
             filters.ignore_no_local()
             answer.filters = filters.applied
             if source.distribution_mode == "copy":
                 self._browse(peer, link, node, filters, answer)
             else:
-                properties = self._consumers.attach(peer, link, node, Outlet(peer, link), filters.matches)
+                properties = self._consumers.attach(peer, link, node, DeliveryLink(peer, link), filters.matches)
                 self._consumers.accept(peer, link, answer, properties)
         self._registry.add(link, node.name)
 
@@ -88,7 +88,7 @@ class Outgoing:
         return True
 
     def _browse(self, peer: Peer, link: Sender, queue: Queue, filters: Filters, answer: Terminus) -> None:
-        browser = link.context = self._broker.browsers.browse(queue, Outlet(peer, link), filters.matches)
+        browser = link.context = self._broker.browsers.browse(queue, DeliveryLink(peer, link), filters.matches)
         link.accept(source=answer)
         peer.links.add(link)
         peer.receivers.add(browser)
@@ -99,7 +99,7 @@ class Outgoing:
             address=source.address,
             durable=source.durable,
             expiry_policy=kept_policy(source.expiry_policy),
-            timeout_s=int(self._lingering.kept_s(source.timeout_s)),
+            timeout_s=int(self._expiry_timers.kept_s(source.timeout_s)),
             distribution_mode=source.distribution_mode,
             capabilities=source.capabilities,
             properties=source.properties,

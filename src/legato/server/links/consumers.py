@@ -11,10 +11,10 @@ from legato.amqp.engine.terminus import Terminus
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
 from legato.core.queues import Queue
-from legato.server.links.expiry_timers import Lingering
+from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.link_closing import STOLEN
-from legato.server.links.link_endings import Ending
-from legato.server.links.link_roles import Outlet, peer_of
+from legato.server.links.link_endings import LinkEnding
+from legato.server.links.link_roles import DeliveryLink, peer_of
 from legato.server.links.registry import Registry
 from legato.server.shell import Peer, Shell
 from legato.server.storage.fault_injection import pass_claim
@@ -35,13 +35,13 @@ class Consumers:
         shell: Shell,
         broker: Broker,
         registry: Registry,
-        lingering: Lingering,
+        expiry_timers: ExpiryTimers,
         left: Callable[[str, Link], None],
     ) -> None:
         self._shell = shell
         self._broker = broker
         self._registry = registry
-        self._lingering = lingering
+        self._expiry_timers = expiry_timers
         self._left = left
 
     def steal(self, peer: Peer, link: Sender) -> None:
@@ -69,7 +69,7 @@ class Consumers:
         self._shell.touch(old_peer)
 
     def attach(
-        self, peer: Peer, link: Sender, queue: Queue, outlet: Outlet, matches: Callable[[bytes], bool] | None = None
+        self, peer: Peer, link: Sender, queue: Queue, port: DeliveryLink, matches: Callable[[bytes], bool] | None = None
     ) -> dict[str, Any] | None:
         """Make a consumer of `queue` hang on the link; returns the properties of the answer to its attach."""
         self.steal(peer, link)
@@ -78,7 +78,7 @@ class Consumers:
             pass_claim()
         consumer, elsewhere = self._broker.receivers.attach(
             queue,
-            outlet,
+            port,
             peer.container,
             reports_presented=link.remote_properties.get(names.REPORTS_PRESENTED) is True,
             held=held,
@@ -108,9 +108,9 @@ class Consumers:
         else:
             link.accept(source=answer)
 
-    def detach(self, consumer: Consumer, ending: Ending, *, moving: bool = False) -> None:
+    def detach(self, consumer: Consumer, ending: LinkEnding, *, moving: bool = False) -> None:
         """A consumer's link ended; what it has is kept for it if its connection was lost."""
-        hold_until_us = self._lingering.hold_until_us(ending, self._broker.now_us)
+        hold_until_us = self._expiry_timers.hold_until_us(ending, self._broker.now_us)
         self._broker.receivers.detach(consumer, clean=ending.clean, hold_until_us=hold_until_us, moving=moving)
 
 

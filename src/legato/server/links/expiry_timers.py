@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from legato.server.links.link_endings import Ending
+from legato.server.links.link_endings import LinkEnding
 
 
 class _End(msgspec.Struct, frozen=True):
@@ -16,7 +16,7 @@ class _End(msgspec.Struct, frozen=True):
     timer: asyncio.TimerHandle
 
 
-class Lingering:
+class ExpiryTimers:
     """Scheduled ends, by the name of what will end.
 
     Args:
@@ -30,27 +30,27 @@ class Lingering:
         self._ended = ended
         self._waiting: dict[str, _End] = {}
 
-    def hold_until_us(self, ending: Ending, now_us: int) -> int:
+    def hold_until_us(self, ending: LinkEnding, now_us: int) -> int:
         """Until when a consumer's messages and groups are kept for it; 0 if they are not."""
-        if ending is not Ending.LOST or self._reconnect_timeout_s == 0:
+        if ending is not LinkEnding.LOST or self._reconnect_timeout_s == 0:
             return 0
         return now_us + int(self._reconnect_timeout_s * 1_000_000)
 
-    def seconds(self, ending: Ending, asked_s: float) -> float:
+    def seconds(self, ending: LinkEnding, asked_s: float) -> float:
         """How long something waits that its client asked to be kept for `asked_s`."""
-        return self.kept_s(asked_s) if ending is Ending.LOST else 0
+        return self.kept_s(asked_s) if ending is LinkEnding.LOST else 0
 
     def kept_s(self, asked_s: float) -> float:
         """How long we keep what a client asked to be kept for `asked_s`."""
         return min(asked_s, self._reconnect_timeout_s)
 
-    def leave(self, name: str, seconds: float, container: str, end: Callable[[], object]) -> None:
-        """`end` is called after so many seconds, at once if there are none, never if `come_back` is first.
+    def start(self, name: str, seconds: float, container: str, end: Callable[[], object]) -> None:
+        """`end` is called after so many seconds, at once if there are none, never if `cancel` is first.
 
         Args:
             container: whom it waits for.
         """
-        self.come_back(name)
+        self.cancel(name)
         if seconds <= 0:
             end()
             return
@@ -66,7 +66,7 @@ class Lingering:
         """Whether it waits for somebody to come back."""
         return name in self._waiting
 
-    def come_back(self, name: str) -> None:
+    def cancel(self, name: str) -> None:
         """Somebody uses it again."""
         waiting = self._waiting.pop(name, None)
         if waiting is not None:

@@ -13,7 +13,7 @@ from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import DataBody, encode_message
 from legato.amqp.engine.link import Sender
 from legato.ha.heartbeat_connection import Heartbeat
-from legato.server.links.link_roles import HeartbeatPort
+from legato.server.links.link_roles import HeartbeatLink
 from legato.server.shell import Peer
 
 _TAG = b"heartbeat"
@@ -42,7 +42,7 @@ class Heartbeats:
         self._epoch = epoch
         self._touch = touch
         self._sent = sent
-        self._ports: set[HeartbeatPort] = set()
+        self._ports: set[HeartbeatLink] = set()
         self._set(interval_s, activation_interval_s)
         self._timer = loop.call_later(interval_s, self._beat)
 
@@ -63,17 +63,17 @@ class Heartbeats:
         said = [port.link.remote_properties.get(names.UNRECORDED) for port in self._ports]
         return [listen for listen in said if isinstance(listen, str) and listen]
 
-    def attach(self, peer: Peer, link: Sender) -> HeartbeatPort:
+    def attach(self, peer: Peer, link: Sender) -> HeartbeatLink:
         """`link` wants heartbeats; the first one goes with its first credit."""
-        port = HeartbeatPort(peer, link)
+        port = HeartbeatLink(peer, link)
         self._ports.add(port)
         return port
 
-    def gone(self, port: HeartbeatPort) -> None:
+    def gone(self, port: HeartbeatLink) -> None:
         """Its link has ended."""
         self._ports.discard(port)
 
-    def flow(self, port: HeartbeatPort) -> None:
+    def flow(self, port: HeartbeatLink) -> None:
         """Its link has credit."""
         if not port.begun:
             port.begun = True
@@ -90,6 +90,6 @@ class Heartbeats:
             self._touch(port.peer)
         self._sent()
 
-    def _send(self, port: HeartbeatPort) -> None:
+    def _send(self, port: HeartbeatLink) -> None:
         if port.link.credit > 0:
             port.link.send(self._message, _TAG, None, settled=True)

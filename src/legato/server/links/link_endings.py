@@ -13,7 +13,7 @@ def kept_policy(asked: str | None) -> str:
     return LINK_DETACH if asked == LINK_DETACH else SESSION_END
 
 
-class Ending(Enum):
+class LinkEnding(Enum):
     """From the narrowest end to the widest; `LOST` is the only one that nobody meant."""
 
     DETACHED = auto()
@@ -30,7 +30,7 @@ class Ending(Enum):
     @property
     def clean(self) -> bool:
         """Whether the receiver told us all it had to."""
-        return self is not Ending.LOST
+        return self is not LinkEnding.LOST
 
     def expires(self, policy: str | None) -> bool:
         """Whether a terminus with that expiry policy goes now (AMQP 3.5.6)."""
@@ -38,7 +38,7 @@ class Ending(Enum):
             case "link-detach":
                 return True
             case "session-end":
-                return self not in (Ending.DETACHED, Ending.CUT)
+                return self not in (LinkEnding.DETACHED, LinkEnding.CUT)
             case "connection-close":
-                return self in (Ending.CONNECTION_CLOSED, Ending.LOST, Ending.CLOSED)
-        return self is Ending.CLOSED
+                return self in (LinkEnding.CONNECTION_CLOSED, LinkEnding.LOST, LinkEnding.CLOSED)
+        return self is LinkEnding.CLOSED

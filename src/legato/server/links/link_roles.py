@@ -27,7 +27,7 @@ def may_reject(link: Receiver) -> bool:
     return not outcomes or _REJECTED in outcomes
 
 
-class Publisher:
+class PublisherLink:
     """A link over which messages arrive. `target` is None for the anonymous relay (each message names its own)."""
 
     __slots__ = ("admit", "limited", "notices", "owed", "peer", "producer", "rejects", "target")
@@ -47,7 +47,7 @@ class Publisher:
         """Whether messages may be rejected; else the link is detached for one that would be."""
 
 
-class Outlet:
+class DeliveryLink:
     """A link over which messages are delivered. `durable` is its subscription's, None if it is on a queue.
 
     `settled` says that its receiver wants to settle nothing (AMQP 2.8.2).
@@ -75,7 +75,7 @@ class Coordinator:
         """Transactions declared here and not discharged: they end with this link."""
 
 
-class StatusPort:
+class StatusLink:
     """A link that answers with the broker's status."""
 
     __slots__ = ("peer",)
@@ -84,7 +84,7 @@ class StatusPort:
         self.peer = peer
 
 
-class HeartbeatPort:
+class HeartbeatLink:
     """A link that receives heartbeats; `begun` after the first one."""
 
     __slots__ = ("begun", "link", "peer")
@@ -95,7 +95,7 @@ class HeartbeatPort:
         self.begun = False
 
 
-class ManagementPort:
+class ManagementLink:
     """A link over which management requests arrive."""
 
     __slots__ = ("owed", "peer")

@@ -8,7 +8,7 @@ from legato import limits
 from legato.amqp.engine.link import Receiver
 from legato.core.broker import Broker
 from legato.core.queues import Queue
-from legato.server.links.link_roles import PRODUCER_REFILL, Publisher
+from legato.server.links.link_roles import PRODUCER_REFILL, PublisherLink
 from legato.server.shell import Peer
 
 
@@ -28,12 +28,12 @@ class ProducerCredit:
         self._limited: dict[str, _Producers] = {}
         """Of addresses that may become full, by the node's name."""
 
-    def begin(self, link: Receiver, port: Publisher) -> None:
+    def begin(self, link: Receiver, port: PublisherLink) -> None:
         """A producer attached."""
         port.owed = limits.PRODUCER_CREDIT
         self.give(link, port)
 
-    def owe(self, link: Receiver, port: Publisher, messages: int = 1) -> None:
+    def owe(self, link: Receiver, port: PublisherLink, messages: int = 1) -> None:
         """So many of its messages were settled."""
         port.owed += messages
         if port.limited and port.target is not None:
@@ -43,7 +43,7 @@ class ProducerCredit:
             self.give(link, port)
         self._touch(port.peer)
 
-    def give(self, link: Receiver, port: Publisher) -> None:
+    def give(self, link: Receiver, port: PublisherLink) -> None:
         """Give what is owed, as far as there is room."""
         target = port.target
         room = None if target is None else self._broker.backpressure.room(target)
@@ -61,7 +61,7 @@ class ProducerCredit:
             link.add_credit(given)
             self._touch(port.peer)
 
-    def gone(self, link: Receiver, port: Publisher) -> None:
+    def gone(self, link: Receiver, port: PublisherLink) -> None:
         """A producer's link ended, or its address has no limit any more."""
         if port.limited and port.target is not None:
             producers = self._limited[port.target.name]
@@ -84,16 +84,16 @@ class _Producers:
     """
 
     def __init__(self) -> None:
-        self.links: dict[Receiver, Publisher] = {}
+        self.links: dict[Receiver, PublisherLink] = {}
         self.promised = 0
 
-    def add(self, link: Receiver, port: Publisher) -> None:
+    def add(self, link: Receiver, port: PublisherLink) -> None:
         if not port.limited:
             port.limited = True
             self.links[link] = port
             self.promised += limits.PRODUCER_CREDIT - port.owed
 
-    def remove(self, link: Receiver, port: Publisher) -> None:
+    def remove(self, link: Receiver, port: PublisherLink) -> None:
         port.limited = False
         del self.links[link]
         self.promised -= limits.PRODUCER_CREDIT - port.owed

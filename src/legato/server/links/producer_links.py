@@ -11,7 +11,7 @@ from legato.amqp.engine.terminus import Terminus
 from legato.core.broker import Broker
 from legato.server.links import temporary_nodes
 from legato.server.links.link_closing import Cutter
-from legato.server.links.link_roles import Coordinator, ManagementPort, Node, Publisher, may_reject
+from legato.server.links.link_roles import Coordinator, ManagementLink, Node, PublisherLink, may_reject
 from legato.server.links.nodes import Nodes
 from legato.server.links.producer_credit import ProducerCredit
 from legato.server.links.refused import INVALID_FIELD, Refused
@@ -22,7 +22,7 @@ from legato.server.shell import Peer
 TRANSACTION_CAPABILITIES = ["amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn"]
 
 
-class Incoming:
+class ProducerLinks:
     """Attaches the links over which peers send."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Incoming:
             )
             link.add_credit(limits.COORDINATOR_CREDIT)
         elif target.address == names.MANAGEMENT_ADDRESS:
-            link.context = ManagementPort(peer)
+            link.context = ManagementLink(peer)
             link.accept(max_message_bytes=limits.REQUEST_BYTES_MAX)
             link.add_credit(limits.COORDINATOR_CREDIT)
         elif target.kind == "none" and not target.dynamic:
@@ -98,7 +98,7 @@ class Incoming:
             name = str(name)
             producer = self._broker.producers.attach(name)
             properties[names.LAST_NUMBER] = producer.last
-        port = link.context = Publisher(
+        port = link.context = PublisherLink(
             peer, node, producer, notices=link.remote_properties.get(names.DUPLICATE_NOTICE) is True
         )
         port.rejects = may_reject(link)

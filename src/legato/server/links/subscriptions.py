@@ -10,10 +10,10 @@ from legato.core.consumers import Consumer
 from legato.core.queues import Queue
 from legato.core.topics import Topic
 from legato.server.links.consumers import Consumers
-from legato.server.links.expiry_timers import Lingering
+from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.filters import NO_LOCAL, SELECTOR, Filters
-from legato.server.links.link_endings import Ending
-from legato.server.links.link_roles import Outlet, SubscriptionLookup
+from legato.server.links.link_endings import LinkEnding
+from legato.server.links.link_roles import DeliveryLink, SubscriptionLookup
 from legato.server.links.refused import NOT_FOUND, RESOURCE_LOCKED, Refused
 from legato.server.links.registry import Registry
 from legato.server.links.subscription_names import durable_name, subscription_name
@@ -22,14 +22,14 @@ from legato.server.shell import Peer
 _UNSETTLED_STATE = 2
 
 
-class Subscribing:
+class SubscriptionLinks:
     """Attaches links to subscriptions, and ends subscriptions with their links."""
 
-    def __init__(self, broker: Broker, registry: Registry, consumers: Consumers, lingering: Lingering) -> None:
+    def __init__(self, broker: Broker, registry: Registry, consumers: Consumers, expiry_timers: ExpiryTimers) -> None:
         self._broker = broker
         self._registry = registry
         self._consumers = consumers
-        self._lingering = lingering
+        self._expiry_timers = expiry_timers
 
     def attach(self, peer: Peer, link: Sender, topic: Topic, filters: Filters, answer: Terminus) -> None:
         """Accept a receiver on a topic.
@@ -53,10 +53,10 @@ class Subscribing:
             durable=wanted.durable,
             shared=wanted.shared,
         )
-        self._lingering.come_back(subscription.name)
+        self._expiry_timers.cancel(subscription.name)
         self._broker.temporaries.reclaim(subscription)
-        outlet = Outlet(peer, link, durable=wanted.durable)
-        properties = self._consumers.attach(peer, link, subscription, outlet)
+        port = DeliveryLink(peer, link, durable=wanted.durable)
+        properties = self._consumers.attach(peer, link, subscription, port)
         answer.filters = filters.applied
         if wanted.durable:
             answer.expiry_policy = link.remote_source.expiry_policy
@@ -79,22 +79,22 @@ class Subscribing:
         link.accept(source=_source_of(subscription))
         peer.links.add(link)
 
-    def leave(self, consumer: Consumer, link: Sender, ending: Ending) -> None:
+    def leave(self, consumer: Consumer, link: Sender, ending: LinkEnding) -> None:
         """The consumer behind `link` goes: its subscription may end too.
 
         A durable one ends when its client says so, one that is not when nobody receives from it any more; one whose
         client was cut off waits for it as long as that asked for (AMQP 3.5.3, timeout) and we allow.
         """
         subscription, source = consumer.queue, link.remote_source
-        lingering = self._lingering
-        seconds = lingering.seconds(ending, source.timeout_s)
+        expiry_timers = self._expiry_timers
+        seconds = expiry_timers.seconds(ending, source.timeout_s)
         self._consumers.detach(consumer, ending, moving=seconds > 0)
         if consumer.port.durable:
             if ending.expires(source.expiry_policy):
                 self.end(subscription)
             return
         if seconds > 0 and not subscription.consumers:
-            lingering.leave(subscription.name, seconds, consumer.container, lambda: self.end(subscription))
+            expiry_timers.start(subscription.name, seconds, consumer.container, lambda: self.end(subscription))
 
     def end_found(self, subscription: Queue) -> bool:
         """End a subscription whose name was looked up for that; whether it did.

@@ -12,9 +12,9 @@ from legato.amqp.engine.terminus import Terminus
 from legato.core.broker import Broker
 from legato.core.topics import Topic
 from legato.ids import new_unique_name
-from legato.server.links.expiry_timers import Lingering
+from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.link_closing import Cutter
-from legato.server.links.link_endings import Ending, kept_policy
+from legato.server.links.link_endings import LinkEnding, kept_policy
 from legato.server.links.link_roles import Node
 from legato.server.links.nodes import TEMPORARY_QUEUE_PREFIX, TEMPORARY_TOPIC_PREFIX, TOPIC_PREFIX, wants_topic
 from legato.server.links.refused import NOT_ALLOWED, RESOURCE_LOCKED, Refused
@@ -61,11 +61,11 @@ class TemporaryNode:
 class Temporaries:
     """The dynamic nodes of this epoch, created or claimed again; the core deletes those that nobody claims."""
 
-    def __init__(self, broker: Broker, registry: Registry, cutter: Cutter, lingering: Lingering) -> None:
+    def __init__(self, broker: Broker, registry: Registry, cutter: Cutter, expiry_timers: ExpiryTimers) -> None:
         self._broker = broker
         self._registry = registry
         self._cutter = cutter
-        self._lingering = lingering
+        self._expiry_timers = expiry_timers
         self._nodes: dict[str, TemporaryNode] = {}
         self._until_empty: dict[str, TemporaryNode] = {}
         """Nodes that wait only for their last message to go."""
@@ -99,7 +99,7 @@ class Temporaries:
             raise Refused(RESOURCE_LOCKED, f"{name} belongs to another client.")
         else:
             self._broker.temporaries.reclaim(node)
-        self._lingering.come_back(key)
+        self._expiry_timers.cancel(key)
         self._until_empty.pop(key, None)
         self._nodes[key] = TemporaryNode(node, lifetime_of(terminus), link, terminus.timeout_s, peer)
         return node
@@ -129,16 +129,16 @@ class Temporaries:
         if self.is_maker(name, old):
             self._nodes[name].maker = link
 
-    def link_gone(self, name: str, link: Link, ending: Ending) -> None:
+    def link_gone(self, name: str, link: Link, ending: LinkEnding) -> None:
         """`link` is no longer attached to the node `name`."""
         temporary = self._nodes.get(name)
         if temporary is None:
             return
         if link is temporary.maker:
             temporary.maker = None
-        if self._over(name, temporary) and not self._lingering.waits(name):
-            seconds = self._lingering.seconds(ending, temporary.linger_s)
-            self._lingering.leave(name, seconds, temporary.node.container, lambda: self._end(name, temporary))
+        if self._over(name, temporary) and not self._expiry_timers.waits(name):
+            seconds = self._expiry_timers.seconds(ending, temporary.linger_s)
+            self._expiry_timers.start(name, seconds, temporary.node.container, lambda: self._end(name, temporary))
 
     def _over(self, name: str, temporary: TemporaryNode) -> bool:
         """Whether its links do not keep it any more."""
@@ -172,7 +172,7 @@ class Temporaries:
         """The node was deleted."""
         self._nodes.pop(name, None)
         self._until_empty.pop(name, None)
-        self._lingering.come_back(name)
+        self._expiry_timers.cancel(name)
 
 
 def waiting_in(node: Node) -> int:

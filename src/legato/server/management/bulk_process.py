@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from legato.bulk.stages import StageTicket
+from legato.bulk.stage_files import StageTicket
 from legato.bulk.tickets import BODY_BYTES_MAX, TICKET_S, Ticket, seal
 from legato.server.config.configuration import Config
 from legato.server.links.refused import Refused

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from legato.bulk.stages import (
+from legato.bulk.stage_files import (
+    BlockRun,
     DigestRecord,
     MessageRecord,
     Record,
-    Run,
     digest_of,
     discard_stages,
     path_of,
@@ -187,7 +187,7 @@ class Stages:
         runs: list[StagedRun] = []
         messages: list[StagedMessage] = []
         for record in records:
-            if isinstance(record, Run):
+            if isinstance(record, BlockRun):
                 said, blocks = record
                 queue = self._nodes.find(said.destination, ["queue"])
                 if not isinstance(queue, Queue):

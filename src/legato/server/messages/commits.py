@@ -27,7 +27,7 @@ class Commits:
 
     Durable first, visible second, here and nowhere else: `submit` hands a batch to the store, `_done` lets the
     world see what it led to. If a commit fails for any reason but lack of room, nothing is retried behind the
-    store's back: the reign ends and the process stops serving.
+    store's back: the epoch ends and the process stops serving.
 
     Args:
         fatal: is called when the store cannot be used any more.

@@ -38,9 +38,9 @@ from legato.core.transactions import ROLLED_BACK, UNKNOWN_TXN
 from legato.server.links.link_roles import (
     COORDINATOR_REFILL,
     Coordinator,
+    DeliveryLink,
     DischargeToken,
-    ManagementPort,
-    Outlet,
+    ManagementLink,
     SendToken,
 )
 from legato.server.links.producer_credit import ProducerCredit
@@ -105,7 +105,7 @@ class Executor:
 
     def _deliver(self, effect: Deliver) -> None:
         consumer = effect.consumer
-        outlet: Outlet = consumer.port
+        outlet: DeliveryLink = consumer.port
         self.touched.add(outlet.peer)
         if self._broker.uploads.has_larges:
             self._deliver_any(consumer, outlet, effect.messages)
@@ -127,7 +127,7 @@ class Executor:
         for message, handle in zip(messages, outlet.link.send_all(bodies, tags, messages), strict=True):
             message.handle = handle
 
-    def _deliver_settled(self, consumer: Consumer, outlet: Outlet, messages: list[Message]) -> None:
+    def _deliver_settled(self, consumer: Consumer, outlet: DeliveryLink, messages: list[Message]) -> None:
         """A receiver that settles nothing (AMQP 2.6.12): what is sent to it is consumed, at most once."""
         for message in messages:
             data = message.body
@@ -138,7 +138,7 @@ class Executor:
             message.body = None
             self._broker.settlement.acknowledge(consumer, message, confirm=False)
 
-    def _deliver_any(self, consumer: Consumer, outlet: Outlet, messages: list[Message]) -> None:
+    def _deliver_any(self, consumer: Consumer, outlet: DeliveryLink, messages: list[Message]) -> None:
         """Some of them may be stubs of large messages."""
         for message in messages:
             data = message.body
@@ -156,7 +156,7 @@ class Executor:
         self.paced.append(effect.consumer)
 
     def _show(self, effect: Show) -> None:
-        outlet: Outlet = effect.browser.port
+        outlet: DeliveryLink = effect.browser.port
         for message in effect.messages:
             assert message.body is not None
             data = with_delivery(message.body, message.count, False)
@@ -168,7 +168,7 @@ class Executor:
 
     def _drained(self, effect: Drained) -> None:
         receiver: Consumer | Browser = effect.receiver
-        outlet: Outlet = receiver.port
+        outlet: DeliveryLink = receiver.port
         if not self.streams.drained(receiver):
             outlet.link.drained()
         self.touched.add(outlet.peer)
@@ -226,7 +226,7 @@ class Executor:
             else:
                 by_consumer[consumer] = [message.handle]
         for consumer, handles in by_consumer.items():
-            outlet: Outlet = consumer.port
+            outlet: DeliveryLink = consumer.port
             outlet.link.confirm_all(handles)
             self.touched.add(outlet.peer)
 
@@ -266,7 +266,7 @@ class Executor:
         pending: Pending = effect.token
         pending.failed(effect.description)
 
-    def owe(self, link: Receiver, port: Coordinator | ManagementPort) -> None:
+    def owe(self, link: Receiver, port: Coordinator | ManagementLink) -> None:
         """One more unit of credit is due to somebody who asks; it is given back in lumps."""
         port.owed += 1
         if port.owed >= COORDINATOR_REFILL:

@@ -14,7 +14,7 @@ from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
 from legato.core.records import Archive
-from legato.server.links.link_roles import Outlet
+from legato.server.links.link_roles import DeliveryLink
 from legato.server.shell import Peer
 
 log = logging.getLogger("legato.streams")
@@ -43,7 +43,7 @@ class Stream:
     """A large message in transfer over a link, and the messages behind it."""
 
     def __init__(self, receiver: Consumer | Browser, parcel: Parcel, stub: Stub) -> None:
-        outlet: Outlet = receiver.port
+        outlet: DeliveryLink = receiver.port
         self.receiver = receiver
         self.link: Sender = outlet.link
         self.peer: Peer = outlet.peer

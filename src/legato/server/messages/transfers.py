@@ -7,7 +7,7 @@ from typing import Any
 
 from legato.amqp import names
 from legato.amqp.codec.coordinator import Declare, decode_coordinator
-from legato.amqp.codec.delivery_options import Special
+from legato.amqp.codec.delivery_options import DeliveryOptions
 from legato.amqp.codec.sections import scan
 from legato.amqp.codec.stubs import STUB_MARK
 from legato.amqp.engine.events import Transfer, TransferAborted, TransferLost, TransferPart
@@ -20,7 +20,7 @@ from legato.core.traits import PLAIN, Traits
 from legato.core.transactions import UNKNOWN_TXN
 from legato.errors import ProtocolError
 from legato.server.links.link_closing import Cutter
-from legato.server.links.link_roles import Coordinator, DischargeToken, ManagementPort, Node, Publisher
+from legato.server.links.link_roles import Coordinator, DischargeToken, ManagementLink, Node, PublisherLink
 from legato.server.links.nodes import Nodes
 from legato.server.links.producer_credit import ProducerCredit
 from legato.server.links.refused import NOT_ALLOWED, Refused
@@ -55,7 +55,7 @@ class Arrivals:
         cutter: Cutter,
         management: Management,
         credit: ProducerCredit,
-        owe: Callable[[Receiver, Coordinator | ManagementPort], None],
+        owe: Callable[[Receiver, Coordinator | ManagementLink], None],
     ) -> None:
         self._shell = shell
         self._broker = broker
@@ -71,10 +71,10 @@ class Arrivals:
         """A message came in on a link."""
         link = event.link
         port = link.context
-        if type(port) is not Publisher:
+        if type(port) is not PublisherLink:
             if type(port) is Coordinator:
                 self._coordinate(peer, port, event)
-            elif type(port) is ManagementPort:
+            elif type(port) is ManagementLink:
                 self._manage(peer, port, event)
             elif event.txn_id is not None:
                 self.doom(peer, event.txn_id, _LOST)
@@ -123,7 +123,7 @@ class Arrivals:
     def part(self, peer: Peer, event: TransferPart, now_us: int) -> None:
         """Part of a large message came in on a link."""
         port = event.link.context
-        if type(port) is not Publisher:
+        if type(port) is not PublisherLink:
             if event.txn_id is not None:
                 self.doom(peer, event.txn_id, _LOST)
             return
@@ -154,7 +154,7 @@ class Arrivals:
         """A large message does not come after all; its credit is used up."""
         self.uploads.give_up(event.link)
         port = event.link.context
-        if type(port) is Publisher:
+        if type(port) is PublisherLink:
             self._credit.owe(event.link, port)
 
     def lost(self, peer: Peer, event: TransferLost) -> None:
@@ -163,7 +163,7 @@ class Arrivals:
 
     # -- others --------------------------------------------------------------------------------------------------
 
-    def _manage(self, peer: Peer, port: ManagementPort, event: Transfer) -> None:
+    def _manage(self, peer: Peer, port: ManagementLink, event: Transfer) -> None:
         if event.txn_id is None:
             self._management.request(peer, event.data)
             event.link.settle(event.delivery, ACCEPTED)
@@ -201,7 +201,7 @@ class Arrivals:
         self,
         peer: Peer,
         event: Transfer,
-        port: Publisher,
+        port: PublisherLink,
         target: Node,
         body: bytes,
         message_id: str,
@@ -223,7 +223,7 @@ class Arrivals:
             self._credit.owe(event.link, port)
 
     def _refuse(
-        self, peer: Peer, event: Transfer, port: Publisher, number: int, condition: str, description: str
+        self, peer: Peer, event: Transfer, port: PublisherLink, number: int, condition: str, description: str
     ) -> None:
         """The message is not stored."""
         if event.txn_id is not None:
@@ -264,7 +264,7 @@ class Arrivals:
         self._owe(link, port)
 
 
-def traits_of(special: Special, now_us: int) -> Traits:
+def traits_of(special: DeliveryOptions, now_us: int) -> Traits:
     """What a message asks for, with its relative times counted from its arrival (amqp.md A9)."""
     now_ms = now_us // 1000
     expires_ms = special.expiry_ms or (now_ms + special.ttl_ms if special.ttl_ms else 0)

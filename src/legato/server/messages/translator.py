@@ -46,12 +46,12 @@ from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
 from legato.core.transaction import Disposal
 from legato.core.transactions import DROPPED
-from legato.server.connections.opening import Opening
+from legato.server.connections.container_registry import ContainerRegistry
 from legato.server.links.attachment import Links
-from legato.server.links.expiry_timers import Lingering
+from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.heartbeats import Heartbeats
-from legato.server.links.link_endings import Ending
-from legato.server.links.link_roles import HeartbeatPort, ManagementReplies, Outlet, StatusPort
+from legato.server.links.link_endings import LinkEnding
+from legato.server.links.link_roles import DeliveryLink, HeartbeatLink, ManagementReplies, StatusLink
 from legato.server.links.refused import Refused
 from legato.server.management.management import Management
 from legato.server.messages.transfers import Arrivals
@@ -82,7 +82,7 @@ class Translator:
         arrivals: Arrivals,
         return_window_ms: Callable[[], int],
         heartbeats: Heartbeats,
-        lingering: Lingering,
+        expiry_timers: ExpiryTimers,
         status: Callable[[], Any],
     ) -> None:
         self._shell = shell
@@ -91,9 +91,9 @@ class Translator:
         self._management = management
         self._arrivals = arrivals
         self._uploads = arrivals.uploads
-        self._opening = Opening(return_window_ms, lambda peer: self._let_go(peer, Ending.LOST))
+        self._containers = ContainerRegistry(return_window_ms, lambda peer: self._let_go(peer, LinkEnding.LOST))
         self._heartbeats = heartbeats
-        self._lingering = lingering
+        self._expiry_timers = expiry_timers
         self._status = status
 
     def handle(self, peer: Peer, events: list[Event], now_us: int) -> list[Event]:
@@ -187,7 +187,7 @@ class Translator:
         return False
 
     def _acknowledge_in(self, consumer: Consumer, message: Message, state: Transactional, unsettled: bool) -> None:
-        outlet: Outlet = consumer.port
+        outlet: DeliveryLink = consumer.port
         transaction = self._broker.transactions.find(state.txn_id, outlet.peer)
         inner = state.outcome
         if transaction is None:
@@ -206,9 +206,9 @@ class Translator:
             self._broker.receivers.flow(port, link.credit, link.draining, now_us)
         elif isinstance(port, Browser):
             self._broker.browsers.flow(port, link.credit, link.draining)
-        elif isinstance(port, StatusPort):
+        elif isinstance(port, StatusLink):
             self._send_status(link)
-        elif isinstance(port, HeartbeatPort):
+        elif isinstance(port, HeartbeatLink):
             self._heartbeats.flow(port)
         elif isinstance(port, ManagementReplies):
             self._management.flow(port)
@@ -227,11 +227,11 @@ class Translator:
         """Apply an event; False if it is to be applied again, to go on where the time was up."""
         match event:
             case Opened():
-                self._opening.open(peer, event)
+                self._containers.open(peer, event)
             case SessionBegan(session=session):
                 session.open()
             case SessionEnded(session=session, condition=condition):
-                ending = Ending.LOST if condition else Ending.SESSION_ENDED
+                ending = LinkEnding.LOST if condition else LinkEnding.SESSION_ENDED
                 if not self._leave(peer, [link for link in peer.links if link.session is session], ending, deadline_ms):
                     return False
                 self._shell.when_durable(peer, session.close)
@@ -246,13 +246,13 @@ class Translator:
             case OutcomeLost(txn_id=txn_id):
                 self._arrivals.doom(peer, txn_id, DROPPED)
             case Closed():
-                ending = Ending.CONNECTION_CLOSED if event.clean else Ending.LOST
+                ending = LinkEnding.CONNECTION_CLOSED if event.clean else LinkEnding.LOST
                 if not self._leave(peer, list(peer.links), ending, deadline_ms):
                     return False
                 self._closed(peer, event, ending)
         return True
 
-    def _leave(self, peer: Peer, links: list[Link], ending: Ending, deadline_ms: int) -> bool:
+    def _leave(self, peer: Peer, links: list[Link], ending: LinkEnding, deadline_ms: int) -> bool:
         """Take links from the broker; False if there are more than fit into a slice."""
         now_ms = self._shell.clock.monotonic_ms
         for number, link in enumerate(links, 1):
@@ -267,13 +267,13 @@ class Translator:
             self._shell.when_durable(peer, link.suspend)
             return
         try:
-            self._links.gone(peer, link, Ending.CLOSED if closed else Ending.DETACHED)
+            self._links.gone(peer, link, LinkEnding.CLOSED if closed else LinkEnding.DETACHED)
         except Refused as refusal:
             link.close(refusal.condition, str(refusal))
             return
         self._shell.when_durable(peer, link.close if closed else link.detach)
 
-    def _closed(self, peer: Peer, event: Closed, ending: Ending) -> None:
+    def _closed(self, peer: Peer, event: Closed, ending: LinkEnding) -> None:
         self._let_go(peer, ending)
         if not event.clean and event.condition:
             log.warning("! %s failed: %s %s", peer.name, event.condition, event.description)
@@ -284,15 +284,15 @@ class Translator:
         else:
             peer.end()
 
-    def _let_go(self, peer: Peer, ending: Ending) -> None:
+    def _let_go(self, peer: Peer, ending: LinkEnding) -> None:
         """Take from the broker all that the peer has."""
         for link in list(peer.links):
             self._links.gone(peer, link, ending)
         self._broker.transactions.disconnect(peer)
-        self._opening.closed(peer)
-        if ending is Ending.CONNECTION_CLOSED and not self._opening.is_connected(peer.container):
+        self._containers.closed(peer)
+        if ending is LinkEnding.CONNECTION_CLOSED and not self._containers.is_connected(peer.container):
             self._broker.reservations.release_container(peer.container)
-            self._lingering.release(peer.container)
+            self._expiry_timers.release(peer.container)
 
 
 def _disposal_of(outcome: Outcome | None) -> Disposal | None:

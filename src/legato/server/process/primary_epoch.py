@@ -36,8 +36,8 @@ FULL_PAUSE_S = 0.5
 """Between two tries to begin an epoch on a full disk."""
 
 
-class Ending(StrEnum):
-    """Why a reign ended; the value is what the lock's file says of its last holder."""
+class EpochEnding(StrEnum):
+    """Why an epoch ended; the value is what the lock's file says of its last holder."""
 
     SHUTDOWN = standby.SHUTDOWN
     """The process was told to stop."""
@@ -49,7 +49,7 @@ class Ending(StrEnum):
     """Its lock, or its epoch, is another's."""
 
 
-class Reign:
+class PrimaryEpoch:
     """One epoch of a primary.
 
     Attributes:
@@ -71,7 +71,7 @@ class Reign:
         self._read_config = read_config
         self._watchdog = watchdog or Watchdog(0)
         self._failure: StoreError | None = None
-        self._over: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._over: asyncio.Future[EpochEnding] = asyncio.get_running_loop().create_future()
 
     async def run(
         self,
@@ -79,7 +79,7 @@ class Reign:
         tls: ssl.SSLContext | None,
         began: Callable[[int], None],
         leaves: Callable[[], None] = lambda: None,
-    ) -> Ending:
+    ) -> EpochEnding:
         """Begin an epoch, serve until it is over, and let go of the store and of its lock.
 
         Args:
@@ -144,7 +144,7 @@ class Reign:
             if self._over.done():
                 return None
 
-    def _leave_early(self) -> Ending:
+    def _leave_early(self) -> EpochEnding:
         ending = self._over.result()
         self._lock.release(ending)
         return ending
@@ -175,11 +175,11 @@ class Reign:
 
     def stop(self) -> None:
         """End it cleanly: the process was told to."""
-        self._finish(Ending.SHUTDOWN)
+        self._finish(EpochEnding.SHUTDOWN)
 
     def switch_over(self) -> None:
         """End it cleanly, so that a backup takes over."""
-        self._finish(Ending.SWITCHOVER)
+        self._finish(EpochEnding.SWITCHOVER)
 
     def note_connections(self, connections: int) -> None:
         """Let a successor know with how many connections to count."""
@@ -191,7 +191,7 @@ class Reign:
         """The store cannot be used any more, or by another only."""
         if isinstance(error, FencedError):
             log.warning("! serving stops: %s", error)
-            self._finish(Ending.LOST)
+            self._finish(EpochEnding.LOST)
             return
         log.critical("! serving stops: %s", error)
         self._failure = error
@@ -204,9 +204,9 @@ class Reign:
             self.fail(FencedError("The lock of the store is no longer ours: its file was replaced."))
         else:
             log.warning("! fenced by itself: it could not look after its lock for longer than the activation interval")
-            self._finish(Ending.LAPSED)
+            self._finish(EpochEnding.LAPSED)
 
-    def _finish(self, ending: Ending) -> None:
+    def _finish(self, ending: EpochEnding) -> None:
         if not self._over.done():
             log.info("= the reign ends: %s", ending)
             self._over.set_result(ending)
@@ -220,10 +220,10 @@ class Reign:
         unrecorded = self.service.heartbeats.unrecorded if self.service is not None else []
         return backups + [listen for listen in unrecorded if listen not in backups]
 
-    async def _end(self, service: Service, store: LmdbStore, ledger: LedgerProcess | None, ending: Ending) -> None:
+    async def _end(self, service: Service, store: LmdbStore, ledger: LedgerProcess | None, ending: EpochEnding) -> None:
         """Let go of the lock as early as can be if somebody waits for it; clients are told when it is free."""
         followed = self._config.ha.failover_on_server_shutdown and self.backups()
-        if ending is Ending.SHUTDOWN and not followed:
+        if ending is EpochEnding.SHUTDOWN and not followed:
             await service.finish(ending.value)
             await service.dismiss(ending.value)
             if ledger is not None:

@@ -16,7 +16,7 @@ from legato.ha.roles import Event, Role, next_role
 from legato.ha.watcher import Intervals
 from legato.server.config.configuration import Config
 from legato.server.management.takeover_report import STARTED, Takeover
-from legato.server.process.primary_epoch import Ending, Reign
+from legato.server.process.primary_epoch import EpochEnding, PrimaryEpoch
 from legato.server.process.standby import outlive_holder, stand_by, until_held_by_another, until_taken
 from legato.server.process.watchdog import Watchdog
 from legato.server.storage.fault_injection import make_clock
@@ -32,7 +32,7 @@ class Runtime:
     def __init__(self, config: Config, read_config: Callable[[], Config]) -> None:
         self._config = config
         self._read_config = read_config
-        self._reign: Reign | None = None
+        self._primary: PrimaryEpoch | None = None
         self._stop = asyncio.Event()
         self._lock = StoreLock(config.store_directory)
         self._clock = make_clock()
@@ -63,7 +63,7 @@ class Runtime:
         try:
             takeover = Takeover(STARTED, 0.0) if self._lock.try_acquire() else await self._stand_by()
             while takeover is not None:
-                await self._reign_once(takeover, tls)
+                await self._serve_one_epoch(takeover, tls)
                 takeover = None if self._stop.is_set() else await self._stand_by()
             self._turn(Event.STOP)
         finally:
@@ -74,12 +74,12 @@ class Runtime:
 
     def _stop_all(self) -> None:
         self._stop.set()
-        if self._reign is not None:
-            self._reign.stop()
+        if self._primary is not None:
+            self._primary.stop()
 
     def _reload(self) -> None:
         """Read the configuration again; if it cannot be used, say so and go on as before."""
-        service = self._reign.service if self._reign is not None else None
+        service = self._primary.service if self._primary is not None else None
         try:
             if service is not None:
                 service.reload()
@@ -127,31 +127,33 @@ class Runtime:
     def _is_recorded(self) -> bool:
         return self._membership is not None and self._membership.is_recorded
 
-    async def _reign_once(self, takeover: Takeover, tls: ssl.SSLContext | None) -> None:
+    async def _serve_one_epoch(self, takeover: Takeover, tls: ssl.SSLContext | None) -> None:
         """Be the primary until that is over; afterwards a backup, unless the process is to end."""
         self._turn(Event.WON)
         await outlive_holder(self._lock, self._config.store_directory, self._stop)
         if self._stop.is_set():
             return
-        reign = self._reign = Reign(self._config, self._lock, self._clock, self._read_config, self._watchdog())
+        primary = self._primary = PrimaryEpoch(
+            self._config, self._lock, self._clock, self._read_config, self._watchdog()
+        )
         try:
-            ending = await reign.run(takeover, tls, self._began, lambda: self._turn(Event.LEAVES))
+            ending = await primary.run(takeover, tls, self._began, lambda: self._turn(Event.LEAVES))
         except FencedError as error:
             log.warning("! %s", error)
-            ending = Ending.LOST
+            ending = EpochEnding.LOST
             self._lock.release()
         except StoreError:
             self._turn(Event.LOST)
             raise
         finally:
-            self._reign = None
-        if ending is Ending.LOST:
+            self._primary = None
+        if ending is EpochEnding.LOST:
             self._turn(Event.LOST)
         if not self._stop.is_set():
             self._turn(Event.STEPPED_DOWN)
-            if reign.backups(but=os.getpid()):
+            if primary.backups(but=os.getpid()):
                 # Whoever waits for the lock shall have it before we wait for it again.
-                if ending is Ending.LOST:
+                if ending is EpochEnding.LOST:
                     await until_held_by_another(self._lock, self._stop)
                 else:
                     await until_taken(self._lock, self._stop, self._config.ha.activation_interval_s)
@@ -166,8 +168,8 @@ class Runtime:
         _announce(f"active epoch={epoch}")
         # Of a primary that was never a backup; beside the loop, as it takes a good part of a turn.
         asyncio.get_running_loop().run_in_executor(None, selectors.prepare)
-        if self._stop.is_set() and self._reign is not None:
-            self._reign.stop()
+        if self._stop.is_set() and self._primary is not None:
+            self._primary.stop()
 
 
 def _announce(role: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from legato import limits
 from legato.amqp.engine.events import Event
 from legato.amqp.engine.link import Link
-from legato.bulk.stages import sweep
+from legato.bulk.stage_files import sweep
 from legato.clock import Clock
 from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
@@ -22,9 +22,9 @@ from legato.ha.lease import Lease, Standing
 from legato.server.config.addresses import Addresses
 from legato.server.config.configuration import Config, check_intervals
 from legato.server.connections.handshake import Welcome
-from legato.server.connections.reconnect_pacing import Returning
+from legato.server.connections.reconnect_pacing import ReconnectPacing
 from legato.server.links.attachment import Links
-from legato.server.links.expiry_timers import Lingering
+from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.heartbeats import Heartbeats
 from legato.server.links.link_roles import ManagementReplies
 from legato.server.links.producer_credit import ProducerCredit
@@ -122,7 +122,7 @@ class Service:
         self._lease = lease
         self._owner = owner
         self._loop = loop = asyncio.get_running_loop()
-        self.lingering = Lingering(loop, config.server.reconnect_timeout_s, self.advance)
+        self.expiry_timers = ExpiryTimers(loop, config.server.reconnect_timeout_s, self.advance)
         self.heartbeats = Heartbeats(
             loop,
             config.ha.heartbeat_interval_s,
@@ -141,7 +141,7 @@ class Service:
         self.upkeep.sweep = partial(sweep, config.store_directory, limits.STAGE_RETENTION_S)
         self._executor = Executor(self.broker, store, self.credit, self._unblock)
         self._links = links = Links(
-            self, self.broker, self.credit, self.lingering, self.heartbeats, config.server.max_message_bytes
+            self, self.broker, self.credit, self.expiry_timers, self.heartbeats, config.server.max_message_bytes
         )
         self._executor.cut = links.cutter.cut
         management = Management(self, self.broker, links.nodes, self._make_operations(links))
@@ -154,7 +154,7 @@ class Service:
             arrivals,
             lambda: self.return_window_ms,
             self.heartbeats,
-            self.lingering,
+            self.expiry_timers,
             self.inspector.broker,
         )
         invariants = (
@@ -165,7 +165,7 @@ class Service:
         self._commits = Commits(self, self.broker, self._executor, store, loop, self.upkeep, self.fatal, invariants)
         self._turns = Turns(self, self.broker, self._executor, arrivals.uploads, loop)
         self._farewell = Farewell(self, self.broker, self._commits, lambda: self.return_window_ms, self.stop_timers)
-        self._returning = Returning(
+        self._reconnect_pacing = ReconnectPacing(
             config.server.returns_per_s,
             config.server.reconnect_timeout_s,
             expected_connections,
@@ -223,7 +223,7 @@ class Service:
     @property
     def return_window_ms(self) -> int:
         """Over which time its clients are to spread their return, should they lose it now."""
-        return self._returning.window_ms(len(self.peers))
+        return self._reconnect_pacing.window_ms(len(self.peers))
 
     def failover(self) -> Failover:
         """The last takeover, and what to expect of the next."""
@@ -366,7 +366,7 @@ class Service:
     def stop_timers(self) -> None:
         """Nothing happens any more because time passes."""
         self._ticking.stop()
-        self.lingering.stop()
+        self.expiry_timers.stop()
         self.heartbeats.stop()
         self.bulk.stop()
 

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from legato.bulk.requests import PutRequest
-from legato.bulk.staging import StageOptions
+from legato.bulk.stage_encoder import StageOptions
 from legato.failpoints import DrillOrders, SinkPoint
 from legato.spark.connector.options import SinkOptions
 from legato.spark.connector.reading import bulk_client, retried

@@ -8,11 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from legato.bulk import stages
-from legato.bulk.stages import (
+from legato.bulk import stage_files
+from legato.bulk.stage_encoder import StageOptions, records_of
+from legato.bulk.stage_files import (
+    BlockRun,
     MessageRecord,
     Record,
-    Run,
     RunRecord,
     StageTicket,
     discard_stages,
@@ -22,10 +23,9 @@ from legato.bulk.stages import (
     sweep,
     write_stage,
 )
-from legato.bulk.staging import StageOptions, records_of
 from legato.errors import StoreCorruptError, StoreError
 
-RUN = Run(RunRecord("q", 4, 2, 10, False, [7, 6]), [memoryview(b"a block"), memoryview(b"second")])
+RUN = BlockRun(RunRecord("q", 4, 2, 10, False, [7, 6]), [memoryview(b"a block"), memoryview(b"second")])
 MESSAGE = MessageRecord("t", True, 4, 0, 0, b"", "", "ID:1", b"body")
 TICKET = StageTicket("sink", 3, "a", 0.0)
 NOW_US = 1_700_000_000_000_000
@@ -64,7 +64,7 @@ def test_a_stage_that_is_not_whole_is_told(tmp_path: Path) -> None:
 def test_a_run_of_many_blocks_is_written_as_it_is(tmp_path: Path) -> None:
     """More pieces than one call of the system takes."""
     blocks = [memoryview(b"%d" % number) for number in range(2_500)]
-    run = Run(RunRecord("q", 4, 2_500, 10_000, False, [len(block) for block in blocks]), blocks)
+    run = BlockRun(RunRecord("q", 4, 2_500, 10_000, False, [len(block) for block in blocks]), blocks)
     path = path_of(tmp_path, "sink", 0, "a")
     write_stage(path, iter([run, MESSAGE]))
     assert read_stage(path) == [run, MESSAGE]
@@ -121,18 +121,18 @@ def test_no_more_is_kept_to_be_written_over_than_is_worth_it(tmp_path: Path, mon
     for stage in "abc":
         write_stage(path_of(tmp_path, "sink", 0, stage), iter([RUN]))
     size = path_of(tmp_path, "sink", 0, "a").stat().st_size
-    monkeypatch.setattr(stages, "SPARE_BYTES_MAX", 2 * size)
+    monkeypatch.setattr(stage_files, "SPARE_BYTES_MAX", 2 * size)
     remove_stages(tmp_path, "sink", 0)
-    assert len(list((tmp_path / stages.SPARE_DIRECTORY).iterdir())) == 2
+    assert len(list((tmp_path / stage_files.SPARE_DIRECTORY).iterdir())) == 2
     old = time.time() - 7200
-    for spare in (tmp_path / stages.SPARE_DIRECTORY).iterdir():
+    for spare in (tmp_path / stage_files.SPARE_DIRECTORY).iterdir():
         os.utime(spare, (old, old))
     assert sweep(tmp_path, 3600) == 1
-    assert not (tmp_path / stages.SPARE_DIRECTORY).exists()
+    assert not (tmp_path / stage_files.SPARE_DIRECTORY).exists()
 
 
 def test_files_that_cannot_be_kept_go(tmp_path: Path) -> None:
-    (tmp_path / stages.SPARE_DIRECTORY).write_bytes(b"in its place")
+    (tmp_path / stage_files.SPARE_DIRECTORY).write_bytes(b"in its place")
     path = path_of(tmp_path, "sink", 0, "a")
     write_stage(path, iter([RUN]))
     remove_stages(tmp_path, "sink", 0)
@@ -144,8 +144,8 @@ def test_rows_are_parted_by_destination_and_priority_in_order() -> None:
         {"body": ["1", "2", "3", "4"], "destination": ["a", "b", "a", None], "priority": pa.array([4, 4, 9, None])}
     )
     records = list(records_of(batch, StageOptions("rest"), TICKET, 0, NOW_US))
-    assert all(isinstance(record, Run) for record in records)
-    runs = [record.record for record in records if isinstance(record, Run)]
+    assert all(isinstance(record, BlockRun) for record in records)
+    runs = [record.record for record in records if isinstance(record, BlockRun)]
     found = [(run.destination, run.priority, run.count) for run in runs]
     assert found == [("a", 4, 1), ("b", 4, 1), ("a", 9, 1), ("rest", 4, 1)]
 
@@ -168,7 +168,7 @@ def test_rows_that_are_not_like_others_go_by_themselves() -> None:
 def test_expiring_rows_say_so_in_their_blocks() -> None:
     batch = pa.RecordBatch.from_pydict({"body": ["1", "2"], "time_to_live_ms": pa.array([5, None])})
     [run] = records_of(batch, StageOptions("q"), TICKET, 0, NOW_US)
-    assert isinstance(run, Run)
+    assert isinstance(run, BlockRun)
     from legato.store.blocks import Block
 
     assert Block(1, 1, memoryview(b"".join(run.pieces))).expiries == (NOW_US + 5000, 0)

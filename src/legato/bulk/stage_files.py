@@ -57,7 +57,7 @@ class RunRecord(msgspec.Struct, array_like=True, tag="run"):
     block_bytes: list[int]
 
 
-class Run(NamedTuple):
+class BlockRun(NamedTuple):
     """A run of neighbours for a queue, as packed blocks.
 
     `pieces` are the blocks; to be staged, they may be in more pieces than these.
@@ -88,7 +88,7 @@ class DigestRecord(msgspec.Struct, array_like=True, tag="digest"):
     digest: bytes
 
 
-Record = Run | MessageRecord | DigestRecord
+Record = BlockRun | MessageRecord | DigestRecord
 
 _END = _SIZE.pack(0)
 _PIECES_AT_ONCE = 1000
@@ -140,7 +140,7 @@ def write_stage(path: Path, records: Iterator[Record]) -> int:
     try:
         with _open_spare(path.parents[2], temporary) or temporary.open("wb", buffering=0) as file:
             for record in records:
-                said, pieces = (record.record, record.pieces) if isinstance(record, Run) else (record, ())
+                said, pieces = (record.record, record.pieces) if isinstance(record, BlockRun) else (record, ())
                 spelled = _encoder.encode(said)
                 _write_all(file, [_SIZE.pack(len(spelled)), spelled, *pieces])
                 count += said.count if isinstance(said, RunRecord) else isinstance(said, MessageRecord)
@@ -214,7 +214,7 @@ def _records(data: memoryview) -> Iterator[Record]:
 
     while size := _SIZE.unpack(next_bytes(_SIZE.size))[0]:
         said = _decoder.decode(next_bytes(size))
-        yield Run(said, [next_bytes(each) for each in said.block_bytes]) if isinstance(said, RunRecord) else said
+        yield BlockRun(said, [next_bytes(each) for each in said.block_bytes]) if isinstance(said, RunRecord) else said
 
 
 def digest_of(records: Sequence[DigestRecord]) -> bytes:

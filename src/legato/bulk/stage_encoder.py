@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from legato.bulk.buffer_slices import is_uniform
 from legato.bulk.encoding import encode
 from legato.bulk.packing import pack
-from legato.bulk.stages import MessageRecord, Record, Run, RunRecord, StageTicket
+from legato.bulk.stage_files import BlockRun, MessageRecord, Record, RunRecord, StageTicket
 
 _PRIORITY_DEFAULT = 4
 _PRIORITY_MAX = 9
@@ -58,7 +58,7 @@ def records_of(
         size = sum(len(content) for _, content in blocks)
         lengths = [len(head) + len(content) for head, content in blocks]
         record = RunRecord(destination, priority, len(rows), size, bool(_given(part, "group_id").any()), lengths)
-        yield Run(record, [piece for block in blocks for piece in block])
+        yield BlockRun(record, [piece for block in blocks for piece in block])
 
 
 def _groups(

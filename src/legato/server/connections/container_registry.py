@@ -1,4 +1,4 @@
-"""Container ids of opening connections: one connection each (AMQP sole-connection extension; amqp.md A1)."""
+"""Container registry: one connection for a container id that asks for it (AMQP sole-connection; amqp.md A1)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STRONG = 0
 """Who may be the only connection of its container id knows of all others: one process serves."""
 
 
-class Opening:
+class ContainerRegistry:
     """Answers a connection's open.
 
     Args:
