@@ -51,7 +51,7 @@ from legato.spark.checks.log import marks_missed, positions_missing, records_tor
 from legato.spark.ledger.fact_frames import read_ledger
 from legato.spark.ledger.segments import write_segment
 from legato.spark.result import CheckResult
-from tests.spark.conftest import MakeFacts
+from tests.spark.conftest import Audit, MakeFacts
 from tests.spark.history import (
     ARCHIVE,
     DEAD,
@@ -577,3 +577,11 @@ def test_a_message_that_was_released_is_new_to_the_next_consumer(spark: SparkSes
         MessageDelivered(ORDERS, 6, 1, 2, True, ms_us(402), "g"),
     )
     assert failing(facts_of([*history(), released]), waiting_frame(spark, WAITING)) == {}
+
+
+def test_a_fault_without_a_place_in_a_queue_is_told_beside_one_that_has_a_place(audit_of: Audit) -> None:
+    again = streamed(ProducerRegistered(6, "sink://totals"), BatchPublished(6, 2, 2, b"rows"), INVOICE_CONSUMED)
+    failed = {check.name: check for check in audit_of(again(history())).failed}
+    assert sorted(failed) == ["consumed twice", "stored again after registering anew"]
+    assert list(failed["consumed twice"].stories) == [f"invoices 4 ({INVOICES}/4) ID:i4"]
+    assert failed["stored again after registering anew"].stories == {}

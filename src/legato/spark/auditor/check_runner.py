@@ -149,7 +149,8 @@ def with_stories(checks: list[CheckResult], facts: DataFrame) -> list[CheckResul
 
 
 def _place(check: CheckResult, example: dict[str, Any]) -> tuple[int, int] | None:
-    """Which message an example names; the place in a mark is no message's."""
-    if check.name == "marks missed" or not {"queue", "seq"} <= example.keys():
+    """Which message an example names: none in a mark, and none in a batch, which has no place in a queue."""
+    queue, seq = example.get("queue"), example.get("seq")
+    if check.name == "marks missed" or queue is None or seq is None:
         return None
-    return example["queue"], example["seq"]
+    return queue, seq
