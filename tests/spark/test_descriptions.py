@@ -19,9 +19,9 @@ from legato.drill.outcome import outcome_of, verdict_line
 from legato.drill.page import write_page
 from legato.drill.result import RunResult
 from legato.spark.auditor.audit import audit
-from legato.spark.job import print_audit
 from legato.spark.ledger.segments import SegmentSpan, write_segment
 from legato.spark.report.audit_page import report_page
+from legato.spark.report.audit_terminal import print_audit
 from legato.spark.report.flights import TotalsComparison
 from legato.spark.result import AuditResult
 from tests.spark.conftest import Audit

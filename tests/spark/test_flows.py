@@ -23,9 +23,9 @@ from legato.flows import Flows, Policy
 from legato.spark.auditor.flows import FUTURES, audit_flows
 from legato.spark.auditor.message_stories import tell
 from legato.spark.exporter import export_all
-from legato.spark.job import print_audit
 from legato.spark.ledger.fact_frames import read_ledger
 from legato.spark.report.audit_page import report_page
+from legato.spark.report.audit_terminal import print_audit
 from legato.spark.result import FlowsAudit, FlowsBegun, LatencySummary, StageAudit
 from legato.spark.summaries.message_summary_sql import lifecycle
 from legato.testing import broker

@@ -10,9 +10,9 @@ from legato.spark.auditor.audit import bucket_for
 from legato.spark.auditor.metrics import latencies, lengths
 from legato.spark.auditor.queue_rollup import TEMPORARIES_SHOWN_MAX
 from legato.spark.auditor.throughput import activity, throughput
-from legato.spark.job import print_audit
 from legato.spark.ledger.fact_frames import commits
 from legato.spark.report.audit_page import report_page
+from legato.spark.report.audit_terminal import print_audit
 from legato.spark.result import TopicAudit
 from legato.spark.summaries.message_summary_sql import lifecycle
 from tests.spark.conftest import Audit, MakeFacts

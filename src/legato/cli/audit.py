@@ -64,7 +64,8 @@ def audit(
     The exit code is 1 if anything was lost or done twice. Example: legato audit ./store/ledger --report audit.html
     """
     from legato.spark.auditor.scope import Scope
-    from legato.spark.job import print_audit, run_audit
+    from legato.spark.job import run_audit
+    from legato.spark.report.audit_terminal import print_audit
 
     scope = Scope(_us(begin), _us(end), destination)
     result = run_audit(

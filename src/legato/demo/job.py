@@ -14,7 +14,8 @@ from legato.demo.records import write_source_csv
 from legato.demo.run import Run, RunResult, records_directory
 from legato.errors import ConfigError
 from legato.processes.scratch import choose_seed, prepare_directory
-from legato.spark.job import audit_table, run_audit
+from legato.spark.job import run_audit
+from legato.spark.report.audit_terminal import audit_table
 from legato.spark.report.flights import TotalsComparison, compare_flights
 from legato.spark.result import AuditResult
 from legato.spark.runtime.session import start_session

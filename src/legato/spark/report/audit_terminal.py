@@ -1,0 +1,134 @@
+"""The result of an audit in the terminal: failed checks, and tables of queues, topics and takeovers."""
+
+from collections.abc import Mapping
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from legato.spark.quantities import duration
+from legato.spark.report.audit_page import gap_of
+from legato.spark.report.flow_terminal import flow_tables
+from legato.spark.result import BOTH, OF_THE_WHOLE, AuditResult
+
+
+def audit_table(result: AuditResult) -> Group:
+    """The result for a terminal: failed checks, the account of each queue, what was not consumed, topics, takeovers."""
+    parts: list[Table | Text] = [*complaints(result), _queues_table(result)]
+    if any(queue.dead_letters or queue.moves for queue in result.queues):
+        parts.append(_departures_table(result))
+    if result.topics:
+        parts.append(_topics_table(result))
+    if result.takeovers:
+        parts.append(_takeovers_table(result))
+    if result.flows:
+        parts += flow_tables(result.flows)
+    if result.passes:
+        parts.append(Text(f"{len(result.checks)} checks hold: every message is accounted for", style="bold green"))
+    else:
+        parts.append(Text(f"✗ {result.verdict}", style="bold red"))
+    return Group(*parts)
+
+
+def complaints(result: AuditResult) -> list[Text]:
+    """What does not hold, what to do about it, and what the ledger says of some of the messages."""
+    parts: list[Text] = []
+    echoes = not result.complete
+    for check in result.failed:
+        if echoes and check.name not in OF_THE_WHOLE:
+            echoes = False
+            parts.append(Text("What follows may be only a consequence of that:", style="red"))
+        parts.append(Text(f"✗ {check.complaint or check.sentence} {check.remedy}".rstrip(), style="bold red"))
+        parts += [Text(f"    {told}", style="red") for told in check.told if check.count > 1]
+        if check.count > len(check.examples):
+            parts.append(Text(f"    and {check.count - len(check.examples):,} more", style="red"))
+        for name, lines in check.stories.items():
+            parts += [Text(f"    {name}", style="bold"), *(Text(f"      {line}") for line in lines)]
+    return parts
+
+
+def print_audit(result: AuditResult, console: Console | None = None) -> None:
+    """Show `audit_table` on a console."""
+    (console or Console()).print(audit_table(result))
+
+
+_QUEUE_COLUMNS = {
+    "stored": "stored",
+    "consumed": "consumed",
+    "forwarded": "forwarded",
+    "dead_lettered": "dead",
+    "moved": "moved",
+    "deleted": "deleted",
+    "waiting": "waiting",
+    "lost": "lost",
+    "duplicated": "twice",
+}
+_RARE = ("moved", "deleted")
+"""Columns that are left out where they would hold nothing."""
+
+
+def _queues_table(result: AuditResult) -> Table:
+    table = Table(
+        title=f"{result.facts:,} facts, {len(result.queues)} queues", title_justify="left", box=SIMPLE_HEAD, padding=0
+    )
+    table.add_column("queue", no_wrap=True)
+    shown = {field: title for field, title in _QUEUE_COLUMNS.items() if field not in _RARE or result.total(field)}
+    for column in (*shown.values(), "p50", "p99"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for queue in result.queues:
+        end_to_end = next((each for each in queue.latencies if each.stage == BOTH), None)
+        latencies = (duration(end_to_end.p50_ms * 1e3), duration(end_to_end.p99_ms * 1e3)) if end_to_end else ("", "")
+        counts = [_count(column, getattr(queue, column), result) for column in shown]
+        table.add_row(queue.name, *counts, *latencies)
+    return table
+
+
+def _count(column: str, value: int, result: AuditResult) -> Text:
+    if column not in ("lost", "duplicated"):
+        return Text(f"{value:,}")
+    if not value and not result.complete:
+        return Text("?", style="bold red")
+    return Text(f"{value:,}", style="bold red" if value else "")
+
+
+def _departures_table(result: AuditResult) -> Table:
+    table = Table(title="not consumed", title_justify="left", box=SIMPLE_HEAD, padding=0)
+    for column in ("queue", "dead letters", "moved"):
+        table.add_column(column)
+    for queue in result.queues:
+        if queue.dead_letters or queue.moves:
+            table.add_row(queue.name, _by_cause(queue.dead_letters), _by_cause(queue.moves))
+    return table
+
+
+def _by_cause(causes: Mapping[str, int]) -> str:
+    return ", ".join(f"{messages:,} {cause}" for cause, messages in causes.items())
+
+
+def _topics_table(result: AuditResult) -> Table:
+    table = Table(title="topics", title_justify="left", box=SIMPLE_HEAD, padding=0)
+    table.add_column("topic", no_wrap=True)
+    for column in ("published", "copies", "without a subscription"):
+        table.add_column(column, justify="right")
+    for topic in result.topics:
+        table.add_row(topic.name, f"{topic.published:,}", f"{topic.copies:,}", f"{topic.unheard:,}")
+    return table
+
+
+def _takeovers_table(result: AuditResult) -> Table:
+    table = Table(title="takeovers", title_justify="left", box=SIMPLE_HEAD)
+    for column in ("epoch", "from", "to", "how"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("in charge after", justify="right")
+    table.add_column("serving after", justify="right")
+    for takeover in result.takeovers:
+        table.add_row(
+            str(takeover.epoch),
+            takeover.former_broker,
+            takeover.broker,
+            takeover.how or ("stop" if takeover.clean else "crash"),
+            gap_of(takeover, takeover.duration_ms),
+            gap_of(takeover, takeover.served_ms),
+        )
+    return table
