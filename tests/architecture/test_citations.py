@@ -1,6 +1,5 @@
 """Every citation in sources, tests and docs leads somewhere."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -78,12 +77,3 @@ def test_a_planted_citation_is_found_with_its_file(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "module.py").write_text('"""Refused (AMQP 2.6.99)."""\n')
     assert "src/module.py: AMQP 2.6.99" in complaints(tmp_path)
-
-
-def test_what_contributors_look_for_is_in_a_file_that_there_is() -> None:
-    section = (ROOT / "CONTRIBUTING.md").read_text().split("## Where is ...?")[1].split("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
-    files = [re.findall(r"`([\w/.]+\.(?:py|md))`", row) for row in rows]
-    assert len(rows) == 10
-    assert [row for row, named in zip(rows, files, strict=True) if not named] == []
-    assert {name for named in files for name in named} - LIBRARY.endings == set()
