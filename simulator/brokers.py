@@ -212,7 +212,7 @@ class Host:
         epoch = SimulatedEpoch(self)
         self.service = Service(config, self.disk, meta, self.clock, lease, epoch, lambda: config)
         if papers is not None:
-            papers.lock.describe(meta.epoch, self.name, self.service.welcome.backup_token)
+            papers.lock.describe(meta.epoch, self.name, self.service.handshake.backup_token)
             papers.turn(Event.ACTIVATED, meta.epoch)
         self.network.listen(self.name, self.process, self._accept)
 

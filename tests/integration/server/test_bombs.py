@@ -216,19 +216,19 @@ def test_a_tag_that_is_no_number_is_refused_where_numbers_are_wanted(connect: Co
 def test_an_unexpected_error_costs_only_the_peer_that_caused_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from legato.server.messages.transfers import Arrivals
+    from legato.server.messages.transfers import Transfers
     from legato.testing.local import broker as local_broker
 
-    transfer = Arrivals.transfer
+    transfer = Transfers.transfer
 
-    def failing(self: Arrivals, peer: object, event: object, now_us: int) -> None:
+    def failing(self: Transfers, peer: object, event: object, now_us: int) -> None:
         if b"poison" in event.data:  # type: ignore[attr-defined]
             raise RuntimeError("unexpected\nforged line \x1b[31m" + "x" * 100_000)
         transfer(self, peer, event, now_us)  # type: ignore[arg-type]
 
     with local_broker() as local:
         port = int(local.url.rsplit(":", 1)[1].split("?")[0])
-        monkeypatch.setattr(Arrivals, "transfer", failing)
+        monkeypatch.setattr(Transfers, "transfer", failing)
         good, bad = AmqpPeer(port, container="good"), AmqpPeer(port, container="bad")
         sender = bad.sender("q")
         sender.send(text(b"before"), b"1", 1)

@@ -14,7 +14,7 @@ from legato.amqp.engine.sasl import SaslServer
 from legato.core.consumers import Browser, Consumer
 from legato.server import shell
 from legato.server.config.configuration import Config
-from legato.server.connections.handshake import Welcome
+from legato.server.connections.handshake import Handshake
 
 log = logging.getLogger("legato.peer")
 
@@ -28,7 +28,7 @@ class Host(shell.Shell, Protocol):
     """The parts of the service that a connection uses."""
 
     config: Config
-    welcome: Welcome
+    handshake: Handshake
     internal_errors: int
 
     def block(self, peer: shell.Peer, blocked: bool) -> None:
@@ -56,8 +56,8 @@ class Peer(asyncio.Protocol):
         self.due_ms = 0
         """When its heartbeats and its silence are to be looked at."""
         self._transport: asyncio.Transport | None = None
-        self._sasl: SaslServer | None = service.welcome.new_sasl()
-        self.amqp = Connection(server=True, settings=service.welcome.settings(), rare_events_max=RARE_EVENTS_MAX)
+        self._sasl: SaslServer | None = service.handshake.new_sasl()
+        self.amqp = Connection(server=True, settings=service.handshake.settings(), rare_events_max=RARE_EVENTS_MAX)
         self._events: list[Event] = []
         """What was received and waits for its turn."""
         self._received: deque[Callable[[], list[Event]]] = deque()

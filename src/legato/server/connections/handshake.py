@@ -18,7 +18,7 @@ OFFERED = ["ANONYMOUS-RELAY", "DELAYED_DELIVERY", "SHARED-SUBS", "sole-connectio
 """What Qpid JMS looks for (amqp.md A1.4)."""
 
 
-class Welcome:
+class Handshake:
     """The handshake settings of one epoch."""
 
     def __init__(self, config: Config, epoch: int) -> None:

@@ -12,7 +12,7 @@ from legato.server.links.consumer_links import ConsumerLinks
 from legato.server.links.consumers import Consumers
 from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.heartbeats import Heartbeats
-from legato.server.links.link_closing import Cutter
+from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_endings import LINK_DETACH, LinkEnding
 from legato.server.links.link_roles import (
     Coordinator,
@@ -55,12 +55,12 @@ class Links:
         self._heartbeats = heartbeats
         self._registry = registry = Registry()
         self.nodes = Nodes(broker)
-        self.cutter = Cutter(broker, registry, self._cut_off, shell.touch)
-        self.temporaries = Temporaries(broker, registry, self.cutter, expiry_timers)
-        self.cutter.deleted = self.temporaries.forget
+        self.closer = LinkCloser(broker, registry, self._cut_off, shell.touch)
+        self.temporaries = Temporaries(broker, registry, self.closer, expiry_timers)
+        self.closer.deleted = self.temporaries.forget
         self._consumers = consumers = Consumers(shell, broker, registry, expiry_timers, self._taken_over)
         self._producer_links = ProducerLinks(
-            broker, registry, self.nodes, self.temporaries, self.cutter, credit, max_message_bytes
+            broker, registry, self.nodes, self.temporaries, self.closer, credit, max_message_bytes
         )
         self._subscription_links = SubscriptionLinks(broker, registry, consumers, expiry_timers)
         self._consumer_links = ConsumerLinks(

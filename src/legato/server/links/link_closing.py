@@ -15,7 +15,7 @@ from legato.server.shell import Peer
 STOLEN = "amqp:link:stolen"
 
 
-class Cutter:
+class LinkCloser:
     """Closes links, and first detaches what depends on them.
 
     Args:

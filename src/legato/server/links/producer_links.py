@@ -10,7 +10,7 @@ from legato.amqp.engine.link import Receiver
 from legato.amqp.engine.terminus import Terminus
 from legato.core.broker import Broker
 from legato.server.links import temporary_nodes
-from legato.server.links.link_closing import Cutter
+from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_roles import Coordinator, ManagementLink, Node, PublisherLink, may_reject
 from legato.server.links.nodes import Nodes
 from legato.server.links.producer_credit import ProducerCredit
@@ -31,7 +31,7 @@ class ProducerLinks:
         registry: Registry,
         nodes: Nodes,
         temporaries: Temporaries,
-        cutter: Cutter,
+        closer: LinkCloser,
         credit: ProducerCredit,
         max_message_bytes: int,
     ) -> None:
@@ -39,7 +39,7 @@ class ProducerLinks:
         self._registry = registry
         self._nodes = nodes
         self._temporaries = temporaries
-        self._cutter = cutter
+        self._closer = closer
         self._credit = credit
         self._max_message_bytes = max_message_bytes
 
@@ -80,7 +80,7 @@ class ProducerLinks:
             self._temporaries.pass_on(node.name, old, link)
         if old in self._registry.suspended:
             old.suspend()
-        self._cutter.steal(old)
+        self._closer.steal(old)
 
     def _attach_publisher(self, peer: Peer, link: Receiver, target: Terminus) -> None:
         answer = None

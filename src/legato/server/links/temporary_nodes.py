@@ -13,7 +13,7 @@ from legato.core.broker import Broker
 from legato.core.topics import Topic
 from legato.ids import new_unique_name
 from legato.server.links.expiry_timers import ExpiryTimers
-from legato.server.links.link_closing import Cutter
+from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_endings import LinkEnding, kept_policy
 from legato.server.links.link_roles import Node
 from legato.server.links.nodes import TEMPORARY_QUEUE_PREFIX, TEMPORARY_TOPIC_PREFIX, TOPIC_PREFIX, wants_topic
@@ -61,10 +61,10 @@ class TemporaryNode:
 class Temporaries:
     """The dynamic nodes of this epoch, created or claimed again; the core deletes those that nobody claims."""
 
-    def __init__(self, broker: Broker, registry: Registry, cutter: Cutter, expiry_timers: ExpiryTimers) -> None:
+    def __init__(self, broker: Broker, registry: Registry, closer: LinkCloser, expiry_timers: ExpiryTimers) -> None:
         self._broker = broker
         self._registry = registry
-        self._cutter = cutter
+        self._closer = closer
         self._expiry_timers = expiry_timers
         self._nodes: dict[str, TemporaryNode] = {}
         self._until_empty: dict[str, TemporaryNode] = {}
@@ -91,7 +91,7 @@ class Temporaries:
             if known.maker.connection is link.connection:
                 raise Refused(RESOURCE_LOCKED, f"{name} belongs to another link.")
             del self._nodes[key]
-            self._cutter.steal(known.maker)
+            self._closer.steal(known.maker)
         node = self._broker.directory.lookup(name)
         if node is None:
             node = self._broker.directory.create_temporary(name, topic=topic, container=peer.container)
@@ -166,7 +166,7 @@ class Temporaries:
 
     def _delete(self, name: str, temporary: TemporaryNode) -> None:
         self._until_empty.pop(name, None)
-        self._cutter.delete(temporary.node)
+        self._closer.delete(temporary.node)
 
     def forget(self, name: str) -> None:
         """The node was deleted."""

@@ -11,7 +11,7 @@ from legato.core.broker import Broker
 from legato.core.queues import Queue
 from legato.core.topics import Topic
 from legato.server.links.filters import compiled
-from legato.server.links.link_closing import Cutter
+from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_roles import Node
 from legato.server.links.nodes import Nodes
 from legato.server.links.refused import NOT_FOUND, Refused
@@ -46,7 +46,7 @@ class Operations:
         self,
         broker: Broker,
         nodes: Nodes,
-        cutter: Cutter,
+        closer: LinkCloser,
         inspector: Inspector,
         reload: Callable[[], None],
         switch_over: Callable[[], dict[str, Any]],
@@ -57,7 +57,7 @@ class Operations:
     ) -> None:
         self._broker = broker
         self._nodes = nodes
-        self._cutter = cutter
+        self._closer = closer
         self._inspector = inspector
         self._reload = reload
         self._spread = spread
@@ -127,7 +127,7 @@ class Operations:
     def _delete(self, arguments: dict[str, Any]) -> Any:
         node = self._node(arguments)
         waiting = None if isinstance(node, Topic) else node.depth
-        self._cutter.delete(node)
+        self._closer.delete(node)
         return {"name": node.address if isinstance(node, Topic) else node.name, "messages": waiting}
 
     def _read(self, arguments: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from legato.core.refusals import FULL, Refusal
 from legato.core.traits import PLAIN, Traits
 from legato.core.transactions import UNKNOWN_TXN
 from legato.errors import ProtocolError
-from legato.server.links.link_closing import Cutter
+from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_roles import Coordinator, DischargeToken, ManagementLink, Node, PublisherLink
 from legato.server.links.nodes import Nodes
 from legato.server.links.producer_credit import ProducerCredit
@@ -40,7 +40,7 @@ _TIME_MS_MAX = (1 << 42) - 1
 """Later times are as good as never: in the year 2109."""
 
 
-class Arrivals:
+class Transfers:
     """Turns transfers into commands.
 
     Args:
@@ -52,7 +52,7 @@ class Arrivals:
         shell: Shell,
         broker: Broker,
         nodes: Nodes,
-        cutter: Cutter,
+        closer: LinkCloser,
         management: Management,
         credit: ProducerCredit,
         owe: Callable[[Receiver, Coordinator | ManagementLink], None],
@@ -60,7 +60,7 @@ class Arrivals:
         self._shell = shell
         self._broker = broker
         self._nodes = nodes
-        self._cutter = cutter
+        self._closer = closer
         self._management = management
         self._credit = credit
         self._owe = owe
@@ -238,7 +238,7 @@ class Arrivals:
             self._credit.owe(event.link, port)
         elif not event.settled or (event.txn_id is None and port.target is None):
             # Nobody waits for the outcome, or knows it, but the sender shall hear of it (Anonymous Terminus 2.2.2).
-            self._cutter.cut(event.link, condition, description, {DELIVERY_TAG: tag} if tag else None)
+            self._closer.cut(event.link, condition, description, {DELIVERY_TAG: tag} if tag else None)
         else:
             self._credit.owe(event.link, port)
 
@@ -251,7 +251,7 @@ class Arrivals:
                 link.settle(event.delivery, Rejected(error.condition, str(error)))
                 self._owe(link, port)
             else:
-                self._cutter.cut(link, error.condition, str(error))
+                self._closer.cut(link, error.condition, str(error))
             return
         if isinstance(asked, Declare):
             txn_id = self._broker.transactions.declare(peer)

@@ -54,7 +54,7 @@ from legato.server.links.link_endings import LinkEnding
 from legato.server.links.link_roles import DeliveryLink, HeartbeatLink, ManagementReplies, StatusLink
 from legato.server.links.refused import Refused
 from legato.server.management.management import Management
-from legato.server.messages.transfers import Arrivals
+from legato.server.messages.transfers import Transfers
 from legato.server.shell import Peer, Shell
 
 log = logging.getLogger("legato.translate")
@@ -79,7 +79,7 @@ class Translator:
         broker: Broker,
         links: Links,
         management: Management,
-        arrivals: Arrivals,
+        transfers: Transfers,
         return_window_ms: Callable[[], int],
         heartbeats: Heartbeats,
         expiry_timers: ExpiryTimers,
@@ -89,8 +89,8 @@ class Translator:
         self._broker = broker
         self._links = links
         self._management = management
-        self._arrivals = arrivals
-        self._uploads = arrivals.uploads
+        self._transfers = transfers
+        self._uploads = transfers.uploads
         self._containers = ContainerRegistry(return_window_ms, lambda peer: self._let_go(peer, LinkEnding.LOST))
         self._heartbeats = heartbeats
         self._expiry_timers = expiry_timers
@@ -113,13 +113,13 @@ class Translator:
             for event in islice(coming, _TIME_EVERY):
                 kind = event.__class__
                 if kind is Transfer:
-                    self._arrivals.transfer(peer, event, now_us)  # type: ignore[arg-type]
+                    self._transfers.transfer(peer, event, now_us)  # type: ignore[arg-type]
                 elif kind is Disposition:
                     self._disposition(peer, event)  # type: ignore[arg-type]
                 elif kind is Flow:
                     flows[event.link] = None  # type: ignore[attr-defined]
                 elif kind is TransferPart:
-                    self._arrivals.part(peer, event, now_us)  # type: ignore[arg-type]
+                    self._transfers.part(peer, event, now_us)  # type: ignore[arg-type]
                 elif not self._rare(peer, event, deadline_ms):
                     rest = [event, *coming]
                     break
@@ -147,7 +147,7 @@ class Translator:
         consumer = link.context
         if type(message) is not Message or type(consumer) is not Consumer:
             if isinstance(event.outcome, Transactional):
-                self._arrivals.doom(peer, event.outcome.txn_id, DROPPED)
+                self._transfers.doom(peer, event.outcome.txn_id, DROPPED)
             return
         assert isinstance(link, Sender)
         outcome = event.outcome
@@ -240,11 +240,11 @@ class Translator:
             case Detached(link=link, closed=closed):
                 self._detached(peer, link, closed)
             case TransferAborted():
-                self._arrivals.aborted(event)
+                self._transfers.aborted(event)
             case TransferLost():
-                self._arrivals.lost(peer, event)
+                self._transfers.lost(peer, event)
             case OutcomeLost(txn_id=txn_id):
-                self._arrivals.doom(peer, txn_id, DROPPED)
+                self._transfers.doom(peer, txn_id, DROPPED)
             case Closed():
                 ending = LinkEnding.CONNECTION_CLOSED if event.clean else LinkEnding.LOST
                 if not self._leave(peer, list(peer.links), ending, deadline_ms):

@@ -11,7 +11,7 @@ from legato.server.messages.uploads import Uploads
 from legato.server.shell import Peer, Shell
 
 
-class Turns:
+class Fairness:
     """Plans slices of long work, and pauses reading from peers."""
 
     def __init__(

@@ -106,7 +106,7 @@ class PrimaryEpoch:
             lease = Lease(self._lock.still_mine, term_ms, self._clock.monotonic_ms())
             expected = self._lock.predecessor.connections if self._lock.predecessor else 0
             service = self.service = Service(config, store, meta, self._clock, lease, self, self._read_config, expected)
-            self._lock.describe(meta.epoch, config.server.listen, service.welcome.backup_token)
+            self._lock.describe(meta.epoch, config.server.listen, service.handshake.backup_token)
             listener = await self._listen(service, tls)
             takeover.takeover_ms = round((time.monotonic() - won) * 1000, 1)
             service.takeover = takeover
@@ -184,7 +184,7 @@ class PrimaryEpoch:
     def note_connections(self, connections: int) -> None:
         """Let a successor know with how many connections to count."""
         if self.service is not None and self._lock.still_mine():
-            token = self.service.welcome.backup_token
+            token = self.service.handshake.backup_token
             self._lock.describe(self.service.broker.epoch, self._config.server.listen, token, connections)
 
     def fail(self, error: StoreError) -> None:

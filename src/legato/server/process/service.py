@@ -21,7 +21,7 @@ from legato.errors import StoreError
 from legato.ha.lease import Lease, Standing
 from legato.server.config.addresses import Addresses
 from legato.server.config.configuration import Config, check_intervals
-from legato.server.connections.handshake import Welcome
+from legato.server.connections.handshake import Handshake
 from legato.server.connections.reconnect_pacing import ReconnectPacing
 from legato.server.links.attachment import Links
 from legato.server.links.expiry_timers import ExpiryTimers
@@ -41,9 +41,9 @@ from legato.server.management.views import Inspector
 from legato.server.messages.commits import Commits
 from legato.server.messages.executor import Executor
 from legato.server.messages.message_bodies import MessageBodies
-from legato.server.messages.transfers import Arrivals
+from legato.server.messages.transfers import Transfers
 from legato.server.messages.translator import Translator
-from legato.server.process.fairness import Turns
+from legato.server.process.fairness import Fairness
 from legato.server.process.shutdown import Farewell
 from legato.server.process.sliced_work import Spreading
 from legato.server.process.timers import Ticking
@@ -117,7 +117,7 @@ class Service:
         self.stopped = False
         self.started_us = clock.now_us()
         self.takeover = Takeover(STARTED, 0.0)
-        self.welcome = Welcome(config, self.broker.epoch)
+        self.handshake = Handshake(config, self.broker.epoch)
         self._read_config = read_config
         self._lease = lease
         self._owner = owner
@@ -143,15 +143,15 @@ class Service:
         self._links = links = Links(
             self, self.broker, self.credit, self.expiry_timers, self.heartbeats, config.server.max_message_bytes
         )
-        self._executor.cut = links.cutter.cut
+        self._executor.cut = links.closer.cut
         management = Management(self, self.broker, links.nodes, self._make_operations(links))
-        arrivals = Arrivals(self, self.broker, links.nodes, links.cutter, management, self.credit, self._executor.owe)
+        transfers = Transfers(self, self.broker, links.nodes, links.closer, management, self.credit, self._executor.owe)
         self._translator = Translator(
             self,
             self.broker,
             links,
             management,
-            arrivals,
+            transfers,
             lambda: self.return_window_ms,
             self.heartbeats,
             self.expiry_timers,
@@ -163,7 +163,7 @@ class Service:
             else None
         )
         self._commits = Commits(self, self.broker, self._executor, store, loop, self.upkeep, self.fatal, invariants)
-        self._turns = Turns(self, self.broker, self._executor, arrivals.uploads, loop)
+        self._fairness = Fairness(self, self.broker, self._executor, transfers.uploads, loop)
         self._farewell = Farewell(self, self.broker, self._commits, lambda: self.return_window_ms, self.stop_timers)
         self._reconnect_pacing = ReconnectPacing(
             config.server.returns_per_s,
@@ -182,7 +182,7 @@ class Service:
         return Operations(
             broker,
             nodes,
-            links.cutter,
+            links.closer,
             self.inspector,
             self.reload,
             self.switch_over,
@@ -218,7 +218,7 @@ class Service:
     @property
     def container_id(self) -> str:
         """What its opens call it."""
-        return self.welcome.container_id
+        return self.handshake.container_id
 
     @property
     def return_window_ms(self) -> int:
@@ -342,7 +342,7 @@ class Service:
         self._executor.perform(self.broker.take_effects())
         self._commits.submit()
         self._executor.flush()
-        self._turns.plan()
+        self._fairness.plan()
 
     # -- the end -----------------------------------------------------------------------------------------------
 
