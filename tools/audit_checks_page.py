@@ -14,7 +14,7 @@ Written by `make audit-checks`. Each check is a function from frames to a frame 
 [audit](../howto/audit.md) passes if all of these are empty. The functions are in `src/legato/spark/checks/`.
 
 A check looks for violations among its *candidates*. These are counted first, for all checks at once, and a check
-without candidates is not asked ([why](../decisions/0038-suspects-and-tags.md)).
+without candidates is not asked ([why](../decisions/0038-candidates-and-tags.md)).
 
 | Check | What holds if it finds nothing | What it finds | Frames that it asks | File |
 |---|---|---|---|---|

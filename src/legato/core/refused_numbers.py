@@ -1,7 +1,7 @@
 """The refused numbers of a producer: exact for the latest ones, in bounded memory.
 
 A sender has at most `limits.PRODUCER_CREDIT` sends without an answer, so a number further behind the last one cannot
-come again in good faith (docs/decisions/0042-order-and-cut-links.md).
+come again in good faith (docs/decisions/0042-refused-messages-and-cut-links.md).
 """
 
 from __future__ import annotations
