@@ -15,23 +15,23 @@ LegatoError
 │   ├── MessageNotWriteableError
 │   ├── ResourceAllocationError
 │   └── SpaceLostError
-├── FlowError                        what flows of stages report
+├── FlowError                        what flows report
 │   ├── IllegalCallFlowError         calls that may not be combined, or a flow that never ends
-│   ├── RefuseMessageError           a stage will never take this message: to the dead letters at once
+│   ├── RefuseMessageError           a stage can never process this message: a dead letter at once
 │   ├── StateVersionError            a saved state whose version cannot be read
 │   ├── FlowBackendError             an initiation failed and nothing was committed
 │   ├── FlowInDoubtError             whether an initiation was committed is not known
 │   ├── FlowMessageSendError         the database is committed, the messages were not sent
-│   ├── FlowEndedError               its deadline has passed, or it was cancelled: no stage works on it
-│   ├── FlowFailedError              the flow that was waited for ended among the dead letters, or was cancelled
-│   └── FlowTimeoutError             no answer came in time
+│   ├── FlowEndedError               the flow's deadline has passed, or it was cancelled
+│   ├── FlowFailedError              the awaited flow became a dead letter, or was cancelled
+│   └── FlowTimeoutError             the awaited flow did not reply in time
 ├── ConfigError                      a setting that cannot be used
 ├── ProtocolError                    a peer broke AMQP; its connection ends, nothing else
 └── StoreError
     ├── FencedError                  a later epoch has begun: this broker must stop serving
     ├── StoreFullError               no room: producers are refused, everything else goes on
-    ├── StoreFormatError             written by a version we do not know
-    ├── StoreCorruptError            what we read is not what was written
+    ├── StoreFormatError             a format that this version does not know
+    ├── StoreCorruptError            damaged: not what was written
     └── StoreLockedError             another process holds the store
 """
 
@@ -43,7 +43,7 @@ class LegatoError(Exception):
 
 
 class JMSError(LegatoError):
-    """Something that Jakarta Messaging reports to the application.
+    """An error that Jakarta Messaging reports to the application.
 
     Args:
         message: a sentence a user can act on.
@@ -72,7 +72,7 @@ class IllegalStateError(JMSError):
 
 
 class TransactionRolledBackError(JMSError):
-    """The transaction was rolled back: `Session.replay()` sends its sends again, its messages come again."""
+    """The transaction was rolled back. `Session.replay()` repeats its sends; its messages are delivered again."""
 
 
 class TransactionInProgressError(JMSError):
@@ -135,15 +135,15 @@ class SpaceLostError(JMSError):
 
 
 class FlowError(LegatoError):
-    """A program used flows in a way that they do not allow."""
+    """A program used flows in a way that is not allowed."""
 
 
 class IllegalCallFlowError(FlowError):
-    """A stage combined calls that exclude each other, or called on from where nothing follows (CONTRACT D23)."""
+    """A stage combined calls that exclude each other, or made a call after its last one (CONTRACT D23)."""
 
 
 class RefuseMessageError(FlowError):
-    """Raised by a stage that will never be able to take the message: no retries (CONTRACT D21)."""
+    """Raised by a stage that can never process the message: it becomes a dead letter without retries (CONTRACT D21)."""
 
 
 class StateVersionError(FlowError):
@@ -151,27 +151,27 @@ class StateVersionError(FlowError):
 
 
 class FlowBackendError(FlowError):
-    """The initiation failed and nothing at all was committed: it may be tried again (CONTRACT D7)."""
+    """The initiation failed and nothing was committed: it may be tried again (CONTRACT D7)."""
 
 
 class FlowInDoubtError(FlowError):
-    """The connection was lost for good while flows were begun: whether they begin is not known."""
+    """The connection was lost for good during an initiation: whether its flows begin is not known."""
 
 
 class FlowMessageSendError(FlowError):
-    """The database has been committed, and the messages were not sent: the flows never start (CONTRACT D7)."""
+    """The database was committed, but the messages were not sent: the flows never begin (CONTRACT D7)."""
 
 
 class FlowFailedError(FlowError):
-    """The flow that was waited for failed: one of its messages is among the dead letters, or it was cancelled."""
+    """The awaited flow failed: one of its messages became a dead letter, or it was cancelled."""
 
 
 class FlowEndedError(FlowError):
-    """No stage works on the flow any more: its deadline has passed, or it was cancelled."""
+    """The flow has ended: its deadline has passed, or it was cancelled."""
 
 
 class FlowTimeoutError(FlowError):
-    """The flow that was waited for did not answer in time; it may still go on."""
+    """The awaited flow did not reply in time; it may still go on."""
 
 
 class ConfigError(LegatoError):
@@ -187,7 +187,7 @@ class ProtocolError(LegatoError):
 
 
 class StoreError(LegatoError):
-    """The store could not do what was asked."""
+    """An operation of the store failed."""
 
 
 class FencedError(StoreError):
@@ -199,7 +199,7 @@ class StoreFullError(StoreError):
 
 
 class StoreFormatError(StoreError):
-    """The store was written in a format that this version does not know."""
+    """The store has a format that this version of Legato does not know."""
 
 
 class StoreCorruptError(StoreError):

@@ -21,7 +21,7 @@ def test_every_citation_leads_somewhere() -> None:
         "CONTRACT A18, E14-E16 and B1; CONTRACT C11(f).",
         "The points amqp.md A9, C2.4.",
         "Stored once (promise 1), and promises 1 and 5, promises 1 to 7.",
-        "Why: decision 0047, decision 30, decisions 48 and 49, docs/decisions/0047, docs/decisions/0047-preallocation.md.",
+        "Why: decision 0047, decision 30, decisions 48 and 49, docs/decisions/0047-preallocation.md.",
         "See docs/howto/failover.md and ARCHITECTURE.md.",
     ],
 )

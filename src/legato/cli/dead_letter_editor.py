@@ -83,7 +83,7 @@ def replace(url: str, letter: Letter, body: Any, by: str) -> str:
         selector = "JMSMessageID = '" + letter.id.replace("'", "''") + "'"
         old = session.create_consumer(Queue(letter.queue), selector, prefetch=1).receive(timeout_s=SELECTED_WAIT_S)
         if old is None:
-            raise JMSError(f"{letter.id} is not in {letter.queue} any more.")
+            raise JMSError(f"{letter.id} is no longer in {letter.queue}.")
         said: dict[str, Any] = {EDITED_BY: by, EDITED_FROM: letter.id}
         if flow:
             said[FLOW_MESSAGE_ID] = body["message_id"]
@@ -110,4 +110,4 @@ def _check_flow(body: Any) -> None:
     try:
         decode(json.dumps(body))
     except MessageFormatError as error:
-        raise JMSError(f"That would be no message of a flow any more: {error}") from error
+        raise JMSError(f"The edited body is no longer a message of a flow: {error}") from error

@@ -135,8 +135,8 @@ def find_queue(url: str, name: str) -> str:
     for candidate in (name, f"DLQ.{name}"):
         if candidate in names:
             return candidate
-    there = ", ".join(sorted(names)) or "none at all"
-    raise JMSError(f"{name} holds no dead letters, and no queue holds those of it; there are {there}.")
+    there = ", ".join(sorted(names)) or "none"
+    raise JMSError(f"{name} is not a dead-letter queue and has none. The dead-letter queues are: {there}.")
 
 
 def letters(url: str, queue: str, limit: int = LOOKED_AT_MAX) -> Iterator[Letter]:

@@ -183,8 +183,8 @@ class Assignments:
             raise NotFound(f"The queue of {assignment.queue.name} was deleted.")
         if source.selecting and (source.consumers or source.jobs):
             raise Refusal(
-                f"{source.name} has consumers with selectors, groups or priorities, or is being looked through; what "
-                "may be theirs cannot be assigned."
+                f"{source.name} has consumers with selectors, groups or priorities, or an operation on it is under "
+                "way; its messages cannot be assigned meanwhile."
             )
         if limit > 0:
             self._expiry.expire_first(source)

@@ -191,7 +191,7 @@ class StagedBatches:
             return
         if len(self._kernel.archive.producer_names(SINK_PREFIX, limits.SINKS_MAX)) >= limits.SINKS_MAX:
             raise Refusal(
-                f"The broker remembers {limits.SINKS_MAX} sinks, and no more: forget those whose queries never "
+                f"The broker remembers {limits.SINKS_MAX} sinks, its maximum. Forget sinks whose queries never "
                 "run again (legato sink list, legato sink forget NAME)."
             )
 
@@ -217,7 +217,7 @@ class StagedBatches:
                 raise Refusal(why[1])
             waits = node.settings.when_full in ("fail", "block")
             if waits and (room := node.room) is not None and room < count:
-                raise Refusal(f"{node.address} has room for {room} messages, and {count} are to be published ({FULL}).")
+                raise Refusal(f"{node.address} has room for {room} messages; the batch has {count} ({FULL}).")
 
     def _store_run(self, run: StagedRun, stage: Stage) -> None:
         queue = run.queue

@@ -103,7 +103,7 @@ def next_role(role: Role, event: Event) -> Role:
     try:
         return TRANSITIONS[role, event]
     except KeyError:
-        raise ValueError(f"a broker that is {role} cannot be told: {event}") from None
+        raise ValueError(f"there is no transition from the role {role} for the event {event}") from None
 
 
 def may_serve(role: Role) -> bool:

@@ -187,7 +187,7 @@ def signature_of(function: Function, stage_id: str) -> tuple[Any, Any]:
     message = hints.get(parameters[1].name)
     if message is None:
         raise TypeError(
-            f"{stage_id}: annotate `{parameters[1].name}` of {function.__name__} with the class that comes."
+            f"{stage_id}: annotate `{parameters[1].name}` of {function.__name__} with the class of its messages."
         )
     check_kind(message, f"{stage_id}, {parameters[1].name}")
     reply = hints.get("return", type(None))

@@ -75,8 +75,8 @@ class DatabaseSupport:
             return BestEffort(self.source, policy.bundle_max or 1)
         if stage.endpoint.topic:
             raise ConfigError(
-                f"{stage.id} hears in each process what is published; an inbox, which all of them share, would let one "
-                "of them have it. Give it the transaction `best-effort`, or `messaging`."
+                f"{stage.id} hears in each process every published message, but processes share an inbox, so only "
+                "one of them would process it. Give the stage the transaction `best-effort` or `messaging`."
             )
         self._prepare()
         return InboxOutbox(self.source, self.inbox, self.outbox, self._clock, policy.bundle_max or 1)

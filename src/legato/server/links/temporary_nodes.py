@@ -84,7 +84,7 @@ class Temporaries:
         elif isinstance(wanted, str) and wanted.startswith(prefix) and len(wanted) > len(prefix):
             name = str(wanted)
         else:
-            raise Refused(NOT_ALLOWED, f"{wanted!r} is no name that this broker gave to such a node.")
+            raise Refused(NOT_ALLOWED, f"{wanted!r} is not the name of a temporary node of this broker.")
         key = TOPIC_PREFIX + name if topic else name
         known = self._nodes.get(key)
         if known is not None and known.maker is not None:

@@ -97,7 +97,7 @@ class Pipelines:
                 node, _durable(subscription), container="", selector=selector, no_local=False, durable=True, shared=True
             )
         if selector.strip():
-            raise Rejection("selector is for topics: what a queue's pipeline leaves out, nobody would consume.")
+            raise Rejection("selector is for topics only: a queue's messages that it excludes would never be consumed.")
         return node
 
     def _assign(self, arguments: dict[str, Any]) -> Any:
