@@ -86,16 +86,30 @@ def test_changes_come_before_the_messages_stored_by_themselves() -> None:
 
 
 def test_messages_come_back_to_their_places_or_stay_with_their_consumers() -> None:
-    queue, (returned, kept) = queue_with(b"one", b"two")
+    (queue, (returned,)), (other, (kept,)) = queue_with(b"one"), queue_with(b"two")
     returned.state = kept.state = DELIVERED
     commit = Commit()
     commit.give_back(returned)
     commit.keep_back(kept)
-    assert (returned.state, kept.state, queue.returning) == (RETURNING, KEPT, 2)
+    assert (returned.state, kept.state) == (RETURNING, KEPT)
+    assert (queue.returning, other.returning) == (1, 1)
     outcome = Outcome([], ())
     commit.become_visible(outcome)
-    assert (returned.state, queue.main.head(), queue.returning) == (AVAILABLE, returned, 0)
-    assert outcome.touched == {queue}
+    assert (returned.state, queue.main.head(), other.main.head()) == (AVAILABLE, returned, None)
+    assert (queue.returning, other.returning) == (0, 0)
+    assert outcome.touched == {queue, other}
+
+
+def test_acknowledgements_are_confirmed_to_those_who_asked() -> None:
+    queue, (message,) = queue_with(b"one")
+    consumer = Consumer(1, queue, None, "c", False)
+    commit = Commit()
+    commit.acknowledged.append((consumer, message))
+    effects: list[Effect] = []
+    outcome = Outcome(effects, ())
+    commit.become_visible(outcome)
+    outcome.confirm()
+    assert effects == [ConfirmAcknowledged([(consumer, message)])]
 
 
 def test_answers_follow_confirmations_and_what_was_emitted_precedes_them() -> None:
