@@ -81,8 +81,8 @@ def _of_broker(broker: Broker, archive: Archive) -> Iterator[Violation]:
         if record is not None and here != (there := (record.fence, record.acknowledged, record.last_seq)):
             yield Violation(assignment.queue.name, "an assignment stands as in the store", f"{here}, {there}")
     schedule = broker.router.open_schedule
-    if schedule is not None and (schedule.releasing or schedule._uncommitted):
-        found = f"{sorted(schedule.releasing)}, {sorted(schedule._uncommitted)}"
+    if schedule is not None and (schedule.releasing or schedule.uncommitted):
+        found = f"{sorted(schedule.releasing)}, {sorted(schedule.uncommitted)}"
         yield Violation("the schedule", "nothing is on its way into it or out of it", found)
 
 

@@ -51,7 +51,8 @@ class Schedule:
         """What was due last, and is not committed as moved yet."""
         self._archive = archive
         self._given = queue.stored
-        self._uncommitted: set[int] = set()
+        self.uncommitted: set[int] = set()
+        """Places that were given and are not durable."""
 
     def place(self, due_us: int) -> int:
         """A free sequence number for that time, or shortly after if very many are due then."""
@@ -59,8 +60,8 @@ class Schedule:
         self._given += 1
         while True:
             seq = due_ms << _COUNTER_BITS | self._given % (1 << _COUNTER_BITS)
-            if seq not in self._uncommitted and not self._is_taken(seq):
-                self._uncommitted.add(seq)
+            if seq not in self.uncommitted and not self._is_taken(seq):
+                self.uncommitted.add(seq)
                 return seq
             due_ms += 1
 
@@ -70,12 +71,12 @@ class Schedule:
 
     def committed(self, seq: int) -> None:
         """The message at `seq` is durable."""
-        self._uncommitted.discard(seq)
+        self.uncommitted.discard(seq)
         self.due_us = min(self.due_us, _due_us(seq))
 
     def not_stored(self, seq: int) -> None:
         """There was no room for the message at `seq`: its place is free."""
-        self._uncommitted.discard(seq)
+        self.uncommitted.discard(seq)
 
     def due(self, now_us: int, limit: int) -> list[tuple[Message, Scheduled]]:
         """Messages whose time has come, in order, at most `limit`; learns when the next ones are due."""

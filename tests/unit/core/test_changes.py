@@ -132,13 +132,10 @@ def test_a_message_in_the_schedule_is_due_at_its_time() -> None:
 
 
 def test_a_refused_place_in_the_schedule_is_free_again() -> None:
-    places = schedule()
-    first = places.place(5_000_000)
-    refusal = Refusal()
+    places, refusal = schedule(), Refusal()
+    first, second = places.place(5_000_000), places.place(5_000_000)
     Placed(places, first).refused(refusal.commit)
-    places._given -= 1
-    assert places.place(5_000_000) == first
-    assert refusal.next.changes == []
+    assert (places.uncommitted, refusal.next.changes) == ({second}, [])
 
 
 def released() -> Released:

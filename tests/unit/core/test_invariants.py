@@ -140,7 +140,7 @@ def commit_without_heap(s: Scenario) -> None:
 def put_off(s: Scenario) -> None:
     schedule = s.broker.router.schedule
     s.run()
-    schedule._uncommitted.add(1)
+    schedule.uncommitted.add(1)
 
 
 def unknown_number(s: Scenario) -> None:
@@ -299,4 +299,4 @@ def test_a_place_in_the_schedule_is_free_again_when_there_was_no_room() -> None:
     s.publish("q", b"first", deliver_us=s.now_us + 5_000_000)
     s.full = True
     s.publish("q", b"refused", deliver_us=s.now_us + 5_000_000)
-    assert s.broker.router.schedule._uncommitted == set()
+    assert s.broker.router.schedule.uncommitted == set()
