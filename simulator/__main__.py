@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from simulator.kernel import START_US
-from simulator.many import Runner
 from simulator.run import Outcome, Simulation
+from simulator.seed_runner import Runner
 
 REPORT_S = 10.0
 

@@ -15,8 +15,8 @@ from legato.server.process.service import Service
 from simulator.disk import Disk, Writer
 from simulator.kernel import Kernel, Process
 from simulator.loop import VirtualClock, VirtualLoop
+from simulator.member_files import MemberFiles
 from simulator.network import Network, Pipe
-from simulator.papers import Papers
 
 if TYPE_CHECKING:
     from asyncio import Transport
@@ -162,7 +162,7 @@ class Host:
         directory: Path | None = None,
     ) -> None:
         self.name = name
-        self.papers: Papers | None = None
+        self.member_files: MemberFiles | None = None
         self._directory = directory
         self.configure = configure
         self.kernel = kernel
@@ -180,18 +180,18 @@ class Host:
         self.process = Process(self.name)
         self.stopping = False
         if self._directory is not None:
-            self.papers = Papers(self._directory, self.name, self.clock)
-            self.kernel.after_for(self.process, REFRESHED_EVERY_US, self._refresh, self.papers)
+            self.member_files = MemberFiles(self._directory, self.name, self.clock)
+            self.kernel.after_for(self.process, REFRESHED_EVERY_US, self._refresh, self.member_files)
         self.kernel.run_as(self.process, self._try_lock)
 
-    def _refresh(self, papers: Papers) -> None:
-        papers.refresh()
-        self.kernel.after(REFRESHED_EVERY_US, self._refresh, papers)
+    def _refresh(self, member_files: MemberFiles) -> None:
+        member_files.refresh()
+        self.kernel.after(REFRESHED_EVERY_US, self._refresh, member_files)
 
     def _may_lock(self) -> bool:
         owner = self.disk.owner
         free = owner is None or not owner.alive
-        return free and (self.papers is None or self.papers.lock.try_acquire())
+        return free and (self.member_files is None or self.member_files.lock.try_acquire())
 
     def _try_lock(self) -> None:
         if self._may_lock():
@@ -203,17 +203,17 @@ class Host:
     def _serve(self) -> None:
         config = self.configure()
         process = self.process
-        papers = self.papers
-        if papers is not None:
-            papers.turn(Event.WON)
+        member_files = self.member_files
+        if member_files is not None:
+            member_files.turn(Event.WON)
         meta = self.disk.begin_epoch(self.name, self.clock.now_us())
         term_ms = FENCED_AFTER_MS if self.kernel.chance(0.5) else None
         lease = Lease(lambda: self.disk.owner is process, term_ms, self.clock.monotonic_ms())
         epoch = SimulatedEpoch(self)
         self.service = Service(config, self.disk, meta, self.clock, lease, epoch, lambda: config)
-        if papers is not None:
-            papers.lock.describe(meta.epoch, self.name, self.service.handshake.backup_token)
-            papers.turn(Event.ACTIVATED, meta.epoch)
+        if member_files is not None:
+            member_files.lock.describe(meta.epoch, self.name, self.service.handshake.backup_token)
+            member_files.turn(Event.ACTIVATED, meta.epoch)
         self.network.listen(self.name, self.process, self._accept)
 
     def _accept(self, pipe: Pipe) -> None:
@@ -260,8 +260,8 @@ class Host:
                 peer.amqp.free()
         if self.disk.owner is process:
             self.disk.owner = None
-        if self.papers is not None:
-            self.papers.died()
+        if self.member_files is not None:
+            self.member_files.died()
         self.kernel.after_for(None, self.kernel.between_us(*BACK_AFTER_US), self.start)
 
     def hand_over(self) -> None:
@@ -273,14 +273,14 @@ class Host:
 
     async def _hand_over(self, service: Service) -> None:
         """As `PrimaryEpoch` does it where there is a backup."""
-        process, papers = self.process, self.papers
-        if papers is not None:
-            papers.turn(Event.LEAVES)
+        process, member_files = self.process, self.member_files
+        if member_files is not None:
+            member_files.turn(Event.LEAVES)
         await service.finish("switchover")
         if self.disk.owner is process:
             self.disk.owner = None
-        if papers is not None:
-            papers.lock.release("switchover")
+        if member_files is not None:
+            member_files.lock.release("switchover")
         await service.dismiss("switchover")
 
     def stop_for(self, duration_us: int, *, lose_lock: bool) -> None:
@@ -291,6 +291,6 @@ class Host:
         process.paused = True
         if lose_lock and self.disk.owner is process:
             self.disk.owner = None
-            if self.papers is not None:
-                self.papers.lock.path.unlink(missing_ok=True)
+            if self.member_files is not None:
+                self.member_files.lock.path.unlink(missing_ok=True)
         self.kernel.after_for(None, duration_us, self.kernel.resume, process)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from simulator.many import Garbage
 from simulator.planted import FAULTS, Fault
 from simulator.run import Outcome, simulate
+from simulator.seed_runner import Garbage
 
 SEEDS_MAX = 400
 

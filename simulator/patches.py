@@ -33,8 +33,8 @@ from simulator.disk import Writer
 from simulator.history import History
 from simulator.kernel import Kernel
 from simulator.loop import ReadingLoop, VirtualClock, VirtualLoop
+from simulator.member_files import full_disk
 from simulator.network import Network
-from simulator.papers import full_disk
 from simulator.transports import SimulatedMailbox, SimulatedTransport
 
 PRUNE_EVERY_TICKS = 17

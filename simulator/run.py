@@ -25,13 +25,13 @@ from simulator.disk import Disk
 from simulator.durable import number_of
 from simulator.history import History
 from simulator.kernel import START_US, Kernel, Process
+from simulator.member_files import two_primaries
+from simulator.nemesis import Nemesis
 from simulator.network import Network
-from simulator.papers import two_primaries
 from simulator.patches import installed
 from simulator.perishing import PerishedError, Perishing
 from simulator.plan import COMPANIONS, DURABLE, draw
 from simulator.record import ViolationError
-from simulator.trouble import Trouble
 
 HOSTS = ("alpha:5672", "beta:5672")
 URI = (
@@ -246,15 +246,15 @@ class Simulation:
             self._directory = Path(directory)
             yield
             for host in self.hosts:
-                if host.papers is not None:
-                    host.papers.died()
+                if host.member_files is not None:
+                    host.member_files.died()
 
     def _check_papers(self) -> None:
         serving = [host.name for host in self.hosts if host.serving]
         if self._directory is not None and len(serving) == 1:
             for host in self.hosts:
-                if host.papers is not None:
-                    host.papers.refresh()
+                if host.member_files is not None:
+                    host.member_files.refresh()
             if wrong := two_primaries(self._directory, serving[0]):
                 raise ViolationError(wrong)
 
@@ -323,7 +323,7 @@ class Simulation:
         return config
 
     def _live(self) -> None:
-        trouble = Trouble(self)
+        trouble = Nemesis(self)
         self.hosts = [
             Host(self.kernel, self.network, self.disk, name, self._configure, self._directory) for name in HOSTS
         ]

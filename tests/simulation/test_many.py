@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
-from simulator import many
+from simulator import seed_runner
 from simulator.__main__ import main
-from simulator.many import Runner
 from simulator.run import Outcome, simulate
+from simulator.seed_runner import Runner
 
 
 def crash_at_three(seed: int, steps: int | None) -> Outcome:
@@ -19,7 +19,7 @@ def crash_at_three(seed: int, steps: int | None) -> Outcome:
 
 
 def test_a_seed_that_kills_its_process_has_failed_and_all_others_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(many, "simulate", crash_at_three)
+    monkeypatch.setattr(seed_runner, "simulate", crash_at_three)
     told: list[Outcome] = []
     runner = Runner(range(1, 41), 50, 2, told.append)
     runner.run()

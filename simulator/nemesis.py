@@ -59,7 +59,7 @@ class World(Protocol):
         """One of them."""
 
 
-class Trouble:
+class Nemesis:
     """Makes trouble in a run, when it is asked to."""
 
     def __init__(self, world: World) -> None:

@@ -20,7 +20,7 @@ from legato.ha.members import Member, Membership, list_members
 from legato.ha.roles import Event, Role, next_role
 
 
-class Papers:
+class MemberFiles:
     """Those of one process, from its start to its death."""
 
     def __init__(self, directory: Path, name: str, clock: Clock) -> None:
