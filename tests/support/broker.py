@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.born import start
+from tests.support.forked_process import start
 from tests.support.server import free_port
 
 READY_WAIT_S = 60.0

@@ -11,8 +11,8 @@ import pytest
 
 from legato import testing
 from legato.client import Connection, ConnectionFactory, JMSContext
-from tests.support.born import quick_starts
 from tests.support.broker import BrokerPair, broker_pair
+from tests.support.forked_process import quick_starts
 from tests.support.twins import BlockingFactory, Loop
 
 _names = itertools.count(1)

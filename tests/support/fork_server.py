@@ -2,7 +2,7 @@
 
 Loading them takes ten times as long as forking, and the tests start some thousand brokers. What runs in the child is
 `legato serve` as it is for everybody, in a process of its own that may be killed. Run as
-`python -m tests.support.nursery FD`, where a socket hands in what is to be started (see `tests.support.born`).
+`python -m tests.support.fork_server FD`; a socket hands in what to start (see `tests.support.forked_process`).
 """
 
 import ctypes
@@ -24,7 +24,7 @@ assert server
 
 
 @dataclass(frozen=True)
-class Birth:
+class Fork:
     """What is to be started, and where its streams lead."""
 
     arguments: list[str]
@@ -34,7 +34,7 @@ class Birth:
     """The number with which it ended is written here (`os.waitstatus_to_exitcode`)."""
 
 
-class Nursery:
+class ForkServer:
     """Forks until its socket is closed; its children end with it."""
 
     def __init__(self, requests: socket.socket) -> None:
@@ -47,8 +47,8 @@ class Nursery:
         self._woken = woken
         self._status_of: dict[int, int] = {}
 
-    def serve(self) -> Birth | None:
-        """Return a birth in each child, and None in the nursery itself when nobody needs it any more."""
+    def serve(self) -> Fork | None:
+        """Return a fork in each child, and None in the fork server itself when nobody needs it any more."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._requests, selectors.EVENT_READ)
             selector.register(self._ended, selectors.EVENT_READ)
@@ -62,13 +62,13 @@ class Nursery:
                     if not data:
                         return None
                     arguments, environment = json.loads(data)
-                    birth = Birth(arguments, environment, streams[:3], streams[3])
+                    fork = Fork(arguments, environment, streams[:3], streams[3])
                     pid = os.fork()
                     if pid == 0:
-                        return birth
-                    for stream in birth.streams:
+                        return fork
+                    for stream in fork.streams:
                         os.close(stream)
-                    self._status_of[pid] = birth.status
+                    self._status_of[pid] = fork.status
                     self._requests.send(str(pid).encode())
 
     def _bury(self) -> None:
@@ -81,23 +81,23 @@ class Nursery:
             os.close(descriptor)
 
 
-def become(birth: Birth) -> None:
+def become(fork: Fork) -> None:
     """In the child: be the program as if it had been started afresh."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
-    for number, stream in enumerate(birth.streams):
+    for number, stream in enumerate(fork.streams):
         os.dup2(stream, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.environ.clear()
-    os.environ.update(birth.environment)
-    sys.argv = ["legato", *birth.arguments]
+    os.environ.update(fork.environment)
+    sys.argv = ["legato", *fork.arguments]
     entry.main()
 
 
 if __name__ == "__main__":
-    # The selector of the nursery is closed by `serve` in the child, too, before the child closes what else is open.
-    found = Nursery(socket.socket(fileno=int(sys.argv[1]))).serve()
+    # The selector of the fork server is closed by `serve` in the child, too, before the child closes what else is open.
+    found = ForkServer(socket.socket(fileno=int(sys.argv[1]))).serve()
     if found is not None:
         become(found)

@@ -1,4 +1,4 @@
-"""Brokers forked by the nursery, with the part of `subprocess.Popen`'s interface that tests use."""
+"""Brokers forked by the fork server, with the part of `subprocess.Popen`'s interface that tests use."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SERVE = (sys.executable, "-m", "legato.cli", "serve")
 ROOT = Path(__file__).parents[2]
 
 
-class _Nursery:
-    """This process's nursery; it ends with us."""
+class _ForkServer:
+    """This process's fork server; it ends with us."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.nursery", str(theirs.fileno())],
+            [sys.executable, "-m", "tests.support.fork_server", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
@@ -44,7 +44,7 @@ class _Nursery:
         """Start a broker; returns its process's number.
 
         Raises:
-            ConnectionError: the nursery has ended; its standard error says why. The next broker gets another one.
+            ConnectionError: the fork server has ended; its standard error says why. The next broker gets another one.
         """
         request = json.dumps([arguments, dict(environment)]).encode()
         try:
@@ -52,17 +52,17 @@ class _Nursery:
                 socket.send_fds(self._requests, [request], list(descriptors))
                 return int(self._requests.recv(32))
         except (OSError, ValueError) as error:
-            _nursery.cache_clear()
-            raise ConnectionError(f"the nursery ended with {self._process.wait()}") from error
+            _fork_server.cache_clear()
+            raise ConnectionError(f"the fork server ended with {self._process.wait()}") from error
 
 
 @functools.cache
-def _nursery() -> _Nursery:
-    return _Nursery()
+def _fork_server() -> _ForkServer:
+    return _ForkServer()
 
 
-class Born:
-    """A `legato serve` that the nursery started."""
+class ForkedProcess:
+    """A `legato serve` that the fork server started."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Born:
             their_in = os.open(os.devnull, os.O_RDONLY)
         theirs.append(their_in)
         errors = stderr.fileno() if isinstance(stderr, io.IOBase) else 2
-        self.pid = _nursery().bear(arguments, environment, [their_in, their_out, errors, their_status])
+        self.pid = _fork_server().bear(arguments, environment, [their_in, their_out, errors, their_status])
         for descriptor in theirs:
             os.close(descriptor)
 
@@ -119,11 +119,11 @@ class Born:
         self.send_signal(signal.SIGKILL)
 
 
-def start(command: Sequence[str], **options: Any) -> Born | subprocess.Popen[Any]:
-    """Start a command as `subprocess.Popen` does; if it is `legato serve`, let the nursery do it."""
+def start(command: Sequence[str], **options: Any) -> ForkedProcess | subprocess.Popen[Any]:
+    """Start a command as `subprocess.Popen` does; if it is `legato serve`, let the fork server do it."""
     if tuple(command[: len(SERVE)]) != SERVE:
         return subprocess.Popen(command, **options)
-    return Born(
+    return ForkedProcess(
         command[len(SERVE) - 1 :],
         options.get("env") or os.environ,
         stdin=options.get("stdin"),
@@ -134,7 +134,7 @@ def start(command: Sequence[str], **options: Any) -> Born | subprocess.Popen[Any
 
 @contextmanager
 def quick_starts() -> Iterator[None]:
-    """Meanwhile the brokers of `legato.testing` come from the nursery, too."""
+    """Meanwhile the brokers of `legato.testing` come from the fork server, too."""
     popen: Callable[..., Any] = start
     with patch.object(child, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": popen})):
         yield

@@ -26,7 +26,7 @@ from legato.amqp.codec.values import Described, Symbol, UByte, UInt, ULong, enco
 from legato.amqp.engine.outcomes import ACCEPTED
 from legato.errors import ProtocolError
 from tests.support.amqp_peer import AmqpPeer, data_of, text
-from tests.support.measured import MeasuredServer
+from tests.support.measured_broker import MeasuredServer
 from tests.support.raw import (
     ATTACH,
     BEGIN,

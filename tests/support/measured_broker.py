@@ -1,4 +1,4 @@
-"""A broker that records the processor time of each callback of its loop: `python -m tests.support.measured serve ...`.
+"""A broker that records the processor time of each callback: `python -m tests.support.measured_broker serve ...`.
 
 `LEGATO_MEASURED` names a file; each callback that took more than `NOTED_S` is a line of it: seconds, and which it was.
 Processor time of the loop's thread says what a peer's event costs whatever else the machine is doing.
@@ -30,7 +30,7 @@ class MeasuredServer(Server):
     def __init__(self, store: Path, *flags: str, port: int = 0) -> None:
         self.noted = store.parent / "turns.txt"
         environment = {VARIABLE: str(self.noted)}
-        super().__init__(store, *flags, port=port, environment=environment, program="tests.support.measured")
+        super().__init__(store, *flags, port=port, environment=environment, program="tests.support.measured_broker")
 
     def slow_turns(self) -> list[tuple[float, str]]:
         """Seconds and names of the callbacks that took longest, the longest first."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from legato.processes.scratch import free_ports
-from tests.support.born import Born, start
+from tests.support.forked_process import ForkedProcess, start
 
 WAIT_S = 30.0
 
@@ -41,7 +41,7 @@ class Server:
         self.environment = dict(environment or {})
         self.log = store.parent / f"serve-{self.port}.log"
         self.role = ""
-        self._process: Born | subprocess.Popen[bytes] | None = None
+        self._process: ForkedProcess | subprocess.Popen[bytes] | None = None
         self._said = threading.Condition()
 
     def start(self) -> Server:
@@ -61,14 +61,14 @@ class Server:
         self.wait_for_role("active", "backup", "ended")
         return self
 
-    def _read(self, process: Born | subprocess.Popen[bytes]) -> None:
+    def _read(self, process: ForkedProcess | subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             self._tell(process, line.decode().strip())
         process.wait()
         self._tell(process, "ended")
 
-    def _tell(self, process: Born | subprocess.Popen[bytes], role: str) -> None:
+    def _tell(self, process: ForkedProcess | subprocess.Popen[bytes], role: str) -> None:
         """Only what the present process says counts: that the last one ended may be noticed late."""
         with self._said:
             if process is self._process:

@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from legato.demo.state import RunState
+from legato.demo.progress import RunState
 from legato.processes.broker_process import BrokerProcess, Role
 
 LINE_INTERVAL_S = 2.0

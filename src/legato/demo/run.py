@@ -14,9 +14,9 @@ from legato.demo.carriers import create_totals, database_url
 from legato.demo.display import Display, make_display
 from legato.demo.kills import Kill, plan_kills
 from legato.demo.options import DemoOptions
+from legato.demo.progress import RunState, Takeover
 from legato.demo.reports import Collected, FailedOver, Processed, Sent, decode_report
 from legato.demo.roles import Orders
-from legato.demo.state import RunState, Takeover
 from legato.processes.broker_process import BrokerProcess, Role
 from legato.processes.child import Child, ProcessError
 from legato.processes.reports import Failed

@@ -2,7 +2,7 @@
 
 from legato.client import AcknowledgeMode, Message
 from legato.core.dead_letters import DEAD_LETTER_COUNT
-from legato.drill.flows import Counts, Flows
+from legato.drill.client_totals import Counts, FlowProgress
 from legato.drill.load import Client, Work
 from legato.drill.messages import check, identity_of, source_of
 from legato.drill.records import Consuming, Identity, RecordWriter
@@ -55,7 +55,7 @@ class ClientHistory:
         self,
         client: Client,
         record: RecordWriter,
-        flows: Flows,
+        flows: FlowProgress,
         counts: Counts,
         *,
         end_to_end: RecordWriter | None = None,

@@ -53,7 +53,7 @@ class Counts:
         return Totals(stored=counts["stored"], seen=counts["seen"], rolled_back=counts["rolled_back"])
 
 
-class Flows:
+class FlowProgress:
     """The subscriptions of this process's consumers: each is fed by producers that end before it does.
 
     What has arrived is read from the records, so that it counts who else consumes a subscription, in all lives.

@@ -13,13 +13,13 @@ from pathlib import Path
 import msgspec
 
 from legato.client import Connection, ConnectionFactory, FailoverEvent, aio
-from legato.drill import tasks
 from legato.drill.administrators import Administrator
-from legato.drill.cancelling import CancellingForwarder
+from legato.drill.asyncio_clients import TaskGetter, send
+from legato.drill.cancelled_client import CancellingForwarder
 from legato.drill.client_history import ClientHistory, head_of
+from legato.drill.client_totals import Counts, FlowProgress
 from legato.drill.consumers import Getter
-from legato.drill.flows import Counts, Flows
-from legato.drill.interrupting import InterruptedAcknowledger, InterruptedClient, InterruptedForwarder
+from legato.drill.interrupted_client import InterruptedAcknowledger, InterruptedClient, InterruptedForwarder
 from legato.drill.load import ADMINISTERS, END_TO_END, FORWARDS, Client, Work
 from legato.drill.producers import Letters, Sender
 from legato.drill.records import Consuming, Producing, RecordWriter
@@ -54,7 +54,7 @@ class Process:
         self._stop = stop
         self._stack = stack
         self._records = Path(orders.records)
-        self._flows = Flows(orders.clients, self._records)
+        self._flows = FlowProgress(orders.clients, self._records)
         self._drill_orders = DrillOrders.of_environment()
         self._prepared = threading.Barrier(sum(client.asyncio for client in orders.clients) + 1)
         self._connections: list[tuple[str, Connection | aio.Connection]] = []
@@ -93,7 +93,7 @@ class Process:
             administrator = Administrator(client, self._orders.url)
             return lambda: administrator.run(self._stop)
         if client.work is Work.STAGES:
-            from legato.drill.stages import Service
+            from legato.drill.flow_service import Service
 
             service = Service(client, self._orders.url, self._records.parent, self._flows)
             self._connections.append((client.name, service.connection))
@@ -136,20 +136,20 @@ class Process:
             if client.sends:
                 letters = self._letters_of(client)
                 await loop.run_in_executor(None, self._prepared.wait)
-                await tasks.send(client, connection, letters, self._stop)
+                await send(client, connection, letters, self._stop)
                 return
             getter = await self._task_getter(client, connection)
             await loop.run_in_executor(None, self._prepared.wait)
             await getter.run(self._stop)
         self._ended(client)
 
-    async def _task_getter(self, client: Client, connection: aio.Connection) -> tasks.TaskGetter | CancellingForwarder:
+    async def _task_getter(self, client: Client, connection: aio.Connection) -> TaskGetter | CancellingForwarder:
         account, forwarded = self._account_of(client), self._forwarded_by(client)
         lenient = self._orders.lenient
         if client.work is Work.CANCEL:
             assert forwarded is not None
             return await CancellingForwarder.create(client, connection, account, forwarded=forwarded, lenient=lenient)
-        return await tasks.TaskGetter.create(client, connection, account, forwarded=forwarded, lenient=lenient)
+        return await TaskGetter.create(client, connection, account, forwarded=forwarded, lenient=lenient)
 
     def _ended(self, client: Client) -> None:
         if client.work in FORWARDS:

@@ -7,8 +7,8 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
+from legato.drill.client_totals import PATIENCE_S, FlowProgress
 from legato.drill.database import DATABASE_NAME, INSERT, STAGES, TABLE, read_rows
-from legato.drill.flows import PATIENCE_S, Flows
 from legato.drill.load import Client
 from legato.drill.messages import identity_in
 from legato.drill.records import Identity
@@ -28,7 +28,7 @@ class Service:
         flows: says what the producers were told.
     """
 
-    def __init__(self, client: Client, url: str, directory: Path, flows: Flows) -> None:
+    def __init__(self, client: Client, url: str, directory: Path, flows: FlowProgress) -> None:
         self._client = client
         self._file = directory / DATABASE_NAME
         self._flows = flows

@@ -16,8 +16,8 @@ from legato.drill.driver import Driver
 from legato.drill.faults import Fault
 from legato.drill.pair import Pair
 from legato.drill.plan import Strike
-from legato.drill.reading import Reader, is_read_by
 from legato.drill.relay import Network
+from legato.drill.store_reader import Reader, is_read_by
 from legato.drill.target import CHECK_PERIOD_S
 from legato.errors import JMSError
 from legato.failpoints import AnyPoint, Point, Stuck

@@ -1,4 +1,7 @@
-"""Helper that listens inside a network namespace for a relay: `python -m legato.drill.listener HOST DESCRIPTOR`."""
+"""Helper that listens inside a network namespace for a relay.
+
+Run as `python -m legato.drill.namespace_listener HOST DESCRIPTOR`.
+"""
 
 import socket
 import sys

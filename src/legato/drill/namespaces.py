@@ -87,7 +87,13 @@ class Namespaces:
         """
         near, far = socket.socketpair()
         with near, far:
-            command = [*_enter(self._places[place]), sys.executable, "-m", "legato.drill.listener", self.host(place)]
+            command = [
+                *_enter(self._places[place]),
+                sys.executable,
+                "-m",
+                "legato.drill.namespace_listener",
+                self.host(place),
+            ]
             far.set_inheritable(True)
             subprocess.run([*command, str(far.fileno())], check=True, timeout=LISTEN_WAIT_S, pass_fds=(far.fileno(),))
             descriptors = socket.recv_fds(near, 100, SOCKETS_MAX)[1]
@@ -113,7 +119,15 @@ class Namespaces:
             self._in_middle(f"ip link add port{place} type veth peer name eth0 netns {holder}")
             self._in_middle(f"ip link set port{place} master bridge up")
             _run(holder, f"ip link set lo up; ip addr add {self.host(place)}/24 dev eth0; ip link set eth0 up")
-        dialer = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "legato.drill.dialer", str(self._path)]
+        dialer = [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            sys.executable,
+            "-m",
+            "legato.drill.namespace_dialer",
+            str(self._path),
+        ]
         helper = subprocess.Popen([*_enter(self._middle), *dialer], stdout=subprocess.PIPE)
         self._processes.append(helper)
         _first_line(helper)

@@ -6,9 +6,9 @@ from statistics import median
 
 from markupsafe import Markup
 
+from legato.drill.charts import FAMILIES, STEP_S, clients_chart, gaps_chart, takeovers_chart
 from legato.drill.faults import POINTS
 from legato.drill.outcome import COLUMNS, Outcome, fault_of, verdict_line
-from legato.drill.pictures import FAMILIES, STEP_S, clients_chart, gaps_chart, takeovers_chart
 from legato.drill.result import RunResult, Struck
 from legato.spark.quantities import duration
 from legato.spark.report import page

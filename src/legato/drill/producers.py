@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from legato.client import Connection, JMSError, Message, MessageProducer, Session, TextMessage
-from legato.drill.flows import Counts
+from legato.drill.client_totals import Counts
 from legato.drill.load import Client, Trait, Work
 from legato.drill.messages import make_message
 from legato.drill.records import REFUSED, SENDING, STORED, UNSURE, Identity, RecordWriter

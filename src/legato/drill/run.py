@@ -13,20 +13,20 @@ from rich.console import Console
 
 from legato.drill import management
 from legato.drill.client_processes import JAVA_NAME, ClientProcesses, resident_bytes
+from legato.drill.client_totals import PATIENCE_S
 from legato.drill.disk_filler import DiskFiller
 from legato.drill.driver import Driver
 from legato.drill.faults import FULL_DISK_FAULTS, Fault
-from legato.drill.flows import PATIENCE_S
 from legato.drill.injection import Injector
 from legato.drill.load import STREAMED_FLOW, STREAMED_TO, Work, clients_of, java_clients_of, spark_clients_of
 from legato.drill.options import DrillOptions
 from legato.drill.pair import EpochSpan, Pair
 from legato.drill.plan import Strike, plan
-from legato.drill.reading import file_use
 from legato.drill.relay import Network
 from legato.drill.reports import ClientFailedOver
 from legato.drill.result import Gap, RunResult, Struck
 from legato.drill.spark_job import SparkOrders
+from legato.drill.store_reader import file_use
 from legato.drill.target import Target
 from legato.errors import LegatoError, StoreError
 from legato.processes.child import ProcessError

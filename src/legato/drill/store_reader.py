@@ -1,6 +1,6 @@
 """Store readers that a drill kills or stops in mid-read, and their effect on the store's file.
 
-Run as `python -m legato.drill.reading STORE` it begins to read, says so, and reads on until its standard input ends.
+Run as `python -m legato.drill.store_reader STORE` it begins to read, says so, and reads until its standard input ends.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Reader:
         self.began = threading.Event()
         self.child = Child(
             "reader",
-            ["legato.drill.reading", str(store)],
+            ["legato.drill.store_reader", str(store)],
             log_file=logs / "reader.log",
             on_line=self._say,
             on_end=lambda child: None,

@@ -26,10 +26,10 @@ from legato.store.expiries import ExpiryChanges
 from legato.store.keys import name_key, number_key, pair_key, read_number
 from legato.store.lanes import note_last, note_mark, split_by_last
 from legato.store.larges import LargeCounts
-from legato.store.publishing import Publication, References
+from legato.store.publications import Publication, References
+from legato.store.reassigned import forget_taken, note_taken
 from legato.store.refcounts import Copies
 from legato.store.runs import RunMover
-from legato.store.takers import forget_taken, note_taken
 
 
 def apply_queues(txn: Any, databases: Databases, meta: Meta, changes: Changes) -> None:

@@ -54,9 +54,9 @@ from legato.store.keys import (
 from legato.store.larges import has_larges, remove_loose
 from legato.store.preallocation import Room
 from legato.store.readers import holding_readings
+from legato.store.reassigned import read_taken
 from legato.store.reserve import RESERVE_BYTES, Reserve
 from legato.store.runs import find_runs, raw_blocks
-from legato.store.takers import read_taken
 
 T = TypeVar("T")
 

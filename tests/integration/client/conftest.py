@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.born import quick_starts
 from tests.support.clients import (
     brokers,
     calm_pair,
@@ -18,6 +17,7 @@ from tests.support.clients import (
     shared_pair,
     topic_name,
 )
+from tests.support.forked_process import quick_starts
 
 __all__ = [
     "brokers",

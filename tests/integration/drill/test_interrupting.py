@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from legato.drill.checker import judge_records
-from legato.drill.interrupting import Alarm
+from legato.drill.interrupted_client import Alarm
 from legato.drill.records import REFUSED, STORED, Consuming, Identity, Producing, RecordWriter
 
 WAIT_S = 30.0

@@ -15,7 +15,7 @@ from legato.amqp.codec.values import Symbol, UInt, encode_compound, encode_strin
 from legato.amqp.engine.outcomes import ACCEPTED, Rejected
 from tests.integration.server.conftest import Connect
 from tests.support.amqp_peer import AmqpPeer, data_of, text
-from tests.support.measured import MeasuredServer
+from tests.support.measured_broker import MeasuredServer
 from tests.support.raw import (
     DETACH,
     SOURCE,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fuzz import Fuzz, run
-from tests.support.measured import MeasuredServer
+from tests.support.measured_broker import MeasuredServer
 
 INPUTS = 2000
 

@@ -25,7 +25,7 @@ def sync_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     log.touch()
     monkeypatch.setenv("LD_PRELOAD", str(library))
     monkeypatch.setenv("SYNC_LOG", str(log))
-    # Not from the nursery, which has been loaded before.
+    # Not from the fork server, which has been loaded before.
     monkeypatch.setattr(broker, "start", subprocess.Popen)
     return log
 

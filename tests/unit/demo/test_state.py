@@ -2,8 +2,8 @@
 
 import pytest
 
+from legato.demo.progress import RunState
 from legato.demo.reports import Collected, FailedOver, Processed, Sent, decode_report
-from legato.demo.state import RunState
 from legato.processes.reports import encode_report
 
 

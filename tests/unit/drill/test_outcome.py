@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from legato.drill.charts import clients_chart, gaps_chart, rates, takeovers_chart
 from legato.drill.checker import Finding
 from legato.drill.history import HistoryFinding
 from legato.drill.outcome import outcome_of, verdict_line, write_json
 from legato.drill.page import write_page
 from legato.drill.pair import EpochSpan
-from legato.drill.pictures import clients_chart, gaps_chart, rates, takeovers_chart
 from legato.drill.result import Gap, RunResult, Struck
 
 CLEAN = Finding("orders", sent=10, received=10)

@@ -3,7 +3,7 @@
 from legato.clock import Clock
 from legato.limits import RECONNECT_TIMEOUT_S, RETURN_WINDOW_MS_MAX
 from legato.server.connections.reconnect_pacing import ReconnectPacing
-from tests.support.watch import Watch
+from tests.support.stopwatch import Watch
 
 
 def returning(

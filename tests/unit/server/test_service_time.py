@@ -14,7 +14,7 @@ from legato.server.links.link_roles import DeliveryLink
 from legato.server.process.primary_epoch import PrimaryEpoch
 from legato.server.process.service import Service
 from legato.store.memory import MemoryStore
-from tests.support.watch import Watch
+from tests.support.stopwatch import Watch
 
 
 class Alone:
