@@ -1,5 +1,7 @@
 """Failures as one sentence and an exit code: a user's mistake never shows a stack trace."""
 
+import logging
+
 from legato.errors import ConfigError, LegatoError
 
 EXIT_FAILED = 1
@@ -27,3 +29,8 @@ def explain(error: Exception) -> tuple[str, int] | None:
             where = f"{error.filename}: " if error.filename else ""
             return f"{where}{reason}.", EXIT_FAILED
     return None
+
+
+def hide_interrupted_calls() -> None:
+    """Keep off the terminal what Py4J logs of calls to Spark that Ctrl-C ends: pages of stack traces."""
+    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)

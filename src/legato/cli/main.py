@@ -25,7 +25,7 @@ from legato.cli import (
     switchover,
     topic,
 )
-from legato.cli.failures import EXIT_INTERRUPTED, explain
+from legato.cli.failures import EXIT_INTERRUPTED, explain, hide_interrupted_calls
 
 app = typer.Typer(
     name="legato",
@@ -80,6 +80,7 @@ def options(
 
 def main() -> None:
     """Run the command line; the process exits with its code."""
+    hide_interrupted_calls()
     try:
         app()
     except KeyboardInterrupt:

@@ -1,8 +1,10 @@
 """Mistakes of users become a sentence and an exit code; bugs of ours stay visible."""
 
+import logging
+
 import pytest
 
-from legato.cli.failures import EXIT_FAILED, EXIT_USAGE, explain
+from legato.cli.failures import EXIT_FAILED, EXIT_USAGE, explain, hide_interrupted_calls
 from legato.errors import ConfigError, JMSSecurityError, LegatoError, tree
 
 
@@ -34,3 +36,15 @@ def test_a_file_that_is_not_there_is_named() -> None:
 @pytest.mark.parametrize("bug", [ValueError("x"), ModuleNotFoundError("No module named 'legatto'", name="legatto")])
 def test_a_bug_is_not_explained_away(bug: Exception) -> None:
     assert explain(bug) is None
+
+
+def test_what_py4j_logs_of_interrupted_calls_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    root = logging.getLogger()
+    before = list(root.filters)
+    try:
+        hide_interrupted_calls()
+        exec(compile("import logging; logging.error('lost')", "site-packages/py4j/java_gateway.py", "exec"))
+        logging.error("found")
+        assert caplog.messages == ["found"]
+    finally:
+        root.filters[:] = before

@@ -1,14 +1,17 @@
-"""Starts Spark: the settings that matter, quiet, and a clear error if Java is missing."""
+"""The Spark session: started with the settings that matter, quietly, and with a clear error if Java is missing."""
 
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -125,7 +128,8 @@ def start_session(
     builder = builder.master(master)
     for key, value in (settings | QUERY_SETTINGS).items():
         builder = builder.config(key, value)
-    with _output_to(scratch / f"spark-{os.getpid()}.log", (1, 2) if leaves_archive(classes) else (2,)):
+    log = scratch / f"spark-{os.getpid()}.log"
+    with interrupts_deferred(), _output_to(log, (1, 2) if leaves_archive(classes) else (2,)):
         return builder.getOrCreate()
 
 
@@ -191,6 +195,32 @@ def on(spark: SparkSession) -> Callable[[Callable[[Any], Any], Sequence[Any]], l
         return answers
 
     return run
+
+
+@contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Let Ctrl-C take effect after the block, if this is the main thread.
+
+    A JVM ends when the standard input ends that its starter holds, but not before it has started; if the starter ends
+    sooner it finds no file to write its port to, and stays for ever.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: list[int] = []
+
+    def remember(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        # Spark, once started, has a handler of its own.
+        if signal.getsignal(signal.SIGINT) is remember:
+            signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
 
 
 @contextmanager
