@@ -83,6 +83,11 @@ def test_a_broker_that_is_not_there_is_a_sentence_not_a_trace() -> None:
         (["send", "tea", "green", "--url", "http://localhost"], "amqp://"),
         (["demo", "--flights", "0"], "--flights"),
         (["send", "tea"], "--file"),
+        (["audit", "nowhere"], "There is no directory nowhere."),
+        (["audit", ".", "--report", "nowhere/audit.html"], "There is no directory nowhere to write audit.html into."),
+        (["audit", ".", "--report", "."], ". is a directory. The result needs the name of a file."),
+        (["audit", ".", "--from", "2026-02-02", "--to", "2026-01-01"], "2026-02-02 00:00:00"),
+        (["story", "ID:1", "nowhere"], "There is no directory nowhere."),
     ],
 )
 def test_a_mistake_of_use_is_named_and_ends_with_2(arguments: list[str], hint: str) -> None:

@@ -1,4 +1,4 @@
-"""An audit of a part of the ledger rollup for that part, with all that became of it."""
+"""An audit of a part of the ledger accounts for that part, with all that became of it."""
 
 from pathlib import Path
 
@@ -37,3 +37,9 @@ def test_only_messages_of_the_span_of_time_and_destination_are_in_the_account(
     assert (orders.stored, orders.consumed, orders.dead_lettered) == (5, 4, 1), "also what became of them later"
     with pytest.raises(ConfigError, match="no destination nowhere"):
         audit(tmp_path, spark, scope=Scope(destination="nowhere"))
+
+
+def test_a_span_that_ends_before_it_begins_is_refused() -> None:
+    """Nothing is in it, and of nothing an audit would say that every message is accounted for."""
+    with pytest.raises(ConfigError, match=r"1970-01-01 00:00:02 .* 1970-01-01 00:00:01"):
+        Scope(from_us=2_000_000, to_us=1_000_000)

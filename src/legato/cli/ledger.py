@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 import typer
 
 from legato.cli.options import JsonOption
-from legato.errors import ConfigError
 
 app = typer.Typer(name="ledger", help="Tables of every message's life, for Spark and other tools.")
 
@@ -134,10 +133,9 @@ def story(
 
     from legato.spark.auditor.message_stories import tell
     from legato.spark.ledger.fact_frames import read_ledger
+    from legato.spark.ledger.segments import segments_of
     from legato.spark.runtime.session import start_session
-    from legato.store.segment_names import spans
 
-    if next(spans(ledger), None) is None:
-        raise ConfigError(f"no ledger segments in {ledger}")
+    segments_of(ledger)
     told = tell(read_ledger(start_session("legato-story"), ledger), message)
     typer.echo(msgspec.json.encode(told).decode() if as_json else "\n".join([told.message_id, *told.lines()]))

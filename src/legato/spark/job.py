@@ -1,7 +1,9 @@
 """One audit from end to end: export the rest of the log, audit, write JSON and page."""
 
+import os
 from pathlib import Path
 
+from legato.errors import ConfigError
 from legato.spark.auditor.audit import audit
 from legato.spark.auditor.scope import EVERYTHING, Scope
 from legato.spark.report.audit_page import write_report
@@ -38,12 +40,29 @@ def run_audit(
         keep_classes: let its JVM leave its classes for those after it (`class_archive.py`).
 
     Raises:
-        ConfigError: there is no ledger, no such destination in it, or no Java.
+        ConfigError: there is no ledger, no such destination in it, no Java, or nowhere to write to.
         StoreError: the store cannot be read.
     """
+    for path in (json_path, report_path):
+        if path is not None:
+            _refuse_unwritable(path)
     result = audit(ledger_dir, scope=scope, store_dir=store_dir, master=master, keep_classes=keep_classes)
     if json_path is not None:
         json_path.write_bytes(result.to_json())
     if report_path is not None:
         write_report(report_path, result, totals=totals, client_gaps_ms=client_gaps_ms or {}, title=title)
     return result
+
+
+def _refuse_unwritable(path: Path) -> None:
+    """Say so before the audit, not after it.
+
+    Raises:
+        ConfigError: no file can be written there.
+    """
+    if path.is_dir():
+        raise ConfigError(f"{path} is a directory. The result needs the name of a file.")
+    if not path.parent.is_dir():
+        raise ConfigError(f"There is no directory {path.parent} to write {path.name} into.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(f"This user may not write {path}.")

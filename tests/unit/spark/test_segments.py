@@ -5,7 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow.parquet as pq
 import pytest
@@ -22,7 +25,15 @@ from legato.core.facts import (
 )
 from legato.errors import ConfigError
 from legato.spark.exporter import SEGMENT_ROWS_MAX, Exporter, export_all, try_export
-from legato.spark.ledger.segments import LedgerLock, SegmentSpan, exported_through, spans, sweep, write_segment
+from legato.spark.ledger.segments import (
+    LedgerLock,
+    SegmentSpan,
+    exported_through,
+    segments_of,
+    spans,
+    sweep,
+    write_segment,
+)
 from legato.store.base import Batch
 from legato.store.lmdb import LmdbStore
 from legato.store.memory import MemoryStore
@@ -338,3 +349,52 @@ def test_a_large_segment_keeps_each_kind_of_fact_apart(tmp_path: Path) -> None:
     kinds = [set(file.read_row_group(number, ["kind"])["kind"].to_pylist()) for number in range(file.num_row_groups)]
     assert kinds == [{"EpochBegan"}, {"MessageStored"}, {None}]
     assert file.metadata.num_rows == 20_002
+
+
+@pytest.fixture
+def written() -> Iterator[Path]:
+    """A ledger of one segment in a store's directory, which others may enter."""
+    with TemporaryDirectory() as store:
+        Path(store).chmod(0o755)
+        ledger = Path(store) / "ledger"
+        ledger.mkdir()
+        write_segment(ledger, [(1, LogRecord(1, 5, [EpochBegan("a")]))])
+        yield ledger
+
+
+def test_where_there_is_no_ledger_the_error_says_what_is_there_instead(written: Path) -> None:
+    store, file = written.parent, written.parent / "notes.txt"
+    file.touch()
+    (empty := store / "empty").mkdir()
+    for place, words in {
+        store / "none": "There is no directory",
+        file: "is not a directory",
+        empty: "There are no segments of a ledger",
+        store: f"Did you mean {written}",
+    }.items():
+        with pytest.raises(ConfigError, match=words) as refused:
+            segments_of(place)
+        assert str(place) in str(refused.value)
+    assert [path.parent for path in segments_of(written)] == [written]
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """The block runs as a user who is not root: to root no file is closed."""
+    own = os.geteuid()
+    os.seteuid(own or 65534)
+    try:
+        yield
+    finally:
+        os.seteuid(own)
+
+
+@pytest.mark.parametrize("closed", ["directory", "segment"])
+def test_a_ledger_that_the_user_may_not_read_is_not_called_broken(written: Path, closed: str) -> None:
+    (segment,) = written.iterdir()
+    written.chmod(0 if closed == "directory" else 0o755)
+    segment.chmod(0)
+    with nobody(), pytest.raises(ConfigError, match="This user may not read") as refused:
+        segments_of(written)
+    written.chmod(0o755)
+    assert str(segment if closed == "segment" else written) in str(refused.value)

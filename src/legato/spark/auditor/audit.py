@@ -34,6 +34,7 @@ from legato.spark.auditor.throughput import Causes, activity, departures, throug
 from legato.spark.checks.check import Frames
 from legato.spark.exporter import try_export
 from legato.spark.ledger import fact_frames
+from legato.spark.ledger.segments import segments_of
 from legato.spark.ledger.waiting import read_waiting
 from legato.spark.result import (
     STAGES,
@@ -53,7 +54,7 @@ from legato.spark.runtime.session import (
     staying_active,
 )
 from legato.spark.runtime.thresholds import COMPILE_THOROUGHLY_BYTES_MIN, IN_PROCESS_BYTES_MAX, INLINE_BYTES_MAX
-from legato.spark.summaries.prefetch import PrefetchedLedger, ledger_bytes, prefetching, segments_of
+from legato.spark.summaries.prefetch import PrefetchedLedger, ledger_bytes, prefetching
 
 _AUDIT_SETTINGS = {
     # Each message is a group of its own: a small first map for frequent ones is looked into for nothing.

@@ -1,6 +1,7 @@
 """The scope of an audit: messages stored in a span of time, or of one destination."""
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 import msgspec
 from pyspark.sql import DataFrame
@@ -21,6 +22,16 @@ class Scope(msgspec.Struct, frozen=True):
     """... and before this one."""
     destination: str | None = None
     """A queue's, topic's or subscription's name; a topic stands for its subscriptions too."""
+
+    def __post_init__(self) -> None:
+        """Refuse a span of time in which nothing can be.
+
+        Raises:
+            ConfigError: it ends before it begins.
+        """
+        if self.from_us is not None and self.to_us is not None and self.to_us <= self.from_us:
+            begin, end = (datetime.fromtimestamp(time_us / 1e6, UTC) for time_us in (self.from_us, self.to_us))
+            raise ConfigError(f"The span of time begins at {begin:%F %T} and ends at {end:%F %T}: nothing is in it.")
 
     @property
     def is_all(self) -> bool:

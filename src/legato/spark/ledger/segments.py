@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from legato.core.facts import LogRecord
-from legato.errors import StoreCorruptError
+from legato.errors import ConfigError, StoreCorruptError
 from legato.spark.ledger.fact_schema import facts_table
 from legato.store.segment_names import SegmentSpan, exported_through, spans
 
@@ -23,6 +23,7 @@ __all__ = [
     "SegmentSpan",
     "exported_through",
     "refuse_unreadable",
+    "segments_of",
     "spans",
     "sweep",
     "write_rows",
@@ -90,15 +91,48 @@ def write_rows(table: pa.Table, path: Path) -> None:
             start += length
 
 
+def segments_of(ledger: Path) -> list[Path]:
+    """The files of a ledger in the order of its log.
+
+    Raises:
+        ConfigError: there are none, or this user may not read them.
+        StoreCorruptError: one of them is not whole.
+    """
+    try:
+        segments = [ledger / span.file_name for span in sorted(spans(ledger))]
+    except PermissionError as error:
+        raise ConfigError(_forbidden(ledger)) from error
+    except NotADirectoryError as error:
+        raise ConfigError(f"{ledger} is not a directory. {_WHERE_LEDGERS_ARE}") from error
+    if not ledger.exists():
+        raise ConfigError(f"There is no directory {ledger}. {_WHERE_LEDGERS_ARE}")
+    if not segments:
+        inside = ledger / "ledger"
+        advice = f"Did you mean {inside}?" if inside.is_dir() else _WHERE_LEDGERS_ARE
+        raise ConfigError(f"There are no segments of a ledger in {ledger}. {advice}")
+    refuse_unreadable(segments)
+    return segments
+
+
+_WHERE_LEDGERS_ARE = "A broker writes its ledger to `ledger` in the directory of its store, unless told otherwise."
+
+
+def _forbidden(path: Path) -> str:
+    return f"This user may not read {path}. Run this as the user of the broker, or change the permissions."
+
+
 def refuse_unreadable(segments: Iterable[Path]) -> None:
     """See that files are whole segments, by what they say at their ends.
 
     Raises:
-        StoreCorruptError: one is not.
+        ConfigError: this user may not read one.
+        StoreCorruptError: one is not whole.
     """
     for segment in segments:
         try:
             pq.read_metadata(segment)
+        except PermissionError as error:
+            raise ConfigError(_forbidden(segment)) from error
         except (OSError, pa.ArrowException) as error:
             raise StoreCorruptError(
                 f"The segment {segment} cannot be read: {error} Bring it back from a copy; without it, what it holds "

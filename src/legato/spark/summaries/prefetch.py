@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from legato.errors import ConfigError
 from legato.spark.ledger.fact_filter import FactFilter
-from legato.spark.ledger.segments import refuse_unreadable
+from legato.spark.ledger.segments import segments_of
 from legato.spark.runtime.thresholds import IN_PROCESS_BYTES_MAX
 from legato.spark.runtime.worker_processes import Run, here, workers
 from legato.spark.summaries.preaggregation import HELD, SegmentBatch, preaggregate
@@ -70,20 +69,6 @@ def _begin(
     preaggregates = pool.submit(run, preaggregate, batches)
     silver = pool.submit(write_silver, segments, [], directory / "silver", run)
     return PrefetchedLedger(directory, preaggregates, silver)
-
-
-def segments_of(ledger_dir: Path) -> list[Path]:
-    """The files of a ledger in the order of its log.
-
-    Raises:
-        ConfigError: there are none.
-        StoreCorruptError: one of them is not whole.
-    """
-    segments = [ledger_dir / span.file_name for span in sorted(spans(ledger_dir))]
-    if not segments:
-        raise ConfigError(f"no ledger segments in {ledger_dir}")
-    refuse_unreadable(segments)
-    return segments
 
 
 def ledger_bytes(ledger_dir: Path) -> int:
