@@ -39,7 +39,7 @@ class Extents(NamedTuple):
 
     @property
     def end(self) -> Ints:
-        """Where the next value begins."""
+        """Start of the next value."""
         return self.start + self.length
 
 

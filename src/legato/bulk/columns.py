@@ -92,7 +92,7 @@ def _together(parts: list[_Portion]) -> dict[str, pa.Array]:
 
 
 def _walked(rows: Rows, *, properties: bool) -> Walked:
-    """What is found in rows of any shape; those that are not sound by then are not decoded."""
+    """Columns of rows of any layout; unsound rows are not decoded."""
     rows = rows.padded()
     layout = laid_out(rows)
     sound = layout.sound

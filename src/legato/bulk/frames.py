@@ -98,7 +98,7 @@ def _any_large(data: bytes, offsets: npt.NDArray[np.int32]) -> bool:
 
 
 def _bare(blocks: Sequence[RawBlock]) -> pa.RecordBatch:
-    """What the heads of whole blocks say."""
+    """Rows known from the heads of whole blocks."""
     times = [block.expiries or bytes(8 * block.rows) for block in blocks]
     expires = np.frombuffer(b"".join(times), ">u8").astype(np.int64)
     return pa.RecordBatch.from_arrays([*_known(blocks), _expiries(expires)], schema=BARE_SCHEMA)

@@ -86,7 +86,7 @@ def laid_out(rows: Rows) -> Layout:
 
 
 def _sections(rows: Rows) -> tuple[dict[int, SectionSlices], Mask]:
-    """Where each section is, and which rows are understood to their end."""
+    """Places of all sections, and the rows that are understood to their end."""
     buffer, place, end = rows.buffer, rows.start, rows.end
     count = len(place)
     sections = {

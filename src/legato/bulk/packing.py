@@ -50,14 +50,14 @@ def pack(messages: pa.BinaryArray, stored_us: int, expires_us: npt.NDArray[np.in
 
 
 def _cuts_of_alike(count: int, length: int) -> list[tuple[int, int]]:
-    """Where blocks begin and end if all messages have that length."""
+    """Bounds of blocks if all messages have that length."""
     fit = BLOCK_BODY_BYTES // length if length else count
     step = max(1, min(fit, BLOCK_MESSAGES))
     return [(begin, min(begin + step, count)) for begin in range(0, count, step)]
 
 
 def _cuts(ends: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Where blocks begin and end: within their bounds, or a message alone."""
+    """Bounds of blocks: within their limits, or one message alone."""
     begin, count = 0, len(ends) - 1
     while begin < count:
         fit = int(np.searchsorted(ends, ends[begin] + BLOCK_BODY_BYTES, side="right")) - 1

@@ -75,7 +75,7 @@ class RowTemplate(NamedTuple):
     same: dict[str, pa.Array]
 
     def decode(self, rows: Rows) -> tuple[Mask, dict[str, pa.Array]]:
-        """Which rows are of this shape, and the columns of these."""
+        """Rows that fit the template, and their columns."""
         same, heads = self._heads(rows)
         if same.all():
             return same, self._columns(rows, heads)
@@ -83,7 +83,7 @@ class RowTemplate(NamedTuple):
         return same, self._columns(rows.of(found), heads[found])
 
     def _heads(self, rows: Rows) -> tuple[Mask, Heads]:
-        """Which rows are of this shape; and the heads of all."""
+        """Rows that fit the template, and the heads of all."""
         width = len(self.mask)
         last = len(rows.buffer) - width
         if last < 0:

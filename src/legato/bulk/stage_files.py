@@ -103,7 +103,7 @@ NAME_BYTES_MAX = 200
 
 
 def directory_of(store: Path, transactional_id: str) -> Path:
-    """Where the stages of one sink are.
+    """Directory of one sink's stages.
 
     Raises:
         ValueError: no directory can have that name.
@@ -186,7 +186,7 @@ def _write_all(file: FileIO, pieces: Sequence[bytes | memoryview]) -> None:
 
 
 def read_stage(path: Path) -> list[Record]:
-    """What was staged. Blocks are views of the file, which is not written over before its batch is published.
+    """Read a stage's records. Blocks are views of the file, which is not reused before its batch is published.
 
     Raises:
         StoreError: there is no such stage, or it cannot be read.

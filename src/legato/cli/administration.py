@@ -59,7 +59,7 @@ def show(told: dict[str, Any], *, as_json: bool) -> None:
 
 
 def tell(sentence: str) -> None:
-    """What was done."""
+    """Print the result of an operation."""
     typer.echo(sentence)
 
 

@@ -69,7 +69,7 @@ class Letter:
 
     @property
     def origin(self) -> str:
-        """Where it came from: a queue, `topic://NAME` or a subscription; empty if nobody knows."""
+        """Origin: a queue, `topic://NAME` or a subscription; empty if unknown."""
         return str(self.properties.get(ORIGINAL_SUBSCRIPTION) or self.properties.get(ORIGINAL_DESTINATION) or "")
 
     @property
@@ -153,7 +153,7 @@ def letters(url: str, queue: str, limit: int = LOOKED_AT_MAX) -> Iterator[Letter
 def chosen(
     found: Iterable[Letter], names: Sequence[str] = (), cause: str = "", trace: str = "", limit: int = 0
 ) -> list[Letter]:
-    """Those that are meant.
+    """Select dead letters.
 
     Args:
         names: ids, or what only one id begins with; empty for all.

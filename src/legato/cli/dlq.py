@@ -282,7 +282,7 @@ def _check_some(names: list[str] | None, all_of_them: bool, cause: str, trace: s
 
 
 def _partition(found: list[Letter], to: str, *, force: bool) -> tuple[list[Letter], list[tuple[Letter, str]]]:
-    """Those that may go, and those that stay with why."""
+    """Dead letters that may be moved, and the others with their reasons."""
     going, staying = [], []
     for letter in found:
         if not (to or letter.origin):

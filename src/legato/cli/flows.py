@@ -21,7 +21,7 @@ app = typer.Typer(
 
 @app.callback()
 def options() -> None:
-    """What holds for every command."""
+    """Options of every command."""
 
 
 @app.command("trace")

@@ -110,7 +110,7 @@ def clock_time(time_us: int) -> str:
 
 
 def reader_lines(readers: list[dict[str, Any]]) -> list[str]:
-    """What keeps the store's file from using its free pages again, in sentences."""
+    """Sentences about readers that keep the store's file from reusing its free pages."""
     return [
         f"Process {reader['pid']}{_called(reader)} has been reading the store since {clock_time(reader['since_us'])} "
         f"and keeps deleted messages in its file, which has grown by {_size(reader['grown_bytes'])} since: "

@@ -50,7 +50,7 @@ def _await_successor(url: str, backups: list[str], epoch: int) -> dict[str, Any]
 
 
 def _places(url: str, backups: list[str]) -> list[str]:
-    """Where the successor may be: at one of the hosts that were given, or where a backup listens."""
+    """Possible places of the successor: the given hosts, and the addresses of backups."""
     place, _, options = url.partition("?")
     scheme, _, rest = place.partition("://")
     login, at, hosts = rest.rpartition("@")

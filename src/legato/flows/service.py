@@ -43,7 +43,7 @@ STOP_TIMEOUT_S = 30.0
 
 
 class Flows(ServiceInitiator):
-    """What a program declares its endpoints with, runs them with, and begins flows with.
+    """A service: declares endpoints, runs them, and begins flows.
 
     Args:
         url: of the brokers, as for `ConnectionFactory`.
@@ -215,7 +215,7 @@ class Flows(ServiceInitiator):
             sender.send(one)
 
     def _begin_tracing(self) -> None:
-        """What the program has set up by now is used."""
+        """Begin tracing as the program has configured it."""
         self.tracing = make_tracing(self.name)
         if self.trace_retention_s and self._database_support is not None and self.database_time is None:
             self.database_time = DatabaseTime(self._database_support.source.engine)

@@ -17,7 +17,7 @@ SYSTEM = "legato"
 
 
 def make_tracing(service: str) -> Tracing | None:
-    """What makes spans; None if OpenTelemetry is not installed, or the program has given it no provider of tracers."""
+    """Maker of spans; None if OpenTelemetry is not installed, or has no provider of tracers."""
     try:
         from opentelemetry import trace
     except ModuleNotFoundError:

@@ -7,7 +7,7 @@ CHECK_MS = 200
 
 
 class Standing(Enum):
-    """What the lease says: serve, look at the lock, or step down."""
+    """Standing of a primary: serve, look at the lock, or step down."""
 
     GOOD = auto()
     LOST = auto()
@@ -40,7 +40,7 @@ class Lease:
         self._check_ms = CHECK_MS if term_ms is None else min(CHECK_MS, term_ms // 2)
 
     def standing(self, now_ms: int) -> Standing:
-        """What to believe now; renews the lease if that is due and possible."""
+        """Standing now; renews the lease if that is due and possible."""
         age_ms = now_ms - self._renewed_ms
         if age_ms < self._check_ms:
             return Standing.GOOD

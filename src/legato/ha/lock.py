@@ -122,7 +122,7 @@ class StoreLock:
         return self._noted or self._file is None
 
     def holder(self) -> Holder | None:
-        """What the last holder said of itself, for people to read; it may have died since."""
+        """The last holder's description of itself, for people to read; it may have died since."""
         holder = self._read()
         return holder if holder is not None and holder.pid else None
 

@@ -40,7 +40,7 @@ class Role(StrEnum):
 
 
 class Event(StrEnum):
-    """What may change a process's role."""
+    """Events that change a process's role."""
 
     STARTED = "started"
     """Its settings are good."""

@@ -13,7 +13,7 @@ class LiteralError(ValueError):
 
 
 def string_of(literal: str) -> str:
-    """What a string in single quotes says; two quotes are one."""
+    """Value of a string in single quotes; two quotes are one."""
     return literal[1:-1].replace("''", "'")
 
 

@@ -63,7 +63,7 @@ def matcher_of(pattern: str, escape: str) -> Callable[[str], bool]:
 
 
 class _Segment:
-    """What stands between two `%`."""
+    """The text between two `%`."""
 
     __slots__ = ("_compiled", "_text", "size")
 
@@ -78,7 +78,7 @@ class _Segment:
         return text.startswith(self._text, at)
 
     def end_in(self, text: str, at: int, end: int) -> int:
-        """Where it ends at the first place between the two, -1 if it is not there."""
+        """End of its first occurrence between the two, -1 if there is none."""
         if self._compiled is not None:
             found = self._compiled.search(text, at, end)
             return -1 if found is None else found.end()

@@ -52,7 +52,7 @@ _LONG_MAX = (1 << 63) - 1
 
 
 class _Wrong(Exception):
-    """What is wrong, and where."""
+    """A mistake and its place."""
 
     def __init__(self, at: int, words: str) -> None:
         super().__init__(words)
@@ -137,7 +137,7 @@ def _number(node: Node) -> Value:
 
 
 def _kind(value: Value) -> str:
-    """What type a value is of, empty if only the message says so."""
+    """Type of a value, empty if only the message decides it."""
     match value:
         case Literal(value=str()):
             return "string"

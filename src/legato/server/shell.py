@@ -45,7 +45,7 @@ class Peer(Protocol):
     amqp: Connection
 
     def timed_out(self, events: list[Event]) -> None:
-        """What the engine says because time has passed: `events` are handled."""
+        """Handle the engine's `events` that are due to time."""
 
     def established(self) -> None:
         """Its open arrived and was answered."""

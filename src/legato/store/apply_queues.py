@@ -192,7 +192,7 @@ class QueueWriter:
             keep_ids(self._txn, self._databases, queue, change.ids)
 
     def assign(self, facts: Sequence[MessagesAssigned | AssignmentAcknowledged | AssignmentFenced]) -> None:
-        """What pipelines take, are done with, and have for themselves; of queues that are there."""
+        """Write the assignments of pipelines: taken, acknowledged and held ranges of existing queues."""
         with (
             self._txn.cursor(db=self._databases.messages) as shared,
             self._txn.cursor(db=self._databases.deliveries) as deliveries,

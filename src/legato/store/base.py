@@ -42,7 +42,7 @@ NONE_KEPT = (1, 0)
 
 
 def first_after(first: int, last: int, window: int) -> int:
-    """Which position is the first one still remembered, once `last` was added, that of a `window` of so many.
+    """First position still remembered in a `window` of positions, once `last` was added.
 
     Args:
         first: the first one before.

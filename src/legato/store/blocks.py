@@ -150,11 +150,11 @@ class Block:
         return [self._bodies[first:last] for first, last in pairwise((self._begin(begin), *self._numbers[begin:end]))]
 
     def _expires_us(self, index: int) -> int:
-        """When the message at `index` expires; 0 if it never does."""
+        """Expiry of the message at `index`; 0 if it never expires."""
         return self.expiries[index] if self.expiries else 0
 
     def first_expiry_us(self) -> int:
-        """When the first of its messages expires; 0 if none ever does."""
+        """Earliest expiry of its messages; 0 if none expires."""
         return first_expiry_us(self.expiries)
 
     def entries(self) -> list[Entry]:
@@ -165,7 +165,7 @@ class Block:
         ]
 
     def indexes(self, seqs: Sequence[int]) -> list[int]:
-        """Where those of `seqs` (ascending) are that are here."""
+        """Indexes of those of `seqs` (ascending) that are here."""
         if len(seqs) == self.count and seqs[0] == self.first and seqs == self.seqs():
             return list(range(self.count))
         found = [(bisect_left(self._deltas, seq - self.first), seq - self.first) for seq in seqs]
@@ -203,7 +203,7 @@ class Block:
         return _pack_references(deltas, [counts[index] for index in kept], self.topic, self.stored_us, ())
 
     def expiries_without(self, indexes: Sequence[int]) -> Sequence[int]:
-        """When its messages expire apart from some of them; empty if none ever does."""
+        """Expiries of its messages apart from some of them; empty if none expires."""
         if not self.expiries:
             return ()
         gone = set(indexes)
@@ -211,7 +211,7 @@ class Block:
         return kept if any(kept) else ()
 
     def _begin(self, index: int) -> int:
-        """Where the body at `index` begins; for the index after the last, and beyond, the end of all."""
+        """Start of the body at `index`; for the index after the last, and beyond, the end of all."""
         return self._numbers[min(index, self.count) - 1] if index else 0
 
 
@@ -269,7 +269,7 @@ class Outline(NamedTuple):
 
 
 def outline(first: int, value: memoryview) -> Outline | None:
-    """What is to be known of a block that is moved or goes as a whole; None if it is of another kind."""
+    """Outline of a block that is moved or removed as a whole; None if it is of another kind."""
     tag, flags, count, _ = _HEADER.unpack_from(value)
     if tag != _BODIES or flags or not count:
         return None

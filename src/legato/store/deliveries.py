@@ -42,7 +42,7 @@ def note_deliveries(
 
 
 def move_deliveries(cursor: Any, queue: int, seq: int, count: int, to: int, number: int) -> None:
-    """What is remembered of `count` places from `seq` on is from now on that of places of `to` from `number` on."""
+    """Move the records of `count` places from `seq` on to places of `to` from `number` on."""
     moved: list[tuple[bytes, bytes]] = []
     there = cursor.set_range(place_key(queue, seq))
     while there:
@@ -64,7 +64,7 @@ def forget_deliveries_through(cursor: Any, queue: int, through: int) -> None:
 
 
 def _on_record(cursor: Any, queue: int, seqs: Sequence[int]) -> Iterator[int]:
-    """Those of `seqs` (ascending) of which something is remembered, the cursor on each, jumping over the others."""
+    """Those of `seqs` (ascending) that have a record, with the cursor on each, jumping over the others."""
     position = 0
     while position < len(seqs) and cursor.set_range(place_key(queue, seqs[position])):
         owner, seq = read_place(cursor.key())

@@ -44,7 +44,7 @@ def kept_range(cursor: Any, queue: int) -> tuple[int, int]:
 
 
 def find_id(txn: Any, databases: Databases, queue: int, duplicate_id: bytes) -> KeptId | None:
-    """What is remembered of an id."""
+    """The record of an id."""
     value = txn.get(_key(queue, duplicate_id), db=databases.duplicates)
     if value is None:
         return None

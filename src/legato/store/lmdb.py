@@ -259,7 +259,7 @@ class LmdbStore:
     def read_blocks(
         self, queue: int, after: int, through: int, limit_bytes: int, use: Callable[[list[RawBlock]], T]
     ) -> T | None:
-        """What `use` makes of the blocks that hold a range of a queue; see `raw_blocks`.
+        """Result of `use` for the blocks that hold a range of a queue; see `raw_blocks`.
 
         The first may begin before the range and the last end behind it. They are there until `use` returns.
 

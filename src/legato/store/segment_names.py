@@ -22,7 +22,7 @@ class SegmentSpan(NamedTuple):
 
 
 def span_of(name: str) -> SegmentSpan | None:
-    """What a file of that name holds; None if it is no segment."""
+    """Span of positions in a file of that name; None if it is no segment."""
     match = _NAME.fullmatch(name)
     return SegmentSpan(int(match[1]), int(match[2])) if match else None
 

@@ -71,7 +71,7 @@ def encode_delivery(count: int, flagged: bool, history: list[Attempt]) -> bytes:
 
 
 def decode_delivery(value: bytes | memoryview) -> tuple[int, bool, list[Attempt]]:
-    """What `encode_delivery` was given."""
+    """Decode a record of `encode_delivery`."""
     try:
         count, flagged = _DELIVERY.unpack_from(value)
     except struct.error as error:

@@ -45,7 +45,7 @@ def annotate(body: bytes, properties: Mapping[str, str | int]) -> bytes:
 
 
 def _section_begin(data: bytes, value_at: int) -> int:
-    """Where the section begins whose value is at `value_at`: a descriptor may be written in several ways."""
+    """Start of the section whose value is at `value_at`; descriptors have several encodings."""
     at = 0
     while (place := section_at(data, at)[1]) < value_at:
         at = skip_value(data, place)

@@ -96,7 +96,7 @@ def malformed(what: str) -> ProtocolError:
 
 
 def skip_value(data: bytes, at: int = 0) -> int:
-    """Where the value at `at` ends, without decoding what is in it.
+    """End of the value at `at`, found without decoding it.
 
     Raises:
         ProtocolError: an unknown type, the value ends after the data, or it is described more than `DEPTH_MAX` times.
@@ -115,7 +115,7 @@ def skip_value(data: bytes, at: int = 0) -> int:
 
 
 def _skip_descriptors(data: bytes, at: int, size: int) -> int:
-    """Where the constructor of the described value at `at` lies."""
+    """Place of the constructor of the described value at `at`."""
     for _ in range(DEPTH_MAX):
         if at + 1 >= size or not data[at + 1]:
             raise malformed("a descriptor is missing, or described itself")

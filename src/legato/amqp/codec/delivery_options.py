@@ -92,7 +92,7 @@ def group_at(data: bytes, places: list[int]) -> tuple[str, bool]:
 
 
 def _duplicate_id(sections: Sections) -> bytes:
-    """What the application properties say, or else the message annotations."""
+    """The duplicate id in the application properties, or else in the message annotations."""
     if sections.data.find(DUPLICATE_ID_KEY, 0, sections.body_at) < 0:
         return b""
     for items in (sections.application_properties(), sections.message_annotations()):

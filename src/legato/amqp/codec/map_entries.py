@@ -48,7 +48,7 @@ def plain(value: Any) -> Any:
 
 
 def map_entries(data: bytes, at: int) -> tuple[int, int]:
-    """Where the keys and values of the map at `at` begin and end.
+    """Extent of the keys and values of the map at `at`.
 
     Raises:
         ProtocolError: there is no map.
@@ -79,7 +79,7 @@ def check_entries(data: bytes, at: int) -> None:
 
 
 def find_entry(data: bytes, begin: int, end: int, key: bytes, name: str) -> int:
-    """Where the value of an entry of a map is, -1 if the map has none.
+    """Place of the value of a map's entry, -1 if the map has none.
 
     Args:
         key: the name as most clients encode it, a short string.
@@ -113,7 +113,7 @@ def find_entry(data: bytes, begin: int, end: int, key: bytes, name: str) -> int:
 
 
 def entry_places(data: bytes, begin: int, end: int) -> dict[str, int]:
-    """Where the values of a map are, by their keys; of equal keys the first counts, as in `find_entry`.
+    """Places of a map's values, by key; of equal keys the first counts, as in `find_entry`.
 
     Raises:
         ProtocolError: the map is malformed.

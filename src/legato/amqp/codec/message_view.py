@@ -114,7 +114,7 @@ class Memo(View):
 
 
 def entries_of(data: bytes) -> tuple[int, int]:
-    """Where the keys and values of a message's application properties begin and end.
+    """Extent of the keys and values of a message's application properties.
 
     If there are none, both are where the sections before them end: header fields are looked for up to there.
 
@@ -153,7 +153,7 @@ def flow_calls_of(body: bytes) -> tuple[FlowCall, ...]:
 
 
 def read_properties(body: bytes, names: Iterable[str]) -> dict[str, Any]:
-    """Those of the named application properties that the message has, as `plain` values.
+    """The named application properties that the message has, as `plain` values.
 
     Raises:
         ProtocolError: the message is malformed.
@@ -167,7 +167,7 @@ def read_properties(body: bytes, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _section(data: bytes, wanted: int) -> int:
-    """Where the value of a section before the body is, -1 if there is none."""
+    """Place of the value of a section before the body, -1 if there is none."""
     at, size = 0, len(data)
     while at < size:
         code, at = section_at(data, at)

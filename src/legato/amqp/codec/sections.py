@@ -107,7 +107,7 @@ class Sections(msgspec.Struct, gc=False):
 
     @property
     def to(self) -> str | None:
-        """Where its sender addressed it: what the anonymous relay goes by (amqp.md A2)."""
+        """The address that its sender gave it; the anonymous relay sends it there (amqp.md A2)."""
         fields = self.properties()
         return str(fields[2]) if len(fields) > 2 and isinstance(fields[2], str) else None
 

@@ -37,7 +37,7 @@ def make_stub(head: bytes, stub: Stub) -> bytes:
 
 
 def read_stub(message: bytes | memoryview) -> Stub | None:
-    """What a kept message stands for; None if it is whole."""
+    """The stub in a stored message; None if the message is whole."""
     if message[-len(STUB_MARK) :] != STUB_MARK or len(message) < _SECTION.size:
         return None
     _, large, size, _ = _SECTION.unpack(message[-_SECTION.size :])
@@ -50,7 +50,7 @@ def stub_head(message: bytes) -> bytes:
 
 
 def find_body(data: bytes) -> int:
-    """Where the body begins in the first bytes of a message.
+    """Start of the body in the first bytes of a message.
 
     Raises:
         ProtocolError: the body does not begin there, or this is no message.

@@ -247,7 +247,7 @@ class Connection:
             self._produce()
 
     def _check_greeting(self) -> bytes:
-        """What may be fed to the engine, which would also speak SASL and TLS if the peer began with that."""
+        """Check the protocol header: the engine would also speak SASL and TLS if the peer began with that."""
         greeting = self._greeting
         if greeting[: len(AMQP_HEADER)] != AMQP_HEADER[: len(greeting)]:
             self._forget_all()

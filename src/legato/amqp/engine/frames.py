@@ -88,7 +88,7 @@ class Frames:
         """Attached links by channel and handle: name, and whether the peer sends over them."""
 
     def cut(self, data: bytes) -> list[bytes | Echo | Errant | Broken]:
-        """What the engine is to be given, and what is found, in order; nothing comes after `Broken`."""
+        """Bytes for the engine and findings, in order; nothing follows `Broken`."""
         if self._held:
             data = self._held + data
             self._held = b""

@@ -40,7 +40,7 @@ class Look(IntEnum):
 
     @property
     def error(self) -> ProtocolError | None:
-        """What is wrong with what a peer sent; None if nothing is."""
+        """The peer's error; None if there is none."""
         said = _WRONG.get(self)
         return None if said is None else ProtocolError(said[1], said[0])
 

@@ -22,7 +22,7 @@ _pn_delivery_update = lib.pn_delivery_update
 
 
 class LinkConnection(Protocol):
-    """What sessions and links use of the `Connection` that they belong to.
+    """A `Connection`, as its sessions and links see it.
 
     Attributes:
         settings: what its Open says and what it allows the peer.

@@ -69,7 +69,7 @@ class Negotiator:
             self._input.clear()
 
     def data_to_send(self) -> bytes:
-        """What is to be written to the socket."""
+        """Bytes to write to the socket."""
         data = bytes(self._output)
         self._output.clear()
         return data

@@ -159,7 +159,7 @@ class Sender(Link):
         return True
 
     def abort(self) -> None:
-        """What was begun does not come after all: the receiver drops what it has of it (AMQP 2.7.5)."""
+        """Abort the message that was begun; the receiver drops its parts (AMQP 2.7.5)."""
         if self._begun:
             self._unsettled.pop(self._begun, None)
             self._deliveries.pop(self._begun_delivery, None)

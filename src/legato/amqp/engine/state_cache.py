@@ -36,7 +36,7 @@ class RepeatedStates:
         return raw
 
     def find(self, raw: bytes) -> Outcome | None:
-        """What these bytes mean, if they were read lately."""
+        """The state that these bytes encode, if they were read recently."""
         return self._read.get(raw)
 
     def keep(self, raw: bytes, outcome: Outcome) -> None:

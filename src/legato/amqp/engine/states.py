@@ -43,7 +43,7 @@ _STATES_BY_NAME = {
 
 
 def read_outcome(delivery: Any, state: int) -> Outcome | None:
-    """What the peer says about `delivery`; None for nothing, or for a state AMQP does not know.
+    """The peer's state of `delivery`; None if there is none, or one that AMQP does not know.
 
     Raises:
         ProtocolError: the state's fields cannot be decoded.

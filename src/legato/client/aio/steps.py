@@ -36,7 +36,7 @@ async def drive(steps: Steps[_T]) -> _T:
 
 
 async def _wait(gate: Gate, ready: Callable[[], object], timeout_s: float | None) -> bool:
-    """What `Gate.wait` does for threads."""
+    """Wait as `Gate.wait` does for threads."""
     loop = asyncio.get_running_loop()
     deadline = None if timeout_s is None else loop.time() + timeout_s
     opened = asyncio.Event()

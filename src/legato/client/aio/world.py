@@ -119,7 +119,7 @@ class EventLoop:
     dispatcher = TaskDispatcher
 
     def run(self, steps: Steps[Any]) -> Coroutine[Any, Any, Any]:
-        """What has to be awaited for the steps to be taken."""
+        """Awaitable that runs the steps."""
         return drive(steps)
 
 

@@ -41,7 +41,7 @@ class ConnectionAttempts:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """Those of the URI, then those that brokers told of (CONTRACT E5)."""
+        """Hosts of the URI, then those that brokers announced (CONTRACT E5)."""
         return tuple(dict.fromkeys((*self._uri.hosts, *self._discovered)))
 
     def begin_again(self, loss: Loss) -> bool:

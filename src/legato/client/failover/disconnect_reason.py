@@ -39,7 +39,7 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 def loss_of(host: Host, closed: Closed, *, silent: bool, return_window_s: float) -> Loss:
-    """What the last event of a connection to `host` tells.
+    """The loss that the last event of a connection to `host` reports.
 
     Args:
         silent: whether it came of nothing having been heard.
@@ -56,7 +56,7 @@ def loss_of(host: Host, closed: Closed, *, silent: bool, return_window_s: float)
 
 
 def return_window_s_of(properties: dict[str, Any]) -> float | None:
-    """What a broker says of how its clients are to spread their return, None if it says nothing usable."""
+    """A broker's window for reconnections, None if it gives none that is usable."""
     window_ms = properties.get(names.RETURN_WINDOW)
     if not isinstance(window_ms, int) or not 0 <= window_ms <= limits.RETURN_WINDOW_MS_MAX:
         return None

@@ -22,7 +22,7 @@ class Try(msgspec.Struct, frozen=True):
 
 
 class FailoverEvent(msgspec.Struct, frozen=True):
-    """What one failover did (CONTRACT B5: for those who ask), or one return to the same broker (E1)."""
+    """One failover and its effects (CONTRACT B5), or one return to the same broker (E1)."""
 
     old_host: str
     new_host: str

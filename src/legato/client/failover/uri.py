@@ -88,7 +88,7 @@ class Options(msgspec.Struct, frozen=True):
 
     @property
     def contract(self) -> FailoverContract:
-        """What `failover_contract` names."""
+        """The contract named by `failover_contract`."""
         return CONTRACTS[self.failover_contract]
 
     @property

@@ -91,7 +91,7 @@ class AckBatch:
         """Whether the I/O thread does it, or has done it: who was interrupted may ask again."""
 
     def outcome(self, delivery: Delivery) -> AcknowledgementOutcome:
-        """What became of one of its deliveries, once none is open."""
+        """Outcome of one of its deliveries, once none is open."""
         if delivery.state is not DeliveryState.ACKNOWLEDGED:
             return AcknowledgementOutcome.WENT_ELSEWHERE
         if delivery.batch is not self:
@@ -99,7 +99,7 @@ class AckBatch:
         return AcknowledgementOutcome.ACCEPTED
 
     def elsewhere(self) -> list[Delivery]:
-        """Those that are not the session's any more."""
+        """Messages that no longer belong to the session."""
         return [each for each in self.deliveries if self.outcome(each) is AcknowledgementOutcome.WENT_ELSEWHERE]
 
 
@@ -159,7 +159,7 @@ class Incoming:
         self._settled_early[delivery.tag] = outcome
 
     def settled_early(self, tag: bytes) -> Outcome | None:
-        """What became of a claimed delivery that comes now; None if it is not settled."""
+        """Outcome of a claimed delivery that arrives now; None if it is not settled."""
         outcome = self._settled_early.pop(tag, None)
         if outcome is not None and self._awaited:
             self._awaited -= 1

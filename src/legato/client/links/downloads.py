@@ -47,7 +47,7 @@ class Download:
             self._wanted = False
 
     def forget(self) -> None:
-        """What came of it is worth nothing."""
+        """Drop the received part."""
         self._data = None
         self._wanted = False
         self.problem = None

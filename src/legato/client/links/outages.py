@@ -66,7 +66,7 @@ class Outages:
                 channel.begin()
 
     def add_base(self, channel: Channel) -> None:
-        """What temporary destinations hang on."""
+        """Register the base of temporary destinations."""
         if self._base is channel:
             return
         self._base = channel

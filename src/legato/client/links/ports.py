@@ -62,11 +62,11 @@ class ChannelPort(Protocol):
 
     @property
     def contract(self) -> FailoverContract:
-        """What calls say of a failover."""
+        """Failover contract of the calls."""
 
     @property
     def gate(self) -> Gate:
-        """Where the application's threads wait."""
+        """Gate at which the application's threads wait."""
 
     @property
     def flowing(self) -> bool:

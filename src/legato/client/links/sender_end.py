@@ -225,7 +225,7 @@ class SenderEnd:
         return send
 
     def drop_sends(self, transaction: Transaction, error: JMSError) -> None:
-        """What waits, or is on its way out of a file, for a transaction that is rolled back need not go."""
+        """Drop the waiting sends and uploads of a transaction that is rolled back."""
         if self._upload is not None and self._upload.send.transaction is transaction:
             self._upload.abort()
             self._upload = None
@@ -310,6 +310,6 @@ class SenderEnd:
 
 
 def _fail_transaction(send: Send, error: JMSError) -> None:
-    """What a send belongs to cannot commit without it."""
+    """Doom the transaction of a send: it cannot commit without it."""
     if send.transaction is not None:
         send.transaction.failure = send.transaction.failure or error

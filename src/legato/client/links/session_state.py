@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class AcknowledgeMode(IntEnum):
-    """When received messages count as consumed (Jakarta Messaging 6.2.10, CONTRACT C1); long names are Jakarta's."""
+    """Acknowledgement modes (Jakarta Messaging 6.2.10, CONTRACT C1); long names are Jakarta's."""
 
     SESSION_TRANSACTED = 0
     """With the session's `commit()`."""
@@ -39,7 +39,7 @@ class AcknowledgeMode(IntEnum):
 
 
 class AcknowledgementOutcome(Enum):
-    """What became of one message that was acknowledged (promise 5)."""
+    """Outcome of the acknowledgement of one message (promise 5)."""
 
     ACCEPTED = "accepted"
     """It is consumed, by this acknowledgement."""
@@ -135,7 +135,7 @@ class Outgoing:
         return done
 
     def forget(self, done: list[Send]) -> None:
-        """Those are finished that `decided` has returned."""
+        """Forget the sends that `decided` has returned."""
         for _ in done:
             self.unconfirmed.popleft()
 

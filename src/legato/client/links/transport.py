@@ -126,7 +126,7 @@ class Transport:
         self.post(self.outages.add, channel)
 
     def add_base(self, channel: Channel) -> None:
-        """What temporary destinations hang on."""
+        """Register the base of temporary destinations."""
         self.post(self.outages.add_base, channel)
 
     # -- called by ends ----------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ class Envelope:
         reply_kind: DestinationKind | None,
         delivery_time_ms: int,
     ) -> bytes:
-        """What lies before the properties: header and message annotations."""
+        """The sections before the properties: header and message annotations."""
         header = encode_header(
             Header(durable=mode == DeliveryMode.PERSISTENT, priority=priority, ttl_ms=ttl_ms or None)
         )

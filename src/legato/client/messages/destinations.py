@@ -58,7 +58,7 @@ class Topic(Destination):
 
 
 class Node(Protocol):
-    """What a temporary destination knows of the connection that made it."""
+    """A temporary destination's connection, as the destination sees it."""
 
     @property
     def is_deleted(self) -> bool:

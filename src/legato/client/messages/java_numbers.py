@@ -53,12 +53,12 @@ def single(number: float) -> float:
 
 
 def double_text(number: float) -> str:
-    """What Java's `Double.toString` gives."""
+    """A double as Java's `Double.toString` writes it."""
     return _text(number, repr(float(number)))
 
 
 def float_text(number: float) -> str:
-    """What Java's `Float.toString` gives: the shortest number that reads as the same 32 bits."""
+    """A float as Java's `Float.toString` writes it: the shortest number that reads as the same 32 bits."""
     if not math.isfinite(number):
         return _text(number, "")
     for digits in range(1, _SINGLE_DIGITS_MAX + 1):

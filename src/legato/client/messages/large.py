@@ -153,7 +153,7 @@ class FileBody:
         return self.stream.read(0, self.stream.size)
 
     def body_sections(self) -> bytes:
-        """What comes before the file's bytes on the wire."""
+        """Sections that precede the file's bytes on the wire."""
         return _DATA_PREFIX + self.stream.size.to_bytes(4, "big")
 
     def content(self) -> Region:

@@ -246,7 +246,7 @@ class Message(TypedProperties):
         return None
 
     def _assignable_body(self) -> Any:
-        """What `get_body()` can return; None if there is no body."""
+        """The body that `get_body()` can return; None if there is none."""
         return None
 
     def _encoded_body(self) -> bytes:

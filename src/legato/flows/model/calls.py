@@ -18,7 +18,7 @@ TIME_CHARS = 12
 
 
 class Place(NamedTuple):
-    """Where calls are made from.
+    """Place from which calls are made.
 
     Attributes:
         stage_id: the stage.

@@ -91,7 +91,7 @@ class Join(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, failures={**late, **self.failures})
 
     def outcome(self, now_us: int) -> list[Outgoing]:
-        """What a complete join sends: its stage goes on, or the flow fails."""
+        """Messages of a complete join: its stage goes on, or the flow fails."""
         if self.failures and not self.partial:
             reason = "; ".join(f"{key}: {failure}" for key, failure in sorted(self.failures.items()))
             return consequences(self.onward, f"A join of {self.onward.to} failed: {reason}", now_us)

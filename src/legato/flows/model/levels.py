@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Transaction(StrEnum):
-    """What a stage's message, its database and what it sends have in common (CONTRACT D3, D4, D14).
+    """Transaction levels of a stage: how its message, database and sends commit together (CONTRACT D3, D4, D14).
 
     Attributes:
         MESSAGING: receive and send are one; there is no database.

@@ -90,5 +90,5 @@ def continued(stash: Stash, registry: Registry, now_us: int) -> Context[Any]:
 
 
 def place_of(stage: Stage) -> Place:
-    """Where the stage's calls are made from."""
+    """Place from which the stage makes its calls."""
     return Place(stage.id, stage.next_id, not stage.endpoint.terminator)

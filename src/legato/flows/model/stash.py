@@ -28,7 +28,7 @@ class Stash(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> Place:
-        """Where calls are made from."""
+        """Place from which calls are made."""
         return Place(self.stage_id, self.next_id, self.may_reply)
 
 
@@ -42,7 +42,7 @@ def make_stash(envelope: Envelope, place: Place, state: Saved) -> bytes:
 
 
 def read_stash(data: bytes) -> Stash:
-    """What `make_stash` made.
+    """Read a stash that `make_stash` made.
 
     Raises:
         MessageFormatError: these are other bytes.

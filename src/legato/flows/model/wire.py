@@ -77,7 +77,7 @@ def joined_queue_of(stage_id: str, prefix: str = PREFIX) -> Queue:
 
 
 def destination_of(to: str, reach: Reach, prefix: str = PREFIX) -> Destination:
-    """Where an envelope goes."""
+    """Destination of an envelope."""
     match reach:
         case Reach.STAGE:
             return queue_of(to, prefix)
@@ -170,7 +170,7 @@ def envelopes_of(message: Message, plain_to: str = "") -> list[Envelope]:
 
 
 def beginning_of(message: Message, to: str) -> Envelope:
-    """What a message that no flow has sent would be if its sender had begun a flow with its JSON.
+    """Envelope of a plain message, as if its sender had begun a flow with its JSON.
 
     Its ids are derived from the message's, so that it is the same at each delivery.
 

@@ -18,7 +18,7 @@ def is_alone(message: Message) -> bool:
 
 
 def message_key(message: Message) -> str:
-    """What a message is remembered by: its id as a flow's."""
+    """Key of a message in the inbox: its id as a flow's."""
     if is_plain(message):
         return plain_id(message.message_id or "", message.timestamp)
     return str(message.properties[MESSAGE_ID])

@@ -81,7 +81,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """What `error` says."""
+        """Report of `error`."""
         trace = "".join(traceback.format_exception(error)).encode(errors="replace")
         return cls(
             f"{type(error).__qualname__}: {error}"[:EXCEPTION_CHARS_MAX],

@@ -70,7 +70,7 @@ def _stages(flows: RunningService, stage_id: str, now_us: int) -> list[dict[str,
 
 
 def _counted(flows: RunningService, name: str, now_us: int) -> dict[str, Any]:
-    """What the workers of that name have counted; nothing if the service was not started."""
+    """Counters of the workers of that name; empty if the service was not started."""
     health = flows.health.get(name)
     if health is None:
         return {}

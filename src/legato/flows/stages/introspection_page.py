@@ -66,7 +66,7 @@ def graph(stages: list[dict[str, Any]]) -> str:
 
 
 def edges(stages: list[dict[str, Any]]) -> dict[tuple[str, str], int]:
-    """Who called whom, and how often as far as this process saw."""
+    """Calls between stages, with their number as far as this process saw them."""
     found: dict[tuple[str, str], int] = {}
     for stage in stages:
         for caller, count in stage.get("callers", {}).items():
@@ -142,7 +142,7 @@ def _edge(one: tuple[int, int], other: tuple[int, int], count: int) -> str:
 
 
 def table(stages: list[dict[str, Any]]) -> str:
-    """What the stages have counted, a row each."""
+    """Counters of the stages, a row each."""
     headings = ("stage", "runs", "/s", "in queue", "in stage", "longest", "failures", "dead letters", "circuit", "last")
     rows = []
     for stage in stages:

@@ -30,7 +30,7 @@ WAIT_MS = 2_000
 
 
 def joins_of(stage_id: str) -> str:
-    """What the joins of a stage are called where stages are looked at."""
+    """Name of a stage's joins in the introspection."""
     return stage_id + ANSWERS_SUFFIX
 
 

@@ -166,7 +166,7 @@ class StageHealth:
         return None if failing.since_s is None else failing.since_s + self._environment_retry_s - now_s
 
     def attempt(self, message: str, delivery_count: int) -> int:
-        """Which attempt a delivery of a message is, from 1, with those that the broker did not count."""
+        """Number of a message's attempt, from 1, with those that the broker did not count."""
         with self.lock:
             failing = self.attempts.of(message)
             return delivery_count + (failing.uncounted if failing else 0)

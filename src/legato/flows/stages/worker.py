@@ -323,7 +323,7 @@ class StageWorker(SessionWorker):
 
 
 def _known_by(message: Message) -> str:
-    """What a message's attempts are remembered by: its parts have ids of their own, a bundle has one."""
+    """Key of a message's attempts: its parts have ids of their own, a bundle has one."""
     return message.message_id or ""
 
 

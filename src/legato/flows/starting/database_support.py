@@ -66,7 +66,7 @@ class DatabaseSupport:
         self._drill_orders = DrillOrders.of_environment()
 
     def level(self, stage: Stage, policy: Policy) -> Level:
-        """What a stage runs in; not for `Transaction.MESSAGING`.
+        """Transaction level of a stage; not for `Transaction.MESSAGING`.
 
         Raises:
             ConfigError: the stage cannot have an inbox.

@@ -144,7 +144,7 @@ class Once:
             self._is_done = True
 
     def failure(self, error: JMSError) -> FlowError:
-        """What the initiator is told when the messages cannot be sent."""
+        """The initiator's error if the messages cannot be sent."""
         if self._is_done:
             return FlowMessageSendError(
                 f"The database has been committed, and the messages were not sent, so the flows never start: {error}"

@@ -183,7 +183,7 @@ def new_id() -> str:
 def open_database(
     database: str | Engine, initiator: Initiator, clock: Clock, inbox_retention_s: float
 ) -> DatabaseSupport:
-    """What the service has its database for.
+    """Open the service's database.
 
     Raises:
         ConfigError: SQLAlchemy is not installed, or the database cannot be used.

@@ -42,7 +42,7 @@ class Addresses:
         self._cache: dict[str, AddressSettings] = {}
 
     def settings(self, address: str) -> AddressSettings:
-        """What holds for an address, given by its plain name."""
+        """Settings of an address, given by its plain name."""
         found = self._cache.get(address)
         if found is None:
             if len(self._cache) >= SETTINGS_CACHED_MAX:

@@ -168,7 +168,7 @@ class Peer(asyncio.Protocol):
         self._service.forget(self)
 
     def timed_out(self, events: list[Event]) -> None:
-        """What the engine says because time has passed."""
+        """Events of the engine that are due to time."""
         self._end_with(lambda: events)
 
     def _end_with(self, last: Callable[[], list[Event]]) -> None:

@@ -44,7 +44,7 @@ class Handshake:
         return self._config.auth.users.get(user) == password
 
     def settings(self) -> Settings:
-        """What the broker's end of a connection says and bounds."""
+        """Settings and limits of the broker's end of a connection."""
         return Settings(
             container_id=self.container_id,
             max_frame_bytes=self._config.server.max_frame_bytes,

@@ -77,7 +77,7 @@ class ConsumerLinks:
         self._registry.add(link, node.name)
 
     def _browse_subscription(self, peer: Peer, link: Sender, address: str, filters: Filters) -> bool:
-        """What waits in a durable subscription can be looked at, under the name that the broker keeps it by."""
+        """Attach a browser to a durable subscription, by its name in the broker."""
         subscription = self._broker.subscriptions.find(address) if address.startswith(DURABLE_PREFIX) else None
         if subscription is None:
             return False

@@ -115,7 +115,7 @@ class Consumers:
 
 
 def _held_by(link: Sender) -> list[int]:
-    """What its application still holds, as plain numbers: the wire's own types stay outside."""
+    """Messages that its application still holds, as plain numbers: the wire's own types stay outside."""
     value = link.remote_properties.get(names.HELD)
     return [int(seq) for seq in value if isinstance(seq, int)] if isinstance(value, list) else []
 

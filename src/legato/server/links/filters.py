@@ -70,7 +70,7 @@ def read_filters(source: Terminus) -> Filters:
 
 
 def compiled(selector: str) -> Callable[[bytes], bool]:
-    """What tells whether a message matches.
+    """A function that tells whether a message matches.
 
     Raises:
         Refused: the selector does not follow the syntax of Jakarta Messaging 3.8.1.

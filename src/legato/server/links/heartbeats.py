@@ -59,7 +59,7 @@ class Heartbeats:
 
     @property
     def unrecorded(self) -> list[str]:
-        """Where those backups would listen that only say so themselves."""
+        """Addresses of backups that have no member record."""
         said = [port.link.remote_properties.get(names.UNRECORDED) for port in self._ports]
         return [listen for listen in said if isinstance(listen, str) and listen]
 

@@ -132,7 +132,7 @@ SendToken = tuple[Receiver, int]
 
 
 class DischargeToken:
-    """Where to answer a discharge."""
+    """The link and delivery to answer a discharge on."""
 
     __slots__ = ("delivery", "link")
 

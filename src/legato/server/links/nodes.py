@@ -68,7 +68,7 @@ class Nodes:
 
 
 def wants_topic(capabilities: Iterable[str]) -> bool | None:
-    """Which kind of node capabilities name: a topic, a queue, or (None) neither."""
+    """Kind of node that capabilities name: a topic, a queue, or (None) neither."""
     given = set(capabilities)
     if given & _TOPIC_CAPABILITIES:
         return True

@@ -24,7 +24,7 @@ class SubscriptionName(msgspec.Struct, frozen=True):
 
 
 def subscription_name(link_name: str, source: Terminus, container: str) -> SubscriptionName:
-    """What the attach of a receiver to a topic subscribes to (Jakarta Messaging 4.2).
+    """Subscription that a receiver's attach to a topic names (Jakarta Messaging 4.2).
 
     A shared subscription is its client's, or everybody's if the client has no id: then the source's capabilities
     have `global`. An unshared one that is not durable is the link's alone.

@@ -192,7 +192,7 @@ def lifetime_of(terminus: Terminus) -> Lifetime:
 
 
 def answer(terminus: Terminus, address: str) -> Terminus:
-    """What the attach of a dynamic node is answered with: its address and its policy."""
+    """Answer to the attach of a dynamic node: its address and its policy."""
     properties: dict[str, Any] = dict(terminus.properties)
     properties[LIFETIME_POLICY] = Described(ULong(lifetime_of(terminus).value), [])
     return Terminus(

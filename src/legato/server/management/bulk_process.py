@@ -41,7 +41,7 @@ class BulkProcess:
 
     @property
     def port(self) -> int:
-        """Where it listens; 0 if it does not, or not yet."""
+        """Port on which it listens; 0 if it does not, or not yet."""
         running = self._process is not None and self._process.returncode is None
         return self._port if running else 0
 
@@ -69,7 +69,7 @@ class BulkProcess:
         return seal(self._secret, StageTicket(transactional_id, batch, stage, time.time() + TICKET_S))
 
     def answer(self, name: str, ticket: bytes, **told: Any) -> Any:
-        """Where to go with a ticket: the answer to a request, or a `Pending` while the process starts.
+        """Address for a ticket: the answer to a request, or a `Pending` while the process starts.
 
         Raises:
             Refused: what it needs is not installed.

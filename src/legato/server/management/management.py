@@ -108,7 +108,7 @@ class Management:
 
 
 def _replies_of(peer: Peer, address: str | None) -> ManagementReplies | None:
-    """Where `peer` receives answers sent to `address`, or its only place for answers if it names none."""
+    """Link on which `peer` receives answers sent to `address`, or its only one if it names none."""
     ports = [link.context for link in peer.links if isinstance(link.context, ManagementReplies)]
     return next((port for port in ports if not address or port.address == address), None)
 

@@ -174,7 +174,7 @@ class Operations:
         return pending
 
     def _target(self, name: str) -> Node:
-        """Where messages are moved to: what is under that name, or a subscription that is there."""
+        """Target of a move: the node of that name, or an existing subscription."""
         if name.startswith(_SUBSCRIPTIONS):
             subscription = self._broker.subscriptions.find(name)
             if subscription is None:

@@ -160,7 +160,7 @@ class Stages:
         self._advance()
 
     async def _read(self, pending: Publishing, stages: list[str]) -> list[Record]:
-        """What was staged; several threads read, each some of the stages."""
+        """Read the staged records; several threads read, each some of the stages."""
         loop = asyncio.get_running_loop()
         part = -(-len(stages) // _READERS) or 1
 

@@ -47,7 +47,7 @@ class Failover(msgspec.Struct):
 def describe(
     takeover: Takeover, section: HighAvailabilitySection, backups: list[str], *, return_window_ms: int
 ) -> Failover:
-    """What is known and what is to be expected."""
+    """The last takeover, and the estimate for the next."""
     duration_ms = takeover.takeover_ms
     detection_ms = takeover.detection_ms if takeover.cause == CRASHED else 0.0
     return Failover(

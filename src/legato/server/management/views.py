@@ -137,7 +137,7 @@ class Inspector:
         found(rows, more)
 
     def _records(self) -> Iterator[QueueRecord]:
-        """What is in the store, and then what has just been made and comes there with the next commits."""
+        """Records in the store, then new ones that the next commits will store."""
         last = 0
         for record in self._store.queues():
             yield record

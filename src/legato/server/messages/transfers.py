@@ -265,7 +265,7 @@ class Transfers:
 
 
 def traits_of(special: DeliveryOptions, now_us: int) -> Traits:
-    """What a message asks for, with its relative times counted from its arrival (amqp.md A9)."""
+    """Delivery options of a message, with relative times counted from its arrival (amqp.md A9)."""
     now_ms = now_us // 1000
     expires_ms = special.expiry_ms or (now_ms + special.ttl_ms if special.ttl_ms else 0)
     deliver_ms = special.delivery_ms or (now_ms + special.delay_ms if special.delay_ms else 0)

@@ -296,7 +296,7 @@ class Translator:
 
 
 def _disposal_of(outcome: Outcome | None) -> Disposal | None:
-    """What a transaction is to do with a message; None to consume it."""
+    """Disposal of a message by its transaction; None to consume it."""
     match outcome:
         case Rejected(condition=condition, description=description, info=info):
             return Disposal(rejected=True, text=description or condition, properties=info)

@@ -129,7 +129,7 @@ class PrimaryEpoch:
         return ending
 
     async def _when_there_is_room(self, begin: Callable[[], T]) -> T | None:
-        """What `begin` returns, as soon as the disk has room for it; None if we were told to stop before."""
+        """Result of `begin`, as soon as the disk has room; None if we were told to stop before."""
         told = False
         while True:
             if not self._lock.still_mine():
@@ -212,7 +212,7 @@ class PrimaryEpoch:
             self._over.set_result(ending)
 
     def backups(self, but: int = 0) -> list[str]:
-        """Where the processes listen that would take over, except for the process `but`."""
+        """Addresses of the processes that would take over, except for the process `but`."""
         members = list_members(self._config.store_directory)
         waiting = [member for member in members if member.role in (Role.BACKUP, Role.SEEKING)]
         backups = [member.listen for member in waiting if member.pid != but]

@@ -102,7 +102,7 @@ class Runtime:
         self._inform()
 
     def _inform(self) -> None:
-        """What others are to read of us, and there was no room for, is written when there is."""
+        """Write our record for others, if there was no room for it before."""
         if self._informing is not None:
             self._informing.cancel()
         recorded = self._membership is None or self._membership.refresh()

@@ -72,7 +72,7 @@ class EpochOwner(Protocol):
         """The store cannot be used any more, or by another only."""
 
     def backups(self) -> list[str]:
-        """Where the processes listen that would take over."""
+        """Addresses of the processes that would take over."""
 
     def note_connections(self, connections: int) -> None:
         """Let a successor know with how many connections to count."""
@@ -217,7 +217,7 @@ class Service:
 
     @property
     def container_id(self) -> str:
-        """What its opens call it."""
+        """The container id in its opens."""
         return self.handshake.container_id
 
     @property
