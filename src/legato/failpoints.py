@@ -49,7 +49,7 @@ class FlowPoint(StrEnum):
 
 
 class SinkPoint(StrEnum):
-    """Where the process of a Spark query that publishes its batches can be held."""
+    """A failpoint of a Spark query that publishes its batches."""
 
     BETWEEN_STAGE_AND_PUBLISH = "between-stage-and-publish"
     BETWEEN_PUBLISH_AND_COMMIT = "between-publish-and-commit"
@@ -158,12 +158,12 @@ class DrillOrders:
 
     @property
     def delay_s(self) -> float:
-        """What to wait in every commit."""
+        """Delay of every commit."""
         return self._read("delay_ms") / 1000
 
     @property
     def clock_offset_us(self) -> int:
-        """What to add to the wall clock."""
+        """Offset of the wall clock."""
         return round(self._read("clock_s") * 1_000_000)
 
     def _write(self, name: str, value: float) -> None:

@@ -147,7 +147,7 @@ class Administration:
         return True
 
     def _work_returned(self, job: Job) -> None:
-        """What came back is in the heap."""
+        """Work on the returned messages: they are in the heap."""
         queue = job.queue
         for lane in queue.order:
             for message in list(lane.returned):

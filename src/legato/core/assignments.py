@@ -137,7 +137,7 @@ class Assignments:
         return isinstance(self._directory.node(assignment.source), Queue)
 
     def _fence(self, assignment: Assignment, renewed: int = 0) -> None:
-        """Whoever had the assignment so far has it no more.
+        """Fence off the former owner of an assignment.
 
         Args:
             renewed: the number of the queue that it takes from since, if that is another one.
@@ -242,7 +242,7 @@ class Assignments:
             yield from (fact for fact in commit.facts if isinstance(fact, MessagesAssigned))
 
     def release(self, assignment: Assignment, token: Any) -> None:
-        """What was not acknowledged goes back to its queue, behind what waits there; its pipeline has it no more.
+        """Return all that was not acknowledged to its queue, behind the waiting messages.
 
         `Finished` tells how many those were.
 
@@ -306,7 +306,7 @@ class Assignments:
         self._kernel.record(MessagesAssigned(source.id, run.seq, run.count, run.size, queue.id, number))
 
     def _note_taken(self, source: Queue, run: Run, flag_upto: int, returned: list[int]) -> None:
-        """Who still holds one of them must not be told that its acknowledgement counted (promise 5)."""
+        """Note assigned messages as taken: a former holder must not hear that its acknowledgement counted (promise 5)."""
         seen = range(run.seq, min(run.seq + run.count - 1, flag_upto) + 1)
         for seq in sorted({*seen, *returned})[-limits.TAKEN_MESSAGES :]:
             source.remember_taken(seq, "", "")

@@ -161,7 +161,7 @@ class Broker:
     # -- commits -----------------------------------------------------------------------------------------------------
 
     def take_batch(self, now_us: int) -> Batch | None:
-        """What must be committed next, or None. Only one batch is out at a time."""
+        """The batch to commit next, or None. Only one batch is out at a time."""
         if self.kernel.in_flight is not None:
             return None
         self.kernel.now_us = now_us

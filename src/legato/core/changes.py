@@ -141,7 +141,7 @@ class Marked(msgspec.Struct, gc=False):
     seq: int
 
     def durable(self, outcome: Outcome) -> None:
-        """What is below it may be given to consumers."""
+        """Raise the mark: messages below it may be given to consumers."""
         lane = self.queue.lane(self.seq)
         lane.mark = max(lane.mark, self.seq)
         outcome.touched.add(self.queue)

@@ -75,7 +75,7 @@ class Commit:
         return bool(self.facts or self.awaited or self.returned or self.chunks or self.ended)
 
     def batch(self, epoch: int, now_us: int, steady_us: int) -> Batch:
-        """What of it is for the store."""
+        """The batch for the store."""
         return Batch(epoch, now_us, self.facts, self.bodies, self.chunks, self.ended, self.runs, steady_us)
 
     def become_visible(self, outcome: Outcome) -> None:
@@ -121,7 +121,7 @@ class Commit:
         return False
 
     def keep(self, queue: Queue, seqs: set[int]) -> dict[int, Message]:
-        """Those of the messages that were to return with this commit: they stay with who asks."""
+        """Keep those of the messages that were to return with this commit with their consumer."""
         kept = {message.seq: message for message in self.returned if message.queue is queue and message.seq in seqs}
         if kept:
             self.returned = [message for message in self.returned if kept.get(message.seq) is not message]

@@ -128,7 +128,7 @@ class Consumer:
         )
 
     def cursor(self, lane: Lane) -> Cursor:
-        """Where it is in a lane."""
+        """Cursor in a lane."""
         found = self.cursors.get(lane.number)
         if found is None:
             found = self.cursors[lane.number] = Cursor(lane)
@@ -136,7 +136,7 @@ class Consumer:
 
 
 class Reservation:
-    """What one consumer had when its connection was lost.
+    """The messages, groups and turn of a consumer whose connection was lost.
 
     Attributes:
         consumer: it, no longer attached; groups that it had are still given to it, that is to nobody.

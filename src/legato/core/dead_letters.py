@@ -113,7 +113,7 @@ def holds_dead_letters(name: str, settings: AddressSettings) -> bool:
 
 
 def _source_name(queue: Queue) -> str:
-    """What a dead letter queue is named after: the queue, or the topic and its subscription if that has a name."""
+    """Name in a dead-letter queue's name: the queue, or the topic and its subscription if that has a name."""
     if queue.kind != Kind.SUBSCRIPTION or queue.temporary:
         return queue.address
     return f"{queue.address}.{queue.name.rpartition('/')[2]}"

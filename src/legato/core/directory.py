@@ -41,11 +41,11 @@ class Directory:
         self._next = next_number
 
     def lookup(self, address: str) -> Node | None:
-        """What there is under a plain name: the queue before the topic."""
+        """The queue or topic of a plain name; the queue comes first."""
         return self.find_queue(address) or self.find_topic(address)
 
     def unstored(self) -> list[QueueRecord]:
-        """What has been made and is not in the store yet."""
+        """New queues and topics that are not in the store yet."""
         return [
             record for commit in self._kernel.commits for record in commit.created if not self.is_deleted(record.queue)
         ]
@@ -56,7 +56,7 @@ class Directory:
         return node is not None and node.deleted
 
     def settings_of(self, address: str) -> AddressSettings:
-        """What holds for an address."""
+        """Settings of an address."""
         return self._settings(address)
 
     def find_queue(self, name: str) -> Queue | None:

@@ -97,7 +97,7 @@ class Dispatcher:
         return selection.unfinished
 
     def _give_first(self, consumer: Consumer, given: Given) -> None:
-        """What is the consumer's own already, also if an exclusive queue has another to give to."""
+        """Give the consumer the messages that are its own already, also if an exclusive queue serves another."""
         while consumer.first and consumer.ready:
             message = consumer.first.popleft()
             if message.expires_us and message.expires_us <= self._kernel.now_us and not message.presented:

@@ -36,7 +36,7 @@ class Duplicates:
         return min(last - first + 1, node.settings.duplicate_window), window.dropped if window is not None else 0
 
     def duplicate_id_of(self, node: Node, outgoing: Outgoing) -> bytes:
-        """What a message is not to be stored twice under; empty if there is nothing."""
+        """Duplicate id of a message; empty if it has none."""
         settings = node.settings
         if not settings.duplicate_window:
             return b""

@@ -12,7 +12,7 @@ import msgspec
 
 
 class Kind(IntEnum):
-    """What a numbered queue of the store is."""
+    """Kinds of the store's numbered queues."""
 
     QUEUE = 0
     TOPIC = 1
@@ -466,7 +466,7 @@ AnyFact = (
 
 
 class LogRecord(msgspec.Struct, array_like=True, gc=False):
-    """What one commit adds to the log. Its position is its key in the log: 1, 2, 3 ... without gaps."""
+    """Record of one commit in the log. Its position is its key: 1, 2, 3 ... without gaps."""
 
     epoch: int
     time_us: int

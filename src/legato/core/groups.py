@@ -58,7 +58,7 @@ class Groups:
         return any(owner is consumer for owner in self._owners.values())
 
     def pass_on(self, consumer: Member, to: Member) -> None:
-        """What `consumer` has is `to`'s from now on."""
+        """Pass the groups of `consumer` on to `to`."""
         for group, owner in self._owners.items():
             if owner is consumer:
                 self._owners[group] = to
@@ -83,5 +83,5 @@ class Groups:
 
     @property
     def next_release_us(self) -> int:
-        """When the first hold is over; 0 if there is none."""
+        """End of the first hold; 0 if there is none."""
         return min(self._held.values(), default=0)

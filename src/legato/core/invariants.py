@@ -40,7 +40,7 @@ class Violation(NamedTuple):
 def violations(
     broker: Broker, archive: Archive, *, messages_max: int = ALL, queues: Iterable[Queue] | None = None
 ) -> list[Violation]:
-    """What is not as it must be in the heap of `broker`, which must be `idle`, beside what `archive` says.
+    """Violations in the heap of `broker`, which must be `idle`, compared with `archive`.
 
     Args:
         archive: the broker's store, in the broker's epoch.

@@ -68,7 +68,7 @@ class Kernel:
         self.gathering.facts.append(fact)
 
     def change(self, change: Change) -> None:
-        """What is to be done when the next commit is durable, or refused."""
+        """Add a change, applied when the next commit is durable, or undone when it is refused."""
         self.gathering.changes.append(change)
 
     def emit(self, effect: Effect) -> None:
@@ -82,13 +82,13 @@ class Kernel:
 
     @property
     def commits(self) -> Sequence[Commit]:
-        """Those that are not durable yet, the older one first."""
+        """Commits that are not durable yet, the older one first."""
         return (self.gathering,) if self.in_flight is None else (self.in_flight, self.gathering)
 
     # -- what takes long is done in slices -----------------------------------------------------------------------
 
     def begin_slice(self) -> Callable[[], bool]:
-        """What says whether a slice of the turn that begins now is over."""
+        """Begin a slice of the turn; returns a function that tells whether it is over."""
         turn_ms = self.turn_ms
         end_ms = turn_ms() + limits.SCAN_MS
         return lambda: turn_ms() >= end_ms

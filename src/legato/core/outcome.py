@@ -111,7 +111,7 @@ class Outcome:
         self._effects.append(effect)
 
     def confirm(self) -> None:
-        """Who sent or acknowledged messages is told."""
+        """Confirm the messages to their senders and receivers."""
         effects = self._effects
         if self.passed_over or self.stored or self.confirmed:
             effects.append(Confirm(self.passed_over + self.stored + self.confirmed))
@@ -240,7 +240,7 @@ class RefusedCommit:
         return (queue, seq) in self._stay
 
     def undo_stored(self, messages: list[Message]) -> None:
-        """What was stored by itself is not."""
+        """Undo the messages that were stored by themselves."""
         for message in messages:
             fact = message.fact
             assert fact is not None
@@ -250,7 +250,7 @@ class RefusedCommit:
                 self.refuse(message.token, fact)
 
     def facts(self) -> list[AnyFact]:
-        """Those that are tried again."""
+        """Facts that are tried again."""
         facts: list[AnyFact] = []
         for fact in self._facts:
             instead = self._instead.get(id(fact))

@@ -42,7 +42,7 @@ class Presentations:
         return {id(message) for message in (*self._since, *self._before)}
 
     def _record(self, messages: list[Message]) -> None:
-        """What of these is still presented is so after a crash too."""
+        """Record the presentations that still stand, so that they outlive a crash."""
         for message in messages:
             if message.presented and message.consumer is not None and not message.queue.deleted:
                 self.record(message, message.consumer)

@@ -193,7 +193,7 @@ class Queue:
             self.ring.remove(consumer)
 
     def rewind(self) -> None:
-        """What consumers passed over may be theirs now: they look through all of it again."""
+        """Rewind the cursors: consumers look again through all that they passed over."""
         for consumer in self.consumers:
             consumer.cursors.clear()
 
@@ -269,7 +269,7 @@ class Queue:
         ) or any(seq in reservation.messages for reservation in self.reservations.values())
 
     def taken_by(self, seq: int, archive: Archive) -> tuple[str, str] | None:
-        """Who took the message `seq` that others had had, by container and link; None if that is not known."""
+        """Consumer that took the message `seq` after others had it, by container and link; None if unknown."""
         if self.taken_before:
             self.taken_before = False
             newer, self.taken_again = self.taken_again, {}

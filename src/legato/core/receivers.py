@@ -152,7 +152,7 @@ class Receivers:
         self._dispatcher.returned_to.add(queue)
 
     def _return_all(self, consumer: Consumer, reservation: Reservation | None, *, clean: bool) -> None:
-        """What the consumer had in flight goes back to its place, or is kept for it."""
+        """Return a consumer's messages in flight to their places, or reserve them for it."""
         had = [*consumer.first, *consumer.unsettled.values()]
         consumer.unsettled.clear()
         consumer.first.clear()

@@ -166,7 +166,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
 
 class ExpiryPlace(msgspec.Struct, frozen=True, order=True, gc=False):
-    """Where a message waits that expires."""
+    """Place of a waiting message that expires."""
 
     expires_us: int = 0
     queue: int = 0
@@ -174,13 +174,13 @@ class ExpiryPlace(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class Archive(Protocol):
-    """What the broker reads of its store: committed state only, constant in the backlog."""
+    """The store as the broker reads it: committed state only, at a cost that no backlog raises."""
 
     def queue(self, name: str) -> QueueRecord | None:
         """The queue of that name, or None if there never was one."""
 
     def producer(self, name: str) -> ProducerRecord | None:
-        """What is remembered of a numbered producer."""
+        """Record of a numbered producer."""
 
     def producers(self, after: int, limit: int) -> Sequence[ProducerRecord]:
         """The numbered producers whose own numbers are above `after`, at most `limit`, by number."""
@@ -218,7 +218,7 @@ class Archive(Protocol):
         """Places of waiting messages that expired at or before `now_us`, in order of expiry, beyond `after`."""
 
     def duplicate(self, queue: int, duplicate_id: bytes) -> KeptId | None:
-        """What is remembered of a duplicate id that a message to the queue or topic had."""
+        """Record of a duplicate id that a message to the queue or topic had."""
 
     def duplicates(self, queue: int) -> tuple[int, int]:
         """First and last position of the duplicate ids that are remembered of a queue or topic, which has all between
@@ -236,13 +236,13 @@ class Archive(Protocol):
 
 
 class Bodies(Protocol):
-    """What the broker asks of messages' bytes, which it does not read itself."""
+    """Reader of messages' bytes, which the broker does not read itself."""
 
     def group(self, body: bytes) -> tuple[str, bool]:
         """The group id, empty if there is none, and whether the message closes its group."""
 
     def matcher(self, selector: str) -> Callable[[bytes], bool]:
-        """What tells whether a message matches a selector that was accepted before."""
+        """A function that tells whether a message matches a selector that was accepted before."""
 
     def annotate(self, body: bytes, properties: Mapping[str, str | int]) -> bytes:
         """The message with further application properties, and without an expiry."""

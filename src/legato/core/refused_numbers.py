@@ -29,7 +29,7 @@ class RefusedNumbers:
 
     @classmethod
     def of(cls, record: ProducerRecord) -> RefusedNumbers:
-        """Those on record."""
+        """Numbers on record."""
         bits = int.from_bytes(record.refused_bits, "little")
         refused = cls(record.refused_first, bits, record.refused_forgotten)
         for number in record.refused:
@@ -51,7 +51,7 @@ class RefusedNumbers:
         return bool(self._bits or self.forgotten)
 
     def __iter__(self) -> Iterator[int]:
-        """Those that are kept, in order."""
+        """Recorded numbers, in order."""
         bits = self._bits
         return (self._first + at for at in range(bits.bit_length()) if bits >> at & 1)
 

@@ -124,7 +124,7 @@ class Reservations:
                     self._release(queue, reservation)
 
     def release_overdue(self) -> None:
-        """Who did not come back in time has lost what was kept."""
+        """Release the reservations of consumers that did not return in time."""
         for queue in list(self.queues):
             for reservation in list(queue.reservations.values()):
                 if reservation.until_us <= self._kernel.steady.now_us:

@@ -56,7 +56,7 @@ class StagedMessage(msgspec.Struct, frozen=True):
 
 
 class Stage:
-    """What became of one batch: to whom that is to be told, and what is to be undone if it finds no room."""
+    """Outcome of one batch: whom to tell, and what to undo if it finds no room."""
 
     __slots__ = ("count", "number", "producer", "runs", "token")
 
@@ -68,7 +68,7 @@ class Stage:
         self.runs: list[tuple[Queue, Lane, RunStored]] = []
 
     def durable(self, outcome: Outcome) -> None:
-        """What was staged is visible: it waits on disk, and is loaded when somebody wants it."""
+        """Make the staged messages visible: they wait on disk, and are loaded when a consumer wants them."""
         for queue, lane, fact in self.runs:
             lane.visible_seq = max(lane.visible_seq, fact.seq + fact.count - 1)
             outcome.touched.add(queue)
@@ -163,7 +163,7 @@ class StagedBatches:
         return record is not None and Producer(record).may_be_stored(number)
 
     def sinks(self, offset: int, count: int) -> list[ProducerRecord]:
-        """Those that are remembered, some of them, by name."""
+        """Some of the remembered sinks, by name."""
         names = self._kernel.archive.producer_names(SINK_PREFIX, limits.SINKS_MAX)[offset : offset + count]
         records = [self._kernel.archive.producer(name) for name in names]
         return [record for record in records if record is not None and record.name not in self._producers.forgetting]

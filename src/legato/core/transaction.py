@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Disposal(msgspec.Struct, frozen=True):
-    """What a transaction does with a message that it received, other than consuming it (AMQP 4.4.2).
+    """Disposal of a received message by its transaction, other than consuming it (AMQP 4.4.2).
 
     Attributes:
         rejected: it goes to the dead letters; otherwise back to its place.

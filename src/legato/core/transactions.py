@@ -327,5 +327,5 @@ def sends_settled(transaction: Transaction, duplicates: list[Any]) -> list[Effec
 
 
 def _by_place(consumed: list[tuple[Consumer, Message]]) -> list[tuple[Consumer, Message]]:
-    """What a transaction received, by place: a client may state it in another order, and dead letters keep theirs."""
+    """Messages that a transaction received, by place: clients state them in any order, dead letters keep theirs."""
     return sorted(consumed, key=lambda pair: (pair[1].queue.id, pair[1].seq))

@@ -20,7 +20,7 @@ _ADD = (
 
 
 def database_url(out: Path) -> str:
-    """Where the database of a run is, for SQLAlchemy."""
+    """Database URL of a run, for SQLAlchemy."""
     return f"sqlite:///{out / FILE}"
 
 

@@ -132,7 +132,7 @@ def progress_table(state: RunState) -> Table:
 
 
 def broker_table(brokers: Sequence[BrokerProcess]) -> Table:
-    """Which process is primary, and its epoch."""
+    """Table of the brokers: the primary and its epoch."""
     table = Table(box=None, padding=(0, 2), header_style="dim")
     for column in ("broker", "process", "port", "role", "epoch"):
         table.add_column(column)

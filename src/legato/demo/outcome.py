@@ -45,7 +45,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return not self.complaints()
 
     def complaints(self) -> list[str]:
-        """What does not hold, a sentence each."""
+        """Failures, a sentence each."""
         checks = [
             (self.sent == self.asked_for, f"{self.asked_for:,} flights should have been stored; {self.sent:,} were."),
             (self.consumed == self.asked_for, f"Only {self.consumed:,} of {self.asked_for:,} flights were consumed."),

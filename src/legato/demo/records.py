@@ -37,7 +37,7 @@ class Flight(msgspec.Struct, gc=False):
 
 
 class Departure(msgspec.Struct, gc=False):
-    """What a worker says about a flight. `id` is the flight's row; the next seven fields are its natural key."""
+    """A worker's record of a flight. `id` is the flight's row; the next seven fields are its natural key."""
 
     id: int
     year: int

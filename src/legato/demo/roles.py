@@ -16,7 +16,7 @@ REPORT_INTERVAL_S = 0.1
 
 
 class Orders(msgspec.Struct):
-    """What the parent tells a process on its command line.
+    """Orders of the parent to a process, on its command line.
 
     `number` of `members` processes of the same kind: a producer sends every `members`-th flight. `directory` is the
     collector's, `database` the URL of the workers'.

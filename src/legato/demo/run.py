@@ -30,7 +30,7 @@ START_WAIT_S = 30.0
 
 @dataclass(frozen=True)
 class RunResult:
-    """What the processes themselves say of a run; the audit has the last word."""
+    """Result of a run by its processes' reports; the audit has the last word."""
 
     sent: int
     collected: int
@@ -254,5 +254,5 @@ class Run:
 
 
 def records_directory(out: Path) -> Path:
-    """Where the collector's files are."""
+    """Directory of the collector's files."""
     return out / "departures"

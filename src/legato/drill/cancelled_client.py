@@ -144,7 +144,7 @@ class CancellingForwarder:
                 continue
 
     async def _impatiently(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What a call returns; every third one is cancelled, as soon as it waits or an instant later.
+        """Result of a call; every third one is cancelled, as soon as it waits or an instant later.
 
         Raises:
             asyncio.CancelledError: it was cancelled.

@@ -133,7 +133,7 @@ def _named_axis(seconds: float, x: Scale, left: float, bottom: float) -> str:
 
 
 def takeovers_chart(result: RunResult) -> str:
-    """Who was the primary when, by what the brokers said, and what befell them."""
+    """Chart of the primaries over time, by the brokers' lines, with the faults."""
     brokers = sorted({epoch.broker for epoch in result.epochs})
     if not brokers:
         return ""

@@ -27,7 +27,7 @@ EXAMPLES_MAX = 5
 
 @dataclass
 class Sent:
-    """What producers of one flow were told of their messages."""
+    """Outcomes of the sends to one flow, as its producers were told."""
 
     stored: set[Identity] = field(default_factory=set)
     refused: set[Identity] = field(default_factory=set)
@@ -38,7 +38,7 @@ class Sent:
 
 @dataclass
 class Received:
-    """What consumers of one subscription saw and were told."""
+    """Messages and outcomes that the consumers of one subscription saw."""
 
     flow: str
     told: bool
@@ -94,7 +94,7 @@ class Finding:
 
 
 def judge_records(directory: Path, dead: frozenset[tuple[str, Identity]] = frozenset()) -> list[Finding]:
-    """What all records of a directory say, by subscription.
+    """Verdict over all records of a directory, by subscription.
 
     Args:
         dead: messages that wait in dead-letter queues, with the flow that they came from.
@@ -116,7 +116,7 @@ def judge_records(directory: Path, dead: frozenset[tuple[str, Identity]] = froze
 
 
 def sent_by_flow(directory: Path) -> defaultdict[str, Sent]:
-    """What producers were told, by flow, as all records of a directory say.
+    """Outcomes of sends by flow, from all records of a directory.
 
     Raises:
         ValueError: a file is no record.
@@ -130,7 +130,7 @@ def sent_by_flow(directory: Path) -> defaultdict[str, Sent]:
 
 
 def _add_sent(sent: Sent, head: Producing, lines: Iterable[Line]) -> None:
-    """What a producer was about to send, and was killed, may have come."""
+    """Add a producer's sends; one without an outcome may have arrived, as its producer was killed."""
     sets = {STORED: sent.stored, REFUSED: sent.refused}
     for line in lines:
         if isinstance(line, SentLine):

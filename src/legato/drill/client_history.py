@@ -44,7 +44,7 @@ def head_of(client: Client) -> Consuming:
 
 
 class ClientHistory:
-    """What one consumer received, and the outcomes of its calls.
+    """Record of a consumer: its messages, and the outcomes of its calls.
 
     Args:
         end_to_end: for who collects what forwarders sent: a second record, of what they had made it from.

@@ -137,7 +137,7 @@ class ClientProcesses:
                 member.child.kill()
 
     def memory_bytes(self) -> dict[str, int]:
-        """What each process has in memory now."""
+        """Resident memory of each process now."""
         return {
             name: resident_bytes(member.child.pid)
             for name, member in self.members.items()
@@ -148,12 +148,12 @@ class ClientProcesses:
 
     @property
     def ended(self) -> list[str]:
-        """Who ended, asked or not."""
+        """Processes that ended, asked or not."""
         return [member.name for member in self.members.values() if member.ended]
 
     @property
     def totals(self) -> Totals:
-        """What all did, in all lives."""
+        """Totals of all processes, over all restarts."""
         return _sum([each for member in self.members.values() for each in (member.before, member.totals)])
 
     def poll(self, timeout_s: float) -> None:
@@ -212,7 +212,7 @@ def _sum(totals: Sequence[Totals]) -> Totals:
 
 
 def resident_bytes(pid: int) -> int:
-    """What a process has in memory; 0 if that cannot be known."""
+    """Resident memory of a process; 0 if unknown."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):

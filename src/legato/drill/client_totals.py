@@ -92,7 +92,7 @@ class FlowProgress:
         return all(flow in self._picky and is_poisoned(message) for message in missing)
 
     def stored(self, flow: str) -> set[Identity]:
-        """What was stored in a flow so far, as its producers were told."""
+        """Messages stored in a flow so far, as its producers were told."""
         with self._lock:
             return self._books.missing("", flow)
 
@@ -110,7 +110,7 @@ class _Books:
         """What a client has tried, and was not told of yet."""
 
     def missing(self, subscription: str, flow: str) -> set[Identity]:
-        """What was stored and did not arrive."""
+        """Messages that were stored and did not arrive."""
         for file in self._directory.glob("*.records"):
             head = self._heads.get(file) or self._heads.setdefault(file, read_head(file))
             match head:

@@ -32,7 +32,7 @@ REPORT_INTERVAL_S = 0.2
 
 
 class Orders(msgspec.Struct):
-    """What the drill tells a process on its command line.
+    """Orders of the drill to a process, on its command line.
 
     Args:
         rate_per_s: messages a second of each producer.
@@ -201,7 +201,7 @@ def _is_main(client: Client) -> bool:
 
 
 def _newer(failovers: list[FailoverEvent], told: FailoverEvent | None) -> list[FailoverEvent]:
-    """Those behind the one that was told last; a connection keeps only the last ones."""
+    """Failovers after the one that was reported last; a connection keeps only the last ones."""
     behind = next((index + 1 for index, each in enumerate(failovers) if each is told), 0)
     return failovers[behind:]
 

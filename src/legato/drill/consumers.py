@@ -167,7 +167,7 @@ class Getter:
     # -- what they share
 
     def _receive_some(self, most: int) -> list[tuple[Identity, Message]]:
-        """What is there, waiting a little for the first one only."""
+        """Receive the messages that are here; waits a little for the first one only."""
         received: list[tuple[Identity, Message]] = []
         while len(received) < most:
             try:

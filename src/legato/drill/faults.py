@@ -38,7 +38,7 @@ class Fault(StrEnum):
 
 
 class FaultText(NamedTuple):
-    """What a fault does.
+    """Texts about a fault.
 
     Args:
         owned: it needs brokers that the drill itself started.

@@ -62,7 +62,7 @@ EXAMPLES_MAX = 5
 
 @dataclass
 class HistoryFinding:
-    """What the log says: `lost` messages neither left their queue nor wait, `duplicated` were stored or left twice."""
+    """Finding of the log: `lost` messages neither left their queue nor wait, `duplicated` were stored or left twice."""
 
     facts: int = 0
     stored: int = 0
@@ -197,7 +197,7 @@ def audit_log(store_dir: Path) -> HistoryFinding:
 
 
 def dead_letters(store_dir: Path) -> frozenset[tuple[str, Identity]]:
-    """What waits in dead-letter queues, with the queue or topic that it comes from.
+    """Messages in dead-letter queues, with the queue or topic that they come from.
 
     What will be a dead letter, and waits for its next delivery, counts.
 
@@ -224,7 +224,7 @@ def dead_letters(store_dir: Path) -> frozenset[tuple[str, Identity]]:
 
 
 def _doomed(store: LmdbStore) -> set[tuple[str, Identity]]:
-    """What no consumer ever takes, and was put off by a wrong clock."""
+    """Messages that no consumer ever takes because a wrong clock put them off."""
     queues = {queue.queue: queue for queue in store.queues()}
     doomed: set[tuple[str, Identity]] = set()
     for schedule in (queue for queue in queues.values() if queue.kind == Kind.SCHEDULE):

@@ -195,7 +195,7 @@ class Injector:
     # -- clients
 
     def _kill_client(self, strike: Strike) -> None:
-        """Who is held at a point dies there; otherwise anybody does."""
+        """Kill the client that is held at a failpoint, or else any."""
         victim = self._crew.chosen(strike.chance, self._holder)
         self.victim = victim.name
         self._crew.kill(victim)
@@ -263,7 +263,7 @@ class Injector:
         self._sleep(strike.lasts_s)
 
     def _partition(self, strike: Strike) -> None:
-        """Where there are no network namespaces, only clients are cut off, and brokers hear each other."""
+        """Partition the network; without network namespaces only clients are cut off."""
         pair, victim = self._own_pair, self._victim
         place = pair.brokers.index(victim)
         if pair.island is not None:
@@ -299,7 +299,7 @@ class Injector:
         self._with_full_disk(lambda: self._sleep(strike.lasts_s))
 
     def _fill_and_kill(self, strike: Strike) -> None:
-        """Whoever serves afterwards began on a full disk, and so did the backup that is started."""
+        """Fill the disk and kill the primary: its successor and the new backup begin on a full disk."""
 
         def kill() -> None:
             before = self._primary.epoch
@@ -435,7 +435,7 @@ class Injector:
         done.result()
 
     def _release(self) -> None:
-        """Whoever is held at the point goes on, under the fault that began meanwhile."""
+        """Release the process that is held at the failpoint; the fault goes on."""
         if self._pair is not None:
             self._pair.drill_orders.disarm()
 

@@ -26,11 +26,11 @@ INTERRUPTED_AFTER_MAX_S = (0.00003, 0.0001, 0.003, 0.05)
 
 
 class Interrupted(Exception):
-    """What the handler raises."""
+    """The exception that the signal handler raises."""
 
 
 class Outcome(Generic[T]):
-    """What a call returned, if it was not interrupted."""
+    """Result of a call, if it was not interrupted."""
 
     def __init__(self, value: T) -> None:
         self.value = value
@@ -46,7 +46,7 @@ class Alarm:
         signal.signal(signal.SIGALRM, self._ring)
 
     def call(self, function: Callable[[], T]) -> Outcome[T] | None:
-        """What a call returned; None if it was interrupted before, as one of some is.
+        """Result of a call; None if it was interrupted before, as one of some is.
 
         Args:
             function: made in Python: after one that is not, Python may run a handler before anybody has its result.

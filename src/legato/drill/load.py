@@ -6,7 +6,7 @@ import msgspec
 
 
 class Work(StrEnum):
-    """What one client does."""
+    """Work of one client."""
 
     SEND = "send"
     """Sends and waits for each confirmation."""
@@ -39,7 +39,7 @@ class Work(StrEnum):
 
 
 class Trait(StrEnum):
-    """What is particular about the messages of a flow."""
+    """Special traits of a flow's messages."""
 
     PLAIN = "plain"
     PRIORITIES = "priorities"
@@ -101,7 +101,7 @@ class Client(msgspec.Struct, frozen=True):
 
     @property
     def receives_from(self) -> str:
-        """What a consumer receives from: its queue, or its topic's subscription."""
+        """Source of a consumer: its queue, or its topic's subscription."""
         if self.collects:
             return f"{self.sent_to}/{END_TO_END}"
         return f"{self.flow}/{self.subscription}" if self.topic else self.flow
@@ -248,7 +248,7 @@ def _staged(prefix: str) -> list[Client]:
 
 
 def _interrupted(prefix: str) -> list[Client]:
-    """Who is interrupted has a process of its own: handlers of signals run in the main thread alone."""
+    """Clients that are interrupted, each in a process of its own: signal handlers run in the main thread only."""
     forwarding = _forwarding(
         prefix, "interrupted", ("interrupted-forwarder",), "interrupted-forwarded", "interrupted", work=Work.INTERRUPT
     )
@@ -289,7 +289,7 @@ def _asyncio(prefix: str) -> list[Client]:
 
 
 def spark_clients_of(prefix: str) -> list[Client]:
-    """Who sends to the Spark job, and who collects what came out of it."""
+    """Producer to the Spark job, and consumer of its results."""
     source, target = f"{prefix}{STREAMED_FLOW}", f"{prefix}{STREAMED_TO}"
     return [
         Client("spark-producer", Work.SEND_ASYNC, source, "producers-1", trait=Trait.STREAMED),

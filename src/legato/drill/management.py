@@ -20,7 +20,7 @@ def names(url: str, type: str, match: str) -> list[str]:
 
 
 def dead_letters(url: str, prefix: str) -> frozenset[tuple[str, Identity]]:
-    """What waits in the drill's dead-letter queues, if they have the names that are usual, with where it comes from.
+    """Messages in the drill's dead-letter queues, if these have their usual names, with their origin.
 
     Raises:
         JMSError: the broker does not let us know.

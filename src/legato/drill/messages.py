@@ -49,12 +49,12 @@ def text_of(identity: Identity, padding_bytes: int = PADDING_BYTES, source: Iden
 
 
 def identity_of(message: Message) -> Identity:
-    """Which message this is."""
+    """Identity of a message."""
     return identity_in(str(message.body).strip('"'))
 
 
 def identity_in(text: str) -> Identity:
-    """Which message a text is the body of.
+    """Identity in a message's text.
 
     Raises:
         ValueError: it is none of a drill's.
@@ -64,7 +64,7 @@ def identity_in(text: str) -> Identity:
 
 
 def source_of(message: Message) -> Identity:
-    """Which message a forwarder made this from."""
+    """Identity of the message that a forwarder made this from."""
     _, _, producer, number, _ = str(message.body).split(" ", 4)
     return Identity(producer, int(number))
 

@@ -47,7 +47,7 @@ class Namespaces:
         return f"{NETWORK}.{place + 2}"
 
     def program(self, place: int) -> list[str]:
-        """What runs a Python module where that broker is; it ends with the drill, as its other children do."""
+        """Command that runs a Python module in that broker's namespace; it ends with the drill."""
         return [*_enter(self._places[place]), "setpriv", "--pdeathsig", "KILL", sys.executable, "-m"]
 
     def cut_off(self, place: int) -> None:
@@ -76,7 +76,7 @@ class Namespaces:
         return await asyncio.open_connection(sock=socket.socket(fileno=descriptors[0]))
 
     def visitor(self) -> list[str]:
-        """What runs a Python module in the midst of the island, from where all brokers are reached; ends likewise."""
+        """Command that runs a Python module in the namespace that reaches all brokers; it ends with the drill."""
         return [*_enter(self._middle), "setpriv", "--pdeathsig", "KILL", sys.executable, "-m"]
 
     def listen(self, place: int) -> socket.socket:

@@ -133,7 +133,7 @@ def outcome_of(
 
 
 def _configuration(subscription: str) -> str:
-    """What a subscription is called within its drill: without `drill.SEED.`"""
+    """Name of a subscription within its drill: without `drill.SEED.`"""
     return subscription.split(".", 2)[-1]
 
 

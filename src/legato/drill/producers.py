@@ -22,7 +22,7 @@ LARGE_ONE_IN = 40
 
 
 class Letters:
-    """What one producer sends, and what it puts on record of that.
+    """Messages of one producer, and its record of them.
 
     Args:
         rate_per_s: messages a second, or less if the broker does not take so many.

@@ -15,7 +15,7 @@ import msgspec
 
 
 class Identity(NamedTuple):
-    """Which message: the producer's name and the number that it gave the message, from 1."""
+    """Identity of a message: the producer's name and the message's number, from 1."""
 
     producer: str
     number: int
@@ -87,7 +87,7 @@ class RecordWriter:
         return max((line.number for line in read_records(self.path)[1] if isinstance(line, SentLine)), default=0)
 
     def sent(self, outcome: str, numbers: Sequence[int]) -> None:
-        """What the producer is about to send (SENDING), and what it was told of that: STORED, REFUSED or UNSURE."""
+        """Record a send (SENDING) or its outcome: STORED, REFUSED or UNSURE."""
         os.write(self._file, "".join(f"{outcome} {number}\n" for number in numbers).encode())
 
     def seen(self, message: Identity, redelivered: bool) -> None:
@@ -125,7 +125,7 @@ class SeenLine(NamedTuple):
 
 
 class SettledLine(NamedTuple):
-    """What a consumer tried, or was told of that: TRYING, DONE, MAYBE or UNDONE."""
+    """A consumer's call or its outcome: TRYING, DONE, MAYBE or UNDONE."""
 
     word: str
     message: Identity

@@ -10,7 +10,7 @@ class Ready(Report):
 
 
 class Totals(Report):
-    """What all clients of the process did so far: messages confirmed, presented, and transactions rolled back."""
+    """Totals of a process's clients so far: messages confirmed and presented, transactions rolled back."""
 
     stored: int
     seen: int

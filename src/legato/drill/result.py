@@ -30,7 +30,7 @@ class Gap:
 
 @dataclass
 class RunResult:
-    """What a drill itself saw; records and ledger have the last word."""
+    """Result of a drill by its own observations; records and ledger have the last word."""
 
     strikes: list[Struck] = field(default_factory=list)
     points_reached: int = 0

@@ -10,7 +10,7 @@ ROWS_OF_A_BATCH = 1_000
 
 
 class SparkOrders(msgspec.Struct, frozen=True):
-    """What the drill tells the job on its command line.
+    """Orders of the drill to the job, on its command line.
 
     Args:
         source: the queue that it reads.

@@ -35,7 +35,7 @@ JAVA_OPTIONS = (
 
 @dataclass(frozen=True)
 class Target:
-    """Where the brokers are, how to log in, and the pair if it is our own; `notes` are for the report."""
+    """Brokers under drill: their URL, login, and the pair if it is our own; `notes` are for the report."""
 
     hosts: list[tuple[str, int]]
     scheme: str

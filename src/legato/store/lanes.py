@@ -46,7 +46,7 @@ def last_of_lanes(seqs: Sequence[int]) -> list[int]:
 
 
 def split_by_last(record: QueueRecord, seqs: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Those of `seqs` (ascending) that are among what their lanes have had before, and those that come behind it."""
+    """Split `seqs` (ascending) into those that their lanes have had before, and those behind them."""
     below: list[int] = []
     above: list[int] = []
     position = 0

@@ -51,7 +51,7 @@ PLAIN = DeliveryOptions()
 
 
 def special_of(sections: Sections, places: list[int]) -> DeliveryOptions | None:
-    """What the message asks for, None if it is a plain one.
+    """Delivery options of a message, None if it has none.
 
     Args:
         places: of the fields of its properties, as `field_places` finds them.

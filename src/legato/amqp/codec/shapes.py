@@ -76,7 +76,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
         return last in SHORT and at + 1 + data[at] == len(data)
 
     def special_in(self, data: bytes) -> DeliveryOptions:
-        """What a message of this shape asks for, with its own expiry and group.
+        """Delivery options of a message of this shape, with its own expiry and group.
 
         Raises:
             UnusualError: this has to be read with more care.

@@ -125,7 +125,7 @@ class LargeData(bytes):
 
 
 def large_data(first: bytes, spool: Spool) -> LargeData:
-    """What is known of a large message by its first part; the part's share of the body goes to `spool`.
+    """A large message as known by its first part; the part's share of the body goes to `spool`.
 
     Raises:
         ProtocolError: it is no message.

@@ -234,7 +234,7 @@ def _let_readers_be(engine: Engine) -> None:
 
 
 def schema_sql() -> str:
-    """What creates the tables of inbox and outbox, for those who look after their schema themselves.
+    """SQL that creates the tables of inbox and outbox, for users who manage their schema themselves.
 
     The same for SQLite and PostgreSQL. A service whose tables are there creates none.
     """

@@ -66,7 +66,7 @@ class Outbox:
             connection.exec_driver_sql(self._put, arguments)
 
     def unsent(self, connection: Connection, cause_ids: Sequence[str]) -> list[Outgoing]:
-        """What is kept because of some messages or initiations, in the order of its sending."""
+        """Outbox messages of some messages or initiations, in sending order."""
         sql = f"SELECT outgoing FROM legato_outbox WHERE cause_id IN ({marks(cause_ids)}) ORDER BY at_us, message_id"
         rows = connection.exec_driver_sql(self._dialect(sql), tuple(cause_ids))
         return [decode_outgoing(row[0]) for row in rows]

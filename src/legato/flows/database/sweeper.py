@@ -177,7 +177,7 @@ class Sweeper:
 
 
 def late(outgoing: Outgoing, now_us: int) -> Outgoing:
-    """What is sent later than it was meant to be waits and lives so much less.
+    """Shorten delay and lifetime of a message that is sent late.
 
     Args:
         now_us: microseconds since 1970.

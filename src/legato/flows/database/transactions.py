@@ -185,7 +185,7 @@ class InboxOutbox:
 
 
 def sends_of(received: Sequence[Received], ran: Sequence[Ran], bundle_max: int) -> list[Outgoing]:
-    """What is to be sent for runs, one for each that was received."""
+    """Messages to send for runs, one run for each received message."""
     rows = [
         (one.envelope.message_id, outgoing)
         for one, result in zip(received, ran, strict=True)
@@ -195,7 +195,7 @@ def sends_of(received: Sequence[Received], ran: Sequence[Ran], bundle_max: int) 
 
 
 def bundled(received: Sequence[Received], rows: list[Row], bundle_max: int) -> list[Row]:
-    """What a batch sends, in bundles; what a single run sends goes to as many as can work on it."""
+    """Messages of a batch, in bundles; those of a single run stay apart, so that several workers can take them."""
     return bundle(rows, bundle_max) if bundle_max > 1 and len(received) > 1 else rows
 
 

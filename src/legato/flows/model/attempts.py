@@ -49,7 +49,7 @@ class Verdict:
     gives_up_s: float | None = None
 
     def __str__(self) -> str:
-        """What comes next, as the end of a sentence."""
+        """The next step, as the end of a sentence."""
         if self.last:
             return "it goes to the dead letters"
         if not self.pause_s:
@@ -89,9 +89,9 @@ class Attempts:
             self._failing.pop(message, None)
 
     def of(self, message: str) -> Failing | None:
-        """What is known of a message."""
+        """Attempts of a message."""
         return self._failing.get(message) if self._failing else None
 
     def latest(self, count: int) -> list[tuple[str, Failing]]:
-        """Those that failed last, the latest first, by their messages."""
+        """Latest failures, the latest first, by their messages."""
         return list(self._failing.items())[: -count - 1 : -1]

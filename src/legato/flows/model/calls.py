@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 
 class Luggage(msgspec.Struct, gc=False):
-    """What calls carry along besides their data.
+    """Luggage of calls: what they carry besides their data.
 
     Attributes:
         sideloads: for these messages only.

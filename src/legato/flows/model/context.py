@@ -55,7 +55,7 @@ class Context(Generic[S]):
 
     @property
     def trace_id(self) -> str:
-        """What the initiator called the flow."""
+        """Trace id that the initiator gave the flow."""
         return self.envelope.trace_id
 
     @property
@@ -80,7 +80,7 @@ class Context(Generic[S]):
 
     @property
     def deadline_us(self) -> int:
-        """When the flow is of no use any more, microseconds since 1970; 0 for never."""
+        """Deadline of the flow, microseconds since 1970; 0 for none."""
         return self._calls.deadline_us
 
     @property
@@ -95,7 +95,7 @@ class Context(Generic[S]):
 
     @property
     def outgoing(self) -> list[Outgoing]:
-        """What has been called for so far."""
+        """Messages of the calls made so far."""
         return self._calls.outgoing
 
     # -- its database

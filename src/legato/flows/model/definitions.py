@@ -93,7 +93,7 @@ class Stage:
 
 
 class Endpoint:
-    """What can be called by name: stages that read from top to bottom like one function (CONTRACT D1).
+    """An endpoint, called by name: stages that read from top to bottom like one function (CONTRACT D1).
 
     Args:
         id: its name everywhere, such as `Orders.place`.

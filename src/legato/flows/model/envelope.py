@@ -28,7 +28,7 @@ class Call(StrEnum):
 
 
 class Reach(StrEnum):
-    """What the name in `Frame.to` or `Envelope.to` means.
+    """Meaning of the name in `Frame.to` or `Envelope.to`.
 
     Attributes:
         STAGE: the queue of a stage.
@@ -237,10 +237,10 @@ def _checked(decoder: msgspec.json.Decoder[Any], text: str | bytes) -> list[Enve
 
 
 def encode_outgoing(outgoing: Outgoing) -> bytes:
-    """What an outbox keeps."""
+    """Encode a message for the outbox."""
     return _encoder.encode(outgoing)
 
 
 def decode_outgoing(data: bytes) -> Outgoing:
-    """What `encode_outgoing` made."""
+    """Decode a message from `encode_outgoing`."""
     return _outgoing_decoder.decode(data)

@@ -9,7 +9,7 @@ from legato.flows.model.envelope import Call, Envelope, Frame, Hop, Outgoing, Re
 
 
 def consequences(envelope: Envelope, reason: str, now_us: int) -> list[Outgoing]:
-    """What is to be sent because the flow of `envelope` ends here without its reply.
+    """Messages to send because the flow of `envelope` ends here without its reply.
 
     A join that waits is told, and decides whether the flow goes on without this answer. Otherwise a future that waits
     is told, and the flow's compensations are asked, one after the other.

@@ -75,7 +75,7 @@ class JoinWorker(SessionWorker):
             self._health.succeeded([envelope], outgoing, begun_us, self._flows.clock.now_us(), [key])
 
     def _failed(self, session: Session, message: Message, key: str, error: Exception) -> None:
-        """What was taken and sent is undone; an answer that nobody can ever use is buried when it comes again."""
+        """Roll back after a failure; an answer that can never be used becomes a dead letter at its redelivery."""
         failure = Failure.of(error)
         clock = self._flows.clock
         verdict = self._health.failed(

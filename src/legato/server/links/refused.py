@@ -12,7 +12,7 @@ RESOURCE_LOCKED = "amqp:resource-locked"
 
 
 class Refused(LegatoError):
-    """What the peer asked for is not possible; `condition` is AMQP's name for the reason."""
+    """Refusal of a peer's request; `condition` is AMQP's name for the reason."""
 
     def __init__(self, condition: str, description: str) -> None:
         super().__init__(description)

@@ -24,7 +24,7 @@ class MessageBodies:
             return "", False
 
     def matcher(self, selector: str) -> Callable[[bytes], bool]:
-        """What tells whether a message matches a selector that was accepted before."""
+        """A function that tells whether a message matches a selector that was accepted before."""
         return matcher(selector, limits.STORED_SELECTOR_CHARACTERS_MAX)
 
     def annotate(self, body: bytes, properties: Mapping[str, str | int]) -> bytes:
