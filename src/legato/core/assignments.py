@@ -306,7 +306,7 @@ class Assignments:
         self._kernel.record(MessagesAssigned(source.id, run.seq, run.count, run.size, queue.id, number))
 
     def _note_taken(self, source: Queue, run: Run, flag_upto: int, returned: list[int]) -> None:
-        """Note assigned messages as taken: a former holder must not hear that its acknowledgement counted (promise 5)."""
+        """Note messages as taken: a former holder must not hear that its acknowledgement counted (promise 5)."""
         seen = range(run.seq, min(run.seq + run.count - 1, flag_upto) + 1)
         for seq in sorted({*seen, *returned})[-limits.TAKEN_MESSAGES :]:
             source.remember_taken(seq, "", "")
