@@ -1,4 +1,4 @@
-"""Reads which messages wait in a store, so that an audit can tell them from lost ones."""
+"""The messages that wait in a store, read so that an audit can tell them from lost ones."""
 
 from collections.abc import Iterator
 from pathlib import Path

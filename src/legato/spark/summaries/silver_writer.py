@@ -1,4 +1,4 @@
-"""Write silver, a row for each message, in the tasks that read the segments: nothing is shuffled.
+"""Writer of silver, a row for each message, in the tasks that read the segments: nothing is shuffled.
 
 1. A task reads some neighbouring segments. A message that is stored and leaves its queue within them is *closed*, and
    written at once. The others are *unmatched*, because the rest of their story is elsewhere, and put aside.
