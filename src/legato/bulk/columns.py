@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from legato.bulk.buffer_slices import Bytes, Extents, Ints, Mask, binary_of, unsigned
 from legato.bulk.layout import Layout, Rows, SectionSlices, Walked, laid_out
-from legato.bulk.row_fallback import decode_one
+from legato.bulk.row_fallback import decode_row
 from legato.bulk.row_template import RowTemplate, shape_of
 from legato.bulk.schema import (
     COLUMNS,
@@ -167,7 +167,7 @@ def _body_of(layout: Layout) -> SectionSlices:
 def _merge(rows: Rows, columns: dict[str, pa.Array], odd: Ints, *, properties: bool) -> dict[str, pa.Array]:
     """Put what is decoded row by row at its place."""
     messages = [rows.buffer[rows.start[row] : rows.end[row]].tobytes() for row in odd]
-    decoded = [decode_one(message, properties=properties) for message in messages]
+    decoded = [decode_row(message, properties=properties) for message in messages]
     count = len(rows.start)
     order = np.arange(count, dtype=np.int64)
     order[odd] = count + np.arange(len(odd))

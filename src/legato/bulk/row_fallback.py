@@ -16,7 +16,7 @@ _NOWHERE = destination_of("")
 _NULL_BODY = b"\x00\x53\x77\x40"
 
 
-def decode_one(message: bytes, *, properties: bool) -> dict[str, Any]:
+def decode_row(message: bytes, *, properties: bool) -> dict[str, Any]:
     """A message's columns (`columns.COLUMNS`); if it cannot be decoded, all null and the message as its body."""
     try:
         received = Received(message, _NOWHERE)

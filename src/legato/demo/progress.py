@@ -9,7 +9,7 @@ RATE_WINDOW_S = 3.0
 
 
 @dataclass
-class Takeover:
+class TakeoverSeen:
     """A new primary: its epoch, and the longest time that one of the clients could do nothing."""
 
     epoch: int
@@ -26,7 +26,7 @@ class RunState:
     processed_by: dict[str, int] = field(default_factory=dict)
     collected: int = 0
     seen_again: int = 0
-    takeovers: dict[int, Takeover] = field(default_factory=dict)
+    takeovers: dict[int, TakeoverSeen] = field(default_factory=dict)
     kills: int = 0
     _samples: deque[tuple[float, int]] = field(default_factory=deque, repr=False)
 
@@ -53,7 +53,7 @@ class RunState:
             case Collected(records=records, seen_again=seen_again):
                 self.collected, self.seen_again = records, seen_again
             case FailedOver(gap_ms=gap_ms, epoch=epoch):
-                takeover = self.takeovers.setdefault(epoch, Takeover(epoch, 0.0, 0))
+                takeover = self.takeovers.setdefault(epoch, TakeoverSeen(epoch, 0.0, 0))
                 takeover.gap_ms = max(takeover.gap_ms, gap_ms)
                 takeover.clients += 1
 

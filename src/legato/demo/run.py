@@ -14,7 +14,7 @@ from legato.demo.carriers import create_totals, database_url
 from legato.demo.display import Display, make_display
 from legato.demo.kills import Kill, plan_kills
 from legato.demo.options import DemoOptions
-from legato.demo.progress import RunState, Takeover
+from legato.demo.progress import RunState, TakeoverSeen
 from legato.demo.reports import Collected, FailedOver, Processed, Sent, decode_report
 from legato.demo.roles import Orders
 from legato.processes.broker_process import BrokerProcess, Role
@@ -34,7 +34,7 @@ class RunResult:
 
     sent: int
     collected: int
-    takeovers: list[Takeover]
+    takeovers: list[TakeoverSeen]
     kills: int
     seconds: float
     """From the first send to the last record in a file."""

@@ -26,7 +26,7 @@ EXAMPLES_MAX = 5
 
 
 @dataclass
-class Sent:
+class SentRecords:
     """Outcomes of the sends to one flow, as its producers were told."""
 
     stored: set[Identity] = field(default_factory=set)
@@ -37,7 +37,7 @@ class Sent:
 
 
 @dataclass
-class Received:
+class ReceivedRecords:
     """Messages and outcomes that the consumers of one subscription saw."""
 
     flow: str
@@ -103,11 +103,11 @@ def judge_records(directory: Path, dead: frozenset[tuple[str, Identity]] = froze
         ValueError: a file is no record.
     """
     sent = sent_by_flow(directory)
-    received: dict[str, Received] = {}
+    received: dict[str, ReceivedRecords] = {}
     for file in sorted(directory.glob("*.records")):
         head, lines = read_records(file)
         if isinstance(head, Consuming):
-            found = received.setdefault(head.subscription, Received(head.flow, head.told, head.exactly_once))
+            found = received.setdefault(head.subscription, ReceivedRecords(head.flow, head.told, head.exactly_once))
             _add_received(found, head, lines)
     return [
         _judge(name, sent[found.flow], found, {message for flow, message in dead if flow == found.flow})
@@ -115,13 +115,13 @@ def judge_records(directory: Path, dead: frozenset[tuple[str, Identity]] = froze
     ]
 
 
-def sent_by_flow(directory: Path) -> defaultdict[str, Sent]:
+def sent_by_flow(directory: Path) -> defaultdict[str, SentRecords]:
     """Outcomes of sends by flow, from all records of a directory.
 
     Raises:
         ValueError: a file is no record.
     """
-    sent: defaultdict[str, Sent] = defaultdict(Sent)
+    sent: defaultdict[str, SentRecords] = defaultdict(SentRecords)
     for file in sorted(directory.glob("*.records")):
         head, lines = read_records(file)
         if isinstance(head, Producing):
@@ -129,7 +129,7 @@ def sent_by_flow(directory: Path) -> defaultdict[str, Sent]:
     return sent
 
 
-def _add_sent(sent: Sent, head: Producing, lines: Iterable[Line]) -> None:
+def _add_sent(sent: SentRecords, head: Producing, lines: Iterable[Line]) -> None:
     """Add a producer's sends; one without an outcome may have arrived, as its producer was killed."""
     sets = {STORED: sent.stored, REFUSED: sent.refused}
     for line in lines:
@@ -139,7 +139,7 @@ def _add_sent(sent: Sent, head: Producing, lines: Iterable[Line]) -> None:
         sent.resending.add(head.producer)
 
 
-def _add_received(received: Received, head: Consuming, lines: Iterable[Line]) -> None:
+def _add_received(received: ReceivedRecords, head: Consuming, lines: Iterable[Line]) -> None:
     trying: set[Identity] = set()
     last: Identity | None = None
     for line in lines:
@@ -166,7 +166,7 @@ def _add_received(received: Received, head: Consuming, lines: Iterable[Line]) ->
     received.maybe |= trying
 
 
-def _taken_along(lost: set[Identity], sent: Sent, kills: Iterable[Identity | None]) -> set[Identity]:
+def _taken_along(lost: set[Identity], sent: SentRecords, kills: Iterable[Identity | None]) -> set[Identity]:
     """Of the lost messages, those that a killed client took along: for each kill the one that it was to be given next.
 
     Messages of a producer come in order, so that is the first stored one behind the furthest that the client had been
@@ -184,7 +184,7 @@ def _taken_along(lost: set[Identity], sent: Sent, kills: Iterable[Identity | Non
     return taken
 
 
-def _judge(subscription: str, sent: Sent, received: Received, dead: set[Identity]) -> Finding:
+def _judge(subscription: str, sent: SentRecords, received: ReceivedRecords, dead: set[Identity]) -> Finding:
     seen = received.seen.keys()
     exact = {message for message in seen if message.producer not in sent.resending}
     known = sent.stored | sent.refused | sent.unsure

@@ -52,7 +52,7 @@ from legato.store.keys import (
     read_position,
 )
 from legato.store.larges import has_larges, remove_loose
-from legato.store.preallocation import Room
+from legato.store.preallocation import Preallocation
 from legato.store.readers import holding_readings
 from legato.store.reassigned import read_taken
 from legato.store.reserve import RESERVE_BYTES, Reserve
@@ -98,7 +98,7 @@ class LmdbStore:
         self._log_facts = log_facts
         self._map_bytes = map_bytes
         self._env, self._databases = open_environment(self.path, map_bytes=map_bytes, sync=sync, read_only=read_only)
-        self._room = Room(self.path / DATA_NAME, map_bytes)
+        self._room = Preallocation(self.path / DATA_NAME, map_bytes)
         self._reserve = Reserve(self.path / DATA_NAME)
         self._epoch: int | None = None
         self._changing = threading.Lock()

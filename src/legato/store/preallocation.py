@@ -18,7 +18,7 @@ DISK_RESERVE = 4
 _ZEROES = bytes(STEP_BYTES)
 
 
-class Room:
+class Preallocation:
     """Keeps as much space ahead as the largest commit that asked for it took.
 
     Args:

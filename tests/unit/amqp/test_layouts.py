@@ -20,7 +20,7 @@ from legato.amqp.codec.stubs import find_body
 from legato.amqp.names import FLOW_CALL, FLOW_CALL_NUMBER, FLOW_ID, FLOW_STAGE, FLOW_TRACE_ID
 from legato.bulk.columns import Decoder
 from legato.bulk.layout import rows_of
-from legato.bulk.row_fallback import decode_one
+from legato.bulk.row_fallback import decode_row
 from legato.bulk.schema import COLUMNS
 from legato.client.mapping.received import Received
 from legato.client.messages.destinations import destination_of
@@ -119,7 +119,7 @@ def test_a_client_and_a_pipeline_read_the_same_however_a_message_is_written(pair
     assert other.kind is plain.kind
     assert other.headers() == plain.headers()
     assert other.body() == plain.body()
-    assert decode_one(pair[1], properties=True) == decode_one(pair[0], properties=True)
+    assert decode_row(pair[1], properties=True) == decode_row(pair[0], properties=True)
 
 
 @given(st.lists(same_messages(), min_size=1, max_size=4), st.booleans())

@@ -17,7 +17,7 @@ from legato.amqp.codec.types import UInt, ULong
 from legato.bulk import columns
 from legato.bulk.columns import Decoder
 from legato.bulk.layout import rows_of
-from legato.bulk.row_fallback import decode_one
+from legato.bulk.row_fallback import decode_row
 from legato.bulk.schema import COLUMNS
 from tests.support.examples import examples
 
@@ -87,7 +87,7 @@ def rows(columns: dict[str, pa.Array]) -> list[dict[str, Any]]:
 
 def alone(message: bytes, *, with_properties: bool = True) -> dict[str, Any]:
     """The row of one message, through the same types."""
-    one = decode_one(message, properties=with_properties)
+    one = decode_row(message, properties=with_properties)
     return rows({name: pa.array([one[name]], kind) for name, kind in COLUMNS.items()})[0]
 
 

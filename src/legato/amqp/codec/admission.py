@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from legato.amqp.codec.delivery_options import DUPLICATE_ID_KEY, PLAIN, DeliveryOptions, special_of
+from legato.amqp.codec.delivery_options import DUPLICATE_ID_KEY, PLAIN, DeliveryOptions, delivery_options_of
 from legato.amqp.codec.fields import field_places
 from legato.amqp.codec.map_entries import check_entries
 from legato.amqp.codec.sections import Sections, normalise, scan
@@ -60,7 +60,7 @@ class Admission:
         if sections.application_properties_at >= 0:
             check_entries(data, sections.application_properties_at)
         places = field_places(data, sections.properties_at)
-        special = special_of(sections, places)
+        special = delivery_options_of(sections, places)
         stored = normalise(data, sections)
         if stored is data and (special is None or special.delivery_ms is None) and not _is_annotated(sections):
             # A delivery time is another one in every message, and so is a duplicate id among the annotations.

@@ -50,7 +50,7 @@ PLAIN = DeliveryOptions()
 """What nearly all messages are."""
 
 
-def special_of(sections: Sections, places: list[int]) -> DeliveryOptions | None:
+def delivery_options_of(sections: Sections, places: list[int]) -> DeliveryOptions | None:
     """Delivery options of a message, None if it has none.
 
     Args:

@@ -11,7 +11,7 @@ from legato.core.facts import QueueCreated, RunStored
 from legato.store.base import Batch
 from legato.store.blocks import pack_bodies
 from legato.store.lmdb import LmdbStore
-from legato.store.preallocation import DISK_RESERVE, ROOM_BYTES_MAX, STEP_BYTES, Room
+from legato.store.preallocation import DISK_RESERVE, ROOM_BYTES_MAX, STEP_BYTES, Preallocation
 from tests.conformance.store import NO_LIMIT
 
 BODIES = [bytes([number]) * 100_000 for number in range(40)]
@@ -24,7 +24,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def lengthen(room: Room, used_bytes: int) -> int:
+def lengthen(room: Preallocation, used_bytes: int) -> int:
     """Make all the room that is wanted; returns in how many steps."""
     steps = 1
     while room.lengthen(used_bytes):
@@ -33,12 +33,12 @@ def lengthen(room: Room, used_bytes: int) -> int:
 
 
 def test_nothing_is_made_before_anybody_has_wanted_it(file: Path) -> None:
-    assert not Room(file, 1 << 40).lengthen(5000)
+    assert not Preallocation(file, 1 << 40).lengthen(5000)
     assert file.stat().st_size == 5000
 
 
 def test_the_file_has_as_much_room_as_the_largest_commit_took(file: Path) -> None:
-    room = Room(file, 1 << 40)
+    room = Preallocation(file, 1 << 40)
     room.note_growth(3 * STEP_BYTES)
     room.note_growth(10)
     assert lengthen(room, 5000) == 3
@@ -49,7 +49,7 @@ def test_the_file_has_as_much_room_as_the_largest_commit_took(file: Path) -> Non
 
 
 def test_room_is_bounded_by_what_is_sensible_and_by_what_the_store_may_have(file: Path) -> None:
-    room = Room(file, 5000 + 100)
+    room = Preallocation(file, 5000 + 100)
     room.note_growth(ROOM_BYTES_MAX * 2)
     assert room.wanted == ROOM_BYTES_MAX
     assert lengthen(room, 5000) == 1
@@ -57,7 +57,7 @@ def test_room_is_bounded_by_what_is_sensible_and_by_what_the_store_may_have(file
 
 
 def test_a_disk_that_is_nearly_full_is_left_alone(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    room = Room(file, 1 << 40)
+    room = Preallocation(file, 1 << 40)
     room.note_growth(STEP_BYTES)
     monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_bavail=DISK_RESERVE * STEP_BYTES - 1, f_frsize=1))
     assert not room.lengthen(5000)
@@ -71,7 +71,7 @@ def test_where_the_file_cannot_grow_no_more_is_tried(file: Path, monkeypatch: py
     def refuse(*_: object) -> int:
         raise OSError(errno.ENOSPC, "no room")
 
-    room = Room(file, 1 << 40)
+    room = Preallocation(file, 1 << 40)
     room.note_growth(STEP_BYTES)
     monkeypatch.setattr(os, "pwrite", refuse)
     assert not room.lengthen(5000)
