@@ -56,6 +56,7 @@ class Durable(Record):
         self._check_transactions(batch.facts)
         bodies, runs = iter(batch.bodies), iter(batch.runs)
         self._kept, self._kept_before = set(), self._kept
+        self._pushed_out, self._pushed_out_before = set(), self._pushed_out
         for fact in batch.facts:
             self.note("durable:", fact)
             self._apply(fact, bodies)

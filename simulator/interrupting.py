@@ -143,6 +143,7 @@ class Interrupting(Conversation):
         session = self.connection.create_session(acknowledge_mode=mode)
         name, consumer = yield from self._consumer(session)
         held: list[tuple[int, Any]] = []
+        unsure: list[int] = []
         while not self.run.ending:
             message = yield from self._perhaps(consumer._receive(0.2))
             if message is not None:
@@ -152,12 +153,20 @@ class Interrupting(Conversation):
             if mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
                 held.clear()
             elif held and self.random.random() < 0.5:
-                yield from self._settle_perhaps(session, name, held)
+                yield from self._settle_perhaps(session, name, held, unsure)
             if self.random.random() < 0.02:
                 consumer, held = (yield from self._anew(session, consumer, name)), []
         yield from session._close()
 
-    def _settle_perhaps(self, session: Session, name: str, held: list[tuple[int, Any]]) -> Steps[None]:
+    def _settle_perhaps(
+        self, session: Session, name: str, held: list[tuple[int, Any]], unsure: list[int]
+    ) -> Steps[None]:
+        """Acknowledge or recover.
+
+        Args:
+            unsure: messages whose acknowledgement was interrupted. The next one covers them too, and may say that
+                another receiver has them.
+        """
         if self.random.random() < 0.3:
             held.clear()
             yield from self._perhaps(session._recover())
@@ -172,11 +181,15 @@ class Interrupting(Conversation):
         try:
             yield from self._perhaps(messages[0].acknowledge())
         except IllegalStateError:
-            self.history.went_elsewhere(name, numbers, self.container)
+            self.history.went_elsewhere(name, [*unsure, *numbers], self.container)
+            unsure.clear()
             held.clear()
             yield from session._recover()
         else:
-            if not self.was_interrupted:
+            if self.was_interrupted:
+                unsure += numbers
+            else:
+                unsure.clear()
                 self.history.was_acknowledged(name, numbers, self.container)
 
     def _anew(self, session: Session, consumer: ConsumerSteps, name: str) -> Steps[ConsumerSteps]:

@@ -19,6 +19,11 @@ FORGOTTEN = 50
 """An id may be remembered for longer than is promised, as long as it is on its way to the disk."""
 
 
+def _left_of(remembered: deque[bytes]) -> bytes | None:
+    """The id that the next one pushes out."""
+    return remembered[0] if len(remembered) == remembered.maxlen else None
+
+
 class ViolationError(AssertionError):
     """A promise was broken; the text begins with which."""
 
@@ -111,6 +116,9 @@ class Record:
         self._kept_before: set[tuple[str, bytes]] = set()
         """Those of the present batch, and of the one before it, which may not have been durable when this one was made:
         what is on its way to the disk is known however many it is."""
+        self._pushed_out: set[tuple[str, bytes]] = set()
+        self._pushed_out_before: set[tuple[str, bytes]] = set()
+        """The ids that those push out of their windows once they are durable, and not before."""
         self.violation: ViolationError | None = None
         """The first one."""
         self.trace: Callable[[str], None] | None = None
@@ -142,6 +150,8 @@ class Record:
         remembered = self.remembered.setdefault(name, deque(maxlen=self._window_of(name) + FORGOTTEN))
         if fact.id in remembered:
             remembered.remove(fact.id)
+        if (left := _left_of(remembered)) is not None:
+            self._pushed_out.add((name, left))
         remembered.append(fact.id)
         self.holders[name, fact.id] = fact.message_id
         self.sent_with[fact.producer, fact.number] = (name, fact.id, fact.message_id)
@@ -149,8 +159,8 @@ class Record:
         self.counts["duplicate ids kept"] += 1
 
     def _drop(self, name: str, fact: DuplicateIdDropped) -> None:
-        on_its_way = (name, fact.id) in self._kept or (name, fact.id) in self._kept_before
-        if not on_its_way and fact.id not in self.remembered.get(name, ()):
+        recent = self._kept | self._kept_before | self._pushed_out | self._pushed_out_before
+        if (name, fact.id) not in recent and fact.id not in self.remembered.get(name, ()):
             raise self.broken(f"E15: {fact.message_id} is dropped, and {name} remembers no {fact.id!r}")
         if self.originals[fact.message_id]:
             raise self.broken(f"E15: {fact.message_id} is dropped as a duplicate and is stored")
