@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from legato.client.calls.session_work import SessionWork
+from legato.client.calls.session_guard import SessionWork
 from legato.client.links.channel import Channel
 from legato.client.links.deliveries import AckBatch, Delivery, Incoming
 from legato.client.links.receiver_end import LAZY_MAX, ReceiverEnd

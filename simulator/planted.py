@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any
 from unittest.mock import patch
 
-from legato.client.calls.session_work import SessionWork
+from legato.client.calls.session_guard import SessionWork
 from legato.client.links.channel import Channel
 from legato.client.links.deliveries import AckBatch, Incoming
 from legato.client.links.receiver_end import ReceiverEnd

@@ -89,11 +89,11 @@ def _all(kind: str, names: str) -> tuple[tuple[str, str], ...]:
 
 _SESSION_STEPS = (
     "session_steps",
-    "session_making",
+    "session_factory",
     "session_messages",
-    "session_acknowledging",
+    "session_acknowledgements",
     "session_transactions",
-    "session_work",
+    "session_guard",
 )
 _OF_SESSIONS = {"_Producer": "MessageProducer", "_Consumer": "MessageConsumer", "_Browser": "QueueBrowser"}
 _OF_CONTEXTS = {"_Producer": "JMSProducer", "_Consumer": "JMSConsumer", "_Browser": "QueueBrowser"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, BinaryIO
 
-from legato.client.calls.session_acknowledging import SessionAcknowledging
+from legato.client.calls.session_acknowledgements import SessionAcknowledging
 from legato.client.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from legato.client.messages.destinations import Queue, Topic, checked_queue, checked_topic
 

@@ -9,7 +9,7 @@ from legato.client.calls.browser_steps import BrowserSteps
 from legato.client.calls.consumer_steps import ConsumerSteps
 from legato.client.calls.ports import ConnectionPort
 from legato.client.calls.producer_steps import ProducerSteps
-from legato.client.calls.session_making import Making
+from legato.client.calls.session_factory import Making
 from legato.client.links.session_state import AcknowledgeMode, Transaction
 from legato.client.steps import Steps, Wait
 from legato.errors import IllegalStateError, JMSError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from legato.amqp.engine.outcomes import RELEASED, Modified, Rejected
 from legato.amqp.names import REJECTED_BY_APPLICATION
-from legato.client.calls.session_work import SessionWork
+from legato.client.calls.session_guard import SessionWork
 from legato.client.calls.undertakings import Told, Undertaking
 from legato.client.links.deliveries import Delivery, DeliveryState
 from legato.client.links.session_state import AcknowledgeMode, Send, Transaction, is_stored_already
