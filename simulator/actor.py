@@ -121,8 +121,8 @@ class Actor:
         may_wait = may_wait and self.patient
         queues = [queue.name for queue in self.run.plan.queues if may_wait or queue.when_full != "block"]
         if not queues or self.random.random() < 0.3:
-            return session.create_topic(TOPIC)
-        return session.create_queue(self.random.choice(queues))
+            return session._messages.create_topic(TOPIC)
+        return session._messages.create_queue(self.random.choice(queues))
 
     def _sender(self) -> str:
         """A name for what a producer sends from now on, in order."""
@@ -160,8 +160,8 @@ class Actor:
             selector = f"color = '{self.random.choice(COLORS)}'"
         prefetch = self.random.choice([0, 1, 5, 1000])
         priority = self.random.choice([0, 0, 0, 5]) if queue.ranked else 0
-        consumer = yield from session._create_consumer(
-            session.create_queue(name), selector, prefetch=prefetch, priority=priority
+        consumer = yield from session._factory.create_consumer(
+            session._messages.create_queue(name), selector, prefetch=prefetch, priority=priority
         )
         return name, consumer
 

@@ -26,9 +26,9 @@ class Administering(Interrupting):
 
     def _begin_asking(self) -> Steps[None]:
         session = self.connection.create_session()
-        address = session.create_queue(MANAGEMENT)
-        self._answers = yield from session._create_consumer(address)
-        self._requests = yield from session._create_producer(address)
+        address = session._messages.create_queue(MANAGEMENT)
+        self._answers = yield from session._factory.create_consumer(address)
+        self._requests = yield from session._factory.create_producer(address)
 
     def _ask(self, operation: str, **arguments: str | int) -> Steps[tuple[int, Any] | None]:
         """What the broker answers, status and result; None if the answer is lost, so that nobody knows."""
@@ -109,10 +109,10 @@ class Administering(Interrupting):
     def visit(self) -> Steps[None]:
         """Receive from a durable subscription for a while, and end it now and then."""
         session = self.connection.create_session()
-        topic = session.create_topic(TOPIC)
+        topic = session._messages.create_topic(TOPIC)
         name = VISITS.rpartition("/")[2]
         while not self.run.ending:
-            consumer = yield from session._create_shared_durable_consumer(topic, name)
+            consumer = yield from session._factory.create_shared_durable_consumer(topic, name)
             for _ in range(self.random.randint(0, 6)):
                 message = yield from self._take(consumer, 0.2)
                 if message is not None:
@@ -121,7 +121,7 @@ class Administering(Interrupting):
             if self.random.random() < 0.5:
                 ended = self.history.will_unsubscribe(VISITS)
                 try:
-                    yield from session._unsubscribe(name)
+                    yield from session._factory.unsubscribe(name)
                 except (IllegalStateError, InvalidDestinationError):
                     # Somebody else uses it, or has ended it.
                     continue

@@ -23,7 +23,7 @@ class Application(Actor):
         """Send, and wait for each; or send with a completion listener."""
         session = self.connection.create_session()
         asynchronous = self.random.random() < 0.4
-        producer = yield from session._create_producer(self._somewhere(session))
+        producer = yield from session._factory.create_producer(self._somewhere(session))
         sender = self._sender()
         assert producer.destination is not None
         while not self.run.ending:
@@ -41,7 +41,7 @@ class Application(Actor):
                 yield from sleep(self.random.random() * 0.1)
             if self.random.random() < 0.02:
                 yield from producer._close()
-                producer = yield from session._create_producer(self._somewhere(session))
+                producer = yield from session._factory.create_producer(self._somewhere(session))
                 sender = self._sender()
                 assert producer.destination is not None
         yield from session._close()
@@ -50,15 +50,15 @@ class Application(Actor):
         """Receive from a durable subscription that only this client has."""
         mode = self.random.choice([AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT])
         session = self.connection.create_session(acknowledge_mode=mode)
-        consumer = yield from session._create_durable_consumer(session.create_topic(TOPIC), "all")
+        consumer = yield from session._factory.create_durable_consumer(session._messages.create_topic(TOPIC), "all")
         yield from self._receive(session, DURABLE, consumer)
 
     def subscribe_together(self) -> Steps[None]:
         """Receive from a durable subscription with others."""
         mode = self.random.choice([AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT])
         session = self.connection.create_session(acknowledge_mode=mode)
-        topic = session.create_topic(TOPIC)
-        consumer = yield from session._create_shared_durable_consumer(topic, "reds", "color = 'red'")
+        topic = session._messages.create_topic(TOPIC)
+        consumer = yield from session._factory.create_shared_durable_consumer(topic, "reds", "color = 'red'")
         yield from self._receive(session, SHARED, consumer)
 
     def consume(self) -> Steps[None]:
@@ -104,7 +104,7 @@ class Application(Actor):
         chance = self.random.random()
         if chance < 0.2:
             held.clear()
-            yield from session._recover()
+            yield from session._acknowledgements.recover()
         elif chance < 0.5:
             yield from self._settle_all(session, name, held)
         else:
@@ -128,7 +128,7 @@ class Application(Actor):
             if not aborted:
                 self.history.went_elsewhere(name, numbers, self.container)
             held.clear()
-            yield from session._recover()
+            yield from session._acknowledgements.recover()
         except JMSError as error:
             self._expect(self._is_released(error), f"acknowledge() raised {error}")
             held.clear()
@@ -140,7 +140,7 @@ class Application(Actor):
         """Acknowledge all, and hear what became of each: the truth under every contract (promise 5)."""
         numbers = {message.message_id: number for number, message in held}
         held.clear()
-        outcomes = yield from session._acknowledge_all()
+        outcomes = yield from session._acknowledgements.acknowledge_all()
         for message_id, outcome in outcomes.items():
             if message_id not in numbers:
                 continue
@@ -169,7 +169,7 @@ class Application(Actor):
         session = self.connection.create_session(transacted=True)
         name, consumer = yield from self._consumer(session)
         # Who waits for room in a transaction may wait for what the transaction itself has received.
-        producer = yield from session._create_producer(self._somewhere(session, may_wait=False))
+        producer = yield from session._factory.create_producer(self._somewhere(session, may_wait=False))
         sender = self._sender()
         assert producer.destination is not None
         received: list[tuple[str, int]] = []
@@ -186,7 +186,7 @@ class Application(Actor):
                 yield from producer._send(new, **options)
                 sent.append(new)
             if self.random.random() < 0.2:
-                yield from session._rollback()
+                yield from session._transactions.rollback()
                 self.history.was_rolled_back(sent, received, self.container)
                 received, sent = [], []
                 continue
@@ -194,7 +194,7 @@ class Application(Actor):
             received = []
             sent = [] if committed else self._replay(session, sent)
         if received or sent:
-            yield from session._rollback()
+            yield from session._transactions.rollback()
             self.history.was_rolled_back(sent, received, self.container)
         yield from session._close()
 
@@ -211,14 +211,14 @@ class Application(Actor):
         if not sent or self.random.random() < 0.3:
             return []
         self.history.will_replay(sent)
-        session.replay()
+        session._transactions.replay()
         return sent
 
     def _commit(self, session: Session, sent: list[Any], received: list[tuple[str, int]]) -> Steps[bool]:
         """Commit; whether it was. Where the failover contract leaves the outcome open, one asks for it (E14)."""
         committed: bool | None = True
         try:
-            yield from session._commit()
+            yield from session._transactions.commit()
         except TransactionRolledBackError as error:
             committed = False
             if not self.contract.resolves_calls and error.transaction_id:
@@ -234,7 +234,7 @@ class Application(Actor):
         self.history.counts["outcomes asked for"] += 1
         while True:
             try:
-                return (yield from session._commit_outcome(transaction_id))
+                return (yield from session._transactions.commit_outcome(transaction_id))
             except JMSError as error:
                 self._expect(self._is_released(error), f"commit_outcome() raised {error}")
 
@@ -244,14 +244,18 @@ class Application(Actor):
         consumers: list[tuple[str, ConsumerSteps]] = []
         for name in names:
             if name == DURABLE:
-                consumer = yield from session._create_durable_consumer(session.create_topic(TOPIC), "all")
+                consumer = yield from session._factory.create_durable_consumer(
+                    session._messages.create_topic(TOPIC), "all"
+                )
             elif name == SHARED:
-                topic = session.create_topic(TOPIC)
-                consumer = yield from session._create_shared_durable_consumer(topic, "reds", "color = 'red'")
+                topic = session._messages.create_topic(TOPIC)
+                consumer = yield from session._factory.create_shared_durable_consumer(topic, "reds", "color = 'red'")
             elif name == VISITS:
-                consumer = yield from session._create_shared_durable_consumer(session.create_topic(TOPIC), "visits")
+                consumer = yield from session._factory.create_shared_durable_consumer(
+                    session._messages.create_topic(TOPIC), "visits"
+                )
             else:
-                consumer = yield from session._create_consumer(session.create_queue(name))
+                consumer = yield from session._factory.create_consumer(session._messages.create_queue(name))
             consumers.append((name, consumer))
         pause_s = 0.05
         while not done():

@@ -20,10 +20,10 @@ class Conversation(Application):
     def ask(self) -> Steps[None]:
         """Send requests, and wait for each reply in a temporary queue of one's own."""
         session = self.connection.create_session()
-        mailbox = yield from session._create_temporary_queue()
-        replies = yield from session._create_consumer(mailbox)
+        mailbox = yield from session._factory.create_temporary_queue()
+        replies = yield from session._factory.create_consumer(mailbox)
         destination = self._somewhere(session)
-        producer = yield from session._create_producer(destination)
+        producer = yield from session._factory.create_producer(destination)
         sender = self._sender()
         while not self.run.ending:
             request, options = self._new_message(destination, sender)
@@ -46,7 +46,7 @@ class Conversation(Application):
         transacted = self.random.random() < 0.4
         session = self.connection.create_session(transacted=transacted)
         name, consumer = yield from self._consumer(session)
-        producer = yield from session._create_producer(None)
+        producer = yield from session._factory.create_producer(None)
         while not self.run.ending:
             try:
                 request = yield from self._take(consumer, 0.2)
@@ -77,7 +77,7 @@ class Conversation(Application):
     def subscribe_for_now(self) -> Steps[None]:
         """Receive from the topic as long as one listens, alone."""
         session = self.connection.create_session()
-        consumer = yield from session._create_consumer(session.create_topic(TOPIC))
+        consumer = yield from session._factory.create_consumer(session._messages.create_topic(TOPIC))
         prefix = f"volatile://{quote(self.container, safe='')}//"
         while not self.run.ending:
             message = yield from self._take(consumer, 0.2)
@@ -90,14 +90,16 @@ class Conversation(Application):
     def join_the_crowd(self) -> Steps[None]:
         """Receive from the topic as long as one listens, with others."""
         session = self.connection.create_session(acknowledge_mode=AcknowledgeMode.DUPS_OK)
-        consumer = yield from session._create_shared_consumer(session.create_topic(TOPIC), "crowd")
+        consumer = yield from session._factory.create_shared_consumer(session._messages.create_topic(TOPIC), "crowd")
         while not self.run.ending:
             message = yield from self._take(consumer, 0.2)
             if message is not None:
                 self._presented(session, CROWD, message)
             if self.random.random() < 0.02:
                 yield from consumer._close()
-                consumer = yield from session._create_shared_consumer(session.create_topic(TOPIC), "crowd")
+                consumer = yield from session._factory.create_shared_consumer(
+                    session._messages.create_topic(TOPIC), "crowd"
+                )
         yield from session._close()
 
     def browse(self) -> Steps[None]:
@@ -105,7 +107,7 @@ class Conversation(Application):
         session = self.connection.create_session()
         while not self.run.ending:
             name = self.random.choice(self.run.plan.queues).name
-            browser = session.create_browser(session.create_queue(name))
+            browser = session._factory.create_browser(session._messages.create_queue(name))
             seen: list[Any] = []
             try:
                 end = yield from browser._look()

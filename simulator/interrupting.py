@@ -80,7 +80,7 @@ class Interrupting(Conversation):
         """Receive and send in transactions, whose ends are interrupted."""
         session = self.connection.create_session(transacted=True)
         name, consumer = yield from self._consumer(session)
-        producer = yield from session._create_producer(self._somewhere(session, may_wait=False))
+        producer = yield from session._factory.create_producer(self._somewhere(session, may_wait=False))
         sender = self._sender()
         assert producer.destination is not None
         self._works: dict[Transaction, Work] = {}
@@ -95,21 +95,21 @@ class Interrupting(Conversation):
                 yield from producer._send(new, **options)
                 self._work_of(session).sent.append(new)
             yield from self._end_transaction(session, commit=self.random.random() < 0.7)
-        yield from session._rollback()
+        yield from session._transactions.rollback()
         self._hear(session, bound=True)
         yield from session._close()
 
     def _work_of(self, session: Session) -> Work:
         """What the session's transaction did; a call has just returned, so it is that of the next call too."""
-        assert session._transaction is not None
-        return self._works.setdefault(session._transaction, Work())
+        assert session._transactions.current is not None
+        return self._works.setdefault(session._transactions.current, Work())
 
     def _end_transaction(self, session: Session, *, commit: bool) -> Steps[None]:
-        if getattr(session, "_undertaking", None) is None:
+        if session._undertakings.current is None:
             # Else the transaction is ending already, and this ends the one that follows.
             self._work_of(session).committing = commit
         try:
-            yield from self._perhaps(session._commit() if commit else session._rollback())
+            yield from self._perhaps(session._transactions.commit() if commit else session._transactions.rollback())
         except TransactionRolledBackError:
             commit = False
         if commit and not self.was_interrupted:
@@ -132,7 +132,7 @@ class Interrupting(Conversation):
                 self.history.counts["interrupted and heard of"] += 1
                 tell = self.history.was_committed if transaction.outcome else self.history.was_rolled_back
                 tell(work.sent, work.received, self.container)
-            elif transaction is not session._transaction:
+            elif transaction is not session._transactions.current:
                 self._expect(not bound, "P2: a call returned, and what became of the transaction before is not known")
 
     # -- otherwise -----------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class Interrupting(Conversation):
         """
         if self.random.random() < 0.3:
             held.clear()
-            yield from self._perhaps(session._recover())
+            yield from self._perhaps(session._acknowledgements.recover())
             return
         numbers, messages = [number for number, _ in held], [message for _, message in held]
         if session.acknowledge_mode is AcknowledgeMode.INDIVIDUAL:
@@ -184,7 +184,7 @@ class Interrupting(Conversation):
             self.history.went_elsewhere(name, [*unsure, *numbers], self.container)
             unsure.clear()
             held.clear()
-            yield from session._recover()
+            yield from session._acknowledgements.recover()
         else:
             if self.was_interrupted:
                 unsure += numbers
@@ -197,16 +197,16 @@ class Interrupting(Conversation):
         yield from self._perhaps(consumer._close())
         yield from consumer._close()
         if session.acknowledge_mode in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
-            yield from session._recover()
+            yield from session._acknowledgements.recover()
         while True:
-            made = yield from self._perhaps(session._create_consumer(session.create_queue(name)))
+            made = yield from self._perhaps(session._factory.create_consumer(session._messages.create_queue(name)))
             if made is not None:
                 return made  # type: ignore[no-any-return]
 
     def interrupt_sending(self) -> Steps[None]:
         """Send; a send that is interrupted is stored once, or not at all."""
         session = self.connection.create_session()
-        producer = yield from session._create_producer(self._somewhere(session))
+        producer = yield from session._factory.create_producer(self._somewhere(session))
         sender = self._sender()
         assert producer.destination is not None
         while not self.run.ending:
@@ -221,7 +221,7 @@ class Interrupting(Conversation):
             if self.random.random() < 0.05:
                 yield from self._perhaps(producer._close())
                 yield from producer._close()
-                producer = yield from session._create_producer(self._somewhere(session))
+                producer = yield from session._factory.create_producer(self._somewhere(session))
                 sender = self._sender()
                 assert producer.destination is not None
         yield from session._close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from legato.client.calls.session_guard import SessionWork
+from legato.client.calls.undertakings import Undertakings
 from legato.client.links.channel import Channel
 from legato.client.links.deliveries import AckBatch, Delivery, Incoming
 from legato.client.links.receiver_end import LAZY_MAX, ReceiverEnd
@@ -55,7 +55,7 @@ def no_abort(self: Channel, failure: JMSError, cause: JMSError) -> None:
     """Applications do not hear of what a failover aborted."""
 
 
-def hear_nothing(self: SessionWork, until: Any = None, timeout_s: float | None = None) -> Steps[bool]:
+def hear_nothing(self: Undertakings, until: Any = None, timeout_s: float | None = None) -> Steps[bool]:
     """D1: no call waits for the end of what an interrupted one had begun."""
     yield from NOTHING
     return True

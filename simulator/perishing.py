@@ -38,16 +38,16 @@ class Perishing(Pipelining):
                     self.history.surely_presented(name, number)
                 raise PerishedError
         if mode is AcknowledgeMode.SESSION_TRANSACTED:
-            yield from session._rollback()
+            yield from session._transactions.rollback()
         yield from session._close()
 
     def keep_house(self) -> Steps[None]:
         """Make temporary queues, use them and delete them."""
         session = self.connection.create_session()
         while not self.run.ending:
-            mailbox = yield from session._create_temporary_queue()
+            mailbox = yield from session._factory.create_temporary_queue()
             try:
-                producer = yield from session._create_producer(mailbox)
+                producer = yield from session._factory.create_producer(mailbox)
                 message, _ = self._new_message(mailbox, self._sender())
                 yield from producer._send(message)
                 self.history.was_confirmed(message)

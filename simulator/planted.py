@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any
 from unittest.mock import patch
 
-from legato.client.calls.session_guard import SessionWork
+from legato.client.calls.undertakings import Undertakings
 from legato.client.links.channel import Channel
 from legato.client.links.deliveries import AckBatch, Incoming
 from legato.client.links.receiver_end import ReceiverEnd
@@ -129,7 +129,7 @@ FAULTS = [
     Fault(SteadyClock, "tick", mistakes_of_retention.clock_that_jumps),
     Fault(Membership, "refresh", mistakes_of_retention.members_must_be_written),
     Fault(LockFile, "write", mistakes_of_retention.notes_must_be_written),
-    Fault(SessionWork, "_hear", mistakes_of_clients.hear_nothing),
+    Fault(Undertakings, "hear", mistakes_of_clients.hear_nothing),
     Fault(ReceiverEnd, "look", mistakes_of_clients.lazy_and_silent),
     Fault(TemporaryEnd, "connection_lost", mistakes_of_clients.deletion_forgotten),
     Fault(Assignments, "_extent_of", mistakes_of_pipelines.bytes_for_good),

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 SEND = """\
 # `_send` without its steps, and its turn without calls: most sends wait for nothing, and pay for nothing else.
-session = self._session
-turn: ThreadTurn = session._turn  # type: ignore[assignment]
+turn: ThreadTurn = self._turn  # type: ignore[assignment]
 holder = turn.holder
 thread = get_ident()
 try:
     if holder.setdefault("thread", thread) != thread:
-        raise session._misused()
+        raise self._guard.misused()
     try:
         route = self._route
         if (
             route is None
             or destination is not None
-            or session._undertaking is not None
+            or self._undertakings.current is not None
             or len(route.end.outgoing.waiting) >= self._window
         ):
             route = drive(self._ready_route(destination))
@@ -52,8 +51,7 @@ except BaseException as interruption:
 
 RECEIVE = """\
 # `_receive` without its steps, and its turn without calls: a message that is here pays for nothing else.
-session = self._session
-turn: ThreadTurn = session._turn  # type: ignore[assignment]
+turn: ThreadTurn = self._turn  # type: ignore[assignment]
 holder = turn.holder
 thread = get_ident()
 message: Message | None
@@ -65,9 +63,9 @@ try:
             message = drive(self._getting(kind, timeout_s))
             end.handing = None; return message  # fmt: skip  # noqa: E702
     if holder.setdefault("thread", thread) != thread:
-        raise session._misused()
+        raise self._guard.misused()
     try:
-        if self._listener is not None or session._undertaking is not None or (message := self._take()) is None:
+        if self._listener is not None or self._undertakings.current is not None or (message := self._take()) is None:
             message = drive(self._receiving(timeout_s))
     finally:
         if turn.keeper != thread:
@@ -112,16 +110,15 @@ if kind is not None:
     kind, timeout_s = expectation(kind, timeout_s)
     if kind is not None:
         return await drive(self._receive(kind, timeout_s))
-session = self._session
-turn = session._turn
+turn = self._turn
 if not turn.acquire(False):
-    raise session._misused()
+    raise self._guard.misused()
 try:
     self._in_a_row += 1
     if self._in_a_row >= TURNS_MAX:
         self._in_a_row = 0
         await asyncio.sleep(0)
-    if self._listener is None and session._undertaking is None and (message := self._take()) is not None:
+    if self._listener is None and self._undertakings.current is None and (message := self._take()) is not None:
         self._end.handing = None  # a task is interrupted only where it waits
         return message
     self._in_a_row = 0

@@ -55,6 +55,8 @@ class Face(NamedTuple):
     base: str
     parameters: str = ""
     """Of the base."""
+    parts: Mapping[str, str] = MappingProxyType({})
+    """Attributes of the base that have further steps, and the modules of their classes."""
     methods: tuple[tuple[str, str], ...] = ()
     """Names, and how each is made."""
     types: Mapping[str, str] = MappingProxyType({})
@@ -87,14 +89,12 @@ def _all(kind: str, names: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, kind) for name in names.split())
 
 
-_SESSION_STEPS = (
-    "session_steps",
-    "session_factory",
-    "session_messages",
-    "session_acknowledgements",
-    "session_transactions",
-    "session_guard",
-)
+_SESSION_PARTS = {
+    "_factory": "session_factory",
+    "_messages": "session_messages",
+    "_transactions": "session_transactions",
+    "_acknowledgements": "session_acknowledgements",
+}
 _OF_SESSIONS = {"_Producer": "MessageProducer", "_Consumer": "MessageConsumer", "_Browser": "QueueBrowser"}
 _OF_CONTEXTS = {"_Producer": "JMSProducer", "_Consumer": "JMSConsumer", "_Browser": "QueueBrowser"}
 _CREATE_CONSUMERS = "create_consumer create_durable_consumer"
@@ -166,17 +166,22 @@ MODULES = (
         (
             Face(
                 "Session",
-                _SESSION_STEPS,
+                ("session_steps",),
                 "SessionSteps",
                 "[MessageProducer, MessageConsumer, QueueBrowser]",
+                _SESSION_PARTS,
                 (
+                    *_all(PLAIN, "create_queue create_topic"),
                     ("create_producer", OPENS),
                     *_all(MAKES, f"{_CREATE_CONSUMERS} create_durable_subscriber {_CREATE_SHARED}"),
                     ("create_browser", PLAIN),
-                    *_all(WAITS, f"unsubscribe {_CREATE_TEMPORARY} commit commit_outcome rollback recover"),
-                    *_all(WAITS, "acknowledge_all close"),
+                    *_all(PLAIN, "create_message create_text_message create_bytes_message create_map_message"),
+                    *_all(PLAIN, "create_stream_message create_object_message"),
+                    *_all(WAITS, f"unsubscribe {_CREATE_TEMPORARY} commit commit_outcome rollback"),
+                    *_all(PLAIN, "replay reject give_back"),
+                    *_all(WAITS, "recover acknowledge_all close"),
                 ),
-                _OF_SESSIONS,
+                types=_OF_SESSIONS,
                 before=(bodies.SESSION_TYPES, bodies.SESSION_TYPES),
             ),
         ),
@@ -208,14 +213,14 @@ MODULES = (
                 ("context_steps",),
                 "ContextSteps",
                 "[JMSProducer, JMSConsumer, QueueBrowser]",
-                (
+                methods=(
                     ("create_producer", PLAIN),
                     *_all(MAKES, f"{_CREATE_CONSUMERS} {_CREATE_SHARED}"),
                     ("create_browser", PLAIN),
                     *_all(WAITS, f"{_CREATE_TEMPORARY} unsubscribe set_client_id stop commit commit_outcome rollback"),
                     *_all(WAITS, "recover acknowledge acknowledge_all close"),
                 ),
-                _OF_CONTEXTS,
+                types=_OF_CONTEXTS,
                 before=(bodies.CONTEXT_TYPES, bodies.CONTEXT_TYPES),
             ),
         ),
@@ -233,8 +238,8 @@ MODULES = (
                 ("connection_steps",),
                 "ConnectionSteps",
                 "[Session]",
-                (("create_session", PLAIN), *_all(WAITS, "set_client_id stop close")),
-                {"_Session": "Session"},
+                methods=(("create_session", PLAIN), *_all(WAITS, "set_client_id stop close")),
+                types={"_Session": "Session"},
                 before=(bodies.CONNECTION_TYPES, bodies.CONNECTION_TYPES_IN_TASK),
                 after=(bodies.CLIENT_ID, ""),
             ),
@@ -243,8 +248,8 @@ MODULES = (
                 ("connection_steps",),
                 "FactorySteps",
                 "[Connection, JMSContext]",
-                _all(OPENS, "create_connection create_context"),
-                {"_Connection": "Connection", "_Context": "JMSContext"},
+                methods=_all(OPENS, "create_connection create_context"),
+                types={"_Connection": "Connection", "_Context": "JMSContext"},
                 before=(bodies.FACTORY_TYPES, bodies.FACTORY_TYPES),
                 closes=False,
             ),
@@ -316,16 +321,20 @@ def _class(face: Face) -> ast.ClassDef:
     return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == face.base)
 
 
-def _steps_of(face: Face, method: str) -> tuple[str, ast.FunctionDef]:
-    """A method's steps, and the module that they are in."""
-    for name in face.steps:
+def _steps_of(face: Face, method: str) -> tuple[str, str, ast.FunctionDef]:
+    """A method's steps, the text that they are in, and whose they are: `self`, or one of its parts."""
+    for owner, name, names in [
+        *(("self", name, (method, f"_{method}")) for name in face.steps),
+        *((f"self.{part}", name, (method,)) for part, name in face.parts.items()),
+    ]:
         text, tree = _module(name)
         classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-        for kind in (each for each in classes if len(face.steps) > 1 or each.name == face.base or _is_base(face, each)):
+        anywhere = len(face.steps) > 1 or owner != "self"
+        for kind in (each for each in classes if anywhere or each.name == face.base or _is_base(face, each)):
             for node in kind.body:
-                if isinstance(node, ast.FunctionDef) and node.name in (method, f"_{method}"):
-                    return text, node
-    raise LookupError(f"{face.name}.{method} has no steps in {face.steps}")
+                if isinstance(node, ast.FunctionDef) and node.name in names:
+                    return owner, text, node
+    raise LookupError(f"{face.name}.{method} has no steps in {face.steps} or {list(face.parts)}")
 
 
 def _is_base(face: Face, kind: ast.ClassDef) -> bool:
@@ -355,14 +364,15 @@ class _Types(ast.NodeTransformer):
 
 
 def _method(face: Face, name: str, kind: str, *, asyncio: bool) -> str:
-    text, steps = _steps_of(face, name)
+    owner, text, steps = _steps_of(face, name)
     returned = steps.returns
     assert returned is not None
     if kind != PLAIN and isinstance(returned, ast.Subscript):
         returned = returned.slice  # of `Steps[...]`
     value = ast.unparse(_Types(face.types).visit(ast.parse(ast.unparse(returned), mode="eval").body))
     passed = [each.arg for each in steps.args.args[1:]] + [f"{each.arg}={each.arg}" for each in steps.args.kwonlyargs]
-    call = f"{steps.name}({', '.join(passed)})"
+    whose = "super()" if kind == PLAIN and owner == "self" else owner
+    call = f"{whose}.{steps.name}({', '.join(passed)})"
     opening = asyncio and kind in (MAKES, OPENS)
     awaited = asyncio and kind not in (MAKES, OPENS, PLAIN)
     head = f"{'async ' if awaited else ''}def {name}({ast.unparse(steps.args)})"
@@ -377,13 +387,13 @@ def _method(face: Face, name: str, kind: str, *, asyncio: bool) -> str:
 def _body(name: str, kind: str, call: str, value: str, *, asyncio: bool) -> str:
     returning = "" if value == "None" else "return "
     if kind == PLAIN:
-        return f"return super().{call}\n"
+        return f"{returning}{call}\n"
     if asyncio:
         if kind in (MAKES, OPENS):
-            return f"return Opening(self.{call})\n"
+            return f"return Opening({call})\n"
         if value in ASYNCIO_NAMES:  # the steps know the type of the other world
-            return f"return cast({value}, await drive(self.{call}))\n"
-        return f"{returning}await drive(self.{call})\n"
+            return f"return cast({value}, await drive({call}))\n"
+        return f"{returning}await drive({call})\n"
     if kind == HANDS:
         arguments = call.partition("(")[2]
         steps = [
@@ -393,13 +403,14 @@ def _body(name: str, kind: str, call: str, value: str, *, asyncio: bool) -> str:
             "end.handing = None; return value  # fmt: skip  # noqa: E702",
         ]
     elif kind == MAKES:
+        making = "self._members.making" if call.startswith("self._factory.") else "self._making"
         steps = [
-            f"consumer = drive(self.{call})",
+            f"consumer = drive({call})",
             "# One step: no signal handler runs between its halves.",
-            "self._making = None; return consumer  # fmt: skip  # noqa: E702",
+            f"{making} = None; return consumer  # fmt: skip  # noqa: E702",
         ]
     else:
-        steps = [f"{returning}drive(self.{call})"]
+        steps = [f"{returning}drive({call})"]
     lines = "".join(f"    {line}\n" for line in steps)
     return f"try:\n{lines}except BaseException as interruption:\n    mend(self, interruption)\n    raise\n"
 
@@ -433,7 +444,8 @@ def _face(face: Face, *, asyncio: bool) -> str:
 def written(module: Module, *, asyncio: bool) -> str:
     """The text of a module."""
     classes = "\n\n".join(_face(face, asyncio=asyncio) for face in module.faces)
-    sources = {name: where for face in module.faces for each in face.steps for name, where in _imports(each).items()}
+    modules = [each for face in module.faces for each in (*face.steps, *face.parts.values())]
+    sources = {name: where for each in modules for name, where in _imports(each).items()}
     package = "legato.client.aio" if asyncio else "legato.client"
     public = {face.name: f"{package}.{other.name}" for other in MODULES for face in other.faces}
     here = {face.name for face in module.faces}
@@ -444,9 +456,10 @@ def written(module: Module, *, asyncio: bool) -> str:
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | set(exports)
     bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)} | {"interruption"}
+    parts = " and the parts of a session" if module.faces[0].parts else ""
     lines = [
         f'"""{module.subject[asyncio]}\n',
-        f"Do not edit: `tools/make_faces.py` writes this from `calls/{module.faces[0].steps[0]}.py`.",
+        f"Do not edit: `tools/make_faces.py` writes this from `calls/{module.faces[0].steps[0]}.py`{parts}.",
         '"""\n',
         "from __future__ import annotations\n",
     ]

@@ -61,8 +61,7 @@ class MessageConsumer(ConsumerSteps):
                 call (code `UNBLOCKED`, CONTRACT E11).
         """
         # `_receive` without its steps, and its turn without calls: a message that is here pays for nothing else.
-        session = self._session
-        turn: ThreadTurn = session._turn  # type: ignore[assignment]
+        turn: ThreadTurn = self._turn  # type: ignore[assignment]
         holder = turn.holder
         thread = get_ident()
         message: Message | None
@@ -74,9 +73,13 @@ class MessageConsumer(ConsumerSteps):
                     message = drive(self._getting(kind, timeout_s))
                     end.handing = None; return message  # fmt: skip  # noqa: E702
             if holder.setdefault("thread", thread) != thread:
-                raise session._misused()
+                raise self._guard.misused()
             try:
-                if self._listener is not None or session._undertaking is not None or (message := self._take()) is None:
+                if (
+                    self._listener is not None
+                    or self._undertakings.current is not None
+                    or (message := self._take()) is None
+                ):
                     message = drive(self._receiving(timeout_s))
             finally:
                 if turn.keeper != thread:

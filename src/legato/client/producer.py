@@ -68,19 +68,18 @@ class MessageProducer(ProducerSteps):
             JMSError: the broker refused it for another reason, or the connection is gone for good.
         """
         # `_send` without its steps, and its turn without calls: most sends wait for nothing, and pay for nothing else.
-        session = self._session
-        turn: ThreadTurn = session._turn  # type: ignore[assignment]
+        turn: ThreadTurn = self._turn  # type: ignore[assignment]
         holder = turn.holder
         thread = get_ident()
         try:
             if holder.setdefault("thread", thread) != thread:
-                raise session._misused()
+                raise self._guard.misused()
             try:
                 route = self._route
                 if (
                     route is None
                     or destination is not None
-                    or session._undertaking is not None
+                    or self._undertakings.current is not None
                     or len(route.end.outgoing.waiting) >= self._window
                 ):
                     route = drive(self._ready_route(destination))

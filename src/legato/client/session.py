@@ -1,17 +1,20 @@
 """Sessions: send and receive in one thread at a time; acknowledgement, transactions, recovery.
 
-Do not edit: `tools/make_faces.py` writes this from `calls/session_steps.py`.
+Do not edit: `tools/make_faces.py` writes this from `calls/session_steps.py` and the parts of a session.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, BinaryIO
 
 from legato.client.browser import QueueBrowser
 from legato.client.calls.session_steps import SessionSteps
 from legato.client.consumer import MessageConsumer
 from legato.client.links.session_state import AcknowledgementOutcome
+from legato.client.messages import BytesMessage, MapMessage, ObjectMessage, StreamMessage, TextMessage
 from legato.client.messages.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+from legato.client.messages.message import Message
 from legato.client.producer import MessageProducer
 from legato.client.steps import drive, mend
 
@@ -28,6 +31,14 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
     _consumer_type = MessageConsumer
     _browser_type = QueueBrowser
 
+    def create_queue(self, name: str) -> Queue:
+        """The queue of that name; the broker creates it when it is first used."""
+        return self._messages.create_queue(name)
+
+    def create_topic(self, name: str) -> Topic:
+        """The topic of that name; the broker creates it when it is first used."""
+        return self._messages.create_topic(name)
+
     def create_producer(self, destination: Destination | None = None) -> MessageProducer:
         """A producer for a queue or topic, or for those that each `send()` names.
 
@@ -36,7 +47,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             IllegalStateError: the session is closed.
         """
         try:
-            return drive(self._create_producer(destination))
+            return drive(self._factory.create_producer(destination))
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -67,10 +78,10 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
         """
         try:
             consumer = drive(
-                self._create_consumer(destination, selector, no_local, prefetch=prefetch, priority=priority)
+                self._factory.create_consumer(destination, selector, no_local, prefetch=prefetch, priority=priority)
             )
             # One step: no signal handler runs between its halves.
-            self._making = None; return consumer  # fmt: skip  # noqa: E702
+            self._members.making = None; return consumer  # fmt: skip  # noqa: E702
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -98,9 +109,9 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             InvalidSelectorError: the selector is none.
         """
         try:
-            consumer = drive(self._create_durable_consumer(topic, name, selector, no_local, prefetch=prefetch))
+            consumer = drive(self._factory.create_durable_consumer(topic, name, selector, no_local, prefetch=prefetch))
             # One step: no signal handler runs between its halves.
-            self._making = None; return consumer  # fmt: skip  # noqa: E702
+            self._members.making = None; return consumer  # fmt: skip  # noqa: E702
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -110,9 +121,9 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
     ) -> MessageConsumer:
         """The older name of `create_durable_consumer`."""
         try:
-            consumer = drive(self._create_durable_subscriber(topic, name, selector, no_local))
+            consumer = drive(self._factory.create_durable_subscriber(topic, name, selector, no_local))
             # One step: no signal handler runs between its halves.
-            self._making = None; return consumer  # fmt: skip  # noqa: E702
+            self._members.making = None; return consumer  # fmt: skip  # noqa: E702
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -128,9 +139,9 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             InvalidSelectorError: the selector is none.
         """
         try:
-            consumer = drive(self._create_shared_consumer(topic, name, selector, prefetch=prefetch))
+            consumer = drive(self._factory.create_shared_consumer(topic, name, selector, prefetch=prefetch))
             # One step: no signal handler runs between its halves.
-            self._making = None; return consumer  # fmt: skip  # noqa: E702
+            self._members.making = None; return consumer  # fmt: skip  # noqa: E702
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -146,9 +157,9 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             InvalidSelectorError: the selector is none.
         """
         try:
-            consumer = drive(self._create_shared_durable_consumer(topic, name, selector, prefetch=prefetch))
+            consumer = drive(self._factory.create_shared_durable_consumer(topic, name, selector, prefetch=prefetch))
             # One step: no signal handler runs between its halves.
-            self._making = None; return consumer  # fmt: skip  # noqa: E702
+            self._members.making = None; return consumer  # fmt: skip  # noqa: E702
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -159,7 +170,31 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
         Args:
             selector: show only messages that match it.
         """
-        return super().create_browser(destination, selector)
+        return self._factory.create_browser(destination, selector)
+
+    def create_message(self) -> Message:
+        """A message without a body."""
+        return self._messages.create_message()
+
+    def create_text_message(self, text: str | None = None) -> TextMessage:
+        """A message whose body is `text`."""
+        return self._messages.create_text_message(text)
+
+    def create_bytes_message(self, body: bytes = b"", *, stream: BinaryIO | None = None) -> BytesMessage:
+        """A message whose body is `body`, or what is in the binary file `stream`, sent without being held in memory."""
+        return self._messages.create_bytes_message(body, stream=stream)
+
+    def create_map_message(self) -> MapMessage:
+        """A message whose body has names with values."""
+        return self._messages.create_map_message()
+
+    def create_stream_message(self) -> StreamMessage:
+        """A message whose body is a stream of values."""
+        return self._messages.create_stream_message()
+
+    def create_object_message(self, body: Any = None) -> ObjectMessage:
+        """A message whose body is an object that AMQP can carry."""
+        return self._messages.create_object_message(body)
 
     def unsubscribe(self, name: str) -> None:
         """End a durable subscription, with the messages in it (Jakarta Messaging 8.3.3).
@@ -169,7 +204,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             InvalidDestinationError: there is none of that name.
         """
         try:
-            drive(self._unsubscribe(name))
+            drive(self._factory.unsubscribe(name))
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -177,7 +212,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
     def create_temporary_queue(self) -> TemporaryQueue:
         """A queue that only this connection receives from, and that ends with it or by its `delete()`."""
         try:
-            return drive(self._create_temporary_queue())
+            return drive(self._factory.create_temporary_queue())
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -185,7 +220,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
     def create_temporary_topic(self) -> TemporaryTopic:
         """A topic that only this connection receives from, and that ends with it or by its `delete()`."""
         try:
-            return drive(self._create_temporary_topic())
+            return drive(self._factory.create_temporary_topic())
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -209,7 +244,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             JMSError: whether it is committed cannot be had: the connection is gone for good (code `IN_DOUBT`).
         """
         try:
-            drive(self._commit())
+            drive(self._transactions.commit())
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -231,7 +266,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             JMSError: the connection is gone for good.
         """
         try:
-            return drive(self._commit_outcome(transaction_id))
+            return drive(self._transactions.commit_outcome(transaction_id))
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -247,10 +282,51 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             IllegalStateError: the session is not transacted, or closed.
         """
         try:
-            drive(self._rollback())
+            drive(self._transactions.rollback())
         except BaseException as interruption:
             mend(self, interruption)
             raise
+
+    def replay(self) -> int:
+        """Send again, in the current transaction, what the last one had sent that a failover aborted (promise 3).
+
+        What turns out to have been committed after all is not sent again (see `commit_outcome()`). For applications
+        that do not compute their sends anew from what they receive again.
+
+        Returns:
+            How many messages that were.
+
+        Raises:
+            IllegalStateError: the session is not transacted, one of the producers is closed, or it is not known yet
+                what became of a `commit()` that was interrupted: call it again first.
+        """
+        return self._transactions.replay()
+
+    def reject(self, message: Message, reason: str, properties: Mapping[str, str | int] | None = None) -> None:
+        """Have the commit send a message that this transaction received to the dead letters.
+
+        The other messages that it received are consumed, and what it sent is sent, in the same step (AMQP 4.4.2).
+
+        Args:
+            reason: what the dead letter shows as its exception.
+            properties: further ones for the dead letter.
+
+        Raises:
+            IllegalStateError: the session is not transacted, or the message is not of its current transaction.
+        """
+        self._transactions.reject(message, reason, properties)
+
+    def give_back(self, message: Message, *, failed: bool = False, why: str = "") -> None:
+        """Have a message that this transaction received come again once it commits, here or elsewhere (AMQP 4.4.2).
+
+        Args:
+            failed: whether this delivery counts as failed (CONTRACT D15).
+            why: then, what is told of it should the message become a dead letter.
+
+        Raises:
+            IllegalStateError: the session is not transacted, or the message is not of its current transaction.
+        """
+        self._transactions.give_back(message, failed=failed, why=why)
 
     def recover(self) -> None:
         """Give back what was received and not acknowledged; it comes again, flagged and counted (CONTRACT C8).
@@ -262,7 +338,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             IllegalStateError: the session is transacted, or closed.
         """
         try:
-            drive(self._recover())
+            drive(self._acknowledgements.recover())
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -281,7 +357,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             JMSError: the connection is gone for good.
         """
         try:
-            return drive(self._acknowledge_all())
+            return drive(self._acknowledgements.acknowledge_all())
         except BaseException as interruption:
             mend(self, interruption)
             raise

@@ -239,7 +239,7 @@ def test_a_blocking_receive_waits_for_the_end_of_an_interrupted_rollback(
             assert consumer.receive(WAIT_S) is not None
             until(lambda: len(consumer._inbox) == 2)
             with held_back(connection):
-                _interrupt(session._rollback())
+                _interrupt(session._transactions.rollback())
                 receiving = Calling(lambda: BLOCKING[way](consumer))
                 until_blocked(session)
             again = receiving.outcome()
@@ -260,7 +260,7 @@ def test_a_consumer_closed_after_an_interrupted_commit_takes_its_messages_along(
             consumer = session.create_consumer(session.create_queue(queue_name))
             assert consumer.receive(WAIT_S) is not None
             with held_back(connection):
-                _interrupt(session._commit())
+                _interrupt(session._transactions.commit())
                 closing = Calling(consumer.close)
                 until_blocked(session)
             closing.outcome()

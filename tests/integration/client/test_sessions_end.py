@@ -41,7 +41,7 @@ def test_an_acknowledgement_that_is_never_confirmed_ends_when_its_session_is_clo
 
     thread = threading.Thread(target=acknowledge)
     thread.start()
-    while not session._blocked:
+    while not session._guard.blocked:
         thread.join(0.001)
     (session if what == "session" else connection).close()
     thread.join(WAIT_S)

@@ -119,8 +119,8 @@ def test_a_commit_without_work_succeeds(connect: Connect, queue_name: str) -> No
     for _ in range(3):
         for end in (session.commit, session.rollback):
             end()
-            assert session._transaction is not None
-            ended.append(session._transaction.id)  # None until it is declared
+            assert session._transactions.current is not None
+            ended.append(session._transactions.current.id)  # None until it is declared
     assert len({*ended} - {None}) <= 1, "the broker's transaction serves on"
     producer = session.create_producer(session.create_queue(queue_name))
     producer.send(TextMessage("1"))

@@ -67,16 +67,15 @@ class MessageConsumer(ConsumerSteps):
             kind, timeout_s = expectation(kind, timeout_s)
             if kind is not None:
                 return await drive(self._receive(kind, timeout_s))
-        session = self._session
-        turn = session._turn
+        turn = self._turn
         if not turn.acquire(False):
-            raise session._misused()
+            raise self._guard.misused()
         try:
             self._in_a_row += 1
             if self._in_a_row >= TURNS_MAX:
                 self._in_a_row = 0
                 await asyncio.sleep(0)
-            if self._listener is None and session._undertaking is None and (message := self._take()) is not None:
+            if self._listener is None and self._undertakings.current is None and (message := self._take()) is not None:
                 self._end.handing = None  # a task is interrupted only where it waits
                 return message
             self._in_a_row = 0

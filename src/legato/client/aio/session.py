@@ -1,12 +1,12 @@
 """Sessions for asyncio: send and receive in one task at a time.
 
-Do not edit: `tools/make_faces.py` writes this from `calls/session_steps.py`.
+Do not edit: `tools/make_faces.py` writes this from `calls/session_steps.py` and the parts of a session.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, BinaryIO, cast
 
 from legato.client.aio.browser import QueueBrowser
 from legato.client.aio.consumer import MessageConsumer
@@ -15,7 +15,9 @@ from legato.client.aio.producer import MessageProducer
 from legato.client.aio.steps import Opening, drive
 from legato.client.calls.session_steps import SessionSteps
 from legato.client.links.session_state import AcknowledgementOutcome
+from legato.client.messages import BytesMessage, MapMessage, ObjectMessage, StreamMessage, TextMessage
 from legato.client.messages.destinations import Destination, Queue, Topic
+from legato.client.messages.message import Message
 
 
 class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
@@ -30,6 +32,14 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
     _consumer_type = MessageConsumer
     _browser_type = QueueBrowser
 
+    def create_queue(self, name: str) -> Queue:
+        """The queue of that name; the broker creates it when it is first used."""
+        return self._messages.create_queue(name)
+
+    def create_topic(self, name: str) -> Topic:
+        """The topic of that name; the broker creates it when it is first used."""
+        return self._messages.create_topic(name)
+
     def create_producer(self, destination: Destination | None = None) -> Opening[MessageProducer]:
         """A producer for a queue or topic, or for those that each `send()` names.
 
@@ -37,7 +47,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             InvalidDestinationError: the destination cannot be sent to.
             IllegalStateError: the session is closed.
         """
-        return Opening(self._create_producer(destination))
+        return Opening(self._factory.create_producer(destination))
 
     def create_consumer(
         self,
@@ -63,7 +73,9 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             JMSSecurityError: it is a temporary destination of another connection (CONTRACT A23).
             IllegalStateError: the session is closed.
         """
-        return Opening(self._create_consumer(destination, selector, no_local, prefetch=prefetch, priority=priority))
+        return Opening(
+            self._factory.create_consumer(destination, selector, no_local, prefetch=prefetch, priority=priority)
+        )
 
     def create_durable_consumer(
         self,
@@ -87,13 +99,13 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             InvalidDestinationError: this is no topic.
             InvalidSelectorError: the selector is none.
         """
-        return Opening(self._create_durable_consumer(topic, name, selector, no_local, prefetch=prefetch))
+        return Opening(self._factory.create_durable_consumer(topic, name, selector, no_local, prefetch=prefetch))
 
     def create_durable_subscriber(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
     ) -> Opening[MessageConsumer]:
         """The older name of `create_durable_consumer`."""
-        return Opening(self._create_durable_subscriber(topic, name, selector, no_local))
+        return Opening(self._factory.create_durable_subscriber(topic, name, selector, no_local))
 
     def create_shared_consumer(
         self, topic: Topic, name: str, selector: str | None = None, *, prefetch: int | None = None
@@ -105,7 +117,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             InvalidDestinationError: this is no topic.
             InvalidSelectorError: the selector is none.
         """
-        return Opening(self._create_shared_consumer(topic, name, selector, prefetch=prefetch))
+        return Opening(self._factory.create_shared_consumer(topic, name, selector, prefetch=prefetch))
 
     def create_shared_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, *, prefetch: int | None = None
@@ -117,7 +129,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             InvalidDestinationError: this is no topic.
             InvalidSelectorError: the selector is none.
         """
-        return Opening(self._create_shared_durable_consumer(topic, name, selector, prefetch=prefetch))
+        return Opening(self._factory.create_shared_durable_consumer(topic, name, selector, prefetch=prefetch))
 
     def create_browser(self, destination: Queue, selector: str | None = None) -> QueueBrowser:
         """A look at the messages of a queue, without consuming them (Jakarta Messaging 4.1.6).
@@ -125,7 +137,31 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
         Args:
             selector: show only messages that match it.
         """
-        return super().create_browser(destination, selector)
+        return self._factory.create_browser(destination, selector)
+
+    def create_message(self) -> Message:
+        """A message without a body."""
+        return self._messages.create_message()
+
+    def create_text_message(self, text: str | None = None) -> TextMessage:
+        """A message whose body is `text`."""
+        return self._messages.create_text_message(text)
+
+    def create_bytes_message(self, body: bytes = b"", *, stream: BinaryIO | None = None) -> BytesMessage:
+        """A message whose body is `body`, or what is in the binary file `stream`, sent without being held in memory."""
+        return self._messages.create_bytes_message(body, stream=stream)
+
+    def create_map_message(self) -> MapMessage:
+        """A message whose body has names with values."""
+        return self._messages.create_map_message()
+
+    def create_stream_message(self) -> StreamMessage:
+        """A message whose body is a stream of values."""
+        return self._messages.create_stream_message()
+
+    def create_object_message(self, body: Any = None) -> ObjectMessage:
+        """A message whose body is an object that AMQP can carry."""
+        return self._messages.create_object_message(body)
 
     async def unsubscribe(self, name: str) -> None:
         """End a durable subscription, with the messages in it (Jakarta Messaging 8.3.3).
@@ -134,15 +170,15 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             IllegalStateError: it has an active consumer.
             InvalidDestinationError: there is none of that name.
         """
-        await drive(self._unsubscribe(name))
+        await drive(self._factory.unsubscribe(name))
 
     async def create_temporary_queue(self) -> TemporaryQueue:
         """A queue that only this connection receives from, and that ends with it or by its `delete()`."""
-        return cast(TemporaryQueue, await drive(self._create_temporary_queue()))
+        return cast(TemporaryQueue, await drive(self._factory.create_temporary_queue()))
 
     async def create_temporary_topic(self) -> TemporaryTopic:
         """A topic that only this connection receives from, and that ends with it or by its `delete()`."""
-        return cast(TemporaryTopic, await drive(self._create_temporary_topic()))
+        return cast(TemporaryTopic, await drive(self._factory.create_temporary_topic()))
 
     async def commit(self) -> None:
         """Commit: what was received is consumed, what was sent becomes visible, both or neither.
@@ -162,7 +198,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             IllegalStateError: the session is not transacted, or closed.
             JMSError: whether it is committed cannot be had: the connection is gone for good (code `IN_DOUBT`).
         """
-        await drive(self._commit())
+        await drive(self._transactions.commit())
 
     async def commit_outcome(self, transaction_id: bytes) -> bool | None:
         """What became of a transaction, of this client or another one (CONTRACT E14).
@@ -180,7 +216,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             IllegalStateError: the session is not transacted, or closed; or the transaction is one that is open here.
             JMSError: the connection is gone for good.
         """
-        return await drive(self._commit_outcome(transaction_id))
+        return await drive(self._transactions.commit_outcome(transaction_id))
 
     async def rollback(self) -> None:
         """Roll back: what was received comes again, in order and counted, what was sent is gone (CONTRACT A4).
@@ -192,7 +228,48 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
         Raises:
             IllegalStateError: the session is not transacted, or closed.
         """
-        await drive(self._rollback())
+        await drive(self._transactions.rollback())
+
+    def replay(self) -> int:
+        """Send again, in the current transaction, what the last one had sent that a failover aborted (promise 3).
+
+        What turns out to have been committed after all is not sent again (see `commit_outcome()`). For applications
+        that do not compute their sends anew from what they receive again.
+
+        Returns:
+            How many messages that were.
+
+        Raises:
+            IllegalStateError: the session is not transacted, one of the producers is closed, or it is not known yet
+                what became of a `commit()` that was interrupted: call it again first.
+        """
+        return self._transactions.replay()
+
+    def reject(self, message: Message, reason: str, properties: Mapping[str, str | int] | None = None) -> None:
+        """Have the commit send a message that this transaction received to the dead letters.
+
+        The other messages that it received are consumed, and what it sent is sent, in the same step (AMQP 4.4.2).
+
+        Args:
+            reason: what the dead letter shows as its exception.
+            properties: further ones for the dead letter.
+
+        Raises:
+            IllegalStateError: the session is not transacted, or the message is not of its current transaction.
+        """
+        self._transactions.reject(message, reason, properties)
+
+    def give_back(self, message: Message, *, failed: bool = False, why: str = "") -> None:
+        """Have a message that this transaction received come again once it commits, here or elsewhere (AMQP 4.4.2).
+
+        Args:
+            failed: whether this delivery counts as failed (CONTRACT D15).
+            why: then, what is told of it should the message become a dead letter.
+
+        Raises:
+            IllegalStateError: the session is not transacted, or the message is not of its current transaction.
+        """
+        self._transactions.give_back(message, failed=failed, why=why)
 
     async def recover(self) -> None:
         """Give back what was received and not acknowledged; it comes again, flagged and counted (CONTRACT C8).
@@ -203,7 +280,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
         Raises:
             IllegalStateError: the session is transacted, or closed.
         """
-        await drive(self._recover())
+        await drive(self._acknowledgements.recover())
 
     async def acknowledge_all(self) -> Mapping[str, AcknowledgementOutcome]:
         """Acknowledge all that the session has received, and say what became of each message (promise 5).
@@ -218,7 +295,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             IllegalStateError: the session acknowledges by itself, or is closed.
             JMSError: the connection is gone for good.
         """
-        return await drive(self._acknowledge_all())
+        return await drive(self._acknowledgements.acknowledge_all())
 
     async def close(self) -> None:
         """Roll back or give back what is open, close producers and consumers, then the session. May be called again.

@@ -18,11 +18,12 @@ LUMP = 100
 class BrowserSteps:
     """Iterates over copies of a queue's messages; each iteration looks anew (Jakarta Messaging 4.1.6)."""
 
-    def __init__(self, session: SessionPort, source: Source, name: str) -> None:
+    def __init__(self, session: SessionPort, source: Source, name: str, prefetch: int) -> None:
         self.destination: Destination = source.destination
         self._session = session
         self._source = source
         self._name = name
+        self._prefetch = prefetch
         self._looks = 0
         self._ends: set[BrowserEnd] = set()
         self._closed = False
@@ -35,16 +36,16 @@ class BrowserSteps:
     def _look(self) -> Steps[BrowserEnd]:
         """Begin to look; an error is known before the first message is asked for."""
         session = self._session
-        with session._used():
+        with session._guard.used():
             if self._closed:
                 raise IllegalStateError("The browser is closed.")
             self._looks += 1
-            end = BrowserEnd(session._channel, f"{self._name}.{self._looks}", self._source, session._prefetch or LUMP)
+            end = BrowserEnd(session._channel, f"{self._name}.{self._looks}", self._source, self._prefetch or LUMP)
             self._ends.add(end)
             channel = session._channel
             channel.transport.post(channel.add_browser, end)
             try:
-                yield from session._wait(lambda: end.attached or end.finished, "browse")
+                yield from session._guard.wait(lambda: end.attached or end.finished, "browse")
                 if end.error is not None:
                     raise end.error
             except BaseException:
@@ -57,11 +58,11 @@ class BrowserSteps:
         session = self._session
         if self._closed:
             return None
-        with session._used():
+        with session._guard.used():
             if not end.inbox:
                 if not end.finished:
                     session._channel.transport.post(end.ask)
-                yield from session._wait(lambda: end.inbox or end.finished, "browse")
+                yield from session._guard.wait(lambda: end.inbox or end.finished, "browse")
             if not end.inbox:
                 if end.error is not None:
                     raise end.error

@@ -239,8 +239,9 @@ class ConnectionSteps(Generic[_Session]):
         self._check_not_in_listener("stop")
         self._transport.set_started(False)
         for session in list(self._sessions):
-            if session._dispatcher is not None:
-                yield from session._dispatcher.wait_idle()
+            dispatcher = session._listeners.dispatcher
+            if dispatcher is not None:
+                yield from dispatcher.wait_idle()
 
     def _check_not_in_listener(self, what: str) -> None:
         for session in list(self._sessions):
@@ -299,18 +300,18 @@ class ConnectionSteps(Generic[_Session]):
 
     def _swept_subscriptions(self) -> Steps[Subscriptions]:
         for session in list(self._sessions):
-            yield from session._sweep()
+            yield from session._members.sweep()
         return self._subscriptions
 
     def _open_transactions(self) -> set[bytes]:
-        open_ones = [session._transaction for session in list(self._sessions)]
+        open_ones = [session._transactions.current for session in list(self._sessions)]
         return {each.id for each in open_ones if each is not None and each.id is not None}
 
     def _consumes(self, destination: Destination) -> bool:
         return any(
             consumer.destination == destination and not consumer._closed
             for session in list(self._sessions)
-            for consumer in list(session._consumers)
+            for consumer in list(session._members.consumers)
         )
 
     def _wait_for(self, channel: Channel, ready: Callable[[], object]) -> Steps[None]:

@@ -49,7 +49,7 @@ class ConsumerSteps(ConsumerWork):
                 message = read_message(
                     delivery.data,
                     self.destination,
-                    self._session._acknowledger(delivery) if self._by_application else self._acknowledge,
+                    self._acknowledgements.acknowledger(delivery) if self._by_application else self._acknowledge,
                 )
             except ProtocolError as error:
                 self._refuse(delivery, error)
@@ -116,9 +116,9 @@ class ConsumerSteps(ConsumerWork):
         expected, timeout_s = expectation(kind, timeout_s)
         if expected is not None:
             return (yield from self._getting_such(lambda message: _check_class(message, expected), timeout_s))
-        turn = self._session._turn
+        turn = self._turn
         if not turn.acquire(False):
-            raise self._session._misused()
+            raise self._guard.misused()
         try:
             return (yield from self._receiving(timeout_s))
         finally:
@@ -128,18 +128,18 @@ class ConsumerSteps(ConsumerWork):
         """`receive()`, for who has the session's turn; a message that `check` raises for stays the next."""
         self._check_no_listener()
         deadline: float | None = None
-        if self._session._undertaking is not None:
+        if self._undertakings.current is not None:
             deadline = None if timeout_s is None else time.monotonic() + timeout_s
-            if not (yield from self._session._hear(lambda: self._closed, timeout_s)):
+            if not (yield from self._undertakings.hear(lambda: self._closed, timeout_s)):
                 return None
         while True:
             if self._channel.aborted is not None and not self._closed:
-                yield from self._session._raise_abort()
+                yield from self._acknowledgements.raise_abort()
             if check is not None:
                 self._check_next(check)
             message = self._take()
             if message is not None or self._closed:
-                self._session._untold = None
+                self._session._transactions.untold = None
                 return message
             if self._is_suspect() and self._transport.started:
                 yield from self._announce()
@@ -155,7 +155,7 @@ class ConsumerSteps(ConsumerWork):
         """Without a prefetch: take the request back, and what came at the last moment."""
         answered: list[bool] = []
         self._transport.post(self._end.withdraw, lambda: answered.append(True))
-        yield from self._session._wait(lambda: answered or self._closed, "receive")
+        yield from self._guard.wait(lambda: answered or self._closed, "receive")
         return (yield from self._taking())
 
     def _taking(self) -> Steps[Message | None]:
@@ -184,9 +184,9 @@ class ConsumerSteps(ConsumerWork):
         if kind is not None:
             expected = expected_class(kind)
             return (yield from self._getting_such(lambda message: _check_class(message, expected), no_wait=True))
-        turn = self._session._turn
+        turn = self._turn
         if not turn.acquire(False):
-            raise self._session._misused()
+            raise self._guard.misused()
         try:
             self._check_no_listener()
             yield from self._arrival()
@@ -196,14 +196,14 @@ class ConsumerSteps(ConsumerWork):
 
     def _arrival(self) -> Steps[None]:
         """Have what the broker has now."""
-        if self._session._undertaking is not None:
-            yield from self._session._hear(lambda: self._closed)
+        if self._undertakings.current is not None:
+            yield from self._undertakings.hear(lambda: self._closed)
         if self._channel.aborted is not None and not self._closed:
-            yield from self._session._raise_abort()
+            yield from self._acknowledgements.raise_abort()
         if not self._inbox and self._transport.started and not self._closed:
             answered: list[bool] = []
             self._transport.post(self._end.probe, lambda: answered.append(True))
-            yield from self._session._wait(lambda: answered or self._inbox or self._closed, "receive")
+            yield from self._guard.wait(lambda: answered or self._inbox or self._closed, "receive")
 
     def _receive_body(
         self, kind: type[_T], timeout_s: float | None = None, *, no_wait: bool = False
@@ -236,9 +236,9 @@ class ConsumerSteps(ConsumerWork):
         In AUTO and DUPS_OK, which would acknowledge it, it stays the next message; else the application has it.
         """
         stays = self._automatic or self._lazy
-        turn = self._session._turn
+        turn = self._turn
         if not turn.acquire(False):
-            raise self._session._misused()
+            raise self._guard.misused()
         try:
             if no_wait:
                 self._check_no_listener()
@@ -285,7 +285,7 @@ class ConsumerSteps(ConsumerWork):
             self._transport.post(end.want)
         remaining_s = None if deadline is None else deadline - time.monotonic()
         try:
-            yield from self._session._wait(
+            yield from self._guard.wait(
                 lambda: self._closed or end.closed or channel.aborted or (self._inbox and self._transport.started),
                 "receive",
                 remaining_s,
@@ -311,8 +311,8 @@ class ConsumerSteps(ConsumerWork):
         # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
         self._closed = True
         self._listener = None
-        self._session._channel.gate.open()
-        dispatcher = self._session._dispatcher
+        self._channel.gate.open()
+        dispatcher = self._session._listeners.dispatcher
         current = None if dispatcher is None or not dispatcher.is_current else dispatcher.current
         if dispatcher is not None and current is not None and current.consumer is self._end:
             if self not in dispatcher.closing:
@@ -324,8 +324,11 @@ class ConsumerSteps(ConsumerWork):
         end = self._end
         if not end.closed and not end.released:
             self._transport.post(end.release)
-        yield from self._session._wait_closed(lambda: end.closed or end.released)
-        self._session._forget_consumer(self)
+        yield from self._guard.wait_closed(lambda: end.closed or end.released)
+        closed = end.closed
+        if closed:
+            self._acknowledgements.forget_consumer(end)
+        self._session._members.forget_consumer(self, closed=closed)
 
     def _release_subscription(self) -> None:
         """Its subscription may be received from anew."""

@@ -33,12 +33,16 @@ class ConsumerWork:
         self._inbox = end.incoming.inbox
         self._channel = session._channel
         self._transport = self._channel.transport
-        self._mode = session.acknowledge_mode
+        self._guard = session._guard
+        self._turn = session._guard.turn
+        self._undertakings = session._undertakings
+        self._acknowledgements = session._acknowledgements
+        self._mode = self._acknowledgements.mode
         # Looked up once: what follows is asked for each message.
         self._automatic = self._mode is AcknowledgeMode.AUTO
         self._lazy = self._mode is AcknowledgeMode.DUPS_OK
         self._by_application = self._mode in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL)
-        self._acknowledge = session._acknowledge
+        self._acknowledge = self._acknowledgements.acknowledge_needlessly
         self._listener: MessageListener | None = None
         self._closed = False
 
@@ -58,7 +62,7 @@ class ConsumerWork:
     # -- messages ----------------------------------------------------------------------------------------
 
     def _read(self, delivery: Delivery) -> Message | None:
-        acknowledge = self._session._acknowledger(delivery) if self._by_application else self._acknowledge
+        acknowledge = self._acknowledgements.acknowledger(delivery) if self._by_application else self._acknowledge
         try:
             return read_message(delivery.data, self.destination, acknowledge)
         except ProtocolError as error:
@@ -86,8 +90,8 @@ class ConsumerWork:
         end = self._end
         if self._by_application:
             if delivery.again and delivery.link == end.incoming.link:
-                self._session._presented_again(delivery)
-            self._session._unacknowledged[delivery] = None
+                self._acknowledgements.presented_again(delivery)
+            self._acknowledgements.unacknowledged[delivery] = None
         if delivery.times:
             message._mark_redelivered(delivery.times)
         message._delivery = delivery
@@ -104,7 +108,7 @@ class ConsumerWork:
         for said in (end.accepted, end.presented):
             with contextlib.suppress(ValueError):
                 said.remove(delivery)
-        self._session._unacknowledged.pop(delivery, None)
+        self._acknowledgements.unacknowledged.pop(delivery, None)
         inbox = self._inbox
         is_first = bool(inbox) and inbox[0] is delivery
         # A loss of the connection may have decided about it.
@@ -136,7 +140,7 @@ class ConsumerWork:
         except IndexError:
             return
         self._transport.post(self._end.announce, delivery)
-        yield from self._session._wait(lambda: delivery.announced or self._closed, "receive")
+        yield from self._guard.wait(lambda: delivery.announced or self._closed, "receive")
 
     # -- with a listener ---------------------------------------------------------------------------------
 
@@ -147,11 +151,11 @@ class ConsumerWork:
 
     @message_listener.setter
     def message_listener(self, listener: MessageListener | None) -> None:
-        with self._session._used():
+        with self._guard.used():
             if self._closed:
                 raise IllegalStateError("The consumer is closed.")
             self._listener = listener
-            self._session._listeners_changed()
+            self._session._listeners.changed()
 
     def _ask_for_listener(self) -> None:
         """Without a prefetch: ask for the listener's next message."""

@@ -124,12 +124,12 @@ class ContextSteps(Generic[_Producer, _Consumer, _Browser]):
 
     @property
     def _making(self) -> ConsumerSteps | None:
-        return None if self._made is None else self._made._making
+        return None if self._made is None else self._made._members.making
 
     @_making.setter
     def _making(self, consumer: None) -> None:
         if self._made is not None:
-            self._made._making = consumer
+            self._made._members.making = consumer
 
     def _interrupted(self, interruption: BaseException) -> None:
         if self._made is not None:
@@ -147,81 +147,81 @@ class ContextSteps(Generic[_Producer, _Consumer, _Browser]):
 
     def _commit(self) -> Steps[None]:
         """Commit; see `Session.commit`."""
-        yield from self._session._commit()
+        yield from self._session._transactions.commit()
 
     def _commit_outcome(self, transaction_id: bytes) -> Steps[bool | None]:
         """What became of a transaction; see `Session.commit_outcome`."""
-        return (yield from self._session._commit_outcome(transaction_id))
+        return (yield from self._session._transactions.commit_outcome(transaction_id))
 
     def _rollback(self) -> Steps[None]:
         """Roll back; see `Session.rollback`."""
-        yield from self._session._rollback()
+        yield from self._session._transactions.rollback()
 
     def replay(self) -> int:
         """Send again what the last transaction had sent whose `commit()` raised; see `Session.replay`."""
-        return self._session.replay()
+        return self._session._transactions.replay()
 
     def _recover(self) -> Steps[None]:
         """Give back what was received and not acknowledged; see `Session.recover`."""
-        yield from self._session._recover()
+        yield from self._session._acknowledgements.recover()
 
     def _acknowledge(self) -> Steps[None]:
         """In CLIENT_ACKNOWLEDGE: acknowledge all messages the context has received; else harmless (10.2.8)."""
-        yield from self._session._acknowledging(None)
+        yield from self._session._acknowledgements.acknowledge(None)
 
     def _acknowledge_all(self) -> Steps[Mapping[str, AcknowledgementOutcome]]:
         """Acknowledge all, and say what became of each message; see `Session.acknowledge_all`."""
-        return (yield from self._session._acknowledge_all())
+        return (yield from self._session._acknowledgements.acknowledge_all())
 
     def _unsubscribe(self, name: str) -> Steps[None]:
         """End a durable subscription; see `Session.unsubscribe`."""
-        yield from self._session._unsubscribe(name)
+        yield from self._session._factory.unsubscribe(name)
 
     # -- what it makes -----------------------------------------------------------------------------------
 
     def create_queue(self, name: str) -> Queue:
         """The queue of that name."""
-        return self._session.create_queue(name)
+        return self._session._messages.create_queue(name)
 
     def create_topic(self, name: str) -> Topic:
         """The topic of that name."""
-        return self._session.create_topic(name)
+        return self._session._messages.create_topic(name)
 
     def _create_temporary_queue(self) -> Steps[TemporaryQueue]:
         """A queue that only this connection receives from, and that ends with it or by its `delete()`."""
-        return (yield from self._session._create_temporary_queue())
+        return (yield from self._session._factory.create_temporary_queue())
 
     def _create_temporary_topic(self) -> Steps[TemporaryTopic]:
         """A topic that only this connection receives from, and that ends with it or by its `delete()`."""
-        return (yield from self._session._create_temporary_topic())
+        return (yield from self._session._factory.create_temporary_topic())
 
     def create_message(self) -> Message:
         """A message without a body."""
-        return self._session.create_message()
+        return self._session._messages.create_message()
 
     def create_text_message(self, text: str | None = None) -> TextMessage:
         """A message whose body is `text`."""
-        return self._session.create_text_message(text)
+        return self._session._messages.create_text_message(text)
 
     def create_bytes_message(self, body: bytes = b"", *, stream: BinaryIO | None = None) -> BytesMessage:
         """A message whose body is `body`, or what is in the binary file `stream`, sent without being held in memory."""
-        return self._session.create_bytes_message(body, stream=stream)
+        return self._session._messages.create_bytes_message(body, stream=stream)
 
     def create_map_message(self) -> MapMessage:
         """A message whose body has names with values."""
-        return self._session.create_map_message()
+        return self._session._messages.create_map_message()
 
     def create_stream_message(self) -> StreamMessage:
         """A message whose body is a stream of values."""
-        return self._session.create_stream_message()
+        return self._session._messages.create_stream_message()
 
     def create_object_message(self, body: Any = None) -> ObjectMessage:
         """A message whose body is an object that AMQP can carry."""
-        return self._session.create_object_message(body)
+        return self._session._messages.create_object_message(body)
 
     def create_producer(self) -> _Producer:
         """What sends messages to the destinations that each `send()` names (Jakarta Messaging 2.8)."""
-        self._session._check_open()
+        self._session._guard.check_open()
         return self._producer_type(self)
 
     def _create_consumer(
@@ -234,7 +234,7 @@ class ContextSteps(Generic[_Producer, _Consumer, _Browser]):
         priority: int = 0,
     ) -> Steps[_Consumer]:
         """A consumer of a queue or topic; see `Session.create_consumer`."""
-        consumer = yield from self._session._create_consumer(
+        consumer = yield from self._session._factory.create_consumer(
             destination, selector, no_local, prefetch=prefetch, priority=priority
         )
         return self._begun(consumer)
@@ -249,25 +249,31 @@ class ContextSteps(Generic[_Producer, _Consumer, _Browser]):
         prefetch: int | None = None,
     ) -> Steps[_Consumer]:
         """A consumer of a durable subscription; see `Session.create_durable_consumer`."""
-        consumer = yield from self._session._create_durable_consumer(topic, name, selector, no_local, prefetch=prefetch)
+        consumer = yield from self._session._factory.create_durable_consumer(
+            topic, name, selector, no_local, prefetch=prefetch
+        )
         return self._begun(consumer)
 
     def _create_shared_consumer(
         self, topic: Topic, name: str, selector: str | None = None, *, prefetch: int | None = None
     ) -> Steps[_Consumer]:
         """One of several consumers that share a subscription; see `Session.create_shared_consumer`."""
-        return self._begun((yield from self._session._create_shared_consumer(topic, name, selector, prefetch=prefetch)))
+        return self._begun(
+            (yield from self._session._factory.create_shared_consumer(topic, name, selector, prefetch=prefetch))
+        )
 
     def _create_shared_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, *, prefetch: int | None = None
     ) -> Steps[_Consumer]:
         """One of several consumers that share a durable subscription; see `Session.create_shared_durable_consumer`."""
-        consumer = yield from self._session._create_shared_durable_consumer(topic, name, selector, prefetch=prefetch)
+        consumer = yield from self._session._factory.create_shared_durable_consumer(
+            topic, name, selector, prefetch=prefetch
+        )
         return self._begun(consumer)
 
     def create_browser(self, destination: Queue, selector: str | None = None) -> _Browser:
         """A look at the messages of a queue, without consuming them."""
-        browser = self._session.create_browser(destination, selector)
+        browser = self._session._factory.create_browser(destination, selector)
         self._begin()
         return browser
 
@@ -282,5 +288,5 @@ class ContextSteps(Generic[_Producer, _Consumer, _Browser]):
     def _sender(self) -> Steps[ProducerSteps]:
         """The one producer over which all of the context's send."""
         if self._anonymous is None:
-            self._anonymous = yield from self._session._create_producer()
+            self._anonymous = yield from self._session._factory.create_producer()
         return self._anonymous

@@ -60,12 +60,12 @@ class Dispatching:
         try:
             while not self._stopping:
                 worked = False
-                for consumer in list(self._session._consumers):
+                for consumer in list(self._session._members.consumers):
                     # Whoever else uses the session is not kept from it for nothing.
                     if consumer._inbox and consumer._listener is not None:
                         worked = (yield from self._one(consumer)) or worked
                 if not worked:
-                    for consumer in list(self._session._consumers):
+                    for consumer in list(self._session._members.consumers):
                         consumer._ask_for_listener()
                     yield Wait(self._gate, self._has_work)
         finally:
@@ -77,11 +77,11 @@ class Dispatching:
             return True
         return any(
             consumer._inbox and consumer._listener is not None and consumer._transport.started
-            for consumer in self._session._consumers
+            for consumer in self._session._members.consumers
         )
 
     def _one(self, consumer: ConsumerSteps) -> Steps[bool]:
-        turn = self._session._turn
+        turn = self._session._guard.turn
         self._busy = True
         try:
             if not turn.acquire(False):
@@ -115,15 +115,15 @@ class Dispatching:
     def _heard(self) -> Steps[bool]:
         """Whether nothing is left of a commit or rollback that was interrupted; waits for its outcome."""
         session = self._session
-        if session._undertaking is None:
+        if session._undertakings.current is None:
             return True
         try:
-            heard = yield from session._hear(lambda: self._stopping)
+            heard = yield from session._undertakings.hear(lambda: self._stopping)
         except JMSError:
             # The session or its connection is gone, of which others tell.
             yield Wait(self._gate, lambda: self._stopping)
             return False
-        session._untold = None
+        session._transactions.untold = None
         return heard
 
     def _call(self, consumer: ConsumerSteps, delivery: Delivery, message: Message) -> Steps[None]:
@@ -145,7 +145,7 @@ class Dispatching:
         elif not self._stopping:
             # A session that closes gives the message back by itself, one whose connection is gone need not.
             with contextlib.suppress(JMSError):
-                yield from self._session._give_back([delivery], failure)
+                yield from self._session._acknowledgements.return_deliveries([delivery], failure)
 
 
 class ThreadDispatcher(Dispatching):

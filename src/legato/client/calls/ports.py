@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
-from legato.client.calls.turn import Turn
-from legato.client.calls.undertakings import Undertaking
+from legato.client.calls.session_acknowledgements import SessionAcknowledgements
+from legato.client.calls.session_guard import SessionGuard
+from legato.client.calls.session_listeners import SessionListeners
+from legato.client.calls.session_members import SessionMembers
+from legato.client.calls.session_transactions import SessionTransactions
+from legato.client.calls.undertakings import Undertakings
 from legato.client.failover.uri import Options
 from legato.client.links.channel import Channel
-from legato.client.links.completion import Completions
-from legato.client.links.deliveries import Delivery
-from legato.client.links.session_state import AcknowledgeMode, Transaction
 from legato.client.links.subscriptions import Subscriptions
 from legato.client.links.transport import Transport
 from legato.client.messages.destinations import Temporary, TemporaryQueue, TemporaryTopic
-from legato.client.messages.message import Message
 from legato.client.steps import Steps
-from legato.errors import JMSError
 
 _Temporary = TypeVar("_Temporary", TemporaryQueue, TemporaryTopic)
-
-
-class Dispatcher(Protocol):
-    """Calls a session's message listeners."""
-
-    current: Delivery | None
-    closing: list[Any]
-    """Consumers that their own listener has closed."""
-
-    @property
-    def is_current(self) -> bool:
-        """Whether a listener is asking."""
-
-    def wait_idle(self) -> Steps[None]:
-        """Wait for the listener that runs now, unless it is the one that asks."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether no listener will be called any more, and none runs."""
-
-    def stop(self) -> None:
-        """End after the listener that runs now."""
 
 
 class ConnectionPort(Protocol):
@@ -68,44 +43,15 @@ class ConnectionPort(Protocol):
 
 
 class SessionPort(Protocol):
-    """A session, for its producers, consumers, browsers and listeners."""
+    """A session's parts, for its producers, consumers, browsers and listeners."""
 
-    acknowledge_mode: AcknowledgeMode
     _connection: ConnectionPort
     _channel: Channel
-    _turn: Turn
-    _transaction: Transaction | None
-    _undertaking: Undertaking | None
-    _untold: Transaction | None
-    _completions: Completions
-    _unacknowledged: dict[Delivery, None]
-    _consumers: list[Any]
-    _dispatcher: Dispatcher | None
-    _prefetch: int
+    _guard: SessionGuard
+    _undertakings: Undertakings
+    _members: SessionMembers[Any]
+    _listeners: SessionListeners
+    _transactions: SessionTransactions
+    _acknowledgements: SessionAcknowledgements
 
-    # -- one user at a time, waiting, and what was interrupted ------------------------------------------
-
-    def _used(self) -> AbstractContextManager[None]: ...
-    def _misused(self) -> JMSError: ...
-    def _wait(
-        self, ready: Callable[[], object], what: str, timeout_s: float | None = None, *, resolved: bool = False
-    ) -> Steps[bool]: ...
-    def _wait_closed(self, closed: Callable[[], bool]) -> Steps[None]: ...
-    def _wait_for_completions(self) -> Steps[None]: ...
-    def _check_not_completing(self, what: str) -> None: ...
-    def _hear(self, until: Callable[[], object] | None = None, timeout_s: float | None = None) -> Steps[bool]: ...
     def _interrupted(self, interruption: BaseException) -> None: ...
-    def _raise_abort(self) -> Steps[None]: ...
-
-    # -- received messages and listeners -----------------------------------------------------------------
-
-    def _acknowledge(self, message: Message, *, typed: bool = False) -> Any: ...
-    def _acknowledger(self, delivery: Delivery) -> Callable[..., Any]: ...
-    def _presented_again(self, delivery: Delivery) -> None: ...
-    def _give_back(self, deliveries: list[Delivery], why: str = "") -> Steps[None]: ...
-    def _listeners_changed(self) -> None: ...
-
-    # -- what it has made --------------------------------------------------------------------------------
-
-    def _forget_producer(self, producer: Any) -> None: ...
-    def _forget_consumer(self, consumer: Any) -> None: ...

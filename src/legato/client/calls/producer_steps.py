@@ -64,6 +64,11 @@ class ProducerSteps:
         self.disable_message_timestamp = False
         self.duplicate_listener = None
         self._session = session
+        self._channel = session._channel
+        self._guard = session._guard
+        self._turn = session._guard.turn
+        self._undertakings = session._undertakings
+        self._transactions = session._transactions
         self._name = name
         self._window = session._connection._options.send_window
         self._route: Route | None = None
@@ -80,8 +85,8 @@ class ProducerSteps:
         """The way to a destination, once there is room for one more message on it."""
         if self._closed:
             raise IllegalStateError("The producer is closed.")
-        if self._session._undertaking is not None:
-            yield from self._session._hear()
+        if self._undertakings.current is not None:
+            yield from self._undertakings.hear()
         route = self._route
         if route is None or destination is not None:
             if self.destination is not None:
@@ -94,7 +99,7 @@ class ProducerSteps:
         waiting = route.end.outgoing.waiting
         if len(waiting) >= self._window:
             # Woken at half, so that the two threads take turns in lumps.
-            yield from self._session._wait(lambda: len(waiting) <= self._window // 2, "send")
+            yield from self._guard.wait(lambda: len(waiting) <= self._window // 2, "send")
         return route
 
     def _open_route(self, destination: Destination) -> Steps[Route]:
@@ -102,13 +107,13 @@ class ProducerSteps:
         number = self._opened + 1
         self._opened = number
         name = self._name if number == 1 else f"{self._name}.{number}"
-        channel = self._session._channel
+        channel = self._channel
         end = SenderEnd(channel, name, destination)
         envelope = Envelope(destination, self._session._connection._user_id)
         route = Route(end, envelope, f"ID:{name}:")
         try:
             channel.transport.post(channel.add_sender, end)
-            yield from self._session._wait(lambda: end.ready or end.closed, "create a producer")
+            yield from self._guard.wait(lambda: end.ready or end.closed, "create a producer")
             if end.error is not None:
                 raise end.error
         except BaseException:
@@ -157,16 +162,15 @@ class ProducerSteps:
             ResourceAllocationError: the broker has no room.
             JMSError: the broker refused it for another reason, or the connection is gone for good.
         """
-        session = self._session
-        turn = session._turn
+        turn = self._turn
         if not turn.acquire(False):
-            raise session._misused()
+            raise self._guard.misused()
         try:
             route = self._route
             if (
                 route is None
                 or destination is not None
-                or session._undertaking is not None
+                or self._undertakings.current is not None
                 or len(route.end.outgoing.waiting) >= self._window
             ):
                 route = yield from self._ready_route(destination)
@@ -201,10 +205,10 @@ class ProducerSteps:
         """Hand a message to the I/O thread; returns the send, `awaited` if the caller is to wait for it."""
         if not isinstance(message, Message):
             raise MessageFormatError(f"A message is needed, such as TextMessage('tea'); this is {message!r}.")
-        session = self._session
+        channel = self._channel
         end = route.end
-        if self._closed or end.closed or session._channel.error is not None:
-            raise session._channel.error or end.error or IllegalStateError("The producer is closed.")
+        if self._closed or end.closed or channel.error is not None:
+            raise channel.error or end.error or IllegalStateError("The producer is closed.")
         mode = self.delivery_mode if delivery_mode is None else delivery_mode
         if priority is None:
             priority = self.priority
@@ -237,13 +241,13 @@ class ProducerSteps:
         if message._source is not None:
             send.stream = message._source.stream
         outgoing.last_number = number
-        transaction = session._transaction
+        transaction = self._transactions.current
         if transaction is not None:
             send.transaction = transaction
         if completion_listener is not None:
             completion = self._completion
             if completion is None or completion.listener is not completion_listener:
-                completion = self._completion = Completion(completion_listener, session._completions)
+                completion = self._completion = Completion(completion_listener, self._guard.completions)
             send.completion = completion
         elif transaction is None:
             if mode == DeliveryMode.PERSISTENT:
@@ -256,12 +260,12 @@ class ProducerSteps:
             # One step: a transaction must not have what is not sent.
             transaction.sends.append((end, send)); outgoing.waiting.append(send)  # fmt: skip  # noqa: E702
         if not end.scheduled:
-            session._channel.wake_sender(end)
+            channel.wake_sender(end)
         return send
 
     def _confirmed(self, send: Send) -> Steps[None]:
         try:
-            yield from self._session._wait(lambda: send.done, "send")
+            yield from self._guard.wait(lambda: send.done, "send")
         except BaseException:
             # Nobody will ask for its outcome now: a refusal goes to the exception listener.
             send.watched = False
@@ -275,14 +279,14 @@ class ProducerSteps:
         Raises:
             JMSError: that took longer than `timeout_s` seconds, or the connection is gone for good.
         """
-        with self._session._used():
-            if not (yield from self._session._wait(self._flushed, "flush", timeout_s)):
+        with self._guard.used():
+            if not (yield from self._guard.wait(self._flushed, "flush", timeout_s)):
                 raise JMSError(f"Not all messages were confirmed within {timeout_s:g} s.", code="TIMEOUT")
         yield from self._tell_duplicates()
 
     def _flushed(self) -> bool:
         # First what is under way: when it is done its listener is still to be called.
-        return not self._under_way() and self._session._completions.all_called
+        return not self._under_way() and self._guard.completions.all_called
 
     def _under_way(self) -> bool:
         ends = [route.end for route in self._routes.values()]
@@ -308,18 +312,18 @@ class ProducerSteps:
 
     def _close(self) -> Steps[None]:
         """Wait for what is not confirmed yet, then close (Jakarta Messaging 7.3.4). May be called again."""
-        if self._session._channel.transport.disowned:
+        if self._channel.transport.disowned:
             return
-        self._session._check_not_completing("close a producer of")
+        self._guard.check_not_completing("close a producer of")
         # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
         self._closed = True
-        channel = self._session._channel
+        channel = self._channel
         ends = [route.end for route in self._routes.values()]
         for end in ends:
             if not end.closed:
                 channel.transport.post(end.close)
-        yield from self._session._wait_closed(lambda: all(end.closed for end in ends) and not self._under_way())
-        if self._session._transaction is None:
-            yield from self._session._wait_for_completions()
-        self._session._forget_producer(self)
+        yield from self._guard.wait_closed(lambda: all(end.closed for end in ends) and not self._under_way())
+        if self._transactions.current is None:
+            yield from self._guard.wait_for_completions()
+        self._session._members.forget_producer(self)
         yield from self._tell_duplicates()

@@ -24,7 +24,7 @@ class RequestorSteps:
     def __init__(self, session: SessionSteps[Any, Any, Any], destination: Destination) -> None:
         if session.transacted:
             raise IllegalStateError("A requestor needs a session that is not transacted.")
-        session._check_open()
+        session._guard.check_open()
         self._session = session
         self._destination = destination
         self._producer: ProducerSteps | None = None
@@ -62,12 +62,12 @@ class RequestorSteps:
 
     def _prepare(self) -> Steps[None]:
         session = self._session
-        self._producer = yield from session._create_producer(self._destination)
+        self._producer = yield from session._factory.create_producer(self._destination)
         if isinstance(self._destination, Topic):
-            self._replies = yield from session._create_temporary_topic()
+            self._replies = yield from session._factory.create_temporary_topic()
         else:
-            self._replies = yield from session._create_temporary_queue()
-        self._consumer = yield from session._create_consumer(self._replies)
+            self._replies = yield from session._factory.create_temporary_queue()
+        self._consumer = yield from session._factory.create_consumer(self._replies)
 
     def _close(self) -> Steps[None]:
         """Close the requestor, and its session."""

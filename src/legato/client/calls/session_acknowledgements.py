@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from legato.client.calls.session_guard import SessionGuard
 from legato.client.calls.session_transactions import SessionTransactions
-from legato.client.calls.undertakings import Told, Undertaking
+from legato.client.calls.undertakings import Told, Undertaking, Undertakings
 from legato.client.links.deliveries import AckBatch, Delivery, DeliveryState
+from legato.client.links.receiver_end import ReceiverEnd
 from legato.client.links.session_state import AcknowledgementOutcome, AcknowledgeMode
 from legato.client.mapping.received import message_id_of
 from legato.client.messages.message import Message
@@ -18,10 +20,52 @@ NAMED_MAX = 5
 """Messages that an error names."""
 
 
-class SessionAcknowledging(SessionTransactions):
-    """Acknowledgement by the application, and recovery."""
+class SessionAcknowledgements:
+    """Acknowledgement by the application, and recovery.
 
-    def _recover(self) -> Steps[None]:
+    Attributes:
+        mode: how received messages count as consumed.
+        unacknowledged: received and to be acknowledged by the application, in order.
+    """
+
+    __slots__ = (
+        "_guard",
+        "_held_by_listener",
+        "_run",
+        "_started_over",
+        "_transactions",
+        "_undertakings",
+        "mode",
+        "unacknowledged",
+    )
+
+    def __init__(
+        self,
+        guard: SessionGuard,
+        undertakings: Undertakings,
+        transactions: SessionTransactions,
+        mode: AcknowledgeMode,
+        *,
+        run: Callable[[Steps[Any]], Any],
+        held_by_listener: Callable[[], Delivery | None],
+    ) -> None:
+        """Acknowledge in one mode.
+
+        Args:
+            run: takes steps, for messages that the application acknowledges.
+            held_by_listener: what a message listener has now.
+        """
+        self.mode = mode
+        self.unacknowledged: dict[Delivery, None] = {}
+        self._guard = guard
+        self._undertakings = undertakings
+        self._transactions = transactions
+        self._run = run
+        self._held_by_listener = held_by_listener
+        self._started_over = 0
+        """After so many losses of the connection the application got again what it had."""
+
+    def recover(self) -> Steps[None]:
         """Give back what was received and not acknowledged; it comes again, flagged and counted (CONTRACT C8).
 
         If the call is interrupted (in asyncio: cancelled) the recovery goes on, and the session's next call waits for
@@ -30,19 +74,19 @@ class SessionAcknowledging(SessionTransactions):
         Raises:
             IllegalStateError: the session is transacted, or closed.
         """
-        with self._used():
-            if self._transaction is not None:
+        with self._guard.used():
+            if self._transactions.current is not None:
                 raise IllegalStateError("A transacted session has no recover(); call rollback().")
-            yield from self._hear()
-            deliveries = dict(self._unacknowledged)
-            current = None if self._dispatcher is None else self._dispatcher.current
+            yield from self._undertakings.hear()
+            deliveries = dict(self.unacknowledged)
+            current = self._held_by_listener()
             if current is not None:
                 deliveries[current] = None
             batch = AckBatch(list(deliveries))
             batch.open = 1
-            channel = self._channel
+            channel = self._guard.channel
             try:
-                yield from self._undertake(
+                yield from self._undertakings.undertake(
                     Undertaking(
                         "recover",
                         lambda: channel.transport.post(channel.recover, batch),
@@ -55,49 +99,49 @@ class SessionAcknowledging(SessionTransactions):
                 raise
             channel.hear_abort()
 
-    def _acknowledge(self, message: Message, *, typed: bool = False) -> Any:
+    def acknowledge_needlessly(self, message: Message, *, typed: bool = False) -> Any:
         """What messages call that their session acknowledges by itself; in asyncio the result has to be awaited."""
-        return self._world.run(self._needless(typed))
+        return self._run(self._needless(typed))
 
     def _needless(self, typed: bool) -> Steps[AcknowledgementOutcome | None]:
-        self._check_open()
+        self._guard.check_open()
         if not typed:
             return None
-        if self._transaction is not None:
+        if self._transactions.current is not None:
             raise IllegalStateError("In a transacted session commit() acknowledges.")
         return AcknowledgementOutcome.ALREADY_ACKNOWLEDGED
         yield  # what has no steps is a generator too
 
-    def _acknowledger(self, delivery: Delivery) -> Callable[..., Any]:
+    def acknowledger(self, delivery: Delivery) -> Callable[..., Any]:
         """What a message calls that the application acknowledges."""
 
         def acknowledge(message: Message, *, typed: bool = False) -> Any:
-            return self._world.run(self._trying(delivery) if typed else self._acknowledging(delivery))
+            return self._run(self._trying(delivery) if typed else self.acknowledge(delivery))
 
         return acknowledge
 
-    def _acknowledging(self, delivery: Delivery | None) -> Steps[None]:
+    def acknowledge(self, delivery: Delivery | None) -> Steps[None]:
         """Acknowledge all that the session has received, or, in INDIVIDUAL mode, one message."""
-        if self.acknowledge_mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
-            self._check_open()
+        if self.mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
+            self._guard.check_open()
             return
-        with self._used():
-            yield from self._hear()
-            if self._channel.aborted is not None:
-                yield from self._raise_abort()
+        with self._guard.used():
+            yield from self._undertakings.hear()
+            if self._guard.channel.aborted is not None:
+                yield from self.raise_abort()
             batch = AckBatch(self._covered(delivery))
             yield from self._settle(batch)
             if batch.open:
                 # Only an abort ends the wait before.
-                yield from self._raise_abort()
+                yield from self.raise_abort()
             gone = _gone(batch)
-            late = self._contract.late_acknowledgement
+            late = self._guard.channel.contract.late_acknowledgement
             if gone and late is not None:
                 error = late(_names(gone), code="WENT_ELSEWHERE")
-                self._told = Told(error, lambda: self._unacknowledged.update(dict.fromkeys(gone)))
+                self._undertakings.told = Told(error, lambda: self.unacknowledged.update(dict.fromkeys(gone)))
                 raise error
 
-    def _acknowledge_all(self) -> Steps[Mapping[str, AcknowledgementOutcome]]:
+    def acknowledge_all(self) -> Steps[Mapping[str, AcknowledgementOutcome]]:
         """Acknowledge all that the session has received, and say what became of each message (promise 5).
 
         Under every failover contract it waits for the truth, over failovers too, and late acknowledgements are not
@@ -110,41 +154,67 @@ class SessionAcknowledging(SessionTransactions):
             IllegalStateError: the session acknowledges by itself, or is closed.
             JMSError: the connection is gone for good.
         """
-        if self.acknowledge_mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
+        if self.mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
             raise IllegalStateError("The session acknowledges by itself; its mode is neither CLIENT nor INDIVIDUAL.")
-        with self._used():
-            yield from self._hear()
-            batch = AckBatch(list(self._unacknowledged), resolved=True)
+        with self._guard.used():
+            yield from self._undertakings.hear()
+            batch = AckBatch(list(self.unacknowledged), resolved=True)
             yield from self._settle(batch)
-            self._channel.hear_abort()
+            self._guard.channel.hear_abort()
             ids = [message_id_of(each.data) or f"<{number}>" for number, each in enumerate(batch.deliveries, 1)]
             return {name: batch.outcome(each) for name, each in zip(ids, batch.deliveries, strict=True)}
 
     def _trying(self, delivery: Delivery) -> Steps[AcknowledgementOutcome]:
-        """Acknowledge as `_acknowledging` does, and say what became of one message."""
-        with self._used():
-            yield from self._hear()
+        """Acknowledge as `acknowledge` does, and say what became of one message."""
+        with self._guard.used():
+            yield from self._undertakings.hear()
             covered = self._covered(delivery)
             batch = AckBatch(covered if delivery in covered else [*covered, delivery], resolved=True)
             yield from self._settle(batch)
-            self._channel.hear_abort()
+            self._guard.channel.hear_abort()
             return batch.outcome(delivery)
+
+    def raise_abort(self) -> Steps[None]:
+        """Tell the application of what a failover aborted, once, as if it had rolled back (CONTRACT A11, A15, A16)."""
+        if self._transactions.current is not None:
+            yield from self._transactions.end_aborted()
+        elif self.mode is AcknowledgeMode.CLIENT:
+            self.unacknowledged.clear()
+        failure = self._guard.channel.hear_abort()
+        if failure is not None:
+            raise failure
+
+    def return_deliveries(self, deliveries: list[Delivery], why: str = "") -> Steps[None]:
+        """Return messages, and have them come again.
+
+        Args:
+            why: what the application raised when it had them, if it did.
+        """
+        batch = AckBatch(deliveries, why)
+        batch.open = 1
+        channel = self._guard.channel
+        channel.transport.post(channel.recover, batch)
+        yield from self._guard.wait(lambda: batch.open == 0, "recover")
+
+    def forget_consumer(self, end: ReceiverEnd) -> None:
+        """Its link is closed: no later acknowledgement is about what it received."""
+        self.unacknowledged = {each: None for each in self.unacknowledged if each.consumer is not end}
 
     def _covered(self, delivery: Delivery | None) -> list[Delivery]:
         """What an acknowledgement covers."""
-        if delivery is None or self.acknowledge_mode is AcknowledgeMode.CLIENT:
-            return list(self._unacknowledged)
-        return [delivery] if delivery in self._unacknowledged else []
+        if delivery is None or self.mode is AcknowledgeMode.CLIENT:
+            return list(self.unacknowledged)
+        return [delivery] if delivery in self.unacknowledged else []
 
     def _forget(self, deliveries: list[Delivery]) -> None:
         """No later acknowledgement is about these."""
         for delivery in deliveries:
-            self._unacknowledged.pop(delivery, None)
+            self.unacknowledged.pop(delivery, None)
 
     def _settle(self, batch: AckBatch) -> Steps[None]:
         if not batch.open:
             return
-        channel = self._channel
+        channel = self._guard.channel
         channel.resolving = batch.resolved
 
         def ask() -> None:
@@ -159,12 +229,12 @@ class SessionAcknowledging(SessionTransactions):
 
         def over() -> bool:
             # Under some failover contracts a loss of the connection decides it, and nobody hears how.
-            dropped = not batch.resolved and not self._contract.resolves_calls and channel.interruptions != losses
+            dropped = not batch.resolved and not channel.contract.resolves_calls and channel.interruptions != losses
             return batch.open == 0 or dropped
 
         undertaking = Undertaking("acknowledge", ask, over, conclude, resolved=batch.resolved)
         try:
-            yield from self._undertake(
+            yield from self._undertakings.undertake(
                 undertaking, lambda: batch.open == 0 or (channel.aborted is not None and not batch.resolved)
             )
         except JMSError:
@@ -174,7 +244,7 @@ class SessionAcknowledging(SessionTransactions):
             channel.resolving = False
         self._forget(batch.deliveries)
 
-    def _presented_again(self, delivery: Delivery) -> None:
+    def presented_again(self, delivery: Delivery) -> None:
         """The application gets a message that it had before a failover: from here on it starts over (CONTRACT A15).
 
         What it had and has not got again, be it because another receiver got it, is not what its next `acknowledge()`
@@ -182,13 +252,13 @@ class SessionAcknowledging(SessionTransactions):
         """
         delivery.again = False
         delivery.times += 1
-        if self._started_over != self._channel.interruptions:
-            self._started_over = self._channel.interruptions
-            if self._channel.listening:
-                self._channel.hear_abort()
-            if self.acknowledge_mode is AcknowledgeMode.CLIENT:
-                self._unacknowledged = {
-                    each: None for each in self._unacknowledged if not each.again and each is not delivery
+        if self._started_over != self._guard.channel.interruptions:
+            self._started_over = self._guard.channel.interruptions
+            if self._guard.channel.listening:
+                self._guard.channel.hear_abort()
+            if self.mode is AcknowledgeMode.CLIENT:
+                self.unacknowledged = {
+                    each: None for each in self.unacknowledged if not each.again and each is not delivery
                 }
 
 

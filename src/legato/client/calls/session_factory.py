@@ -6,11 +6,9 @@ from typing import Generic, TypeVar
 
 from legato.client.calls.browser_steps import BrowserSteps
 from legato.client.calls.consumer_steps import ConsumerSteps
-from legato.client.calls.ports import ConnectionPort
+from legato.client.calls.ports import SessionPort
 from legato.client.calls.producer_steps import ProducerSteps
-from legato.client.calls.session_messages import SessionMessages
 from legato.client.links.receiver_end import ReceiverEnd
-from legato.client.links.session_state import AcknowledgeMode
 from legato.client.links.unsubscribe_end import UnsubscribeEnd
 from legato.client.mapping.source import Source, checked_name
 from legato.client.messages.destinations import (
@@ -32,19 +30,45 @@ _Consumer = TypeVar("_Consumer", bound=ConsumerSteps)
 _Browser = TypeVar("_Browser", bound=BrowserSteps)
 
 
-class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
-    """The factory in a session (Jakarta Messaging 6.2)."""
+class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
+    """Makes what a session has, and what its connection has for it (Jakarta Messaging 6.2)."""
 
-    _producer_type: type[_Producer]
-    _consumer_type: type[_Consumer]
-    _browser_type: type[_Browser]
+    __slots__ = (
+        "_browser_type",
+        "_connection",
+        "_consumer_type",
+        "_guard",
+        "_made",
+        "_members",
+        "_name",
+        "_prefetch",
+        "_producer_type",
+        "_session",
+    )
 
-    def __init__(self, connection: ConnectionPort, name: str, acknowledge_mode: AcknowledgeMode) -> None:
-        super().__init__(connection, name, acknowledge_mode)
-        self._prefetch = connection._options.prefetch
-        self._producers: list[ProducerSteps] = []
-        self._closing: list[ConsumerSteps] = []
-        """Closed, with messages that the application has not acknowledged."""
+    def __init__(
+        self,
+        session: SessionPort,
+        name: str,
+        prefetch: int,
+        producer_type: type[_Producer],
+        consumer_type: type[_Consumer],
+        browser_type: type[_Browser],
+    ) -> None:
+        """Make objects of these types for `session`, with names that begin with its `name`.
+
+        Args:
+            prefetch: messages that consumers keep ready which do not say otherwise.
+        """
+        self._session = session
+        self._connection = session._connection
+        self._guard = session._guard
+        self._members = session._members
+        self._name = name
+        self._prefetch = prefetch
+        self._producer_type = producer_type
+        self._consumer_type = consumer_type
+        self._browser_type = browser_type
         self._made = 0
 
     def _next_name(self, kind: str) -> str:
@@ -53,34 +77,34 @@ class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
 
     # -- destinations ------------------------------------------------------------------------------------
 
-    def _create_temporary_queue(self) -> Steps[TemporaryQueue]:
+    def create_temporary_queue(self) -> Steps[TemporaryQueue]:
         """A queue that only this connection receives from, and that ends with it or by its `delete()`."""
-        with self._used():
+        with self._guard.used():
             return (yield from self._connection._new_temporary(self._connection._temporary_queue_type))
 
-    def _create_temporary_topic(self) -> Steps[TemporaryTopic]:
+    def create_temporary_topic(self) -> Steps[TemporaryTopic]:
         """A topic that only this connection receives from, and that ends with it or by its `delete()`."""
-        with self._used():
+        with self._guard.used():
             return (yield from self._connection._new_temporary(self._connection._temporary_topic_type))
 
     # -- producers, consumers, browsers ------------------------------------------------------------------
 
-    def _create_producer(self, destination: Destination | None = None) -> Steps[_Producer]:
+    def create_producer(self, destination: Destination | None = None) -> Steps[_Producer]:
         """A producer for a queue or topic, or for those that each `send()` names.
 
         Raises:
             InvalidDestinationError: the destination cannot be sent to.
             IllegalStateError: the session is closed.
         """
-        with self._used():
+        with self._guard.used():
             target = None if destination is None else checked(destination)
-            producer = self._producer_type(self, target, self._next_name("p"))
+            producer = self._producer_type(self._session, target, self._next_name("p"))
             if target is not None:
                 yield from producer._open_route(target)
-            self._producers.append(producer)
+            self._members.producers.append(producer)
             return producer
 
-    def _create_consumer(
+    def create_consumer(
         self,
         destination: Destination,
         selector: str | None = None,
@@ -104,7 +128,7 @@ class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
             JMSSecurityError: it is a temporary destination of another connection (CONTRACT A23).
             IllegalStateError: the session is closed.
         """
-        with self._used():
+        with self._guard.used():
             found = checked(destination)
             if isinstance(found, Temporary):
                 self._connection._check_owned(found)
@@ -116,7 +140,7 @@ class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
             )
             return (yield from self._new_consumer(self._next_name("c"), source, prefetch, None))
 
-    def _create_durable_consumer(
+    def create_durable_consumer(
         self,
         topic: Topic,
         name: str,
@@ -138,7 +162,7 @@ class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
             InvalidDestinationError: this is no topic.
             InvalidSelectorError: the selector is none.
         """
-        with self._used():
+        with self._guard.used():
             if self._connection.client_id is None:
                 raise IllegalStateError(
                     "A durable subscription that is not shared needs a client id: give the connection one, such as "
@@ -149,7 +173,7 @@ class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
             link_name = subscriptions.take_unshared(checked_name(name))
             return (yield from self._new_consumer(link_name, source, prefetch, name))
 
-    def _create_durable_subscriber(
+    def create_durable_subscriber(
         self,
         topic: Topic,
         name: str,
@@ -157,9 +181,9 @@ class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
         no_local: bool = False,
     ) -> Steps[_Consumer]:
         """The older name of `create_durable_consumer`."""
-        return (yield from self._create_durable_consumer(topic, name, selector, no_local))
+        return (yield from self.create_durable_consumer(topic, name, selector, no_local))
 
-    def _create_shared_consumer(
+    def create_shared_consumer(
         self, topic: Topic, name: str, selector: str | None = None, *, prefetch: int | None = None
     ) -> Steps[_Consumer]:
         """One of several consumers that share a subscription, which ends with the last one (Jakarta Messaging 8.3.2).
@@ -171,7 +195,7 @@ class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
         """
         return (yield from self._new_shared(checked_topic(topic), name, selector, False, prefetch))
 
-    def _create_shared_durable_consumer(
+    def create_shared_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, *, prefetch: int | None = None
     ) -> Steps[_Consumer]:
         """One of several consumers that share a subscription, which stays until `unsubscribe()` (8.3.4).
@@ -183,21 +207,21 @@ class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
         """
         return (yield from self._new_shared(_lasting(topic), name, selector, True, prefetch))
 
-    def _unsubscribe(self, name: str) -> Steps[None]:
+    def unsubscribe(self, name: str) -> Steps[None]:
         """End a durable subscription, with the messages in it (Jakarta Messaging 8.3.3).
 
         Raises:
             IllegalStateError: it has an active consumer.
             InvalidDestinationError: there is none of that name.
         """
-        with self._used():
+        with self._guard.used():
             connection = self._connection
             subscriptions = yield from connection._swept_subscriptions()
             subscriptions.check_unused(checked_name(name))
             link_name = f"{name}|global" if connection.client_id is None else name
-            end = UnsubscribeEnd(self._channel, link_name, name)
-            self._channel.transport.post(self._channel.add, end)
-            yield from self._wait(lambda: end.closed, "unsubscribe")
+            end = UnsubscribeEnd(self._session._channel, link_name, name)
+            self._session._channel.transport.post(self._session._channel.add, end)
+            yield from self._guard.wait(lambda: end.closed, "unsubscribe")
             if end.error is not None:
                 raise end.error
 
@@ -207,14 +231,14 @@ class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
         Args:
             selector: show only messages that match it.
         """
-        with self._used():
+        with self._guard.used():
             source = Source(destination=checked_queue(destination), selector=selector or None, browsed=True)
-            return self._browser_type(self, source, self._next_name("b"))
+            return self._browser_type(self._session, source, self._next_name("b"), self._prefetch)
 
     def _new_shared(
         self, topic: Topic, name: str, selector: str | None, durable: bool, prefetch: int | None
     ) -> Steps[_Consumer]:
-        with self._used():
+        with self._guard.used():
             everybodys = self._connection.client_id is None
             source = Source(
                 destination=topic, selector=selector or None, durable=durable, shared=True, everybodys=everybodys
@@ -226,52 +250,23 @@ class Making(SessionMessages, Generic[_Producer, _Consumer, _Browser]):
     def _new_consumer(
         self, link_name: str, source: Source, prefetch: int | None, subscription: str | None
     ) -> Steps[_Consumer]:
-        """The consumer is the call's until `_making` is None; who is interrupted before leaves none behind."""
-        channel = self._channel
+        """The consumer is the call's until `making` is None; who is interrupted before leaves none behind."""
+        channel = self._session._channel
         end = ReceiverEnd(channel, link_name, source, self._prefetch if prefetch is None else max(prefetch, 0))
-        consumer = self._consumer_type(self, end, subscription)
-        self._making = consumer
+        consumer = self._consumer_type(self._session, end, subscription)
+        self._members.making = consumer
         channel.transport.post(channel.add_receiver, end)
         try:
-            yield from self._wait(lambda: end.ready or end.closed, "create a consumer")
+            yield from self._guard.wait(lambda: end.ready or end.closed, "create a consumer")
             if end.error is not None:
                 raise end.error
         except BaseException:
             channel.transport.post(end.close)
             consumer._release_subscription()
-            self._making = None
+            self._members.making = None
             raise
-        self._consumers.append(consumer)
+        self._members.consumers.append(consumer)
         return consumer
-
-    def _tell_duplicates(self) -> Steps[None]:
-        for producer in list(self._producers):
-            yield from producer._tell_duplicates()
-
-    def _forget_producer(self, producer: ProducerSteps) -> None:
-        if producer in self._producers:
-            self._producers.remove(producer)
-
-    def _forget_consumer(self, consumer: ConsumerSteps) -> None:
-        if consumer in self._consumers:
-            self._consumers.remove(consumer)
-        self._note_listeners()
-        end = consumer._end
-        if end.closed:
-            self._unacknowledged = {d: None for d in self._unacknowledged if d.consumer is not end}
-            consumer._release_subscription()
-        elif consumer not in self._closing:
-            self._closing.append(consumer)
-
-    def _sweep(self) -> Steps[None]:
-        """Of consumers whose messages were acknowledged after they closed: their subscriptions are free."""
-        for consumer in list(self._closing):
-            end = consumer._end
-            if not end.released:
-                yield from self._wait_closed(lambda end=end: end.closed)  # type: ignore[misc]
-            if end.closed and consumer in self._closing:
-                self._closing.remove(consumer)
-                consumer._release_subscription()
 
 
 def _lasting(topic: Topic) -> Topic:

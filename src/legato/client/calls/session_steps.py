@@ -1,4 +1,4 @@
-"""Steps of a session: create, start, close."""
+"""Steps of a session: it is made of parts, sees to what was interrupted, and closes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from legato.client.calls.browser_steps import BrowserSteps
 from legato.client.calls.consumer_steps import ConsumerSteps
 from legato.client.calls.ports import ConnectionPort
 from legato.client.calls.producer_steps import ProducerSteps
-from legato.client.calls.session_factory import Making
+from legato.client.calls.session_acknowledgements import SessionAcknowledgements
+from legato.client.calls.session_factory import SessionFactory
+from legato.client.calls.session_guard import SessionGuard
+from legato.client.calls.session_listeners import SessionListeners
+from legato.client.calls.session_members import SessionMembers
+from legato.client.calls.session_messages import SessionMessages
+from legato.client.calls.session_transactions import SessionTransactions
+from legato.client.calls.undertakings import Undertakings
+from legato.client.links.channel import Channel
 from legato.client.links.session_state import AcknowledgeMode, Transaction
 from legato.client.steps import Steps, Wait
-from legato.errors import IllegalStateError, JMSError
+from legato.errors import JMSError
 
 _Producer = TypeVar("_Producer", bound=ProducerSteps)
 _Consumer = TypeVar("_Consumer", bound=ConsumerSteps)
@@ -22,7 +30,7 @@ GIVEN_UP_AFTER_S = 1.0
 """What was given up has at least so long to end in good order, before all else is given up too."""
 
 
-class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _Consumer, _Browser]):
+class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
     """What one thread, or one task, at a time works with (Jakarta Messaging 6.2); anyone may call `close()`.
 
     A failover does not end a session: its producers, consumers and listeners go on. In a transacted session it dooms a
@@ -30,9 +38,92 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
     raises `TransactionRolledBackError` once, and what it had received comes again, flagged (CONTRACT B18, E13).
     """
 
+    _producer_type: type[_Producer]
+    _consumer_type: type[_Consumer]
+    _browser_type: type[_Browser]
+
     def __init__(self, connection: ConnectionPort, name: str, acknowledge_mode: AcknowledgeMode) -> None:
-        super().__init__(connection, name, acknowledge_mode)
+        self.acknowledge_mode = acknowledge_mode
+        self._connection = connection
+        world = connection._world
+        options = connection._options
+        first = Transaction() if acknowledge_mode is AcknowledgeMode.SESSION_TRANSACTED else None
+        self._channel = Channel(connection._transport, name, acknowledge_mode, first, options.contract, owner=self)
+        self._guard = SessionGuard(self._channel, world.turn())
+        self._undertakings = Undertakings(self._guard)
+        self._members: SessionMembers[_Consumer] = SessionMembers(self._guard)
+        self._listeners = SessionListeners(
+            self._members,
+            self._channel.gate,
+            lambda: world.dispatcher(
+                self, f"legato session {name}", redeliver_on_error=options.listener_error == "redeliver"
+            ),
+        )
+        self._transactions = SessionTransactions(
+            self._guard,
+            self._undertakings,
+            first,
+            tell_duplicates=self._members.tell_duplicates,
+            open_ids=connection._open_transactions,
+        )
+        self._acknowledgements = SessionAcknowledgements(
+            self._guard,
+            self._undertakings,
+            self._transactions,
+            acknowledge_mode,
+            run=world.run,
+            held_by_listener=self._listeners.held,
+        )
+        self._messages = SessionMessages(self._guard)
+        self._factory: SessionFactory[_Producer, _Consumer, _Browser] = SessionFactory(
+            self, name, options.prefetch, self._producer_type, self._consumer_type, self._browser_type
+        )
         connection._transport.add(self._channel)
+
+    @property
+    def transacted(self) -> bool:
+        """Whether the session is transacted."""
+        return self._transactions.current is not None
+
+    @property
+    def transaction_doomed(self) -> bool:
+        """Whether a failover has made sure already that `commit()` will raise (CONTRACT B18, D4).
+
+        Raises:
+            IllegalStateError: the session is not transacted.
+        """
+        return self._transactions.doomed
+
+    # -- what was interrupted ----------------------------------------------------------------------------
+
+    def _interrupted(self, interruption: BaseException) -> None:
+        """A call was interrupted at any line: what it had taken goes back, what it had begun goes on.
+
+        May be called again. Whoever else uses the session has not been interrupted.
+        """
+        guard = self._guard
+        if not guard.turn.acquire(False):
+            return
+        if self._undertakings.told is not None:
+            self._undertakings.told.heard_instead(interruption)
+        channel = self._channel
+        post = channel.transport.post
+        self._members.take_back()
+        self._undertakings.ask_again()
+        self._members.unmake()
+        if guard.closed:
+            post(channel.close)
+        guard.blocked = False
+        channel.resolving = False
+        post(channel.look_again)
+        channel.transport.wake()
+        guard.turn.release()
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def _check_not_in_listener(self, what: str) -> None:
+        self._listeners.check_not_in_listener(what)
+        self._guard.check_not_completing(what)
 
     def _close(self) -> Steps[None]:
         """Roll back or give back what is open, close producers and consumers, then the session. May be called again.
@@ -45,21 +136,21 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
         if self._channel.transport.disowned:
             return
         self._check_not_in_listener("close")
-        if self._channel.closed and not self._consumers and not self._producers:
+        if self._channel.closed and not self._members.consumers and not self._members.producers:
             return
         # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
-        self._closed = True
-        dispatcher = self._dispatcher
+        guard = self._guard
+        guard.closed = True
+        dispatcher = self._listeners.dispatcher
         if dispatcher is not None:
             dispatcher.stop()
             yield from self._patiently(lambda: dispatcher.ended)
-        for consumer in self._consumers:
-            consumer._closed = True
+        self._members.close_consumers()
         self._channel.gate.open()
         # Another thread's receive() returns now; its commit() or send() first comes to its end.
-        if not (yield from self._turn.awaited(self._patience_s)):
+        if not (yield from guard.turn.awaited(self._patience_s)):
             self._give_up_sends()
-            while not (yield from self._turn.awaited(max(self._patience_s, GIVEN_UP_AFTER_S))):
+            while not (yield from guard.turn.awaited(max(self._patience_s, GIVEN_UP_AFTER_S))):
                 self._give_up()
         try:
             yield from self._close_all()
@@ -68,30 +159,24 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
             self._channel.transport.post(self._channel.close)
             raise
         finally:
-            self._turn.release()
+            guard.turn.release()
 
     def _close_all(self) -> Steps[None]:
         channel = self._channel
-        undertaking = self._undertaking
+        undertaking = self._undertakings.current
         if undertaking is not None and channel.error is None:
             undertaking.ask()
             yield from self._patiently(undertaking.over)
             if undertaking.over():
                 undertaking.conclude()
-        transaction = self._transaction
+        transaction = self._transactions.current
         if channel.coordinator is not None and transaction is not None and channel.error is None:
             channel.transport.post(channel.coordinator.end, transaction, False, Transaction())
             yield from self._patiently(lambda: transaction.outcome is not None)
         channel.transport.post(channel.close)
         yield from self._patiently(lambda: channel.closed)
-        yield from self._wait_for_completions()
-        for producer in self._producers:
-            producer._closed = True
-        for consumer in [*self._consumers, *self._closing]:
-            consumer._release_subscription()
-        self._consumers.clear()
-        self._closing.clear()
-        self._producers.clear()
+        yield from self._guard.wait_for_completions()
+        self._members.forget_all()
         self._connection._forget_session(self)
 
     @property
@@ -123,8 +208,8 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
 
     def _give_up(self) -> None:
         """Whatever else the broker has not answered: who is blocked in a call on the session hears so."""
-        dispatcher = self._dispatcher
-        if dispatcher is not None and not dispatcher.ended and not self._blocked:
+        dispatcher = self._listeners.dispatcher
+        if dispatcher is not None and not dispatcher.ended and not self._guard.blocked:
             return  # A listener of the application takes its time (Jakarta Messaging 6.2.15).
         error = JMSError(
             f"The session was closed, and the broker did not answer within {self._patience_s:g} s; what came of the "
@@ -134,8 +219,3 @@ class SessionSteps(Making[_Producer, _Consumer, _Browser], Generic[_Producer, _C
         channel = self._channel
         channel.transport.post(channel.give_up, error)
         channel.transport.hurry()
-
-    def _check_not_in_listener(self, what: str) -> None:
-        if self._dispatcher is not None and self._dispatcher.is_current:
-            raise IllegalStateError(f"A message listener cannot {what} its own session or connection.")
-        self._check_not_completing(what)

@@ -2,24 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from legato.amqp.engine.outcomes import RELEASED, Modified, Rejected
 from legato.amqp.names import REJECTED_BY_APPLICATION
-from legato.client.calls.session_guard import SessionWork
-from legato.client.calls.undertakings import Told, Undertaking
+from legato.client.calls.session_guard import SessionGuard
+from legato.client.calls.undertakings import Told, Undertaking, Undertakings
 from legato.client.links.deliveries import Delivery, DeliveryState
-from legato.client.links.session_state import AcknowledgeMode, Send, Transaction, is_stored_already
+from legato.client.links.sender_end import SenderEnd
+from legato.client.links.session_state import Send, Transaction, is_stored_already
 from legato.client.links.transaction_outcome import UNKNOWN, Query, in_doubt
 from legato.client.messages.message import Message
-from legato.client.steps import NOTHING, Steps
+from legato.client.steps import Steps
 from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
 
 
-class SessionTransactions(SessionWork):
-    """Commit, rollback, and what a failover makes of a transaction."""
+class SessionTransactions:
+    """Commit, rollback, and what a failover makes of a transaction.
 
-    def _commit(self) -> Steps[None]:
+    Attributes:
+        current: the transaction that sends and receives belong to; None if the session is not transacted.
+        untold: was rolled back, and its `commit()` was interrupted before it could say so.
+    """
+
+    __slots__ = ("_disposed", "_guard", "_open_ids", "_tell_duplicates", "_undertakings", "current", "untold")
+
+    def __init__(
+        self,
+        guard: SessionGuard,
+        undertakings: Undertakings,
+        first: Transaction | None,
+        *,
+        tell_duplicates: Callable[[], Steps[None]],
+        open_ids: Callable[[], set[bytes]],
+    ) -> None:
+        """Begin with the transaction `first`.
+
+        Args:
+            tell_duplicates: has producers' listeners hear of what a commit dropped.
+            open_ids: names of the transactions that are open in the connection.
+        """
+        self.current = first
+        self.untold: Transaction | None = None
+        self._guard = guard
+        self._undertakings = undertakings
+        self._tell_duplicates = tell_duplicates
+        self._open_ids = open_ids
+        self._disposed: list[tuple[SenderEnd, Send]] = []
+        """What the transaction had sent that was rolled back last."""
+
+    def commit(self) -> Steps[None]:
         """Commit: what was received is consumed, what was sent becomes visible, both or neither.
 
         A commit that is cut off by a failover returns its true outcome (promise 2); under the contracts `hornetq` and
@@ -37,23 +69,23 @@ class SessionTransactions(SessionWork):
             IllegalStateError: the session is not transacted, or closed.
             JMSError: whether it is committed cannot be had: the connection is gone for good (code `IN_DOUBT`).
         """
-        with self._used():
-            self._check_not_completing("commit")
-            self._require_transaction()
-            yield from self._hear()
-            transaction = self._untold
+        with self._guard.used():
+            self._guard.check_not_completing("commit")
+            self._required()
+            yield from self._undertakings.hear()
+            transaction = self.untold
             if transaction is not None:
                 # What was sent since belongs to what the application takes for committed.
                 since = yield from self._end(commit=False)
                 self._disposed = [*transaction.sends, *since.sends]
-                self._untold = None
+                self.untold = None
             else:
                 transaction = yield from self._end(commit=True)
                 self._disposed = [] if transaction.outcome else list(transaction.sends)
-            self._channel.hear_abort()
+            self._guard.channel.hear_abort()
             if not transaction.outcome:
                 error = _failure_of(transaction)
-                self._told = Told(error, lambda: setattr(self, "_untold", transaction))
+                self._undertakings.told = Told(error, lambda: setattr(self, "untold", transaction))
                 raise error
         yield from self._tell_duplicates()
 
@@ -85,28 +117,24 @@ class SessionTransactions(SessionWork):
         self._delivery_of(message).verdict = Modified(delivery_failed=True, text=why) if failed else RELEASED
 
     def _delivery_of(self, message: Message) -> Delivery:
-        self._require_transaction()
+        self._required()
         delivery = message._delivery
-        if not isinstance(delivery, Delivery) or delivery.consumer.channel is not self._channel:
+        if not isinstance(delivery, Delivery) or delivery.consumer.channel is not self._guard.channel:
             raise IllegalStateError("The message was not received by this session.")
         if delivery.state is DeliveryState.ACKNOWLEDGED:
             raise IllegalStateError("The transaction that received the message has ended.")
         return delivery
 
     @property
-    def transaction_doomed(self) -> bool:
+    def doomed(self) -> bool:
         """Whether a failover has made sure already that `commit()` will raise (CONTRACT B18, D4).
 
         Raises:
             IllegalStateError: the session is not transacted.
         """
-        return self._require_transaction().doomed
+        return self._required().doomed
 
-    def _tell_duplicates(self) -> Steps[None]:
-        """Producers' listeners hear of what the commit dropped."""
-        yield from NOTHING
-
-    def _rollback(self) -> Steps[None]:
+    def rollback(self) -> Steps[None]:
         """Roll back: what was received comes again, in order and counted, what was sent is gone (CONTRACT A4).
 
         If the call is interrupted (in asyncio: cancelled) the rollback goes on, and the session's next call waits for
@@ -116,14 +144,14 @@ class SessionTransactions(SessionWork):
         Raises:
             IllegalStateError: the session is not transacted, or closed.
         """
-        with self._used():
-            self._check_not_completing("roll back")
-            self._require_transaction()
-            yield from self._hear()
+        with self._guard.used():
+            self._guard.check_not_completing("roll back")
+            self._required()
+            yield from self._undertakings.hear()
             yield from self._end(commit=False)
-            self._channel.hear_abort()
+            self._guard.channel.hear_abort()
             self._disposed = []
-            self._untold = None
+            self.untold = None
 
     def replay(self) -> int:
         """Send again, in the current transaction, what the last one had sent that a failover aborted (promise 3).
@@ -138,11 +166,11 @@ class SessionTransactions(SessionWork):
             IllegalStateError: the session is not transacted, one of the producers is closed, or it is not known yet
                 what became of a `commit()` that was interrupted: call it again first.
         """
-        with self._used():
-            current = self._require_transaction()
-            if self._undertaking is not None:
+        with self._guard.used():
+            current = self._required()
+            if self._undertakings.current is not None:
                 raise IllegalStateError("A commit() or rollback() was interrupted: call it again to learn its outcome.")
-            self._untold = None
+            self.untold = None
             disposed, self._disposed = self._disposed, []
             disposed = [(end, send) for end, send in disposed if not _is_stored(send)]
             for end, _ in disposed:
@@ -158,10 +186,10 @@ class SessionTransactions(SessionWork):
                 again.repeats = send.transaction
                 current.sends.append((end, again))
                 outgoing.waiting.append(again)
-                self._channel.wake_sender(end)
+                self._guard.channel.wake_sender(end)
             return len(disposed)
 
-    def _commit_outcome(self, transaction_id: bytes) -> Steps[bool | None]:
+    def commit_outcome(self, transaction_id: bytes) -> Steps[bool | None]:
         """What became of a transaction, of this client or another one (CONTRACT E14).
 
         One that another connection has open is rolled back thereby, so that the answer stays true.
@@ -177,47 +205,41 @@ class SessionTransactions(SessionWork):
             IllegalStateError: the session is not transacted, or closed; or the transaction is one that is open here.
             JMSError: the connection is gone for good.
         """
-        with self._used():
-            self._require_transaction()
-            if transaction_id in self._connection._open_transactions():
+        with self._guard.used():
+            self._required()
+            if transaction_id in self._open_ids():
                 raise IllegalStateError("The transaction is still open: its session can commit it, or roll it back.")
-            coordinator = self._channel.coordinator
+            coordinator = self._guard.channel.coordinator
             assert coordinator is not None
             query = Query(transaction_id)
-            self._channel.transport.post(coordinator.query, query)
-            yield from self._wait(lambda: query.answered, "ask for an outcome")
+            self._guard.channel.transport.post(coordinator.query, query)
+            yield from self._guard.wait(lambda: query.answered, "ask for an outcome")
             return query.committed
 
-    def _raise_abort(self) -> Steps[None]:
-        """Tell the application of what a failover aborted, once, as if it had rolled back (CONTRACT A11, A15, A16)."""
-        if self._transaction is not None:
-            transaction = yield from self._end(commit=False)
-            self._disposed = list(transaction.sends)
-        elif self.acknowledge_mode is AcknowledgeMode.CLIENT:
-            self._unacknowledged.clear()
-        failure = self._channel.hear_abort()
-        if failure is not None:
-            raise failure
+    def end_aborted(self) -> Steps[None]:
+        """End what a failover aborted, as if the application had rolled back; `replay()` may send it again."""
+        transaction = yield from self._end(commit=False)
+        self._disposed = list(transaction.sends)
 
-    def _require_transaction(self) -> Transaction:
-        if self._transaction is None:
+    def _required(self) -> Transaction:
+        if self.current is None:
             raise IllegalStateError("The session is not transacted; create it with create_session(transacted=True).")
-        return self._transaction
+        return self.current
 
     def _end(self, *, commit: bool) -> Steps[Transaction]:
-        transaction = self._require_transaction()
-        coordinator = self._channel.coordinator
+        transaction = self._required()
+        coordinator = self._guard.channel.coordinator
         assert coordinator is not None
-        post, end = self._channel.transport.post, coordinator.end
+        post, end = self._guard.channel.transport.post, coordinator.end
         following = Transaction()
 
         def conclude() -> None:
-            if self._transaction is not transaction:
+            if self.current is not transaction:
                 return
             if commit and not transaction.outcome:
                 self._disposed = list(transaction.sends)
-                self._untold = transaction
-            self._transaction = following
+                self.untold = transaction
+            self.current = following
 
         ending = Undertaking(
             "commit" if commit else "roll back",
@@ -228,15 +250,15 @@ class SessionTransactions(SessionWork):
             resolved=True,
         )
         try:
-            yield from self._undertake(ending)
+            yield from self._undertakings.undertake(ending)
         except JMSError as error:
             if commit and transaction.did_work:
                 raise in_doubt(transaction, error) from error
             raise
-        yield from self._wait_for_completions()
+        yield from self._guard.wait_for_completions()
         # From here on the caller tells of it.
-        if self._untold is transaction:
-            self._untold = None
+        if self.untold is transaction:
+            self.untold = None
         return transaction
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from legato.client.calls.session_guard import SessionGuard
+from legato.client.steps import Steps
+from legato.errors import JMSError
+
 
 class Undertaking:
     """One commit, rollback, acknowledgement or recovery.
@@ -55,3 +59,59 @@ class Told:
                 self._again()
                 return
             context = context.__context__
+
+
+class Undertakings:
+    """What a session's calls have begun, one at a time, and the error that the last of them told.
+
+    Attributes:
+        current: what a call has begun; that call was interrupted if another one finds it here.
+        told: the last error that another call must not forget if it was not heard.
+    """
+
+    __slots__ = ("_guard", "current", "told")
+
+    def __init__(self, guard: SessionGuard) -> None:
+        self._guard = guard
+        self.current: Undertaking | None = None
+        self.told: Told | None = None
+
+    def undertake(self, undertaking: Undertaking, over: Callable[[], object] | None = None) -> Steps[None]:
+        """Begin something and wait for its end, or until `over()`."""
+        self.current = undertaking
+        undertaking.ask()
+        try:
+            yield from self._guard.wait(over or undertaking.over, undertaking.what, resolved=undertaking.resolved)
+        except JMSError:
+            self.current = None
+            raise
+        undertaking.conclude()
+        self.current = None
+
+    def hear(self, until: Callable[[], object] | None = None, timeout_s: float | None = None) -> Steps[bool]:
+        """Wait for the end of what an interrupted call had begun; returns whether there is nothing of that left.
+
+        Args:
+            until: when to wait no more.
+        """
+        undertaking = self.current
+        if undertaking is None:
+            return True
+        undertaking.ask()
+        over = undertaking.over
+        try:
+            ready = over if until is None else lambda: over() or until()
+            heard = yield from self._guard.wait(ready, undertaking.what, timeout_s, resolved=undertaking.resolved)
+        except JMSError:
+            self.current = None
+            raise
+        if heard and over():
+            undertaking.conclude()
+            self.current = None
+            return True
+        return False
+
+    def ask_again(self) -> None:
+        """A call was interrupted: what it had begun goes on, even if the I/O thread was not asked yet."""
+        if self.current is not None:
+            self.current.ask()

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from legato.client.calls.dispatcher import ThreadDispatcher
-from legato.client.calls.ports import Dispatcher, SessionPort
+from legato.client.calls.ports import SessionPort
+from legato.client.calls.session_listeners import Dispatcher
 from legato.client.calls.turn import ThreadTurn, Turn
 from legato.client.links.notifier import Notifier, ThreadNotifier
 from legato.client.steps import Steps, drive

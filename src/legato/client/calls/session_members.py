@@ -1,0 +1,129 @@
+"""Members of a session: the producers and consumers that it has made and not yet closed."""
+
+from __future__ import annotations
+
+from typing import Generic, Protocol, TypeVar
+
+from legato.client.calls.session_guard import SessionGuard
+from legato.client.links.receiver_end import ReceiverEnd
+from legato.client.messages.destinations import Destination
+from legato.client.steps import Steps
+
+
+class Producer(Protocol):
+    """A producer, for its session."""
+
+    _closed: bool
+
+    def _tell_duplicates(self) -> Steps[None]: ...
+
+
+class Consumer(Protocol):
+    """A consumer, for its session."""
+
+    destination: Destination
+    _closed: bool
+    _end: ReceiverEnd
+
+    @property
+    def message_listener(self) -> object:
+        """What is called with each message, if anything is."""
+
+    def _take_back(self) -> None: ...
+    def _release_subscription(self) -> None: ...
+
+
+_Consumer = TypeVar("_Consumer", bound=Consumer)
+
+
+class SessionMembers(Generic[_Consumer]):
+    """Producers and consumers of a session; any thread may look, who has the turn changes them.
+
+    Attributes:
+        producers: those that are open.
+        consumers: those that are open.
+        closing: consumers that are closed, with messages that the application has not acknowledged.
+        making: a consumer that a call is about to return.
+    """
+
+    __slots__ = ("_guard", "closing", "consumers", "making", "producers")
+
+    def __init__(self, guard: SessionGuard) -> None:
+        self._guard = guard
+        self.producers: list[Producer] = []
+        self.consumers: list[_Consumer] = []
+        self.closing: list[_Consumer] = []
+        self.making: _Consumer | None = None
+
+    def tell_duplicates(self) -> Steps[None]:
+        """Have producers' listeners hear of messages that turned out to be duplicates."""
+        for producer in list(self.producers):
+            yield from producer._tell_duplicates()
+
+    def note_listeners(self) -> None:
+        """Whether messages go to listeners: these are not kept waiting for `receive()` to tell of an abort."""
+        channel = self._guard.channel
+        channel.listening = any(consumer.message_listener is not None for consumer in self.consumers)
+        if channel.aborted is not None:
+            channel.transport.post(channel.grant)
+
+    def forget_producer(self, producer: Producer) -> None:
+        """It is closed."""
+        if producer in self.producers:
+            self.producers.remove(producer)
+
+    def forget_consumer(self, consumer: _Consumer, *, closed: bool) -> None:
+        """The application has closed it.
+
+        Args:
+            closed: whether its link is closed too; else it waits until the application is done with what it received.
+        """
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+        self.note_listeners()
+        if closed:
+            consumer._release_subscription()
+        elif consumer not in self.closing:
+            self.closing.append(consumer)
+
+    def sweep(self) -> Steps[None]:
+        """Forget consumers whose messages were acknowledged after they closed: their subscriptions are free."""
+        for consumer in list(self.closing):
+            end = consumer._end
+            if not end.released:
+                yield from self._guard.wait_closed(lambda end=end: end.closed)  # type: ignore[misc]
+            if end.closed and consumer in self.closing:
+                self.closing.remove(consumer)
+                consumer._release_subscription()
+
+    def take_back(self) -> None:
+        """A call was interrupted: the message that it was about to return is the next one again."""
+        post = self._guard.channel.transport.post
+        for consumer in list(self.consumers):
+            consumer._take_back()
+            if consumer._closed:
+                post(consumer._end.release)
+
+    def unmake(self) -> None:
+        """A call was interrupted: the consumer that it was about to return is closed."""
+        making = self.making
+        if making is not None:
+            self._guard.channel.transport.post(making._end.close)
+            making._release_subscription()
+            self.forget_consumer(making, closed=making._end.closed)
+            self.making = None
+
+    def close_consumers(self) -> None:
+        """No consumer receives any more; their links are closed with the session's."""
+        for consumer in self.consumers:
+            consumer._closed = True
+
+    def forget_all(self) -> None:
+        """The session is closed, and all that it made with it."""
+        for producer in self.producers:
+            producer._closed = True
+        for consumer in [*self.consumers, *self.closing]:
+            consumer._release_subscription()
+        self.consumers.clear()
+        self.closing.clear()
+        self.producers.clear()
