@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import queue
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from legato.client import ConnectionFactory, TextMessage
 from legato.errors import JMSError
 from legato.spark.connector.offsets import Offset
 from legato.spark.connector.options import source_options
-from legato.spark.connector.requests import Fenced, shared_requests
+from legato.spark.connector.requests import Fenced, Requests, shared_requests
 from legato.spark.connector.stream import StreamReader
 from tests.support.server import Server, server
 
@@ -389,3 +391,24 @@ def test_a_stream_waits_for_enough_rows_but_not_for_ever(broker: Server) -> None
     start = hasty.initialOffset()
     assert hasty.latestOffset(start, ALL) == start
     assert hasty.latestOffset(start, ALL) == {"orders": 2}
+
+
+def test_a_request_that_waits_for_a_broker_that_is_gone_ends_when_its_reader_stops(broker: Server) -> None:
+    requests = Requests(url(broker))
+    requests.ask("create", "queue", "orders")
+    broker.kill()
+    failures: queue.Queue[JMSError] = queue.Queue()
+
+    def ask() -> None:
+        try:
+            requests.ask("create", "queue", "orders")
+        except JMSError as error:
+            failures.put(error)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    requests.close()
+    assert failures.get(timeout=20)
+    asking.join()
+    with pytest.raises(JMSError, match="closed"):
+        requests.ask("create", "queue", "orders")

@@ -52,6 +52,9 @@ class Requests:
         self.uri: Uri = parse_uri(url)
         self._lock = threading.Lock()
         self._connection: Connection | None = None
+        self._connecting: Connection | None = None
+        """A connection whose links are being opened: a broker that is gone keeps that waiting for minutes."""
+        self._closed = False
         self._session: Session
         self._answers: MessageConsumer
         self._producer: MessageProducer
@@ -67,6 +70,8 @@ class Requests:
         """
         with self._lock:
             for _ in range(self.patience.retries + 1):
+                if self._closed:
+                    raise JMSError(f"The requests to {self.uri} are closed.")
                 try:
                     answer = self._exchange({"operation": operation, "type": type, "name": name, **arguments})
                 except JMSError:
@@ -92,10 +97,12 @@ class Requests:
         return host
 
     def close(self) -> None:
-        """Close the connection; the next request opens another one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        """Close the connection, for good; a request that another thread waits for raises, and so do later ones."""
+        self._closed = True
+        for connection in (self._connection, self._connecting):
+            if connection is not None:
+                connection.close()
+        self._connection = None
 
     def _exchange(self, said: dict[str, Any]) -> TextMessage | None:
         self._open()
@@ -115,12 +122,20 @@ class Requests:
     def _open(self) -> None:
         if self._connection is not None:
             return
-        connection = ConnectionFactory(self.url, reconnect_attempts=ROUNDS).create_connection()
-        self._session = connection.create_session()
-        address = self._session.create_queue(MANAGEMENT_ADDRESS)
-        self._answers = self._session.create_consumer(address)
-        self._producer = self._session.create_producer(address)
-        connection.start()
+        connection = self._connecting = ConnectionFactory(self.url, reconnect_attempts=ROUNDS).create_connection()
+        try:
+            if self._closed:
+                connection.close()  # `close` looked before there was one
+            self._session = connection.create_session()
+            address = self._session.create_queue(MANAGEMENT_ADDRESS)
+            self._answers = self._session.create_consumer(address)
+            self._producer = self._session.create_producer(address)
+            connection.start()
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            self._connecting = None
         self._connection = connection
 
 

@@ -10,9 +10,10 @@ messages, and takes about as long as reading them.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import NamedTuple
 
 import msgspec
@@ -100,7 +101,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle_until = 0.0
         self._waiting_since: float | None = None
         """Since when there are fewer rows than a batch is to have."""
-        self._planner: ThreadPoolExecutor | None = None
         self._ahead: _Ahead | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -179,8 +179,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._known is not None:
             self._known.close()
-        if self._planner is not None:
-            self._planner.shutdown(wait=False, cancel_futures=True)
 
     @property
     def _places(self) -> Places:
@@ -208,9 +206,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ordered(self._places.plan(planned, limits, self._targets))
 
     def _plan_ahead(self, start: Offset, ends: Offset, limits: Limits) -> None:
-        if self._planner is None:
-            self._planner = ThreadPoolExecutor(1, "legato-plan")
-        self._ahead = _Ahead(ends, limits, self._planner.submit(self._plan, start, ends, limits))
+        planned: Future[Offset] = Future()
+
+        def plan() -> None:
+            try:
+                planned.set_result(self._plan(start, ends, limits))
+            except BaseException as error:
+                planned.set_exception(error)
+
+        # Not a pool's thread: the interpreter waits for those when it ends, and this one may wait for a broker.
+        threading.Thread(target=plan, name="legato-plan", daemon=True).start()
+        self._ahead = _Ahead(ends, limits, planned)
 
     def _planned_ahead(self, start: Offset, limits: Limits) -> Offset | None:
         """What was planned ahead; None if that was not, or not for this, or if there may be more by now."""
