@@ -51,11 +51,13 @@ class Broker:
         self.port = port or free_port()
         self._log = log
         self._options = ["--listen", f"localhost:{self.port}", "--no-ledger"]
-        self._options += [argument for user in users for argument in ("--user", user)]
+        if users:
+            self._options += ["--insecure", *(argument for user in users for argument in ("--user", user))]
         self._environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT / "src"),
             "PYTHONUNBUFFERED": "1",
+            **({"LEGATO_AUTH_ANONYMOUS": "true"} if users else {}),
             **({"PN_TRACE_FRM": "1"} if trace_frames else {}),
         }
         self._store = store

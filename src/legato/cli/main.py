@@ -24,6 +24,7 @@ from legato.cli import (
     subscription,
     switchover,
     topic,
+    user,
 )
 from legato.cli.failures import EXIT_INTERRUPTED, explain, hide_interrupted_calls
 
@@ -58,6 +59,7 @@ app.add_typer(queue.app)
 app.add_typer(topic.app)
 app.add_typer(subscription.app)
 app.add_typer(sink.app)
+app.add_typer(user.app)
 
 
 def print_version(wanted: bool) -> None:

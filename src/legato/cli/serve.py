@@ -26,7 +26,18 @@ def serve(
     ] = None,
     user: Annotated[
         list[str] | None,
-        typer.Option("--user", help="Accept this user with SASL PLAIN; may be repeated.", metavar="NAME:PASSWORD"),
+        typer.Option(
+            "--user",
+            help="Accept this user; may be repeated. For trials: everybody on this machine can read a command line; "
+            "see `legato user add`.",
+            metavar="NAME:PASSWORD",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool | None,
+        typer.Option(
+            "--insecure", help="Serve other machines also without TLS or users; the log says so.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Serve messages from a store, or wait as the backup of the process that does.
@@ -39,6 +50,10 @@ def serve(
     from legato.server.config import configuration
     from legato.server.process.run import run
 
+    if user:
+        typer.secho(
+            "legato: everybody on this machine can read a password on a command line; use legato user add.", err=True
+        )
     read_config = partial(
         configuration.load,
         config,
@@ -47,5 +62,6 @@ def serve(
         ledger=ledger,
         container_id=container_id,
         users=user,
+        insecure=insecure,
     )
     run(read_config(), read_config)

@@ -118,7 +118,7 @@ def own(directory: Path, config: Path | None, *, ledger: bool, contract: str = "
     options = ["--ledger" if ledger else "--no-ledger", "--config", str(file)]
     pair = Pair(directory, options, environment, brokers)
     login = ""
-    if not settings.auth.anonymous:
+    if settings.auth.users and not settings.auth.anonymous:
         user, password = next(iter(settings.auth.users.items()))
         login = f"{user}:{password}@"
     tls = bool(settings.tls.certificate)

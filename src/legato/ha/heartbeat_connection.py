@@ -75,7 +75,7 @@ class HeartbeatConnection:
         return connection
 
     async def _log_in(self, token: str | None) -> bytes:
-        sasl = SaslClient(None if token is None else BACKUP_USER, token)
+        sasl = SaslClient(None if token is None else BACKUP_USER, token, or_anonymous=True)
         while not sasl.done:
             self._writer.write(sasl.data_to_send())
             sasl.receive_data(await self._read())

@@ -20,5 +20,5 @@ def make_directory(directory: Path) -> None:
     if directory.is_dir():
         return
     make_directory(directory.parent)
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
     sync_directory(directory.parent)

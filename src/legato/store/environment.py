@@ -103,6 +103,7 @@ def open_environment(path: Path, *, map_bytes: int, sync: bool, read_only: bool)
             max_readers=READERS_MAX,
             sync=sync,
             metasync=sync,
+            mode=0o600,
             readonly=read_only,
             readahead=False,
             create=not read_only,
@@ -162,7 +163,7 @@ def allocate(path: Path, begin: int, size: int) -> None:
     Raises:
         OSError: there is no room.
     """
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(file, begin, size)
     finally:

@@ -29,6 +29,7 @@ def broker(tmp_path: Path) -> Iterator[Server]:
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "certificate.pem"]
     subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    (tmp_path / "legato.toml").touch(mode=0o600)
     (tmp_path / "legato.toml").write_text(SETTINGS.format(tmp_path))
     server = Server(tmp_path / "store", "--config", str(tmp_path / "legato.toml")).start()
     yield server

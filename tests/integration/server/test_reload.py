@@ -12,6 +12,7 @@ from tests.support.server import server
 
 def test_users_come_and_go(tmp_path: Path) -> None:
     file = tmp_path / "legato.toml"
+    file.touch(mode=0o600)
     file.write_text('[auth]\nanonymous = false\nusers = { ann = "a" }\n')
     with server(tmp_path / "store", "--config", str(file)) as running:
         ann = AmqpPeer(running.port, user="ann", password="a")

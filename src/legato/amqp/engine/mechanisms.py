@@ -1,9 +1,9 @@
-"""SASL mechanisms: ANONYMOUS and PLAIN."""
+"""SASL mechanisms: what a server and a client have in common, ANONYMOUS, and PLAIN."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -18,22 +18,37 @@ class Challenge(msgspec.Struct, frozen=True):
 
 
 class Success(msgspec.Struct, frozen=True):
-    """The peer is `user`; `data` goes with the outcome."""
+    """The peer is `user`; `data` goes with the outcome, and `proved` is what else the mechanism found out."""
 
     user: str
     data: bytes = b""
+    proved: Any = None
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """The peer is refused; `reason` is for our log, not for the peer."""
+    """The peer is refused; `reason` is for our log, not for the peer.
+
+    `temporary`: another attempt may succeed. `user` is whom the peer says it is.
+    """
 
     reason: str
+    temporary: bool = False
+    user: str = ""
+
+
+class Check(msgspec.Struct, frozen=True):
+    """The result takes work that no event loop should wait for: `work` may run in any thread."""
+
+    work: Callable[[], Success | Failure]
+
+
+Result = Challenge | Success | Failure | Check
 
 
 class Mechanism(Protocol):
     """One exchange with one peer."""
 
-    def step(self, response: bytes | None) -> Challenge | Success | Failure:
+    def step(self, response: bytes | None) -> Result:
         """Take the peer's initial response (None if it sent none), or its answer to our last challenge."""
         ...
 
@@ -43,7 +58,7 @@ class Anonymous:
 
     USER = "anonymous"
 
-    def step(self, response: bytes | None) -> Challenge | Success | Failure:
+    def step(self, response: bytes | None) -> Result:
         """Let anybody in."""
         return Success(self.USER)
 
@@ -54,7 +69,7 @@ class Plain:
     def __init__(self, verify: Verify) -> None:
         self._verify = verify
 
-    def step(self, response: bytes | None) -> Challenge | Success | Failure:
+    def step(self, response: bytes | None) -> Result:
         """Check the password."""
         if response is None:
             return Challenge(b"")
@@ -63,12 +78,7 @@ class Plain:
         except ValueError:
             return Failure("a PLAIN response is malformed")
         if authorised not in ("", user):
-            return Failure(f"{user} may not act for {authorised}")
+            return Failure(f"{user} may not act for {authorised}", user=user)
         if not user or not self._verify(user, password):
-            return Failure(f"wrong user name or password for {user}")
+            return Failure(f"wrong user name or password for {user}", user=user)
         return Success(user)
-
-
-def plain_response(user: str, password: str) -> bytes:
-    """A client's response in PLAIN."""
-    return f"\0{user}\0{password}".encode()

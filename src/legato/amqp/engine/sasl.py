@@ -8,7 +8,18 @@ from typing import Any
 from legato import limits
 from legato.amqp.codec.types import Array, Described, Symbol, UByte, ULong
 from legato.amqp.codec.values import decode_value, encode_value
-from legato.amqp.engine.mechanisms import Anonymous, Challenge, Mechanism, Plain, Success, Verify, plain_response
+from legato.amqp.engine.client_mechanisms import ClientMechanism, choose
+from legato.amqp.engine.mechanisms import (
+    Anonymous,
+    Challenge,
+    Check,
+    Failure,
+    Mechanism,
+    Plain,
+    Result,
+    Success,
+    Verify,
+)
 from legato.errors import ProtocolError
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
@@ -48,16 +59,21 @@ class Negotiator:
         self._output = bytearray()
         self._header_seen = False
         self._steps = 0
+        self._waits = False
+        """Whether what was received waits for a result that somebody else works on."""
 
     def receive_data(self, data: bytes) -> None:
         """Take what a socket delivered."""
         if self.done or self.failed is not None:
             return
         self._input += data
+        self._go_on()
+
+    def _go_on(self) -> None:
         try:
             if not self._header_seen and not self._take_header():
                 return
-            while not self.done and self.failed is None:
+            while not self.done and self.failed is None and not self._waits:
                 frame = self._take_frame()
                 if frame is None:
                     return
@@ -142,6 +158,12 @@ class SaslServer(Negotiator):
         anonymous: whether to offer ANONYMOUS, and to accept peers that leave SASL out.
         verify: says whether a password is a user's; PLAIN is offered if it is given.
         mechanisms: further ones: a name, and what makes a mechanism for one exchange.
+
+    Attributes:
+        check: work whose result decides, if it takes too long to be done here: run it, and give the result to `resume`.
+        refused: why the peer's login was refused, if that is how the exchange failed.
+        mechanism: the name of the mechanism that the peer chose.
+        proved: what the mechanism found out about the user besides the name.
     """
 
     def __init__(
@@ -152,6 +174,10 @@ class SaslServer(Negotiator):
         mechanisms: Mapping[str, Callable[[], Mechanism]] | None = None,
     ) -> None:
         super().__init__()
+        self.check: Check | None = None
+        self.refused: Failure | None = None
+        self.mechanism = ""
+        self.proved: Any = None
         self._anonymous = anonymous
         self._factories: dict[str, Callable[[], Mechanism]] = dict(mechanisms or {})
         if verify is not None:
@@ -178,9 +204,10 @@ class SaslServer(Negotiator):
             name = str(fields[0]) if fields else ""
             factory = self._factories.get(name)
             if factory is None:
-                self._refuse(f"the mechanism {name} is not offered")
+                self._refuse(Failure(f"the mechanism {name} is not offered"))
                 return
             self._mechanism = factory()
+            self.mechanism = name
             self._step(fields[1] if len(fields) > 1 else None)
         elif code == _RESPONSE and self._mechanism is not None:
             self._step(fields[0] if fields else None)
@@ -191,34 +218,69 @@ class SaslServer(Negotiator):
         if response is not None and not isinstance(response, bytes):
             raise ProtocolError("a SASL response is no binary")
         assert self._mechanism is not None
-        result = self._mechanism.step(response)
-        if isinstance(result, Challenge):
-            self._send(_CHALLENGE, [result.data])
-        elif isinstance(result, Success):
-            self.user = result.user
-            self.done = True
-            self._send(_OUTCOME, [UByte(_OK), result.data] if result.data else [UByte(_OK)])
-        else:
-            self._refuse(result.reason)
+        self._take(self._mechanism.step(response))
 
-    def _refuse(self, reason: str) -> None:
-        self._send(_OUTCOME, [UByte(_AUTH)])
-        self._fail(reason)
+    def resume(self, result: Success | Failure) -> None:
+        """The result of `check` is there; frames that came meanwhile are looked at now."""
+        self.check = None
+        self._waits = False
+        self._take(result)
+        self._go_on()
+
+    def _take(self, result: Result) -> None:
+        match result:
+            case Challenge(data=data):
+                self._send(_CHALLENGE, [data])
+            case Success(user=user, data=data, proved=proved):
+                self.user = user
+                self.proved = proved
+                self.done = True
+                self._send(_OUTCOME, [UByte(_OK), data] if data else [UByte(_OK)])
+            case Check():
+                self.check = result
+                self._waits = True
+            case Failure():
+                self._refuse(result)
+
+    def _refuse(self, failure: Failure) -> None:
+        self.refused = failure
+        self._send(_OUTCOME, [UByte(_SYS_TEMP if failure.temporary else _AUTH)])
+        self._fail(failure.reason)
 
 
 class SaslClient(Negotiator):
-    """The client's side: PLAIN with a user name, ANONYMOUS without.
+    """The client's side.
+
+    Args:
+        username, password: who logs in; ANONYMOUS if there is no user name.
+        token: what gives a bearer token of OAuth 2.0; used instead of a password.
+        secret_may_be_shown: whether mechanisms are used that tell the broker the password or the token itself.
+        certificate: whether the TLS connection shows a certificate of ours, which EXTERNAL refers to.
+        or_anonymous: whether to log in as nobody in particular where the broker asks for no password.
 
     Attributes:
         failed_temporarily: the broker could not check now (`sys-temp`): another attempt may succeed.
     """
 
-    def __init__(self, username: str | None = None, password: str | None = None) -> None:
+    def __init__(
+        self,
+        username: str | None = None,
+        password: str | None = None,
+        *,
+        token: Callable[[], str] | None = None,
+        secret_may_be_shown: bool = True,
+        certificate: bool = False,
+        or_anonymous: bool = False,
+    ) -> None:
         super().__init__()
         self.failed_temporarily = False
         self._username = username
         self._password = password or ""
-        self._sent_init = False
+        self._token = token
+        self._secret_may_be_shown = secret_may_be_shown
+        self._certificate = certificate
+        self._or_anonymous = or_anonymous
+        self._mechanism: ClientMechanism | None = None
         self._output += SASL_HEADER
 
     def _on_header(self) -> None:
@@ -229,34 +291,45 @@ class SaslClient(Negotiator):
 
     def _on_frame(self, code: int, fields: list[Any]) -> None:
         self._count_step()
-        if code == _MECHANISMS and not self._sent_init:
+        if code == _MECHANISMS and self._mechanism is None:
             offered = fields[0] if fields else []
-            self._choose([offered] if isinstance(offered, str) else offered or [])
-        elif code == _OUTCOME and self._sent_init:
-            self._on_outcome(fields[0] if fields else None)
-        elif code == _CHALLENGE and self._sent_init:
-            self._send(_RESPONSE, [self._response()])
+            self._choose([str(name) for name in ([offered] if isinstance(offered, str) else offered or [])])
+        elif code == _OUTCOME and self._mechanism is not None:
+            self._on_outcome(self._mechanism, fields)
+        elif code == _CHALLENGE and self._mechanism is not None:
+            challenge = fields[0] if fields else b""
+            if not isinstance(challenge, bytes):
+                raise ProtocolError("a SASL challenge is no binary")
+            self._send(_RESPONSE, [self._mechanism.answer(challenge)])
         else:
             raise ProtocolError("a SASL frame comes at the wrong time")
 
-    def _choose(self, offered: list[Any]) -> None:
-        name = "ANONYMOUS" if self._username is None else "PLAIN"
-        if name not in offered:
-            offers = ", ".join(str(item) for item in offered) or "nothing"
-            self._fail(f"the broker does not offer {name}, but {offers}")
+    def _choose(self, offered: list[str]) -> None:
+        chosen = choose(
+            offered,
+            username=self._username,
+            password=self._password,
+            token=self._token,
+            secret_may_be_shown=self._secret_may_be_shown,
+            certificate=self._certificate,
+            or_anonymous=self._or_anonymous,
+        )
+        if isinstance(chosen, str):
+            self._fail(chosen)
             return
-        self._sent_init = True
-        self._send(_INIT, [Symbol(name), self._response()])
+        self._mechanism = chosen
+        self._send(_INIT, [Symbol(chosen.name), chosen.begin()])
 
-    def _response(self) -> bytes:
-        if self._username is None:
-            return Anonymous.USER.encode()
-        return plain_response(self._username, self._password)
-
-    def _on_outcome(self, code: Any) -> None:
+    def _on_outcome(self, mechanism: ClientMechanism, fields: list[Any]) -> None:
+        code = fields[0] if fields else None
+        data = fields[1] if len(fields) > 1 else None
         if code == _OK:
+            mechanism.finish(data if isinstance(data, bytes) else b"")
             self.user = self._username or Anonymous.USER
             self.done = True
             return
         self.failed_temporarily = code == _SYS_TEMP
-        self._fail("the broker did not accept the user name and password")
+        if self.failed_temporarily:
+            self._fail("the broker takes no login now")
+        else:
+            self._fail("the broker did not accept the user name and password")

@@ -155,7 +155,15 @@ class ConnectionSteps(Generic[_Session]):
         self._sessions: list[_Session] = []
         self._sessions_made = itertools.count(1)
         self._closed = False
-        login = Login(uri.user, uri.password, tls, uri.options.connect_timeout_s)
+        login = Login(
+            uri.user,
+            uri.password,
+            tls,
+            uri.options.connect_timeout_s,
+            named=uri.hosts,
+            insecure_plain=uri.options.allow_insecure_plain,
+            has_certificate=uri.tls and bool(uri.options.tls_cert_file),
+        )
         notifier = self._world.notifier(f"legato listeners {self._name}")
         self._transport = transport = Transport(uri, self._settings(self._client_id, uri), login, notifier)
         transport.on_exception = self._on_exception

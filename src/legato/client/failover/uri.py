@@ -81,6 +81,8 @@ class Options(msgspec.Struct, frozen=True):
     listener_error: str = "acknowledge"
     """What to do with a message whose listener raised, in AUTO and DUPS_OK: `acknowledge` (C6) or `redeliver`."""
     failover_contract: str = "legato"
+    allow_insecure_plain: bool = False
+    """Whether the password may go over a network in the clear, to a broker of the URI that speaks only PLAIN."""
     tls_ca_file: str | None = None
     tls_cert_file: str | None = None
     tls_key_file: str | None = None

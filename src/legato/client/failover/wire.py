@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 import ssl
 import time
@@ -30,6 +31,12 @@ class Login(msgspec.Struct, frozen=True):
     password: str | None
     tls: ssl.SSLContext | None
     timeout_s: float
+    named: tuple[Host, ...] = ()
+    """The hosts of the connection's URI: only these may be told a password in the clear, if any may."""
+    insecure_plain: bool = False
+    """Whether a host of the URI may be told it over a network without TLS."""
+    has_certificate: bool = False
+    """Whether we show a certificate of ours."""
 
     def within(self, timeout_s_max: float) -> Login:
         """The same in less time, if that is less."""
@@ -161,7 +168,12 @@ def _secure(sock: socket.socket, host: Host, tls: ssl.SSLContext) -> ssl.SSLSock
 
 
 def _authenticate(sock: socket.socket, host: Host, login: Login, deadline: float) -> bytes:
-    sasl = SaslClient(login.user, login.password)
+    sasl = SaslClient(
+        login.user,
+        login.password,
+        secret_may_be_shown=_may_show_secret(sock, host, login),
+        certificate=login.has_certificate,
+    )
     while True:
         if data := sasl.data_to_send():
             sock.sendall(data)
@@ -171,8 +183,31 @@ def _authenticate(sock: socket.socket, host: Host, login: Login, deadline: float
             reason = f"{host} refused the login: {sasl.failed}."
             if sasl.failed_temporarily:
                 raise JMSError(reason)
-            raise JMSSecurityError(f"{reason} Check the user and password of the connection URI.")
+            raise JMSSecurityError(f"{reason} {_remedy(host, login)}")
         sasl.receive_data(_read(sock, deadline))
+
+
+def _may_show_secret(sock: socket.socket, host: Host, login: Login) -> bool:
+    """Whether this host may be told the password itself, by a mechanism such as PLAIN.
+
+    A host that nobody but another broker has named may so only if its certificate was checked. One of the URI's may so
+    over TLS, on this machine, or if `allow_insecure_plain` says so.
+    """
+    if isinstance(sock, ssl.SSLSocket):
+        return host in login.named or sock.context.verify_mode is ssl.CERT_REQUIRED
+    if host not in login.named:
+        return False
+    return login.insecure_plain or ipaddress.ip_address(sock.getpeername()[0].partition("%")[0]).is_loopback
+
+
+def _remedy(host: Host, login: Login) -> str:
+    if login.user is None:
+        return "Give a user and password in the connection URI, or to the factory."
+    if login.tls is None and host not in login.named:
+        return f"{host} was named by another broker: use amqps:// to let such hosts have passwords."
+    if login.tls is None:
+        return "Check the user and password of the connection URI; use amqps:// if the broker speaks only PLAIN."
+    return "Check the user and password of the connection URI."
 
 
 def _open(sock: socket.socket, host: Host, settings: Settings, leftover: bytes, deadline: float) -> Wire:

@@ -16,12 +16,16 @@ from legato.errors import ConfigError
 from legato.ha.watch import ACTIVATION_INTERVAL_S_DEFAULT, HEARTBEAT_INTERVAL_S_DEFAULT
 from legato.server.config.addresses import Addresses
 from legato.server.config.discovery import split_address
+from legato.server.config.secret_files import refuse_readable
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
+Mechanism = Literal["EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "XOAUTH2", "PLAIN"]
+"""SASL mechanisms besides ANONYMOUS, which `auth.anonymous` switches."""
+
 ENVIRONMENT_PREFIX = "LEGATO_"
-_LISTS = ("addresses",)
+_LISTS = ("addresses", "mechanisms")
 SECTIONS = ("server", "store", "auth", "tls", "ledger", "ha")
 
 
@@ -44,6 +48,8 @@ class ServerSection(msgspec.Struct, forbid_unknown_fields=True):
     """Seconds for which the unacknowledged messages, temporary queues and subscriptions of a client that lost its
     connection are reserved for its return; 0: none."""
     log_level: str = "INFO"
+    insecure: bool = False
+    """Whether the broker may serve strangers: `legato serve --insecure`."""
     check_invariants: bool = False
     """Whether to look once a second if memory and store agree, and to stop if they do not: for tests and trials."""
 
@@ -60,12 +66,26 @@ class StoreSection(msgspec.Struct, forbid_unknown_fields=True):
     free_disk_reserve_bytes: Annotated[int, msgspec.Meta(ge=0)] = limits.FREE_DISK_RESERVE_BYTES
 
 
+class FailedLogins(msgspec.Struct, forbid_unknown_fields=True):
+    """`failed_logins` of `[auth]`: see `identity.back_off`."""
+
+    delay_s: Annotated[float, msgspec.Meta(ge=0, le=30)] = 1.0
+    most: Positive = 10
+    for_s: Seconds = 60.0
+
+
 class AuthSection(msgspec.Struct, forbid_unknown_fields=True):
     """`[auth]`"""
 
-    anonymous: bool = True
+    anonymous: bool | None = None
+    """Whether peers may leave out who they are; if None, only while there are no users and the listener is loopback."""
     users: dict[str, str] = {}
-    """Names and passwords for SASL PLAIN."""
+    """Names and passwords, for trials: a users file has no passwords in it."""
+    users_file: str = ""
+    """See `legato user`; `users` in the store's directory, if there is one, if empty."""
+    mechanisms: list[Mechanism] = []
+    """The SASL mechanisms that may be offered; all if empty."""
+    failed_logins: FailedLogins = msgspec.field(default_factory=FailedLogins)
 
 
 class TlsSection(msgspec.Struct, forbid_unknown_fields=True):
@@ -140,13 +160,14 @@ def load(
     ledger: bool | None = None,
     container_id: str | None = None,
     users: Sequence[str] | None = None,
+    insecure: bool | None = None,
 ) -> Config:
     """Gather the settings of one server.
 
     Args:
         file: a TOML file with sections as above.
         environment: variables to read, the process's own if None.
-        store, listen, ledger, container_id, users: flags; `users` as `name:password`.
+        store, listen, ledger, container_id, users, insecure: flags; `users` as `name:password`.
 
     Raises:
         ConfigError: a setting is unknown or cannot be used; the message names it.
@@ -161,6 +182,8 @@ def load(
         _section(raw, "ledger")["enabled"] = ledger
     if container_id is not None:
         _section(raw, "server")["container_id"] = container_id
+    if insecure is not None:
+        _section(raw, "server")["insecure"] = insecure
     for user in users or ():
         name, colon, password = user.partition(":")
         if not colon or not name:
@@ -171,6 +194,10 @@ def load(
     except msgspec.ValidationError as error:
         raise ConfigError(f"Configuration: {error}.") from None
     _check(config)
+    if config.tls.key:
+        refuse_readable(Path(config.tls.key), "The private key")
+    if file is not None and config.auth.users:
+        refuse_readable(file, "There are passwords in auth.users, and the configuration")
     return config
 
 
@@ -204,8 +231,6 @@ def _check(config: Config) -> None:
         raise ConfigError("No store directory: give --store DIR, or [store] directory in the configuration.")
     if bool(config.tls.certificate) != bool(config.tls.key):
         raise ConfigError("TLS needs both tls.certificate and tls.key.")
-    if not config.auth.anonymous and not config.auth.users:
-        raise ConfigError("Nobody could connect: auth.anonymous is off and auth.users is empty.")
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")
     if config.server.log_level not in levels:
         raise ConfigError(f"server.log_level is {config.server.log_level!r}: give one of {', '.join(levels)}.")

@@ -10,11 +10,15 @@ from typing import Any, Protocol, cast
 
 from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Closed, Event
+from legato.amqp.engine.mechanisms import Failure, Success
 from legato.amqp.engine.sasl import SaslServer
 from legato.core.consumers import Browser, Consumer
 from legato.server import shell
 from legato.server.config.configuration import Config
 from legato.server.connections.handshake import Handshake
+from legato.server.identity.authentication import Authentication
+from legato.server.identity.origin import Origin
+from legato.server.identity.users import Users
 
 log = logging.getLogger("legato.peer")
 
@@ -29,6 +33,7 @@ class Host(shell.Shell, Protocol):
 
     config: Config
     handshake: Handshake
+    authentication: Authentication
     internal_errors: int
 
     def block(self, peer: shell.Peer, blocked: bool) -> None:
@@ -56,7 +61,10 @@ class Peer(asyncio.Protocol):
         self.due_ms = 0
         """When its heartbeats and its silence are to be looked at."""
         self._transport: asyncio.Transport | None = None
-        self._sasl: SaslServer | None = service.handshake.new_sasl()
+        self.origin = Origin()
+        self._users: Users | None = None
+        """Those of whom it is to be one."""
+        self._sasl: SaslServer | None = None
         self.amqp = Connection(server=True, settings=service.handshake.settings(), rare_events_max=RARE_EVENTS_MAX)
         self._events: list[Event] = []
         """What was received and waits for its turn."""
@@ -66,6 +74,8 @@ class Peer(asyncio.Protocol):
         """Whether anything waits for its turn: then nothing is read."""
         self._held = False
         """Whether the broker wants nothing to be read."""
+        self._waits_for_login = False
+        """Whether its login is looked at, or its answer put off."""
         self._handshake: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -73,6 +83,9 @@ class Peer(asyncio.Protocol):
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         peername = transport.get_extra_info("peername")
         self.name = f"{peername[0]}:{peername[1]}" if peername else "local"
+        self.origin = Origin.of(transport)
+        self._sasl = self._service.authentication.new_sasl(self.origin)
+        self._users = self._service.authentication.users
         loop = asyncio.get_running_loop()
         self._handshake = loop.call_later(self._service.config.server.handshake_timeout_s, self._too_slow)
         self._service.peers.add(self)
@@ -88,15 +101,19 @@ class Peer(asyncio.Protocol):
             return
         try:
             if self._sasl is not None:
-                data = self._negotiate(self._sasl, data)
+                self._sasl.receive_data(data)
+                data = self._negotiate(self._sasl)
                 if not data:
                     return
-            if self._busy:
-                self._received.append(lambda: self.amqp.receive_data(data))
-            else:
-                self._handle(self.amqp.receive_data(data))
+            self._receive(data)
         except Exception as error:
             self._fail(error)
+
+    def _receive(self, data: bytes) -> None:
+        if self._busy:
+            self._received.append(lambda: self.amqp.receive_data(data))
+        else:
+            self._handle(self.amqp.receive_data(data))
 
     def _handle(self, events: list[Event]) -> None:
         """Have events handled; what takes too long for one turn of the loop goes on in the next one."""
@@ -142,8 +159,19 @@ class Peer(asyncio.Protocol):
         self.ended = True
         self.drop(linger=True)
 
-    def _negotiate(self, sasl: SaslServer, data: bytes) -> bytes:
-        sasl.receive_data(data)
+    def _negotiate(self, sasl: SaslServer) -> bytes:
+        """Go on with the login; returns what belongs to AMQP once that is done."""
+        authentication = self._service.authentication
+        if sasl.refused is not None:
+            log.warning("! %s refused: %s", self.name, sasl.failed)
+            self._put_off(authentication.failed(self.origin, sasl.refused), sasl)
+            return b""
+        if sasl.done and authentication.users is not self._users:
+            sasl.done = False
+            sasl.data_to_send()
+            log.info("- %s has to log in again: the users were read again", self.name)
+            self.drop(linger=True)
+            return b""
         answer = sasl.data_to_send()
         if answer and self._transport is not None:
             self._transport.write(answer)
@@ -151,11 +179,48 @@ class Peer(asyncio.Protocol):
             log.warning("! %s refused: %s", self.name, sasl.failed)
             self.drop(linger=True)
             return b""
+        if sasl.check is not None:
+            self._hold_login(True)
+            authentication.run(sasl.check, self._checked)
+            return b""
         if not sasl.done:
             return b""
         self.user = sasl.user
         self._sasl = None
+        authentication.succeeded(self.origin, sasl.user or "")
         return sasl.leftover
+
+    def _checked(self, result: Success | Failure) -> None:
+        """What was looked at beside the loop is known."""
+        sasl = self._sasl
+        if sasl is None or self.ended or self._service.ending or not self._service.may_serve():
+            return
+        if self._transport is None or self._transport.is_closing():
+            return
+        try:
+            sasl.resume(result)
+            self._hold_login(False)
+            data = self._negotiate(sasl)
+            if data:
+                self._receive(data)
+        except Exception as error:
+            self._fail(error)
+
+    def _put_off(self, delay_s: float, sasl: SaslServer) -> None:
+        """Answer a failed login, but not at once: guessing is to take its time."""
+        self._hold_login(True)
+
+        def answer() -> None:
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.write(sasl.data_to_send())
+                self.drop(linger=True)
+
+        asyncio.get_running_loop().call_later(delay_s, answer)
+
+    def _hold_login(self, held: bool) -> None:
+        """Leave what comes in the socket while a login waits."""
+        self._waits_for_login = held
+        self._read_or_not()
 
     def eof_received(self) -> bool:
         """The client sends no more; the socket stays open for what was read and waits for its turn, and for the answer
@@ -198,7 +263,7 @@ class Peer(asyncio.Protocol):
 
     def _read_or_not(self) -> None:
         if self._transport is not None and not self.ended:
-            if self._held or self._busy:
+            if self._held or self._busy or self._waits_for_login:
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()

@@ -1,4 +1,4 @@
-"""Handshake of new connections: SASL mechanisms and users, and the settings of the broker's open."""
+"""Handshake of new connections: the settings of the broker's open, and what backups log in with."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Any
 
 from legato import __version__
 from legato.amqp import names
-from legato.amqp.engine.sasl import SaslServer
 from legato.amqp.engine.settings import Settings
-from legato.ha.heartbeat_connection import BACKUP_USER
 from legato.server.config.configuration import Config
 from legato.server.config.discovery import FAILOVER_SERVER_LIST, server_list
 
@@ -32,16 +30,6 @@ class Handshake:
             self._properties[FAILOVER_SERVER_LIST] = server_list(
                 config.ha.addresses, secure=bool(config.tls.certificate)
             )
-
-    def new_sasl(self) -> SaslServer:
-        """The negotiation that a new connection begins with."""
-        auth = self._config.auth
-        return SaslServer(anonymous=auth.anonymous, verify=self._verify if auth.users else None)
-
-    def _verify(self, user: str, password: str) -> bool:
-        if user == BACKUP_USER:
-            return secrets.compare_digest(password.encode(), self.backup_token.encode())
-        return self._config.auth.users.get(user) == password
 
     def settings(self) -> Settings:
         """Settings and limits of the broker's end of a connection."""

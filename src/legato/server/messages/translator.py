@@ -284,6 +284,16 @@ class Translator:
         else:
             peer.end()
 
+    def expel(self, peer: Peer, why: str) -> None:
+        """Close a connection that may not stay; what it had is given back as if it had been lost."""
+        log.warning("- %s (%s) is cut off: %s", peer.name, peer.user, why)
+        if peer.opened:
+            self._let_go(peer, LinkEnding.LOST)
+            peer.amqp.close("amqp:unauthorized-access", why)
+            peer.end()
+        else:
+            peer.drop()
+
     def _let_go(self, peer: Peer, ending: LinkEnding) -> None:
         """Take from the broker all that the peer has."""
         for link in list(peer.links):

@@ -19,6 +19,7 @@ from legato.ha.members import list_members
 from legato.ha.roles import Role
 from legato.server.config.configuration import Config
 from legato.server.connections.client_connection import Peer
+from legato.server.identity.users import Users
 from legato.server.management.takeover_report import Takeover
 from legato.server.process import standby
 from legato.server.process.service import Service
@@ -63,6 +64,7 @@ class PrimaryEpoch:
         clock: Clock,
         read_config: Callable[[], Config],
         watchdog: Watchdog | None = None,
+        users: Users | None = None,
     ) -> None:
         self.service: Service | None = None
         self._config = config
@@ -70,6 +72,7 @@ class PrimaryEpoch:
         self._clock = clock
         self._read_config = read_config
         self._watchdog = watchdog or Watchdog(0)
+        self._users = users
         self._failure: StoreError | None = None
         self._over: asyncio.Future[EpochEnding] = asyncio.get_running_loop().create_future()
 
@@ -105,7 +108,9 @@ class PrimaryEpoch:
             term_ms = round(config.ha.activation_interval_s * 1000) if config.ha.self_fencing else None
             lease = Lease(self._lock.still_mine, term_ms, self._clock.monotonic_ms())
             expected = self._lock.predecessor.connections if self._lock.predecessor else 0
-            service = self.service = Service(config, store, meta, self._clock, lease, self, self._read_config, expected)
+            service = self.service = Service(
+                config, store, meta, self._clock, lease, self, self._read_config, expected, self._users
+            )
             self._lock.describe(meta.epoch, config.server.listen, service.handshake.backup_token)
             listener = await self._listen(service, tls)
             takeover.takeover_ms = round((time.monotonic() - won) * 1000, 1)

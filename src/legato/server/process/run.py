@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 import sys
 from collections.abc import Callable
 
@@ -46,6 +47,8 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
     way = "many at once, by the compiled module" if batch.available else "one by one, in Python"
     log.debug("deliveries go through the engine %s", way)
     # The hot path makes no cycles; scanning the window of waiting messages again and again would cost time for nothing.
+    # The store, the ledger, and what processes of ours write: nobody else's to read.
+    os.umask(0o077)
     gc.collect()
     gc.freeze()
     # The youngest are few enough that looking at them takes a part of a turn.

@@ -15,6 +15,9 @@ from legato.ha.members import Member, Membership
 from legato.ha.roles import Event, Role, next_role
 from legato.ha.watcher import Intervals
 from legato.server.config.configuration import Config
+from legato.server.config.secret_files import make_private
+from legato.server.identity.exposure import check_exposure
+from legato.server.identity.users import Users
 from legato.server.management.takeover_report import STARTED, Takeover
 from legato.server.process.primary_epoch import EpochEnding, PrimaryEpoch
 from legato.server.process.standby import outlive_holder, stand_by, until_held_by_another, until_taken
@@ -38,6 +41,7 @@ class Runtime:
         self._clock = make_clock()
         self._role = Role.STARTING
         self._epoch = 0
+        self._users = Users()
         self._membership: Membership | None = None
         self._informing: asyncio.TimerHandle | None = None
 
@@ -53,10 +57,12 @@ class Runtime:
             loop.add_signal_handler(number, self._stop_all)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         tls = _tls_context(self._config)
-        try:
-            self._config.store_directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"Cannot use {self._config.store.directory} as a store: {error.strerror}.") from None
+        self._users = Users.load(self._config)
+        for opening in check_exposure(self._config, self._users):
+            log.warning("! insecure, as was asked for: %s", opening)
+        make_private(self._config.store_directory, "the store")
+        if self._config.ledger.enabled:
+            make_private(self._config.ledger_directory, "the ledger")
         member = Member(Role.STARTING, os.getpid(), self._config.server.listen)
         self._membership = Membership(self._config.store_directory, member)
         self._turn(Event.STARTED)
@@ -85,6 +91,9 @@ class Runtime:
                 service.reload()
             else:
                 config = self._read_config()
+                users = self._users.renewed(config)
+                check_exposure(config, users)
+                self._users = users
                 # They are the primary's, who tells a change and not what holds.
                 config.ha.heartbeat_interval_s = self._config.ha.heartbeat_interval_s
                 config.ha.activation_interval_s = self._config.ha.activation_interval_s
@@ -130,11 +139,16 @@ class Runtime:
     async def _serve_one_epoch(self, takeover: Takeover, tls: ssl.SSLContext | None) -> None:
         """Be the primary until that is over; afterwards a backup, unless the process is to end."""
         self._turn(Event.WON)
+        try:
+            # Who was removed while this was a backup must not be let in by it.
+            self._users = self._users.renewed(self._config)
+        except ConfigError as error:
+            log.error("! the users were not read again: %s", error)
         await outlive_holder(self._lock, self._config.store_directory, self._stop)
         if self._stop.is_set():
             return
         primary = self._primary = PrimaryEpoch(
-            self._config, self._lock, self._clock, self._read_config, self._watchdog()
+            self._config, self._lock, self._clock, self._read_config, self._watchdog(), self._users
         )
         try:
             ending = await primary.run(takeover, tls, self._began, lambda: self._turn(Event.LEAVES))

@@ -23,6 +23,9 @@ from legato.server.config.addresses import Addresses
 from legato.server.config.configuration import Config, check_intervals
 from legato.server.connections.handshake import Handshake
 from legato.server.connections.reconnect_pacing import ReconnectPacing
+from legato.server.identity.authentication import Authentication
+from legato.server.identity.exposure import check_exposure
+from legato.server.identity.users import Users
 from legato.server.links.attachment import Links
 from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.heartbeats import Heartbeats
@@ -57,6 +60,10 @@ log = logging.getLogger("legato.service")
 ANSWER_GRACE_S = 1.0
 """So long may one who asked for a switchover take to go with the answer: a client forgets what it has not handed
 out when its connection ends."""
+
+
+EXPULSION_GRACE_S = 0.1
+"""So long stays who was found to be no user any more, so that the answer to a reload goes out."""
 
 
 class EpochOwner(Protocol):
@@ -96,6 +103,7 @@ class Service:
         owner: EpochOwner,
         read_config: Callable[[], Config],
         expected_connections: int = 0,
+        users: Users | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -118,6 +126,9 @@ class Service:
         self.started_us = clock.now_us()
         self.takeover = Takeover(STARTED, 0.0)
         self.handshake = Handshake(config, self.broker.epoch)
+        self.authentication = Authentication(
+            config, users if users is not None else Users.load(config), self.handshake.backup_token, clock
+        )
         self._read_config = read_config
         self._lease = lease
         self._owner = owner
@@ -297,12 +308,28 @@ class Service:
             ConfigError: it cannot be used; what held goes on to hold.
         """
         config = self._read_config()
+        users = self.authentication.users.renewed(config)
+        check_exposure(config, users)
         self.addresses.replace(Addresses(config.address))
         self.config.auth = config.auth
+        self.authentication.replace(self.config, users)
+        gone = [peer for peer in self.peers if not self.authentication.still_admits(peer)]
+        if gone:
+            # One of them may have asked for this, and is to hear the answer.
+            self._loop.call_later(EXPULSION_GRACE_S, self._expel, gone)
         self.broker.administration.settings_changed()
         self._links.review_credit()
         self.advance()
         log.info("= settings of addresses and users were read again")
+
+    def _expel(self, gone: list[Peer]) -> None:
+        """Close the connections of users who may not be here any more."""
+        if self.ending or not self.may_serve():
+            return
+        for peer in gone:
+            if not peer.ended:
+                self._translator.expel(peer, "its user may not be here any more")
+        self.advance()
 
     def update(self, given: dict[str, float]) -> dict[str, float]:
         """Change how often backups hear of us, and after how long without that they act (CONTRACT B20).
@@ -369,6 +396,7 @@ class Service:
         self.expiry_timers.stop()
         self.heartbeats.stop()
         self.bulk.stop()
+        self.authentication.stop()
 
 
 def _is_for_answers(link: Link) -> bool:

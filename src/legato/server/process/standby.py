@@ -57,7 +57,7 @@ async def stand_by(
             clock,
             Intervals(config.ha.heartbeat_interval_s, config.ha.activation_interval_s),
             name=new_unique_name("legato-backup-"),
-            has_password=bool(config.auth.users),
+            has_password=True,
             tls=_tls_context() if config.tls.certificate else None,
             report=report,
             adopt=adopt,

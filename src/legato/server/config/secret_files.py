@@ -1,0 +1,73 @@
+"""Files and directories that nobody else may read, or is refused: keys, passwords, stores."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from pathlib import Path
+
+from legato.errors import ConfigError
+
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def refuse_readable(path: Path, what: str) -> None:
+    """Refuse a file with a secret that others than its owner may read or change.
+
+    A file of root's may be read by its group, as system packages have it. What is not there, or cannot be looked at,
+    is left to whoever opens it.
+
+    Args:
+        what: names it, at the beginning of the sentence.
+
+    Raises:
+        ConfigError: they may; the message has the command that mends it.
+    """
+    try:
+        found = path.stat()
+    except OSError:
+        return
+    allowed = stat.S_IRGRP if found.st_uid == 0 != os.geteuid() else 0
+    if found.st_mode & OTHERS & ~allowed:
+        raise ConfigError(
+            f"{what} {path} can be read by others (mode {stat.S_IMODE(found.st_mode):04o}): "
+            f"chmod 600 {shlex.quote(str(path))}"
+        )
+
+
+def make_private(directory: Path, what: str) -> None:
+    """Make a directory that only we may look into; one that is there and empty becomes such a one.
+
+    Raises:
+        ConfigError: others may look into what is in it; the message has the command that mends it.
+    """
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mode = stat.S_IMODE(directory.stat().st_mode)
+        if mode & OTHERS and not any(directory.iterdir()):
+            directory.chmod(0o700)
+            return
+    except OSError as error:
+        raise ConfigError(f"Cannot use {directory} as {what}: {error.strerror}.") from None
+    refuse_shared(directory, what)
+
+
+def refuse_shared(directory: Path, what: str) -> None:
+    """Refuse a directory that others may look into, or that has files or directories of such a kind in it.
+
+    What is deeper is out of their reach then.
+
+    Raises:
+        ConfigError: there are such; the message has the command that mends them.
+    """
+    for path in (directory, *directory.iterdir()):
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:
+            continue
+        if stat.S_IMODE(mode) & OTHERS and not stat.S_ISLNK(mode):
+            raise ConfigError(
+                f"Others on this machine can get at {what}: {path} has mode {stat.S_IMODE(mode):04o}. "
+                f"Close it to them: chmod -R go= {shlex.quote(str(directory))}"
+            )

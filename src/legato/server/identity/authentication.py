@@ -1,0 +1,153 @@
+"""Authentication: which mechanisms a connection is offered, who it turns out to be, and whether it may stay."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from legato.amqp.engine.mechanisms import Anonymous, Check, Failure, Mechanism, Success
+from legato.amqp.engine.sasl import SaslServer
+from legato.clock import Clock
+from legato.ha.heartbeat_connection import BACKUP_USER
+from legato.server.config.configuration import Config
+from legato.server.identity.back_off import BackOff
+from legato.server.identity.exposure import admits_anonymous
+from legato.server.identity.keys import ITERATIONS_MIN, Keys, derive
+from legato.server.identity.mechanisms import CheckedPlain, Scram
+from legato.server.identity.origin import Origin
+from legato.server.identity.users import Users
+from legato.server.shell import Peer
+
+log = logging.getLogger("legato.authentication")
+
+CHECKS_WAITING_MAX = 10_000
+"""Passwords that wait to be looked at."""
+
+
+class Authentication:
+    """The logins of one epoch.
+
+    Args:
+        backup_token: the password of `BACKUP_USER`.
+    """
+
+    def __init__(self, config: Config, users: Users, backup_token: str, clock: Clock) -> None:
+        self._config = config
+        self.users = self._earlier = users
+        self._clock = clock
+        self._backup_token = backup_token
+        self._backup_keys: dict[str, Keys] = {}
+        self._anonymous = admits_anonymous(config, users)
+        self._back_off, self._backs_off_as = self._new_back_off(), config.auth.failed_logins
+        self._pool: ThreadPoolExecutor | None = None
+        self._checking = 0
+
+    def _new_back_off(self) -> BackOff:
+        section = self._config.auth.failed_logins
+        return BackOff(section.delay_s, section.most, section.for_s)
+
+    def replace(self, config: Config, users: Users) -> None:
+        """From now on these settings and users hold."""
+        self._config = config
+        if config.auth.failed_logins != self._backs_off_as:
+            self._back_off, self._backs_off_as = self._new_back_off(), config.auth.failed_logins
+        self._earlier, self.users = self.users, users
+        self._anonymous = admits_anonymous(config, users)
+
+    def still_admits(self, peer: Peer) -> bool:
+        """Whether a peer that logged in before the users were read again may stay."""
+        if peer.user is None or peer.user == BACKUP_USER:
+            return True
+        if peer.user == Anonymous.USER:
+            return self._anonymous
+        return self.users is self._earlier or self.users.same_keys(self._earlier, peer.user)
+
+    # -- the exchange --------------------------------------------------------------------------------------------
+
+    def new_sasl(self, origin: Origin) -> SaslServer:
+        """The negotiation that a new connection begins with."""
+        return SaslServer(anonymous=self._anonymous, mechanisms=self._offered(origin))
+
+    def _offered(self, origin: Origin) -> dict[str, Callable[[], Mechanism]]:
+        if self._anonymous and not self.users:
+            return {}
+        blocks = self._blocks_at(origin)
+        offered: dict[str, Callable[[], Mechanism]] = {
+            "SCRAM-SHA-512": lambda: Scram("SCRAM-SHA-512", self._keys, blocks),
+            "SCRAM-SHA-256": lambda: Scram("SCRAM-SHA-256", self._keys, blocks),
+        }
+        if origin.secure or origin.loopback:
+            offered["PLAIN"] = lambda: CheckedPlain(self._verify, blocks)
+        wanted = self._config.auth.mechanisms
+        return {name: make for name, make in offered.items() if not wanted or name in wanted}
+
+    def _blocks_at(self, origin: Origin) -> Callable[[str], bool]:
+        return lambda user: self._back_off.is_blocked(origin.address, user, self._now_s())
+
+    def _keys(self, user: str, mechanism: str) -> tuple[Keys, bool]:
+        if user != BACKUP_USER:
+            return self.users.keys(user, mechanism)
+        found = self._backup_keys.get(mechanism)
+        if found is None:
+            # Of a random text of 256 bits, which nobody guesses, however fast that could be tried.
+            found = self._backup_keys[mechanism] = derive(mechanism, self._backup_token, ITERATIONS_MIN)
+        return found, True
+
+    def _verify(self, user: str, password: str) -> Success | Failure:
+        """Check a password; in a thread beside the loop."""
+        if user == BACKUP_USER:
+            right = self._keys(user, "SCRAM-SHA-256")[0].belongs_to(password)
+        else:
+            right = self.users.has_password(user, password)
+        return Success(user) if right else Failure(f"wrong user name or password for {user}", user=user)
+
+    def run(self, check: Check, done: Callable[[Success | Failure], None]) -> None:
+        """Have a check run beside the loop, and tell its result in the loop.
+
+        However many there are, some of the processors' time is left for everything else.
+        """
+        if self._checking >= CHECKS_WAITING_MAX:
+            done(Failure("too many logins wait to be looked at", temporary=True))
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2), "logins")
+        self._checking += 1
+        loop = asyncio.get_running_loop()
+
+        def tell(future: Future[Success | Failure]) -> None:
+            self._checking -= 1
+            error = future.exception()
+            if error is not None:
+                log.error("! a login could not be checked: %r", error)
+                done(Failure("the login could not be checked", temporary=True))
+            else:
+                done(future.result())
+
+        def hand_over(future: Future[Success | Failure]) -> None:
+            if not future.cancelled() and not loop.is_closed():
+                loop.call_soon_threadsafe(tell, future)
+
+        self._pool.submit(check.work).add_done_callback(hand_over)
+
+    def stop(self) -> None:
+        """Nobody logs in any more."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # -- the result ----------------------------------------------------------------------------------------------
+
+    def failed(self, origin: Origin, failure: Failure) -> float:
+        """A login was refused; for how many seconds the answer is put off."""
+        if failure.temporary:
+            return self._back_off.delay_s
+        return self._back_off.fail(origin.address, failure.user, self._now_s())
+
+    def succeeded(self, origin: Origin, user: str) -> None:
+        """A peer logged in."""
+        self._back_off.succeed(origin.address, user, self._now_s())
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic_ms() / 1000

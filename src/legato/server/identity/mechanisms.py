@@ -1,0 +1,94 @@
+"""SASL mechanisms of a broker: SCRAM, and PLAIN against the same keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from legato.amqp.engine.mechanisms import Challenge, Check, Failure, Result, Success
+from legato.server.identity.keys import Keys
+
+TOO_MANY = "too many logins failed"
+_CHARACTERS_MAX = 1024
+"""Of a user name that a peer gives."""
+
+FindKeys = Callable[[str, str], tuple[Keys, bool]]
+"""The keys of a user for a mechanism, and whether they are real ones."""
+Blocks = Callable[[str], bool]
+"""Whether a user is not listened to, because too many logins failed."""
+
+
+def prepared(name: str) -> str:
+    """A user name as names are compared; one that can be nobody's stays what it is."""
+    from scramp.utils import ScramException, saslprep
+
+    if len(name) > _CHARACTERS_MAX:
+        return name
+    try:
+        return str(saslprep(name))
+    except ScramException:
+        return name
+
+
+class Scram:
+    """RFC 5802, RFC 7677: the user proves that it knows the password, and so does the broker."""
+
+    def __init__(self, name: str, find_keys: FindKeys, blocks: Blocks) -> None:
+        import scramp
+
+        self._error = scramp.ScramException
+        self._name = name
+        self._find_keys = find_keys
+        self._blocks = blocks
+        self._server: Any = scramp.ScramMechanism(name).make_server(self._keys_of)
+        self._user = ""
+        self._real = False
+        self._challenged = False
+
+    def _keys_of(self, user: str) -> tuple[bytes, bytes, bytes, int]:
+        self._user = user
+        keys, self._real = self._find_keys(user, self._name)
+        return keys.salt, keys.stored_key, keys.server_key, keys.iterations
+
+    def step(self, response: bytes | None) -> Result:
+        """See `Mechanism`."""
+        if response is None:
+            return Challenge(b"")
+        try:
+            text = response.decode()
+            if not self._challenged:
+                self._server.set_client_first(text)
+                if self._blocks(self._user):
+                    return Failure(f"{TOO_MANY} for {self._user}", temporary=True, user=self._user)
+                self._challenged = True
+                return Challenge(self._server.get_server_first().encode())
+            self._server.set_client_final(text)
+            proof = self._server.get_server_final().encode()
+        except (self._error, ValueError):
+            return Failure(f"wrong user name or password for {self._user}", user=self._user)
+        if not self._real:
+            return Failure(f"wrong user name or password for {self._user}", user=self._user)
+        return Success(self._user, proof)
+
+
+class CheckedPlain:
+    """RFC 4616, for peers that speak nothing better: the password is looked at beside the event loop."""
+
+    def __init__(self, verify: Callable[[str, str], Success | Failure], blocks: Blocks) -> None:
+        self._verify = verify
+        self._blocks = blocks
+
+    def step(self, response: bytes | None) -> Result:
+        """See `Mechanism`."""
+        if response is None:
+            return Challenge(b"")
+        try:
+            authorised, user, password = response.decode("utf-8").split("\0")
+        except ValueError:
+            return Failure("a PLAIN response is malformed")
+        name = prepared(user)
+        if prepared(authorised) not in ("", name):
+            return Failure(f"{user} may not act for {authorised}", user=name)
+        if self._blocks(name):
+            return Failure(f"{TOO_MANY} for {name}", temporary=True, user=name)
+        return Check(lambda: self._verify(name, password))
