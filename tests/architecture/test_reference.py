@@ -17,7 +17,7 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
 
 def settings() -> list[str]:
-    sections = [field.type for field in msgspec.structs.fields(Config) if field.name != "address"]
+    sections = [field.type for field in msgspec.structs.fields(Config) if field.name not in ("address", "role")]
     return [key.encode_name for section in [*sections, AddressSettings] for key in msgspec.structs.fields(section)]
 
 

@@ -8,6 +8,7 @@ import typer
 from legato.cli import (
     audit,
     browse,
+    can,
     demo,
     dlq,
     drill,
@@ -50,6 +51,7 @@ app.command("queues")(queue.queues)
 app.command("topics")(topic.topics)
 app.command("subscriptions")(subscription.subscriptions)
 app.command("reload")(reload.reload)
+app.command("can")(can.can)
 app.command("intervals")(intervals.intervals)
 app.command("switchover")(switchover.switchover)
 app.add_typer(ledger.app)

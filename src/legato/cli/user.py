@@ -267,7 +267,7 @@ def _password(name: str, file: Path | None) -> str:
         return str(typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True))
     else:
         try:
-            text = sys.stdin.readline()
+            text = sys.stdin.buffer.readline().decode()
         except UnicodeDecodeError:
             raise ConfigError("The password is not text in UTF-8.") from None
     return text.split("\n")[0].removesuffix("\r")

@@ -15,6 +15,19 @@ from legato.clock import Clock
 from legato.core.consumers import Browser, Consumer
 
 
+class Rights(Protocol):
+    """What a user may do: see `access.permissions.Rights`."""
+
+    def may(self, operation: str, address: str, topic: bool | None = None) -> bool:
+        """Whether an operation on an address is allowed."""
+
+    def demand(self, operation: str, address: str, topic: bool | None = None) -> None:
+        """See that an operation on an address is allowed; raises `Denied` if it is not."""
+
+    def demand_view(self) -> None:
+        """See that the broker may be looked at; raises `Denied` if it may not."""
+
+
 class Peer(Protocol):
     """One client's connection, from accept to its end.
 
@@ -23,6 +36,7 @@ class Peer(Protocol):
         name: address and port, for the log.
         product: what its open says that the client is.
         user: who logged in.
+        rights: what it may do; None if everything.
         receivers: what it receives with, as the broker knows it.
         links: its links that are attached.
         opened: its open was answered.
@@ -36,6 +50,7 @@ class Peer(Protocol):
     name: str
     product: str
     user: str | None
+    rights: Any
     receivers: set[Consumer | Browser]
     links: set[Any]
     opened: bool

@@ -21,6 +21,7 @@ def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]
     """A session of the client `keeper`, at a broker that serves an old store."""
     store = tmp_path / "store"
     store.mkdir(mode=0o700)
+    (store / "data.mdb").touch(mode=0o600)
     (store / "data.mdb").write_bytes(gzip.decompress(request.param.read_bytes()))
     broker = BrokerProcess(store, free_port(), tmp_path / "broker.log")
     try:

@@ -38,6 +38,7 @@ def test_clients_can_have_another_failover_contract(tmp_path: Path) -> None:
 
 def test_the_drills_own_pair_has_the_users_settings_but_its_own_store(tmp_path: Path) -> None:
     config = tmp_path / "legato.toml"
+    config.touch(mode=0o600)
     config.write_text('[store]\ndirectory = "/precious"\n[auth]\nanonymous = false\nusers = { ann = "pw" }\n')
     target = own(tmp_path / "out", config, ledger=False)
     assert target.pair is not None

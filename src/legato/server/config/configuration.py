@@ -133,6 +133,8 @@ class Config(msgspec.Struct, forbid_unknown_fields=True):
     ha: HighAvailabilitySection = msgspec.field(default_factory=HighAvailabilitySection)
     address: list[dict[str, Any]] = []
     """`[[address]]` tables, as they are written; `Addresses` checks them."""
+    role: list[dict[str, Any]] = []
+    """`[[role]]` tables, as they are written; `access.roles` checks them."""
 
     @property
     def store_directory(self) -> Path:

@@ -14,6 +14,7 @@ from legato.amqp.engine.mechanisms import Failure, Success
 from legato.amqp.engine.sasl import SaslServer
 from legato.core.consumers import Browser, Consumer
 from legato.server import shell
+from legato.server.access.access import Access
 from legato.server.config.configuration import Config
 from legato.server.connections.handshake import Handshake
 from legato.server.identity.authentication import Authentication
@@ -34,6 +35,7 @@ class Host(shell.Shell, Protocol):
     config: Config
     handshake: Handshake
     authentication: Authentication
+    access: Access
     internal_errors: int
 
     def block(self, peer: shell.Peer, blocked: bool) -> None:
@@ -53,6 +55,7 @@ class Peer(asyncio.Protocol):
         self.product = ""
         """What its open says that the client is."""
         self.user: str | None = None
+        self.rights: Any = None
         self.receivers: set[Consumer | Browser] = set()
         self.links: set[Any] = set()
         self.opened = False
@@ -186,6 +189,7 @@ class Peer(asyncio.Protocol):
         if not sasl.done:
             return b""
         self.user = sasl.user
+        self.rights = self._service.access.rights_of(sasl.user or "")
         self._sasl = None
         authentication.succeeded(self.origin, sasl.user or "")
         return sasl.leftover

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from legato.errors import ConfigError
@@ -95,6 +95,10 @@ class Users:
     def __contains__(self, name: str) -> bool:
         """Whether there is such a user."""
         return name in self._by_name
+
+    def __iter__(self) -> Iterator[User]:
+        """All of them."""
+        return iter(self._by_name.values())
 
     def find(self, name: str) -> User | None:
         """The user of that name."""

@@ -6,8 +6,11 @@ from legato.amqp import names
 from legato.amqp.engine.link import Link, Receiver, Sender
 from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
+from legato.core.facts import Kind
 from legato.core.refusals import Refusal
+from legato.core.topics import Topic
 from legato.ha.heartbeat_connection import BACKUP_USER
+from legato.server.access.permissions import BROWSE, RECEIVE, SEND
 from legato.server.links.consumer_links import ConsumerLinks
 from legato.server.links.consumers import Consumers
 from legato.server.links.expiry_timers import ExpiryTimers
@@ -29,7 +32,9 @@ from legato.server.links.refused import NOT_ALLOWED, Refused
 from legato.server.links.registry import Registry
 from legato.server.links.subscriptions import SubscriptionLinks
 from legato.server.links.temporary_nodes import Temporaries
-from legato.server.shell import Peer, Shell
+from legato.server.shell import Peer, Rights, Shell
+
+_VIEWS = (names.STATUS_ADDRESS, names.HEARTBEAT_ADDRESS)
 
 
 def _waiting_name(peer: Peer, link: Link) -> str:
@@ -70,7 +75,8 @@ class Links:
     def attach(self, peer: Peer, link: Link) -> None:
         """A peer attached a link: accept it and hang on it what it is for, or refuse it with the reason."""
         try:
-            if peer.user == BACKUP_USER and link.remote_source.address != names.HEARTBEAT_ADDRESS:
+            listens = isinstance(link, Sender) and link.remote_source.address == names.HEARTBEAT_ADDRESS
+            if peer.user == BACKUP_USER and not listens:
                 raise Refused(NOT_ALLOWED, "A backup may listen to heartbeats and do nothing else.")
             if isinstance(link, Receiver):
                 self._producer_links.attach(peer, link)
@@ -83,7 +89,15 @@ class Links:
         source = link.remote_source
         if source.kind == "none" and not source.dynamic:
             self._subscription_links.look_up(peer, link)
-        elif source.address == names.STATUS_ADDRESS:
+        elif source.address in _VIEWS and peer.rights is not None and peer.user != BACKUP_USER:
+            peer.rights.demand_view()
+            self._attach_view(peer, link)
+        else:
+            self._attach_view(peer, link)
+
+    def _attach_view(self, peer: Peer, link: Sender) -> None:
+        source = link.remote_source
+        if source.address == names.STATUS_ADDRESS:
             self._answering(peer, link, StatusLink(peer))
         elif source.address == names.HEARTBEAT_ADDRESS:
             self._answering(peer, link, self._heartbeats.attach(peer, link))
@@ -190,6 +204,29 @@ class Links:
             self._subscription_links.leave(consumer, link, ending)
         else:
             self._consumers.detach(consumer, ending)
+
+    def review_rights(self) -> None:
+        """Roles changed: links whose peers may not have them any more are closed."""
+        for peer in list(self._shell.peers):
+            if peer.rights is None or peer.user == BACKUP_USER:
+                continue
+            for link in list(peer.links):
+                try:
+                    self._demand_again(peer.rights, link)
+                except Refusal as denied:
+                    self.cutter.cut(link, denied.condition, str(denied))
+
+    def _demand_again(self, rights: Rights, link: Link) -> None:
+        port = link.context
+        match port:
+            case Publisher() if (node := port.target) is not None:
+                rights.demand(SEND, node.address, isinstance(node, Topic))
+            case Consumer():
+                rights.demand(RECEIVE, port.queue.address, port.port.durable is not None)
+            case Browser():
+                rights.demand(BROWSE, port.queue.address, port.queue.kind is Kind.SUBSCRIPTION)
+            case StatusPort() | HeartbeatPort():
+                rights.demand_view()
 
     def review_credit(self) -> None:
         """Settings of addresses changed: producers may send more, or have to wait."""

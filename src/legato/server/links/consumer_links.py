@@ -7,13 +7,14 @@ from legato.amqp.engine.terminus import Terminus
 from legato.core.broker import Broker
 from legato.core.queues import Queue
 from legato.core.topics import Topic
+from legato.server.access.permissions import BROWSE, RECEIVE
 from legato.server.links import temporary_nodes
 from legato.server.links.consumers import Consumers
 from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.filters import Filters, read_filters
 from legato.server.links.link_endings import kept_policy
 from legato.server.links.link_roles import DeliveryLink
-from legato.server.links.nodes import Nodes
+from legato.server.links.nodes import Nodes, wants_topic
 from legato.server.links.registry import Registry
 from legato.server.links.subscription_names import DURABLE_PREFIX
 from legato.server.links.subscriptions import SubscriptionLinks
@@ -57,7 +58,10 @@ class ConsumerLinks:
             address = source.address or ""
             if source.distribution_mode == "copy" and self._browse_subscription(peer, link, address, filters):
                 return
-            node = self._nodes.find(address, source.capabilities)
+            browses = source.distribution_mode == "copy" and wants_topic(source.capabilities) is not True
+            node = self._nodes.find(address, source.capabilities, peer.rights, BROWSE if browses else RECEIVE)
+            if browses and isinstance(node, Topic) and peer.rights is not None:
+                peer.rights.demand(RECEIVE, node.address, True)
             answer = self._echo(source)
             if (old := self._registry.holder(peer.container, link.name)) is not None:
                 self._temporaries.pass_on(node.name, old, link)
@@ -81,6 +85,8 @@ class ConsumerLinks:
         subscription = self._broker.subscriptions.find(address) if address.startswith(DURABLE_PREFIX) else None
         if subscription is None:
             return False
+        if peer.rights is not None:
+            peer.rights.demand(BROWSE, subscription.address, True)
         filters.ignore_no_local()
         answer = self._echo(link.remote_source)
         answer.filters = filters.applied

@@ -6,9 +6,12 @@ from collections.abc import Iterable
 
 from legato.core.assignments import ASSIGNMENT_PREFIX
 from legato.core.broker import Broker
+from legato.core.topics import Topic
+from legato.server.access.permissions import CREATE
 from legato.server.links.link_roles import Node
 from legato.server.links.refused import NOT_ALLOWED, NOT_FOUND, Refused
 from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX
+from legato.server.shell import Rights
 
 TEMPORARY_QUEUE_PREFIX = "temp-queue://"
 TEMPORARY_TOPIC_PREFIX = "temp-topic://"
@@ -26,15 +29,19 @@ class Nodes:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def find(self, address: str, capabilities: Iterable[str] = ()) -> Node:
+    def find(
+        self, address: str, capabilities: Iterable[str] = (), rights: Rights | None = None, operation: str = ""
+    ) -> Node:
         """The node of `address`.
+
+        With `rights`, what its owner wants to do there must be allowed, and also to create it if it is not there.
 
         A capability says which kind is meant; so does a prefix `topic://` or `queue://`, for clients that cannot give
         capabilities. Without either it is what there is under that name, and else a queue (amqp.md A14).
 
         Raises:
             Refused: the name is the broker's own, or a temporary destination that is gone.
-            Refusal: the core has no such node and makes none.
+            Refusal: the core has no such node and makes none, or it is not allowed.
         """
         topic = wants_topic(capabilities)
         if address.startswith(TOPIC_PREFIX):
@@ -45,6 +52,8 @@ class Nodes:
             raise Refused(NOT_FOUND, "The address is empty.")
         if address.startswith(_RESERVED):
             raise Refused(NOT_ALLOWED, f"{address!r} is a name of the broker's own.")
+        if rights is not None:
+            self._demand(rights, operation, address, topic)
         if address.startswith(_TEMPORARY):
             node = self._broker.directory.lookup(address)
             if node is None:
@@ -53,6 +62,17 @@ class Nodes:
         if topic is None:
             return self._broker.directory.lookup(address) or self._broker.directory.queue(address)
         return self._broker.directory.topic(address) if topic else self._broker.directory.queue(address)
+
+    def _demand(self, rights: Rights, operation: str, address: str, topic: bool | None) -> None:
+        directory = self._broker.directory
+        if topic is None:
+            node = directory.lookup(address)
+            topic = isinstance(node, Topic)
+        else:
+            node = directory.find_topic(address) if topic else directory.find_queue(address)
+        rights.demand(operation, address, topic)
+        if node is None and not address.startswith(_TEMPORARY):
+            rights.demand(CREATE, address, topic)
 
     def create(self, address: str, *, topic: bool) -> Node:
         """The queue or topic of that name, made if there is none, whatever its settings say.

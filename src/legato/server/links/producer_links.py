@@ -9,6 +9,7 @@ from legato.amqp import names
 from legato.amqp.engine.link import Receiver
 from legato.amqp.engine.terminus import Terminus
 from legato.core.broker import Broker
+from legato.server.access.permissions import SEND
 from legato.server.links import temporary_nodes
 from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_roles import Coordinator, ManagementLink, Node, PublisherLink, may_reject
@@ -59,6 +60,7 @@ class ProducerLinks:
             )
             link.add_credit(limits.COORDINATOR_CREDIT)
         elif target.address == names.MANAGEMENT_ADDRESS:
+            # What a request needs depends on the request: that is looked at with each.
             link.context = ManagementLink(peer)
             link.accept(max_message_bytes=limits.REQUEST_BYTES_MAX)
             link.add_credit(limits.COORDINATOR_CREDIT)
@@ -89,7 +91,8 @@ class ProducerLinks:
             node = self._temporaries.make(peer, link, target)
             answer = temporary_nodes.answer(target, node.address)
         else:
-            node = self._nodes.find(target.address, target.capabilities) if target.address else None
+            rights = peer.rights
+            node = self._nodes.find(target.address, target.capabilities, rights, SEND) if target.address else None
         self._steal(link, node)
         properties: dict[str, Any] = {}
         producer = None

@@ -12,6 +12,7 @@ from legato.amqp.engine.terminus import Terminus
 from legato.core.broker import Broker
 from legato.core.topics import Topic
 from legato.ids import new_unique_name
+from legato.server.access.permissions import CREATE
 from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_endings import LinkEnding, kept_policy
@@ -75,9 +76,12 @@ class Temporaries:
 
         Raises:
             Refused: the name asked for is no temporary one, or another client's.
+            Denied: its user may create none.
         """
         topic = wants_topic(terminus.capabilities) is True
         prefix = TEMPORARY_TOPIC_PREFIX if topic else TEMPORARY_QUEUE_PREFIX
+        if peer.rights is not None:
+            peer.rights.demand(CREATE, prefix + "new", topic)
         wanted = link.remote_properties.get(names.TEMPORARY_NAME)
         if wanted is None:
             name = new_unique_name(prefix)

@@ -14,6 +14,7 @@ from legato.core.broker import Broker
 from legato.core.facts import Kind
 from legato.core.queues import Queue
 from legato.core.topics import Topic
+from legato.server.access.permissions import Rights
 from legato.server.links.filters import compiled
 from legato.server.links.nodes import Nodes
 from legato.server.links.refused import NOT_FOUND, Refused
@@ -43,7 +44,7 @@ class Pipelines:
             "ticket": self._ticket,
         }
 
-    def perform(self, operation: str, arguments: dict[str, Any]) -> Any:
+    def perform(self, operation: str, arguments: dict[str, Any], rights: Rights | None = None) -> Any:
         """See `Operations.perform`."""
         perform = self.by_name.get(operation)
         if perform is None:

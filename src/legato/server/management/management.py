@@ -18,6 +18,7 @@ from legato.amqp.codec.types import Int
 from legato.core.broker import Broker
 from legato.core.refusals import Refusal
 from legato.errors import ConfigError, ProtocolError
+from legato.server.access.permissions import SEND, Denied
 from legato.server.links.link_roles import ManagementReplies
 from legato.server.links.nodes import Nodes
 from legato.server.links.refused import NOT_ALLOWED, NOT_FOUND, Refused
@@ -30,6 +31,7 @@ log = logging.getLogger("legato.management")
 _STATUS = {
     NOT_FOUND: 404,
     NOT_ALLOWED: 403,
+    Denied.condition: 403,
     "amqp:resource-locked": 409,
     "amqp:precondition-failed": 409,
     "amqp:invalid-field": 400,
@@ -58,7 +60,7 @@ class Management:
             return
         try:
             arguments = _arguments_of(message)
-            outcome = self._operations.perform(arguments)
+            outcome = self._operations.perform(arguments, peer.rights)
         except (Refused, Refusal) as error:
             self._answer(peer, message, _STATUS.get(error.condition, _BAD_REQUEST), str(error), {})
             return
@@ -89,7 +91,9 @@ class Management:
             self._shell.when_durable(peer, lambda: self._reply(port, answer))
         elif asked.reply_to:
             try:
-                self._broker.publisher.publish(self._nodes.find(asked.reply_to), answer, "", None)
+                self._broker.publisher.publish(
+                    self._nodes.find(asked.reply_to, (), peer.rights, SEND), answer, "", None
+                )
             except (Refused, Refusal) as error:
                 log.warning("! the answer to %s cannot be sent: %s", peer.name, error)
 

@@ -10,6 +10,7 @@ import msgspec
 from legato.core.broker import Broker
 from legato.core.queues import Queue
 from legato.core.topics import Topic
+from legato.server.access.permissions import Rights
 from legato.server.links.filters import compiled
 from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_roles import Node
@@ -17,6 +18,7 @@ from legato.server.links.nodes import Nodes
 from legato.server.links.refused import NOT_FOUND, Refused
 from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX
 from legato.server.management.assignments import Pipelines
+from legato.server.management.authorisation import Authorisation
 from legato.server.management.requests import Pending, Rejection, number, properties, text
 from legato.server.management.staged_batches import Stages
 from legato.server.management.views import Inspector
@@ -56,6 +58,7 @@ class Operations:
         spread: Callable[[Iterator[None]], None],
     ) -> None:
         self._broker = broker
+        self._authorisation = Authorisation(broker)
         self._nodes = nodes
         self._closer = closer
         self._inspector = inspector
@@ -77,18 +80,23 @@ class Operations:
             "switchover": lambda arguments: switch_over(),
         }
 
-    def perform(self, arguments: dict[str, Any]) -> Any:
+    def perform(self, arguments: dict[str, Any], rights: Rights | None = None) -> Any:
         """The result, as JSON can hold it; or a `Pending`.
+
+        Args:
+            rights: what the asking user may do; None if everything.
 
         Raises:
             Rejection: the request cannot be understood.
-            Refused, Refusal: it cannot be done.
+            Refused, Refusal: it cannot be done, or is not allowed.
             ConfigError: the configuration cannot be used.
         """
+        if rights is not None:
+            self._authorisation.demand(rights, arguments)
         operation = arguments.get("operation")
         special = self._by_type.get(str(arguments.get("type")))
         if special is not None and isinstance(operation, str):
-            return special(operation.lower(), arguments)
+            return special(operation.lower(), arguments, rights)
         perform = self._by_name.get(operation.lower()) if isinstance(operation, str) else None
         if perform is None:
             raise Rejection(f"operation is {operation!r}; there are {', '.join(self._by_name)}.")

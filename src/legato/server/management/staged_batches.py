@@ -30,6 +30,7 @@ from legato.core.refusals import Refusal
 from legato.core.staged_batches import StagedMessage, StagedRun
 from legato.core.traits import Traits
 from legato.errors import StoreError
+from legato.server.access.permissions import SEND, Rights
 from legato.server.links.nodes import Nodes
 from legato.server.links.refused import Refused
 from legato.server.management.bulk_process import BulkProcess
@@ -74,17 +75,18 @@ class Stages:
         self._under_way: set[asyncio.Task[None]] = set()
         self._by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
             "ticket": self._ticket,
-            "publish": self._publish,
             "discard": self._discard,
             "forget": self._forget,
             "query": self._query,
         }
 
-    def perform(self, operation: str, arguments: dict[str, Any]) -> Any:
+    def perform(self, operation: str, arguments: dict[str, Any], rights: Rights | None = None) -> Any:
         """See `Operations.perform`."""
+        if operation == "publish":
+            return self._publish(arguments, rights)
         perform = self._by_name.get(operation)
         if perform is None:
-            raise Rejection(f"operation is {operation!r}; of stages there are {', '.join(self._by_name)}.")
+            raise Rejection(f"operation is {operation!r}; of stages there are publish, {', '.join(self._by_name)}.")
         return perform(arguments)
 
     def _ticket(self, arguments: dict[str, Any]) -> Any:
@@ -92,7 +94,7 @@ class Stages:
         self._path(name, batch, stage)
         return self._bulk.answer(name, self._bulk.stage_ticket(name, batch, stage))
 
-    def _publish(self, arguments: dict[str, Any]) -> Any:
+    def _publish(self, arguments: dict[str, Any], rights: Rights | None) -> Any:
         """Publish the stages of a batch, once: the answer says how many messages became visible by it."""
         name, batch = self._batch(arguments)
         stages = _names(arguments)
@@ -100,7 +102,7 @@ class Stages:
         verified = not flag(arguments, "unverified")
         identity = BatchIdentity(stages=_digest_of_names(stages), verified=verified)
         producer = (ONCE_PREFIX if flag(arguments, "once") else SINK_PREFIX) + name
-        self._begin(self._read_and_publish(pending, producer, stages, identity))
+        self._begin(self._read_and_publish(pending, producer, stages, identity, rights))
         return pending
 
     def _batch(self, arguments: dict[str, Any]) -> tuple[str, int]:
@@ -142,7 +144,7 @@ class Stages:
         return {"results": rows, "more": len(sinks) > count}
 
     async def _read_and_publish(
-        self, pending: Publishing, name: str, stages: list[str], identity: BatchIdentity
+        self, pending: Publishing, name: str, stages: list[str], identity: BatchIdentity, rights: Rights | None
     ) -> None:
         number = pending.batch + 1
         try:
@@ -150,7 +152,7 @@ class Stages:
             identity = _identified(identity, len(stages), records)
             # Destinations are not looked up, nor made, for a batch that is published.
             published = self._broker.staged_batches.is_published(name, number)
-            runs, messages = ([], []) if published else self._staged(records)
+            runs, messages = ([], []) if published else self._staged(records, rights)
             self._broker.staged_batches.publish(name, number, runs, messages, pending, identity)
         except (StoreError, Refused, Refusal, Rejection) as error:
             self._fail(pending, name, number, identity, error)
@@ -183,22 +185,22 @@ class Stages:
             error = refusal
         pending.failed(str(error))
 
-    def _staged(self, records: list[Record]) -> tuple[list[StagedRun], list[StagedMessage]]:
+    def _staged(self, records: list[Record], rights: Rights | None) -> tuple[list[StagedRun], list[StagedMessage]]:
         runs: list[StagedRun] = []
         messages: list[StagedMessage] = []
         for record in records:
             if isinstance(record, BlockRun):
                 said, blocks = record
-                queue = self._nodes.find(said.destination, ["queue"])
+                queue = self._nodes.find(said.destination, ["queue"], rights, SEND)
                 if not isinstance(queue, Queue):
                     raise Rejection(f"{said.destination!r} is no queue.")
                 runs.append(StagedRun(queue, said.priority, said.count, said.size, blocks, said.grouped))
             elif isinstance(record, MessageRecord):
-                messages.append(self._message(record))
+                messages.append(self._message(record, rights))
         return runs, messages
 
-    def _message(self, record: MessageRecord) -> StagedMessage:
-        node = self._nodes.find(record.destination, ["topic" if record.topic else "queue"])
+    def _message(self, record: MessageRecord, rights: Rights | None) -> StagedMessage:
+        node = self._nodes.find(record.destination, ["topic" if record.topic else "queue"], rights, SEND)
         traits = Traits(record.priority, record.expires_us, record.deliver_us, record.group, False, record.duplicate_id)
         return StagedMessage(node, record.body, record.message_id, traits)
 

@@ -19,6 +19,7 @@ from legato.core.refusals import FULL, Refusal
 from legato.core.traits import PLAIN, Traits
 from legato.core.transactions import UNKNOWN_TXN
 from legato.errors import ProtocolError
+from legato.server.access.permissions import SEND
 from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_roles import Coordinator, DischargeToken, ManagementLink, Node, PublisherLink
 from legato.server.links.nodes import Nodes
@@ -93,7 +94,7 @@ class Transfers:
             body, message_id, special = port.admit(event.data)
             target = port.target
             if target is None:
-                target = self._relayed_to(event.data)
+                target = self._relayed_to(peer, event.data)
                 if target is None:
                     if event.txn_id is not None:
                         raise Refused(NOT_ALLOWED, NO_TRANSACTION)
@@ -178,7 +179,7 @@ class Transfers:
         if transaction is not None:
             transaction.failed = description
 
-    def _relayed_to(self, data: bytes) -> Node | None:
+    def _relayed_to(self, peer: Peer, data: bytes) -> Node | None:
         """The node that a message to the anonymous relay names (amqp.md A2); None for the management address.
 
         Raises:
@@ -192,7 +193,8 @@ class Transfers:
         if address == names.MANAGEMENT_ADDRESS:
             return None
         kind = sections.message_annotations().get(JMS_DESTINATION)
-        node = self._nodes.find(address, _CAPABILITIES.get(kind, ()) if isinstance(kind, int) else ())
+        capabilities = _CAPABILITIES.get(kind, ()) if isinstance(kind, int) else ()
+        node = self._nodes.find(address, capabilities, peer.rights, SEND)
         if self._broker.backpressure.room(node) == 0:
             raise Refused(FULL, f"{node.address} is full, and the anonymous relay cannot wait for it.")
         return node

@@ -14,6 +14,7 @@ from legato.ha.lock import StoreLock
 from legato.ha.members import Member, Membership
 from legato.ha.roles import Event, Role, next_role
 from legato.ha.watcher import Intervals
+from legato.server.access.roles import check_roles, read_roles
 from legato.server.config.configuration import Config
 from legato.server.config.secret_files import make_private
 from legato.server.identity.exposure import check_exposure
@@ -60,6 +61,8 @@ class Runtime:
         self._users = Users.load(self._config)
         for opening in check_exposure(self._config, self._users):
             log.warning("! insecure, as was asked for: %s", opening)
+        for said in check_roles(read_roles(self._config.role), self._users):
+            log.warning("! %s", said)
         make_private(self._config.store_directory, "the store")
         if self._config.ledger.enabled:
             make_private(self._config.ledger_directory, "the ledger")
@@ -93,6 +96,7 @@ class Runtime:
                 config = self._read_config()
                 users = self._users.renewed(config)
                 check_exposure(config, users)
+                check_roles(read_roles(config.role), users)
                 self._users = users
                 # They are the primary's, who tells a change and not what holds.
                 config.ha.heartbeat_interval_s = self._config.ha.heartbeat_interval_s

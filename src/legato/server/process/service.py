@@ -19,6 +19,8 @@ from legato.core.consumers import Browser, Consumer
 from legato.core.records import Meta
 from legato.errors import StoreError
 from legato.ha.lease import Lease, Standing
+from legato.server.access.access import Access
+from legato.server.access.roles import check_roles, read_roles
 from legato.server.config.addresses import Addresses
 from legato.server.config.configuration import Config, check_intervals
 from legato.server.connections.handshake import Handshake
@@ -129,6 +131,7 @@ class Service:
         self.authentication = Authentication(
             config, users if users is not None else Users.load(config), self.handshake.backup_token, clock
         )
+        self.access = Access(read_roles(config.role), self.authentication.users)
         self._read_config = read_config
         self._lease = lease
         self._owner = owner
@@ -310,9 +313,17 @@ class Service:
         config = self._read_config()
         users = self.authentication.users.renewed(config)
         check_exposure(config, users)
+        permissions = read_roles(config.role)
+        check_roles(permissions, users)
         self.addresses.replace(Addresses(config.address))
         self.config.auth = config.auth
         self.authentication.replace(self.config, users)
+        self.config.role = config.role
+        self.access.replace(permissions, users)
+        for peer in self.peers:
+            if peer.user is not None:
+                peer.rights = self.access.rights_of(peer.user)
+        self._links.review_rights()
         gone = [peer for peer in self.peers if not self.authentication.still_admits(peer)]
         if gone:
             # One of them may have asked for this, and is to hear the answer.

@@ -1,0 +1,1 @@
+"""Access: what users may do, by roles over patterns of addresses."""
