@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -128,6 +129,9 @@ class SimulatedEpoch:
 
     def switch_over(self) -> None:
         """See `PrimaryEpoch.switch_over`; the host does that itself."""
+
+    def use_tls(self, context: ssl.SSLContext) -> None:
+        """See `EpochOwner.use_tls`: nothing here speaks TLS."""
 
     def note_connections(self, connections: int) -> None:
         """See `PrimaryEpoch.note_connections`; there are never many."""

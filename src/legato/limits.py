@@ -24,6 +24,7 @@ ENDED_DELIVERIES_REMEMBERED = 4096
 """In a session whose client has transactions: of links that ended with unsettled deliveries, and of these. An outcome
 that comes for one of them later cannot hold, and its transaction must not commit without it."""
 SASL_FRAME_BYTES_MAX = 4 << 10
+TOKEN_FRAME_BYTES_MAX = 16 << 10
 """What comes before a login; AMQP 5.3.1 asks for 512."""
 DECODED_ELEMENTS_MAX = 1 << 13
 """Of lists, maps and arrays, what is decoded of one value of a peer's: it takes a few milliseconds."""

@@ -54,6 +54,8 @@ class AmqpPeer:
         tls: ssl.SSLContext | None = None,
         max_frame_bytes: int = limits.MAX_FRAME_BYTES,
         properties: dict[str, Any] | None = None,
+        token: str | None = None,
+        certificate: bool = False,
     ) -> None:
         plain = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
         self.socket = tls.wrap_socket(plain, server_hostname="localhost") if tls else plain
@@ -61,7 +63,9 @@ class AmqpPeer:
         self.amqp = Connection(server=False, settings=settings)
         self.events: list[Event] = []
         self._names = 0
-        leftover = self._negotiate(SaslClient(user, password))
+        leftover = self._negotiate(
+            SaslClient(user, password, token=None if token is None else lambda: token, certificate=certificate)
+        )
         self.amqp.open()
         self.session: Session = self.amqp.begin_session()
         self.flush()

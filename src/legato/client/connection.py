@@ -108,6 +108,8 @@ class ConnectionFactory(FactorySteps[Connection, JMSContext]):
     Args:
         uri: `amqp://user:password@one:5672,two:5672?option=value`; `amqps` for TLS. The first host that serves is used.
         ssl_context: TLS settings beyond the `tls_` options.
+        token: a bearer token of OAuth 2.0, or what gives one: it is called for each login, also after a failover. It is
+            used instead of a password.
         options: further options of the URI (`legato.client.failover.uri.Options`), which win over it.
 
     Raises:

@@ -37,6 +37,8 @@ class Peer(Protocol):
         product: what its open says that the client is.
         user: who logged in.
         rights: what it may do; None if everything.
+        proof: what its login proved besides the name; see `identity.mechanisms.Proof`.
+        origin: where it comes from; see `identity.origin.Origin`.
         receivers: what it receives with, as the broker knows it.
         links: its links that are attached.
         opened: its open was answered.
@@ -51,6 +53,8 @@ class Peer(Protocol):
     product: str
     user: str | None
     rights: Any
+    proof: Any
+    origin: Any
     receivers: set[Consumer | Browser]
     links: set[Any]
     opened: bool
@@ -61,6 +65,9 @@ class Peer(Protocol):
 
     def timed_out(self, events: list[Event]) -> None:
         """Handle the engine's `events` that are due to time."""
+
+    def admit(self) -> None:
+        """Give it the rights of its user."""
 
     def established(self) -> None:
         """Its open arrived and was answered."""

@@ -37,9 +37,13 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """The result takes work that no event loop should wait for: `work` may run in any thread."""
+    """The result takes work that no event loop should wait for: `work` may run in any thread.
+
+    `slow`: it may have to wait for others, so that what needs only a processor should not wait behind it.
+    """
 
     work: Callable[[], Success | Failure]
+    slow: bool = False
 
 
 Result = Challenge | Success | Failure | Check

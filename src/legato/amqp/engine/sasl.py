@@ -55,6 +55,7 @@ class Negotiator:
         self.failed: str | None = None
         self.leftover = b""
         self.user: str | None = None
+        self._frame_bytes_max = limits.SASL_FRAME_BYTES_MAX
         self._input = bytearray()
         self._output = bytearray()
         self._header_seen = False
@@ -115,7 +116,7 @@ class Negotiator:
             return None
         size = int.from_bytes(buffer[:4], "big")
         start = buffer[4] * 4
-        if not 8 <= start <= size <= limits.SASL_FRAME_BYTES_MAX or buffer[5] != _SASL_FRAME_TYPE:
+        if not 8 <= start <= size <= self._frame_bytes_max or buffer[5] != _SASL_FRAME_TYPE:
             raise ProtocolError("a SASL frame is malformed or too large")
         if len(buffer) < size:
             return None
@@ -158,6 +159,7 @@ class SaslServer(Negotiator):
         anonymous: whether to offer ANONYMOUS, and to accept peers that leave SASL out.
         verify: says whether a password is a user's; PLAIN is offered if it is given.
         mechanisms: further ones: a name, and what makes a mechanism for one exchange.
+        frame_bytes_max: the largest frame that a peer may send.
 
     Attributes:
         check: work whose result decides, if it takes too long to be done here: run it, and give the result to `resume`.
@@ -172,8 +174,10 @@ class SaslServer(Negotiator):
         anonymous: bool = True,
         verify: Verify | None = None,
         mechanisms: Mapping[str, Callable[[], Mechanism]] | None = None,
+        frame_bytes_max: int = limits.SASL_FRAME_BYTES_MAX,
     ) -> None:
         super().__init__()
+        self._frame_bytes_max = frame_bytes_max
         self.check: Check | None = None
         self.refused: Failure | None = None
         self.mechanism = ""

@@ -18,7 +18,7 @@ from legato.client.calls.session_steps import SessionSteps
 from legato.client.calls.world import World
 from legato.client.failover.schedule import FailoverEvent
 from legato.client.failover.uri import Options, Uri, parse_options, parse_uri, tls_context
-from legato.client.failover.wire import Login
+from legato.client.failover.wire import Login, Token, token_source
 from legato.client.links.channel import Channel
 from legato.client.links.notifier import calling
 from legato.client.links.session_state import AcknowledgeMode, checked_mode
@@ -59,6 +59,8 @@ class FactorySteps(Generic[_Connection, _Context]):
     Args:
         uri: `amqp://user:password@one:5672,two:5672?option=value`; `amqps` for TLS. The first host that serves is used.
         ssl_context: TLS settings beyond the `tls_` options.
+        token: a bearer token of OAuth 2.0, or what gives one: it is called for each login, also after a failover. It is
+            used instead of a password.
         options: further options of the URI (`legato.client.failover.uri.Options`), which win over it.
 
     Raises:
@@ -69,11 +71,17 @@ class FactorySteps(Generic[_Connection, _Context]):
     _context_type: Callable[[_Connection, AcknowledgeMode], _Context]
 
     def __init__(
-        self, uri: str = "amqp://localhost:5672", *, ssl_context: ssl.SSLContext | None = None, **options: Any
+        self,
+        uri: str = "amqp://localhost:5672",
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+        token: str | Token | None = None,
+        **options: Any,
     ) -> None:
         parsed = parse_uri(uri)
         given = msgspec.structs.asdict(parsed.options) | options
         self._uri: Uri = msgspec.structs.replace(parsed, options=parse_options(given.items()))
+        self._token = token_source(token, self._uri.options.token_file)
         self._tls = ssl_context
         if self._tls is None and parsed.tls:
             self._tls = tls_context(self._uri.options)
@@ -90,7 +98,7 @@ class FactorySteps(Generic[_Connection, _Context]):
             JMSError: no broker could be reached.
         """
         uri = self._uri if user is None else msgspec.structs.replace(self._uri, user=user, password=password)
-        connection = self._connection_type(uri, self._tls if uri.tls else None)
+        connection = self._connection_type(uri, self._tls if uri.tls else None, self._token if user is None else None)
         yield from connection._connect()
         return connection
 
@@ -136,7 +144,7 @@ class ConnectionSteps(Generic[_Session]):
     _temporary_queue_type: type[TemporaryQueue] = TemporaryQueue
     _temporary_topic_type: type[TemporaryTopic] = TemporaryTopic
 
-    def __init__(self, uri: Uri, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, uri: Uri, tls: ssl.SSLContext | None, token: Token | None = None) -> None:
         self.exception_listener = None
         self.failover_listener = None
         self.failovers: list[FailoverEvent] = []
@@ -162,7 +170,7 @@ class ConnectionSteps(Generic[_Session]):
             uri.options.connect_timeout_s,
             named=uri.hosts,
             insecure_plain=uri.options.allow_insecure_plain,
-            has_certificate=uri.tls and bool(uri.options.tls_cert_file),
+            token=token,
         )
         notifier = self._world.notifier(f"legato listeners {self._name}")
         self._transport = transport = Transport(uri, self._settings(self._client_id, uri), login, notifier)

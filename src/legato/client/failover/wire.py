@@ -7,6 +7,8 @@ import ipaddress
 import socket
 import ssl
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -24,6 +26,30 @@ READ_BYTES = 1 << 18
 ESTABLISHMENT_FAILED = "amqp:connection-establishment-failed"
 
 
+Token = Callable[[], str]
+"""Gives a bearer token."""
+
+
+def token_source(token: str | Token | None, file: str | None) -> Token | None:
+    """What gives a token for each login: the one that was given, or what is in a file then.
+
+    Raises:
+        JMSSecurityError: by what is returned: there is none.
+    """
+    if token is None and file is None:
+        return None
+
+    def read() -> str:
+        try:
+            if callable(token):
+                return token()
+            return token if token is not None else Path(file or "").read_text().strip()
+        except Exception as error:
+            raise JMSSecurityError(f"There is no token to log in with: {error}.", linked=error) from error
+
+    return read
+
+
 class Login(msgspec.Struct, frozen=True):
     """The login at a broker."""
 
@@ -35,8 +61,8 @@ class Login(msgspec.Struct, frozen=True):
     """The hosts of the connection's URI: only these may be told a password in the clear, if any may."""
     insecure_plain: bool = False
     """Whether a host of the URI may be told it over a network without TLS."""
-    has_certificate: bool = False
-    """Whether we show a certificate of ours."""
+    token: Token | None = None
+    """Gives a bearer token for each login, which is used instead of a password."""
 
     def within(self, timeout_s_max: float) -> Login:
         """The same in less time, if that is less."""
@@ -172,7 +198,8 @@ def _authenticate(sock: socket.socket, host: Host, login: Login, deadline: float
         login.user,
         login.password,
         secret_may_be_shown=_may_show_secret(sock, host, login),
-        certificate=login.has_certificate,
+        token=login.token,
+        certificate=login.tls is not None,
     )
     while True:
         if data := sasl.data_to_send():
@@ -201,6 +228,8 @@ def _may_show_secret(sock: socket.socket, host: Host, login: Login) -> bool:
 
 
 def _remedy(host: Host, login: Login) -> str:
+    if login.token is not None:
+        return "Check the token, and that it is for this broker; it goes only over TLS, or to this machine."
     if login.user is None:
         return "Give a user and password in the connection URI, or to the factory."
     if login.tls is None and host not in login.named:

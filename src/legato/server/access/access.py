@@ -21,7 +21,7 @@ class Access:
     def __init__(self, permissions: Permissions | None, users: Users) -> None:
         self._permissions = permissions
         self._users = users
-        self._rights: dict[tuple[str, tuple[str, ...]], Rights] = {}
+        self._rights: dict[tuple[str, tuple[str, ...], bool], Rights] = {}
 
     def replace(self, permissions: Permissions | None, users: Users) -> None:
         """From now on these roles and users hold; whoever has rights needs new ones."""
@@ -29,19 +29,21 @@ class Access:
         self._users = users
         self._rights = {}
 
-    def rights_of(self, user: str, groups: Collection[str] = ()) -> Rights | None:
+    def rights_of(self, user: str, groups: Collection[str] = (), *, by_password: bool = True) -> Rights | None:
         """What a user may do; None if everything.
 
         Args:
             groups: the roles that a token says the user has.
+            by_password: whether it logged in with one; else it is the user of that name in the users file only if
+                that has no password: an issuer of tokens is not to give the roles of whom it does not know.
         """
         if self._permissions is None:
             return None
-        key = (user, tuple(groups))
+        key = (user, tuple(groups), by_password)
         found = self._rights.get(key)
         if found is None:
             known = self._users.find(user)
-            given = known.roles if known is not None else ()
+            given = known.roles if known is not None and (by_password or not known.keys) else ()
             roles = self._permissions.roles_of(user, given, groups, known=user != Anonymous.USER)
             if len(self._rights) >= USERS_MAX:
                 self._rights.clear()

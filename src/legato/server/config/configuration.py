@@ -74,6 +74,32 @@ class FailedLogins(msgspec.Struct, forbid_unknown_fields=True):
     for_s: Seconds = 60.0
 
 
+class JwtSection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[auth.jwt]`: whose tokens are taken; none if there is no issuer."""
+
+    issuer: str = ""
+    audience: str = ""
+    jwks: str = ""
+    """Where its keys are: an address or a file; as its `openid-configuration` says if empty."""
+    user_claim: str = "sub"
+    roles_claim: str = "roles"
+    algorithms: list[str] = msgspec.field(default_factory=lambda: ["RS256", "PS256", "ES256", "ES384", "EdDSA"])
+    leeway_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 10.0
+    tls_ca: str = ""
+    """Authorities for the addresses above, if they are not among the system's."""
+
+
+class ExternalRule(msgspec.Struct, forbid_unknown_fields=True):
+    """One way from a certificate to a user."""
+
+    take: str
+    """`san:email`, `san:dns`, `san:uri`, or `subject:CN` and the like."""
+    match: str = "(?s:.*)"
+    """A regular expression for the whole of it."""
+    user: str = "{0}"
+    """The name: `{0}` is what was taken, `{1}` the first group of `match`."""
+
+
 class AuthSection(msgspec.Struct, forbid_unknown_fields=True):
     """`[auth]`"""
 
@@ -83,6 +109,9 @@ class AuthSection(msgspec.Struct, forbid_unknown_fields=True):
     """Names and passwords, for trials: a users file has no passwords in it."""
     users_file: str = ""
     """See `legato user`; `users` in the store's directory, if there is one, if empty."""
+    external_user: str | list[ExternalRule] = "subject:CN"
+    """Which part of a certificate is the user's name; rules are tried in turn."""
+    jwt: JwtSection = msgspec.field(default_factory=JwtSection)
     mechanisms: list[Mechanism] = []
     """The SASL mechanisms that may be offered; all if empty."""
     failed_logins: FailedLogins = msgspec.field(default_factory=FailedLogins)
@@ -93,6 +122,13 @@ class TlsSection(msgspec.Struct, forbid_unknown_fields=True):
 
     certificate: str = ""
     key: str = ""
+    minimum_version: Literal["1.2", "1.3"] = "1.2"
+    client_ca: str = ""
+    """Authorities whose certificates clients may log in with."""
+    client_certificates: Literal["none", "optional", "required"] = "optional"
+    """Whether clients show one, where `client_ca` is given."""
+    client_crl: str = ""
+    """A list of certificates that were revoked."""
 
 
 class LedgerSection(msgspec.Struct, forbid_unknown_fields=True):
@@ -233,6 +269,10 @@ def _check(config: Config) -> None:
         raise ConfigError("No store directory: give --store DIR, or [store] directory in the configuration.")
     if bool(config.tls.certificate) != bool(config.tls.key):
         raise ConfigError("TLS needs both tls.certificate and tls.key.")
+    if config.tls.client_ca and not config.tls.certificate:
+        raise ConfigError("tls.client_ca needs TLS: tls.certificate and tls.key.")
+    if config.tls.client_crl and not config.tls.client_ca:
+        raise ConfigError("tls.client_crl needs tls.client_ca.")
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")
     if config.server.log_level not in levels:
         raise ConfigError(f"server.log_level is {config.server.log_level!r}: give one of {', '.join(levels)}.")

@@ -18,6 +18,7 @@ from legato.server.access.access import Access
 from legato.server.config.configuration import Config
 from legato.server.connections.handshake import Handshake
 from legato.server.identity.authentication import Authentication
+from legato.server.identity.mechanisms import BY_PASSWORD
 from legato.server.identity.origin import Origin
 from legato.server.identity.users import Users
 
@@ -44,6 +45,9 @@ class Host(shell.Shell, Protocol):
     def forget(self, peer: shell.Peer) -> None:
         """Its socket is closed."""
 
+    def expel(self, peer: shell.Peer, why: str) -> None:
+        """Close its connection, and say why; its client may log in again."""
+
 
 class Peer(asyncio.Protocol):
     """A connection from accept to its end. Everything it does to the broker goes through the service."""
@@ -56,6 +60,8 @@ class Peer(asyncio.Protocol):
         """What its open says that the client is."""
         self.user: str | None = None
         self.rights: Any = None
+        self.proof = BY_PASSWORD
+        self._expiry: asyncio.TimerHandle | None = None
         self.receivers: set[Consumer | Browser] = set()
         self.links: set[Any] = set()
         self.opened = False
@@ -189,10 +195,23 @@ class Peer(asyncio.Protocol):
         if not sasl.done:
             return b""
         self.user = sasl.user
-        self.rights = self._service.access.rights_of(sasl.user or "")
+        self.proof = sasl.proved or BY_PASSWORD
+        self.admit()
         self._sasl = None
         authentication.succeeded(self.origin, sasl.user or "")
         return sasl.leftover
+
+    def admit(self) -> None:
+        """Give it the rights of its user, until its token expires."""
+        proof = self.proof
+        self.rights = self._service.access.rights_of(self.user or "", proof.groups, by_password=proof.by_password)
+        if proof.expires_s and self._expiry is None:
+            left_s = proof.expires_s - self._service.clock.now_us() / 1_000_000
+            self._expiry = asyncio.get_running_loop().call_later(max(0.0, left_s), self._expire)
+
+    def _expire(self) -> None:
+        if not self.ended and not self._service.ending and self._service.may_serve():
+            self._service.expel(self, "its token has expired")
 
     def _checked(self, result: Success | Failure) -> None:
         """What was looked at beside the loop is known."""
@@ -233,6 +252,8 @@ class Peer(asyncio.Protocol):
         return self._busy or self.amqp.close_unanswered
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
         self._end_with(lambda: [Closed("", str(exc) if exc else "connection lost", clean=False)])
         self._service.forget(self)
 

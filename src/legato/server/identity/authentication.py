@@ -12,12 +12,15 @@ from legato.amqp.engine.mechanisms import Anonymous, Check, Failure, Mechanism, 
 from legato.amqp.engine.sasl import SaslServer
 from legato.clock import Clock
 from legato.ha.heartbeat_connection import BACKUP_USER
+from legato.limits import SASL_FRAME_BYTES_MAX, TOKEN_FRAME_BYTES_MAX
 from legato.server.config.configuration import Config
 from legato.server.identity.back_off import BackOff
-from legato.server.identity.exposure import admits_anonymous
+from legato.server.identity.certificates import takes_certificates, trusted, user_of
+from legato.server.identity.exposure import admits_anonymous, has_logins
 from legato.server.identity.keys import ITERATIONS_MIN, Keys, derive
-from legato.server.identity.mechanisms import CheckedPlain, Scram
+from legato.server.identity.mechanisms import Bearer, CheckedPlain, External, Proof, Scram
 from legato.server.identity.origin import Origin
+from legato.server.identity.tokens import TokenRefused, Tokens, TokensUnavailable
 from legato.server.identity.users import Users
 from legato.server.shell import Peer
 
@@ -42,7 +45,11 @@ class Authentication:
         self._backup_keys: dict[str, Keys] = {}
         self._anonymous = admits_anonymous(config, users)
         self._back_off, self._backs_off_as = self._new_back_off(), config.auth.failed_logins
-        self._pool: ThreadPoolExecutor | None = None
+        self._tokens = Tokens(config.auth.jwt) if config.auth.jwt.issuer else None
+        self._tokens_as = config.auth.jwt
+        self._trust = self._earlier_trust = trusted(config.tls)
+        """What decides whose certificates are taken."""
+        self._pools: dict[bool, ThreadPoolExecutor] = {}
         self._checking = 0
 
     def _new_back_off(self) -> BackOff:
@@ -54,7 +61,11 @@ class Authentication:
         self._config = config
         if config.auth.failed_logins != self._backs_off_as:
             self._back_off, self._backs_off_as = self._new_back_off(), config.auth.failed_logins
+        if config.auth.jwt != self._tokens_as:
+            self._tokens_as = config.auth.jwt
+            self._tokens = Tokens(config.auth.jwt) if config.auth.jwt.issuer else None
         self._earlier, self.users = self.users, users
+        self._earlier_trust, self._trust = self._trust, trusted(config.tls)
         self._anonymous = admits_anonymous(config, users)
 
     def still_admits(self, peer: Peer) -> bool:
@@ -63,24 +74,38 @@ class Authentication:
             return True
         if peer.user == Anonymous.USER:
             return self._anonymous
-        return self.users is self._earlier or self.users.same_keys(self._earlier, peer.user)
+        proof = peer.proof
+        if proof.by_password:
+            return self.users is self._earlier or self.users.same_keys(self._earlier, peer.user)
+        if proof.expires_s:
+            return self._tokens is not None
+        return self._trust == self._earlier_trust and peer.user == self._external_user(peer.origin)
 
     # -- the exchange --------------------------------------------------------------------------------------------
 
     def new_sasl(self, origin: Origin) -> SaslServer:
         """The negotiation that a new connection begins with."""
-        return SaslServer(anonymous=self._anonymous, mechanisms=self._offered(origin))
+        return SaslServer(
+            anonymous=self._anonymous,
+            mechanisms=self._offered(origin),
+            frame_bytes_max=TOKEN_FRAME_BYTES_MAX if self._tokens is not None else SASL_FRAME_BYTES_MAX,
+        )
 
     def _offered(self, origin: Origin) -> dict[str, Callable[[], Mechanism]]:
-        if self._anonymous and not self.users:
-            return {}
-        blocks = self._blocks_at(origin)
-        offered: dict[str, Callable[[], Mechanism]] = {
-            "SCRAM-SHA-512": lambda: Scram("SCRAM-SHA-512", self._keys, blocks),
-            "SCRAM-SHA-256": lambda: Scram("SCRAM-SHA-256", self._keys, blocks),
-        }
-        if origin.secure or origin.loopback:
-            offered["PLAIN"] = lambda: CheckedPlain(self._verify, blocks)
+        if self._config.tls.client_ca and self._config.tls.client_certificates == "required" and not origin.certificate:
+            return {"SCRAM-SHA-256": lambda: Scram("SCRAM-SHA-256", self._keys_of_backup, self._blocks_at(origin))}
+        offered: dict[str, Callable[[], Mechanism]] = {}
+        if origin.certificate is not None and takes_certificates(self._config):
+            offered["EXTERNAL"] = lambda: External(self._external_user(origin))
+        if has_logins(self._config, self.users):
+            blocks = self._blocks_at(origin)
+            offered["SCRAM-SHA-512"] = lambda: Scram("SCRAM-SHA-512", self._keys, blocks)
+            offered["SCRAM-SHA-256"] = lambda: Scram("SCRAM-SHA-256", self._keys, blocks)
+            if origin.secure or origin.loopback:
+                verify_token = self._verify_token if self._tokens is not None else None
+                if verify_token is not None:
+                    offered["XOAUTH2"] = lambda: Bearer(self._verify_token)
+                offered["PLAIN"] = lambda: CheckedPlain(self._verify, blocks, verify_token)
         wanted = self._config.auth.mechanisms
         return {name: make for name, make in offered.items() if not wanted or name in wanted}
 
@@ -96,6 +121,13 @@ class Authentication:
             found = self._backup_keys[mechanism] = derive(mechanism, self._backup_token, ITERATIONS_MIN)
         return found, True
 
+    def _keys_of_backup(self, user: str, mechanism: str) -> tuple[Keys, bool]:
+        """For connections without the certificate that is required: a backup has none."""
+        keys, real = self._keys(user, mechanism)
+        if user != BACKUP_USER:
+            log.warning("! a connection without a certificate, which tls.client_certificates requires, is refused")
+        return keys, real and user == BACKUP_USER
+
     def _verify(self, user: str, password: str) -> Success | Failure:
         """Check a password; in a thread beside the loop."""
         if user == BACKUP_USER:
@@ -103,6 +135,25 @@ class Authentication:
         else:
             right = self.users.has_password(user, password)
         return Success(user) if right else Failure(f"wrong user name or password for {user}", user=user)
+
+    def _verify_token(self, token: str) -> Success | Failure:
+        """Check a token; in a thread beside the loop."""
+        tokens = self._tokens
+        if tokens is None:
+            return Failure("tokens are not taken any more")
+        try:
+            found = tokens.check(token)
+        except TokenRefused as error:
+            return Failure(str(error))
+        except TokensUnavailable as error:
+            return Failure(str(error), temporary=True)
+        proof = Proof(by_password=False, groups=found.groups, expires_s=found.expires_s)
+        return Success(found.user, proved=proof)
+
+    def _external_user(self, origin: Origin) -> str | None:
+        if origin.certificate is None or not takes_certificates(self._config):
+            return None
+        return user_of(origin.certificate, self._config.auth.external_user)
 
     def run(self, check: Check, done: Callable[[Success | Failure], None]) -> None:
         """Have a check run beside the loop, and tell its result in the loop.
@@ -112,8 +163,10 @@ class Authentication:
         if self._checking >= CHECKS_WAITING_MAX:
             done(Failure("too many logins wait to be looked at", temporary=True))
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2), "logins")
+        pool = self._pools.get(check.slow)
+        if pool is None:
+            pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2), "tokens" if check.slow else "logins")
+            self._pools[check.slow] = pool
         self._checking += 1
         loop = asyncio.get_running_loop()
 
@@ -130,12 +183,12 @@ class Authentication:
             if not future.cancelled() and not loop.is_closed():
                 loop.call_soon_threadsafe(tell, future)
 
-        self._pool.submit(check.work).add_done_callback(hand_over)
+        pool.submit(check.work).add_done_callback(hand_over)
 
     def stop(self) -> None:
         """Nobody logs in any more."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
 
     # -- the result ----------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import socket
 
 from legato.errors import ConfigError
 from legato.server.config.configuration import Config
+from legato.server.identity.certificates import takes_certificates
 from legato.server.identity.origin import is_loopback
 from legato.server.identity.users import Users
 
@@ -24,7 +25,7 @@ def listens_beyond_loopback(config: Config) -> bool:
 
 def has_logins(config: Config, users: Users) -> bool:
     """Whether there is a way to log in."""
-    return bool(users)
+    return bool(users) or takes_certificates(config) or bool(config.auth.jwt.issuer)
 
 
 def admits_anonymous(config: Config, users: Users) -> bool:

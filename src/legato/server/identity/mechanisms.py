@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from legato.amqp.engine.mechanisms import Challenge, Check, Failure, Result, Success
 from legato.server.identity.keys import Keys
+from legato.server.identity.tokens import looks_like_token
 
 TOO_MANY = "too many logins failed"
 _CHARACTERS_MAX = 1024
@@ -28,6 +31,23 @@ def prepared(name: str) -> str:
         return str(saslprep(name))
     except ScramException:
         return name
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """What a login proved about its user besides the name.
+
+    Attributes:
+        by_password: whether it was a password; else a certificate, or a token.
+        groups: the roles that a token says it has.
+        expires_s: when a token expires, in seconds since 1970; 0: never.
+    """
+
+    by_password: bool = True
+    groups: tuple[str, ...] = ()
+    expires_s: float = 0.0
+
+
+BY_PASSWORD = Proof()
 
 
 class Scram:
@@ -74,8 +94,14 @@ class Scram:
 class CheckedPlain:
     """RFC 4616, for peers that speak nothing better: the password is looked at beside the event loop."""
 
-    def __init__(self, verify: Callable[[str, str], Success | Failure], blocks: Blocks) -> None:
+    def __init__(
+        self,
+        verify: Callable[[str, str], Success | Failure],
+        blocks: Blocks,
+        verify_token: Callable[[str], Success | Failure] | None = None,
+    ) -> None:
         self._verify = verify
+        self._verify_token = verify_token
         self._blocks = blocks
 
     def step(self, response: bytes | None) -> Result:
@@ -86,9 +112,48 @@ class CheckedPlain:
             authorised, user, password = response.decode("utf-8").split("\0")
         except ValueError:
             return Failure("a PLAIN response is malformed")
+        verify_token = self._verify_token
+        if verify_token is not None and looks_like_token(password):
+            return Check(lambda: verify_token(password), slow=True)
         name = prepared(user)
         if prepared(authorised) not in ("", name):
             return Failure(f"{user} may not act for {authorised}", user=name)
         if self._blocks(name):
             return Failure(f"{TOO_MANY} for {name}", temporary=True, user=name)
         return Check(lambda: self._verify(name, password))
+
+
+class External:
+    """RFC 4422, appendix A: who the certificate of the TLS connection says it is."""
+
+    def __init__(self, user: str | None) -> None:
+        self._user = user
+
+    def step(self, response: bytes | None) -> Result:
+        """See `Mechanism`."""
+        if response is None:
+            return Challenge(b"")
+        wanted = response.decode(errors="replace")
+        if self._user is None:
+            return Failure("no rule of auth.external_user finds a user in the certificate")
+        if wanted not in ("", self._user):
+            return Failure(f"{self._user} may not act for {wanted}", user=self._user)
+        return Success(self._user, proved=Proof(by_password=False))
+
+
+class Bearer:
+    """XOAUTH2: a token of OAuth 2.0, looked at beside the event loop, as keys may have to be fetched."""
+
+    def __init__(self, verify: Callable[[str], Success | Failure]) -> None:
+        self._verify = verify
+
+    def step(self, response: bytes | None) -> Result:
+        """See `Mechanism`."""
+        if response is None:
+            return Challenge(b"")
+        parts = response.decode(errors="replace").split("\1")
+        found = next((part for part in parts if part.lower().startswith("auth=bearer ")), None)
+        if found is None:
+            return Failure("an XOAUTH2 response is malformed")
+        token = found[len("auth=bearer ") :].strip()
+        return Check(lambda: self._verify(token), slow=True)

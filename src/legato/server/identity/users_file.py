@@ -85,6 +85,19 @@ def check_name(name: str, what: str = "user name") -> str:
     return prepared
 
 
+def check_foreign_name(name: str) -> str:
+    """The name of a user that a certificate or a token names, and that need not be in a users file.
+
+    Raises:
+        ConfigError: nobody can have it, or it is a name of the broker's own.
+    """
+    if not name or len(name.encode(errors="replace")) > NAME_BYTES_MAX or not name.isprintable():
+        raise ConfigError(f"{name[:80]!r} is no user name: give 1 to {NAME_BYTES_MAX} bytes of printable characters.")
+    if name in RESERVED or name.startswith(("$", "group:")) or name == "*":
+        raise ConfigError(f"{name!r} is no user name: it is a name of the broker's own.")
+    return name
+
+
 def make_keys(password: str, iterations: int = ITERATIONS_DEFAULT) -> tuple[Keys, ...]:
     """Keys for a password, for all mechanisms.
 

@@ -46,6 +46,7 @@ from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
 from legato.core.transaction import Disposal
 from legato.core.transactions import DROPPED
+from legato.server.access.permissions import Denied
 from legato.server.connections.container_registry import ContainerRegistry
 from legato.server.links.attachment import Links
 from legato.server.links.expiry_timers import ExpiryTimers
@@ -284,12 +285,12 @@ class Translator:
         else:
             peer.end()
 
-    def expel(self, peer: Peer, why: str) -> None:
+    def expel(self, peer: Peer, why: str, condition: str = Denied.condition) -> None:
         """Close a connection that may not stay; what it had is given back as if it had been lost."""
         log.warning("- %s (%s) is cut off: %s", peer.name, peer.user, why)
         if peer.opened:
             self._let_go(peer, LinkEnding.LOST)
-            peer.amqp.close("amqp:unauthorized-access", why)
+            peer.amqp.close(condition, why)
             peer.end()
         else:
             peer.drop()

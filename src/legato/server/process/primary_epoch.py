@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -73,6 +75,8 @@ class PrimaryEpoch:
         self._read_config = read_config
         self._watchdog = watchdog or Watchdog(0)
         self._users = users
+        self._listeners: list[asyncio.Server] = []
+        self._listening_again: asyncio.Task[None] | None = None
         self._failure: StoreError | None = None
         self._over: asyncio.Future[EpochEnding] = asyncio.get_running_loop().create_future()
 
@@ -112,7 +116,7 @@ class PrimaryEpoch:
                 config, store, meta, self._clock, lease, self, self._read_config, expected, self._users
             )
             self._lock.describe(meta.epoch, config.server.listen, service.handshake.backup_token)
-            listener = await self._listen(service, tls)
+            self._listeners = [await self._listen(service, tls)]
             takeover.takeover_ms = round((time.monotonic() - won) * 1000, 1)
             service.takeover = takeover
             service.broker.begin_serving(self._clock.now_us(), takeover.cause, round(takeover.detection_ms * 1000))
@@ -124,7 +128,9 @@ class PrimaryEpoch:
                 ending = await self._over
             finally:
                 self._watchdog.stop()
-                listener.close()
+                if self._listening_again is not None:
+                    self._listening_again.cancel()
+                self._close_listeners()
             leaves()
             await self._end(service, store, ledger, ending)
             if self._failure is not None:
@@ -162,6 +168,31 @@ class PrimaryEpoch:
         except OSError as error:
             service.abort()
             raise ConfigError(f"Cannot listen on {self._config.server.listen}: {error.strerror or error}.") from None
+
+    def use_tls(self, context: ssl.SSLContext) -> None:
+        """Connections that come from now on speak TLS with these settings; those that there are go on as they are."""
+        if self._listening_again is not None:
+            self._listening_again.cancel()
+        self._listening_again = asyncio.get_running_loop().create_task(self._listen_again(context))
+
+    async def _listen_again(self, context: ssl.SSLContext) -> None:
+        """Take over the sockets that listen: whoever connects meanwhile waits in them."""
+        assert self.service is not None
+        loop = asyncio.get_running_loop()
+        listeners = []
+        for listener in self._listeners:
+            for listening in listener.sockets:
+                taken = socket.socket(fileno=os.dup(listening.fileno()))
+                taken.setblocking(False)
+                server = await loop.create_server(partial(Peer, self.service), sock=taken, ssl=context, backlog=1024)
+                listeners.append(server)
+        self._close_listeners()
+        self._listeners = listeners
+        log.info("= the listener has its certificates anew")
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
 
     def _start_ledger(self, service: Service) -> LedgerProcess | None:
         config = self._config

@@ -14,14 +14,14 @@ from legato.ha.lock import StoreLock
 from legato.ha.members import Member, Membership
 from legato.ha.roles import Event, Role, next_role
 from legato.ha.watcher import Intervals
-from legato.server.access.roles import check_roles, read_roles
 from legato.server.config.configuration import Config
 from legato.server.config.secret_files import make_private
-from legato.server.identity.exposure import check_exposure
+from legato.server.identity.certificates import tls_context
 from legato.server.identity.users import Users
 from legato.server.management.takeover_report import STARTED, Takeover
 from legato.server.process.primary_epoch import EpochEnding, PrimaryEpoch
 from legato.server.process.standby import outlive_holder, stand_by, until_held_by_another, until_taken
+from legato.server.process.usable import see_usable
 from legato.server.process.watchdog import Watchdog
 from legato.server.storage.fault_injection import make_clock
 
@@ -57,11 +57,9 @@ class Runtime:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_all)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
-        tls = _tls_context(self._config)
+        tls = tls_context(self._config.tls)
         self._users = Users.load(self._config)
-        for opening in check_exposure(self._config, self._users):
-            log.warning("! insecure, as was asked for: %s", opening)
-        for said in check_roles(read_roles(self._config.role), self._users):
+        for said in see_usable(self._config, self._users):
             log.warning("! %s", said)
         make_private(self._config.store_directory, "the store")
         if self._config.ledger.enabled:
@@ -95,8 +93,7 @@ class Runtime:
             else:
                 config = self._read_config()
                 users = self._users.renewed(config)
-                check_exposure(config, users)
-                check_roles(read_roles(config.role), users)
+                see_usable(config, users)
                 self._users = users
                 # They are the primary's, who tells a change and not what holds.
                 config.ha.heartbeat_interval_s = self._config.ha.heartbeat_interval_s
@@ -148,6 +145,11 @@ class Runtime:
             self._users = self._users.renewed(self._config)
         except ConfigError as error:
             log.error("! the users were not read again: %s", error)
+        if takeover.cause != STARTED:
+            try:
+                tls = tls_context(self._config.tls)
+            except ConfigError as error:
+                log.error("! the certificate was not read again: %s", error)
         await outlive_holder(self._lock, self._config.store_directory, self._stop)
         if self._stop.is_set():
             return
@@ -196,14 +198,3 @@ def _announce(role: str) -> None:
         print(role, flush=True)
     except OSError as error:
         log.warning("! standard output cannot be written: %s", error.strerror)
-
-
-def _tls_context(config: Config) -> ssl.SSLContext | None:
-    if not config.tls.certificate:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(config.tls.certificate, config.tls.key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"Cannot use tls.certificate {config.tls.certificate}: {error}.") from None
-    return context

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -20,13 +21,13 @@ from legato.core.records import Meta
 from legato.errors import StoreError
 from legato.ha.lease import Lease, Standing
 from legato.server.access.access import Access
-from legato.server.access.roles import check_roles, read_roles
+from legato.server.access.roles import read_roles
 from legato.server.config.addresses import Addresses
 from legato.server.config.configuration import Config, check_intervals
 from legato.server.connections.handshake import Handshake
 from legato.server.connections.reconnect_pacing import ReconnectPacing
 from legato.server.identity.authentication import Authentication
-from legato.server.identity.exposure import check_exposure
+from legato.server.identity.certificates import tls_context
 from legato.server.identity.users import Users
 from legato.server.links.attachment import Links
 from legato.server.links.expiry_timers import ExpiryTimers
@@ -52,6 +53,7 @@ from legato.server.process.fairness import Fairness
 from legato.server.process.shutdown import Farewell
 from legato.server.process.sliced_work import Spreading
 from legato.server.process.timers import Ticking
+from legato.server.process.usable import see_usable
 from legato.server.shell import Peer
 from legato.server.storage.invariant_check import InvariantCheck
 from legato.server.storage.maintenance import Upkeep
@@ -82,6 +84,9 @@ class EpochOwner(Protocol):
 
     def backups(self) -> list[str]:
         """Addresses of the processes that would take over."""
+
+    def use_tls(self, context: ssl.SSLContext) -> None:
+        """Connections that come from now on speak TLS with these settings."""
 
     def note_connections(self, connections: int) -> None:
         """Let a successor know with how many connections to count."""
@@ -312,17 +317,19 @@ class Service:
         """
         config = self._read_config()
         users = self.authentication.users.renewed(config)
-        check_exposure(config, users)
+        see_usable(config, users)
         permissions = read_roles(config.role)
-        check_roles(permissions, users)
         self.addresses.replace(Addresses(config.address))
         self.config.auth = config.auth
+        if self.config.tls.certificate and (tls := tls_context(config.tls)) is not None:
+            self.config.tls = config.tls
+            self._owner.use_tls(tls)
         self.authentication.replace(self.config, users)
         self.config.role = config.role
         self.access.replace(permissions, users)
         for peer in self.peers:
             if peer.user is not None:
-                peer.rights = self.access.rights_of(peer.user)
+                peer.admit()
         self._links.review_rights()
         gone = [peer for peer in self.peers if not self.authentication.still_admits(peer)]
         if gone:
@@ -332,6 +339,11 @@ class Service:
         self._links.review_credit()
         self.advance()
         log.info("= settings of addresses and users were read again")
+
+    def expel(self, peer: Peer, why: str) -> None:
+        """Close its connection, and say why; its client may log in again."""
+        self._translator.expel(peer, why, "amqp:connection:forced")
+        self.advance()
 
     def _expel(self, gone: list[Peer]) -> None:
         """Close the connections of users who may not be here any more."""

@@ -1,0 +1,27 @@
+"""Whether a configuration can be used: all that is found out before anything of it takes effect."""
+
+from __future__ import annotations
+
+from legato.server.access.roles import check_roles, read_roles
+from legato.server.config.configuration import Config
+from legato.server.identity.certificates import check_rules, tls_context
+from legato.server.identity.exposure import check_exposure
+from legato.server.identity.tokens import Tokens
+from legato.server.identity.users import Users
+
+
+def see_usable(config: Config, users: Users) -> list[str]:
+    """See that a broker can serve with these settings, and may.
+
+    Returns:
+        What the log is to say at each start.
+
+    Raises:
+        ConfigError: it cannot, or may not; the message says why.
+    """
+    tls_context(config.tls)
+    check_rules(config.auth.external_user)
+    if config.auth.jwt.issuer:
+        Tokens(config.auth.jwt)
+    exposed = [f"insecure, as was asked for: {opening}" for opening in check_exposure(config, users)]
+    return exposed + check_roles(read_roles(config.role), users)
