@@ -114,15 +114,12 @@ class Peer(asyncio.Protocol):
                 data = self._negotiate(self._sasl)
                 if not data:
                     return
-            self._receive(data)
+            if self._busy:
+                self._received.append(lambda: self.amqp.receive_data(data))
+            else:
+                self._handle(self.amqp.receive_data(data))
         except Exception as error:
             self._fail(error)
-
-    def _receive(self, data: bytes) -> None:
-        if self._busy:
-            self._received.append(lambda: self.amqp.receive_data(data))
-        else:
-            self._handle(self.amqp.receive_data(data))
 
     def _handle(self, events: list[Event]) -> None:
         """Have events handled; what takes too long for one turn of the loop goes on in the next one."""
@@ -224,10 +221,11 @@ class Peer(asyncio.Protocol):
             sasl.resume(result)
             self._hold_login(False)
             data = self._negotiate(sasl)
-            if data:
-                self._receive(data)
         except Exception as error:
             self._fail(error)
+            return
+        if data:
+            self.data_received(data)
 
     def _put_off(self, delay_s: float, sasl: SaslServer) -> None:
         """Answer a failed login, but not at once: guessing is to take its time."""

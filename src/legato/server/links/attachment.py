@@ -214,18 +214,18 @@ class Links:
                 try:
                     self._demand_again(peer.rights, link)
                 except Refusal as denied:
-                    self.cutter.cut(link, denied.condition, str(denied))
+                    self.closer.cut(link, denied.condition, str(denied))
 
     def _demand_again(self, rights: Rights, link: Link) -> None:
         port = link.context
         match port:
-            case Publisher() if (node := port.target) is not None:
+            case PublisherLink() if (node := port.target) is not None:
                 rights.demand(SEND, node.address, isinstance(node, Topic))
             case Consumer():
                 rights.demand(RECEIVE, port.queue.address, port.port.durable is not None)
             case Browser():
                 rights.demand(BROWSE, port.queue.address, port.queue.kind is Kind.SUBSCRIPTION)
-            case StatusPort() | HeartbeatPort():
+            case StatusLink() | HeartbeatLink():
                 rights.demand_view()
 
     def review_credit(self) -> None:

@@ -1,4 +1,4 @@
-"""Whether a configuration can be used: all that is found out before anything of it takes effect."""
+"""Usability of a configuration: all that is found out before anything of it takes effect."""
 
 from __future__ import annotations
 
