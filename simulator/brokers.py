@@ -116,9 +116,9 @@ class ServerSocket:
     def set_write_buffer_limits(self, high: int) -> None:
         """When the buffer is full is left to chance."""
 
-    def get_extra_info(self, name: str) -> tuple[str, int]:
-        """The name of the other end."""
-        return self._pipe.other.process.name, 0
+    def get_extra_info(self, name: str) -> tuple[str, int] | None:
+        """The name of the other end; nothing else is known of it."""
+        return (self._pipe.other.process.name, 0) if name == "peername" else None
 
 
 class SimulatedEpoch:

@@ -110,6 +110,8 @@ def own(directory: Path, config: Path | None, *, ledger: bool, contract: str = "
         raise ConfigError(f"Cannot read the configuration {config}: {error.strerror}.") from None
     settings = load(config, store=directory / "store")
     file = directory / "legato.toml"
+    # The settings may have passwords in them.
+    file.touch(mode=0o600)
     file.write_text(text + PICKY_SETTINGS.format(flow=PICKY_FLOW))
     load(file, store=directory / "store")
     environment = {"LEGATO_LEDGER_DIRECTORY": str(directory / "store" / "ledger")}
