@@ -36,6 +36,7 @@ class Peer(Protocol):
         name: address and port, for the log.
         product: what its open says that the client is.
         user: who logged in.
+        realm: what is put before the names that its client gives to what is its own, so that nobody else has them.
         rights: what it may do; None if everything.
         proof: what its login proved besides the name; see `identity.mechanisms.Proof`.
         origin: where it comes from; see `identity.origin.Origin`.
@@ -52,6 +53,7 @@ class Peer(Protocol):
     name: str
     product: str
     user: str | None
+    realm: str
     rights: Any
     proof: Any
     origin: Any

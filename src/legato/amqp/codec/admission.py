@@ -5,21 +5,27 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from legato.amqp.codec.delivery_options import DUPLICATE_ID_KEY, PLAIN, DeliveryOptions, delivery_options_of
-from legato.amqp.codec.fields import field_places
+from legato.amqp.codec.fields import USER_ID, field_places, has_field
 from legato.amqp.codec.map_entries import check_entries
 from legato.amqp.codec.sections import Sections, normalise, scan
 from legato.amqp.codec.shapes import Shape, UnusualError, shape_of
-from legato.amqp.codec.values import malformed, skip_value
+from legato.amqp.codec.values import decode_value, malformed, skip_value
+from legato.errors import ProtocolError
 
 _SHAPES_MAX = 12
 
 
 class Admission:
-    """Admits one producer's messages; what was found in one holds for the others of its shape."""
+    """Admits one producer's messages; what was found in one holds for the others of its shape.
 
-    __slots__ = ("_shapes",)
+    Args:
+        user: who sends them, if a message may not say that it is somebody else's (AMQP 3.2.4, user-id).
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_shapes", "_user")
+
+    def __init__(self, user: str | None = None) -> None:
+        self._user = None if user is None else user.encode()
         self._shapes: list[Shape] = []
         """The last ones found, latest first: a producer may have several kinds of messages, or priorities."""
 
@@ -27,7 +33,7 @@ class Admission:
         """The bytes to store, the message id as text (empty if there is none), and what else the message asks for.
 
         Raises:
-            ProtocolError: `data` is no AMQP message.
+            ProtocolError: `data` is no AMQP message, or another user's.
         """
         try:
             for shape in self._shapes:
@@ -60,6 +66,9 @@ class Admission:
         if sections.application_properties_at >= 0:
             check_entries(data, sections.application_properties_at)
         places = field_places(data, sections.properties_at)
+        # Of all messages of a shape it is the same.
+        if self._user is not None and has_field(data, places, USER_ID):
+            self._check_user(data, places[USER_ID])
         special = delivery_options_of(sections, places)
         stored = normalise(data, sections)
         if stored is data and (special is None or special.delivery_ms is None) and not _is_annotated(sections):
@@ -74,6 +83,11 @@ class Admission:
                     shapes.pop()
                 shapes.insert(0, shape)
         return stored, sections.message_id, special
+
+    def _check_user(self, data: bytes, at: int) -> None:
+        said, _ = decode_value(data, at)
+        if said != self._user:
+            raise ProtocolError("The message says that it is another user's (user-id).", "amqp:unauthorized-access")
 
 
 def _is_annotated(sections: Sections) -> bool:

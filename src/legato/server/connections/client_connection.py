@@ -59,6 +59,7 @@ class Peer(asyncio.Protocol):
         self.product = ""
         """What its open says that the client is."""
         self.user: str | None = None
+        self.realm = ""
         self.rights: Any = None
         self.proof = BY_PASSWORD
         self._expiry: asyncio.TimerHandle | None = None
@@ -192,6 +193,7 @@ class Peer(asyncio.Protocol):
         if not sasl.done:
             return b""
         self.user = sasl.user
+        self.realm = authentication.realm_of(sasl.user or "")
         self.proof = sasl.proved or BY_PASSWORD
         self.admit()
         self._sasl = None

@@ -35,7 +35,8 @@ class ContainerRegistry:
 
     def open(self, peer: Peer, event: Opened) -> None:
         """A peer opened: answer, or refuse it if it wants to be the only one of its container id and is not."""
-        container = event.container_id
+        # Another user's container of the same id is another one: it is not taken over, nor is what it keeps.
+        container = peer.realm + event.container_id
         others = self._by_container.get(container, set()) - {peer}
         if SOLE_CONNECTION in event.desired_capabilities:
             policy = _CLOSE_EXISTING if event.properties.get(_POLICY) == _CLOSE_EXISTING else _REFUSE
@@ -46,7 +47,7 @@ class ContainerRegistry:
                 log.warning("! %s refused: %s is connected already", peer.name, container)
                 peer.amqp.refuse(
                     "amqp:invalid-field",
-                    f"The client id {container!r} is in use by another connection.",
+                    f"The client id {event.container_id!r} is in use by another connection.",
                     {"invalid-field": Symbol("container-id")},
                 )
                 return

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from urllib.parse import quote
 
 from legato.amqp.engine.mechanisms import Anonymous, Check, Failure, Mechanism, Success
 from legato.amqp.engine.sasl import SaslServer
@@ -191,6 +192,13 @@ class Authentication:
             pool.shutdown(wait=False, cancel_futures=True)
 
     # -- the result ----------------------------------------------------------------------------------------------
+
+    def realm_of(self, user: str) -> str:
+        """What the names begin with that a user gives to what is its own: container ids, producers, sinks.
+
+        Without users they are as they are given. No two users have a realm in common: a slash in a name is quoted.
+        """
+        return f"{quote(user, safe='@.')}/" if has_logins(self._config, self.users) else ""
 
     def failed(self, origin: Origin, failure: Failure) -> float:
         """A login was refused; for how many seconds the answer is put off."""

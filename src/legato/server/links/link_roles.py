@@ -37,7 +37,7 @@ class PublisherLink:
         self.notices = notices
         """Whether the sender is told of duplicates (`names.DUPLICATE_NOTICE`)."""
         self.target = target
-        self.admit = Admission().admit
+        self.admit = Admission(peer.user if peer.realm else None).admit
         self.producer = producer
         self.owed = 0
         """Messages settled since credit was last given back; given in lumps."""

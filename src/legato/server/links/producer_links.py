@@ -98,7 +98,8 @@ class ProducerLinks:
         producer = None
         name = link.remote_properties.get(names.PRODUCER_ID)
         if isinstance(name, str) and name:
-            name = str(name)
+            # Numbers that another user sends under the same id are not this producer's.
+            name = peer.realm + str(name)
             producer = self._broker.producers.attach(name)
             properties[names.LAST_NUMBER] = producer.last
         port = link.context = PublisherLink(

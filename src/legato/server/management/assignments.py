@@ -44,7 +44,7 @@ class Pipelines:
             "ticket": self._ticket,
         }
 
-    def perform(self, operation: str, arguments: dict[str, Any], rights: Rights | None = None) -> Any:
+    def perform(self, operation: str, arguments: dict[str, Any], rights: Rights | None = None, realm: str = "") -> Any:
         """See `Operations.perform`."""
         perform = self.by_name.get(operation)
         if perform is None:

@@ -60,7 +60,7 @@ class Management:
             return
         try:
             arguments = _arguments_of(message)
-            outcome = self._operations.perform(arguments, peer.rights)
+            outcome = self._operations.perform(arguments, peer.rights, peer.realm)
         except (Refused, Refusal) as error:
             self._answer(peer, message, _STATUS.get(error.condition, _BAD_REQUEST), str(error), {})
             return

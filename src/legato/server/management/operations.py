@@ -80,11 +80,12 @@ class Operations:
             "switchover": lambda arguments: switch_over(),
         }
 
-    def perform(self, arguments: dict[str, Any], rights: Rights | None = None) -> Any:
+    def perform(self, arguments: dict[str, Any], rights: Rights | None = None, realm: str = "") -> Any:
         """The result, as JSON can hold it; or a `Pending`.
 
         Args:
             rights: what the asking user may do; None if everything.
+            realm: see `Peer.realm`.
 
         Raises:
             Rejection: the request cannot be understood.
@@ -96,7 +97,7 @@ class Operations:
         operation = arguments.get("operation")
         special = self._by_type.get(str(arguments.get("type")))
         if special is not None and isinstance(operation, str):
-            return special(operation.lower(), arguments, rights)
+            return special(operation.lower(), arguments, rights, realm)
         perform = self._by_name.get(operation.lower()) if isinstance(operation, str) else None
         if perform is None:
             raise Rejection(f"operation is {operation!r}; there are {', '.join(self._by_name)}.")

@@ -38,6 +38,8 @@ from legato.server.management.requests import Pending, Rejection, flag, number, 
 
 log = logging.getLogger("legato.stages")
 
+_OWN = ("ticket", "publish", "discard")
+"""Operations whose transactional id is the asking user's; the others name one as a query shows it."""
 _PAGE_ROWS_MAX = 1000
 _READERS = 8
 
@@ -80,8 +82,10 @@ class Stages:
             "query": self._query,
         }
 
-    def perform(self, operation: str, arguments: dict[str, Any], rights: Rights | None = None) -> Any:
-        """See `Operations.perform`."""
+    def perform(self, operation: str, arguments: dict[str, Any], rights: Rights | None = None, realm: str = "") -> Any:
+        """See `Operations.perform`; a transactional id is its user's, and others' of the same name are others."""
+        if realm and operation in _OWN and isinstance(arguments.get("name"), str):
+            arguments = arguments | {"name": realm + str(arguments["name"])}
         if operation == "publish":
             return self._publish(arguments, rights)
         perform = self._by_name.get(operation)
