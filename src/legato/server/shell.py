@@ -90,11 +90,19 @@ class Peer(Protocol):
         """Cut the socket, at once unless what was written should still arrive."""
 
 
+class AuditTrail(Protocol):
+    """The audit trail: see `identity.audit_trail`."""
+
+    def say(self, event: str, peer: Peer | None, decision: str, **told: Any) -> None:
+        """Add a line."""
+
+
 class Shell(Protocol):
     """The broker process while it serves: clock, peers, and commits.
 
     Attributes:
         clock: its time.
+        audit: the `AuditTrail`.
         peers: who is connected.
         ending: nothing is taken from peers any more; what was asked before is still committed and confirmed.
         stopped: nothing is stored or becomes visible any more.
@@ -105,6 +113,9 @@ class Shell(Protocol):
     peers: set[Peer]
     ending: bool
     stopped: bool
+
+    @property
+    def audit(self) -> AuditTrail: ...
 
     @property
     def full(self) -> str: ...

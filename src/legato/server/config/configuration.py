@@ -26,7 +26,7 @@ Mechanism = Literal["EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "XOAUTH2", "PL
 
 ENVIRONMENT_PREFIX = "LEGATO_"
 _LISTS = ("addresses", "mechanisms")
-SECTIONS = ("server", "store", "auth", "tls", "ledger", "ha")
+SECTIONS = ("server", "store", "auth", "tls", "ledger", "ha", "audit")
 
 
 class ServerSection(msgspec.Struct, forbid_unknown_fields=True):
@@ -158,6 +158,13 @@ class HighAvailabilitySection(msgspec.Struct, forbid_unknown_fields=True):
     """Where clients find primary and backups: offered to each that connects."""
 
 
+class AuditSection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[audit]`"""
+
+    file: str = ""
+    """Where lines of JSON say who did what; none if empty."""
+
+
 class Config(msgspec.Struct, forbid_unknown_fields=True):
     """All settings of one server process."""
 
@@ -167,6 +174,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True):
     tls: TlsSection = msgspec.field(default_factory=TlsSection)
     ledger: LedgerSection = msgspec.field(default_factory=LedgerSection)
     ha: HighAvailabilitySection = msgspec.field(default_factory=HighAvailabilitySection)
+    audit: AuditSection = msgspec.field(default_factory=AuditSection)
     address: list[dict[str, Any]] = []
     """`[[address]]` tables, as they are written; `Addresses` checks them."""
     role: list[dict[str, Any]] = []

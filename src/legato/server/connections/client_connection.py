@@ -171,6 +171,14 @@ class Peer(asyncio.Protocol):
         authentication = self._service.authentication
         if sasl.refused is not None:
             log.warning("! %s refused: %s", self.name, sasl.failed)
+            self._service.audit.say(
+                "login",
+                self,
+                "refused",
+                mechanism=sasl.mechanism,
+                object=sasl.refused.user,
+                reason=sasl.failed,
+            )
             self._put_off(authentication.failed(self.origin, sasl.refused), sasl)
             return b""
         if sasl.done and authentication.users is not self._users:
@@ -197,6 +205,7 @@ class Peer(asyncio.Protocol):
         self.proof = sasl.proved or BY_PASSWORD
         self.admit()
         self._sasl = None
+        self._service.audit.say("login", self, "allowed", mechanism=sasl.mechanism or "ANONYMOUS")
         authentication.succeeded(self.origin, sasl.user or "")
         return sasl.leftover
 

@@ -10,7 +10,7 @@ from legato.core.facts import Kind
 from legato.core.refusals import Refusal
 from legato.core.topics import Topic
 from legato.ha.heartbeat_connection import BACKUP_USER
-from legato.server.access.permissions import BROWSE, RECEIVE, SEND
+from legato.server.access.permissions import BROWSE, RECEIVE, SEND, Denied
 from legato.server.links.consumer_links import ConsumerLinks
 from legato.server.links.consumers import Consumers
 from legato.server.links.expiry_timers import ExpiryTimers
@@ -83,6 +83,12 @@ class Links:
             elif isinstance(link, Sender):
                 self._attach_sender(peer, link)
         except (Refused, Refusal) as refused:
+            if isinstance(refused, Denied):
+                terminus = link.remote_target if isinstance(link, Receiver) else link.remote_source
+                operation = "attach a sender" if isinstance(link, Receiver) else "attach a receiver"
+                self._shell.audit.say(
+                    "denial", peer, "denied", operation=operation, object=terminus.address, reason=str(refused)
+                )
             link.refuse(refused.condition, str(refused))
 
     def _attach_sender(self, peer: Peer, link: Sender) -> None:

@@ -58,20 +58,36 @@ class Management:
         except ProtocolError as error:
             log.warning("! %s sent a request that cannot be read: %s", peer.name, error)
             return
+        arguments: dict[str, Any] = {}
         try:
             arguments = _arguments_of(message)
             outcome = self._operations.perform(arguments, peer.rights, peer.realm)
         except (Refused, Refusal) as error:
+            self._record(peer, arguments, "denied" if isinstance(error, Denied) else "refused", str(error))
             self._answer(peer, message, _STATUS.get(error.condition, _BAD_REQUEST), str(error), {})
             return
         except (Rejection, ConfigError) as error:
+            self._record(peer, arguments, "refused", str(error))
             self._answer(peer, message, getattr(error, "status", _BAD_REQUEST), str(error), {})
             return
+        self._record(peer, arguments, "allowed")
         if isinstance(outcome, Pending):
             outcome.done = lambda result: self._answer(peer, message, _OK, "OK", result)
             outcome.failed = lambda why: self._answer(peer, message, _UNAVAILABLE, why, {})
         else:
             self._answer(peer, message, _OK, "OK", outcome)
+
+    def _record(self, peer: Peer, arguments: dict[str, Any], decision: str, reason: str = "") -> None:
+        self._shell.audit.say(
+            "management",
+            peer,
+            decision,
+            operation=arguments.get("operation"),
+            type=arguments.get("type"),
+            object=arguments.get("name"),
+            to=arguments.get("to"),
+            reason=reason,
+        )
 
     def _answer(self, peer: Peer, request: AmqpMessage, status: int, description: str, result: Any) -> None:
         asked = request.properties

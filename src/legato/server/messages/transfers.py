@@ -19,7 +19,7 @@ from legato.core.refusals import FULL, Refusal
 from legato.core.traits import PLAIN, Traits
 from legato.core.transactions import UNKNOWN_TXN
 from legato.errors import ProtocolError
-from legato.server.access.permissions import SEND
+from legato.server.access.permissions import SEND, Denied
 from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_roles import Coordinator, DischargeToken, ManagementLink, Node, PublisherLink
 from legato.server.links.nodes import Nodes
@@ -105,6 +105,8 @@ class Transfers:
             if self._shell.full and not (number and producer is not None and producer.is_duplicate(number)):
                 raise Refused(FULL, self._shell.full)
         except (ProtocolError, Refused, Refusal) as error:
+            if isinstance(error, Denied):
+                self._shell.audit.say("denial", peer, "denied", operation="send", reason=str(error))
             self._refuse(peer, event, port, number, error.condition, str(error))
             return
         traits = PLAIN if special is None else traits_of(special, now_us)

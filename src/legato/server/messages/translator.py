@@ -288,6 +288,7 @@ class Translator:
     def expel(self, peer: Peer, why: str, condition: str = Denied.condition) -> None:
         """Close a connection that may not stay; what it had is given back as if it had been lost."""
         log.warning("- %s (%s) is cut off: %s", peer.name, peer.user, why)
+        self._shell.audit.say("disconnection", peer, "denied", reason=why)
         if peer.opened:
             self._let_go(peer, LinkEnding.LOST)
             peer.amqp.close(condition, why)

@@ -7,6 +7,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ from legato.server.config.addresses import Addresses
 from legato.server.config.configuration import Config, check_intervals
 from legato.server.connections.handshake import Handshake
 from legato.server.connections.reconnect_pacing import ReconnectPacing
+from legato.server.identity.audit_trail import AuditTrail
 from legato.server.identity.authentication import Authentication
 from legato.server.identity.certificates import tls_context
 from legato.server.identity.users import Users
@@ -136,6 +138,8 @@ class Service:
         self.authentication = Authentication(
             config, users if users is not None else Users.load(config), self.handshake.backup_token, clock
         )
+        self.audit = AuditTrail(Path(config.audit.file) if config.audit.file else None, clock.now_us, self.broker.epoch)
+        self.audit.say("epoch", None, "allowed", object=config.server.listen)
         self.access = Access(read_roles(config.role), self.authentication.users)
         self._read_config = read_config
         self._lease = lease
@@ -420,6 +424,7 @@ class Service:
         self.heartbeats.stop()
         self.bulk.stop()
         self.authentication.stop()
+        self.audit.stop()
 
 
 def _is_for_answers(link: Link) -> bool:

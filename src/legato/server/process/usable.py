@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from legato.server.access.roles import check_roles, read_roles
 from legato.server.config.configuration import Config
+from legato.server.identity.audit_trail import check_audit_file
 from legato.server.identity.certificates import check_rules, tls_context
 from legato.server.identity.exposure import check_exposure
 from legato.server.identity.tokens import Tokens
@@ -20,6 +23,8 @@ def see_usable(config: Config, users: Users) -> list[str]:
         ConfigError: it cannot, or may not; the message says why.
     """
     tls_context(config.tls)
+    if config.audit.file:
+        check_audit_file(Path(config.audit.file))
     check_rules(config.auth.external_user)
     if config.auth.jwt.issuer:
         Tokens(config.auth.jwt)

@@ -1,0 +1,97 @@
+"""The audit trail: each login, denial and request is a line, whatever its words are."""
+
+from __future__ import annotations
+
+import json
+import socket
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legato.amqp.engine.outcomes import ACCEPTED
+from tests.integration.server.test_logins import add, outcome, plain_login
+from tests.integration.server.test_management import Manager
+from tests.support.amqp_peer import AmqpPeer, Refused, text
+from tests.support.server import Server, server
+
+SETTINGS = """
+[audit]
+file = "{0}"
+[auth]
+failed_logins = {{ delay_s = 0 }}
+[[role]]
+name = "root"
+members = ["ann"]
+allow = [{{ on = "#", may = ["send", "create", "bulk"] }}]
+management = "administer"
+"""
+
+
+def until(trail: Path, found: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The first line of the trail that is meant, as soon as it is there."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        lines = [json.loads(line) for line in trail.read_text().splitlines()] if trail.exists() else []
+        for line in lines:
+            if found(line):
+                return dict(line)
+        time.sleep(0.02)
+    raise AssertionError(trail.read_text())
+
+
+def test_who_did_what_is_in_the_trail(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir(mode=0o700)
+    for name in ("ann", "bob"):
+        add(tmp_path / "store" / "users", name, "x")
+    trail = tmp_path / "audit.jsonl"
+    (tmp_path / "legato.toml").write_text(SETTINGS.format(trail))
+    with server(tmp_path / "store", "--config", str(tmp_path / "legato.toml")) as running:
+        ann, bob = (AmqpPeer(running.port, user=name, password="x", container=name) for name in ("ann", "bob"))
+        with socket.create_connection(("127.0.0.1", running.port), timeout=20) as sock:
+            sock.sendall(plain_login("ev\x1b[31mil", "x"))
+            assert outcome(sock) == 1
+        with pytest.raises(Refused):
+            bob.sender("salaries")
+        assert ann.send(ann.sender("salaries"), text(b"x")) == ACCEPTED
+        manager = Manager(ann)
+        assert manager.ask("PURGE", "salaries")[0] == 200
+        assert Manager(bob).ask("PURGE", "salaries")[0] == 403
+        assert manager.ask("PURGE", "\x1b[2J" + "x" * 1000)[0] == 404
+        running.stop()
+
+    login = until(trail, lambda line: line["event"] == "login" and line.get("user") == "ann")
+    assert (login["decision"], login["mechanism"]) == ("allowed", "SCRAM-SHA-512")
+    refused = until(trail, lambda line: line["event"] == "login" and line["decision"] == "refused")
+    assert refused["object"] == "ev\x1b[31mil"
+    denial = until(trail, lambda line: line["event"] == "denial")
+    assert (denial["user"], denial["client"], denial["object"]) == ("bob", "bob/bob", "salaries")
+    purge = until(trail, lambda line: line["event"] == "management" and line["decision"] == "allowed")
+    assert (purge["user"], purge["operation"], purge["object"]) == ("ann", "PURGE", "salaries")
+    until(trail, lambda line: line["event"] == "management" and line["decision"] == "denied" and line["user"] == "bob")
+    odd = until(trail, lambda line: line["event"] == "management" and line["decision"] == "refused")
+    assert odd["object"].startswith("\x1b[2Jxxx")
+    assert len(odd["object"]) == 255
+    assert b"\x1b" not in trail.read_bytes()
+    assert stat.S_IMODE(trail.stat().st_mode) == 0o600
+
+
+def test_a_trail_that_cannot_be_written_is_a_mistake_in_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "legato.toml").write_text(f'[audit]\nfile = "{tmp_path}/no/such/audit"\n')
+    refused = Server(tmp_path / "store", "--config", str(tmp_path / "legato.toml")).start()
+    assert refused.wait() == 2
+    assert "Cannot write the audit trail" in refused.log.read_text()
+
+
+def test_a_trail_that_was_moved_away_is_begun_anew(tmp_path: Path) -> None:
+    trail = tmp_path / "audit.jsonl"
+    (tmp_path / "legato.toml").write_text(f'[audit]\nfile = "{trail}"\n')
+    with server(tmp_path / "store", "--config", str(tmp_path / "legato.toml")) as running:
+        AmqpPeer(running.port, container="first").drop()
+        until(trail, lambda line: line["event"] == "login")
+        trail.rename(tmp_path / "old")
+        AmqpPeer(running.port, container="second").drop()
+        until(trail, lambda line: line["event"] == "login" and line["mechanism"] == "ANONYMOUS")
