@@ -170,6 +170,7 @@ class ConnectionSteps(Generic[_Session]):
             uri.options.connect_timeout_s,
             named=uri.hosts,
             insecure_plain=uri.options.allow_insecure_plain,
+            password_file=uri.options.password_file,
             token=token,
         )
         notifier = self._world.notifier(f"legato listeners {self._name}")

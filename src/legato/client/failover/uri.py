@@ -83,6 +83,8 @@ class Options(msgspec.Struct, frozen=True):
     failover_contract: str = "legato"
     allow_insecure_plain: bool = False
     """Whether the password may go over a network in the clear, to a broker of the URI that speaks only PLAIN."""
+    password_file: str | None = None
+    """A file whose first line is the password, read for each login: a command line is no place for one."""
     token_file: str | None = None
     """A file with a bearer token of OAuth 2.0, read for each login."""
     tls_ca_file: str | None = None

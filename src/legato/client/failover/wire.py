@@ -61,6 +61,8 @@ class Login(msgspec.Struct, frozen=True):
     """The hosts of the connection's URI: only these may be told a password in the clear, if any may."""
     insecure_plain: bool = False
     """Whether a host of the URI may be told it over a network without TLS."""
+    password_file: str | None = None
+    """Has the password in its first line, if it is not given."""
     token: Token | None = None
     """Gives a bearer token for each login, which is used instead of a password."""
 
@@ -196,7 +198,7 @@ def _secure(sock: socket.socket, host: Host, tls: ssl.SSLContext) -> ssl.SSLSock
 def _authenticate(sock: socket.socket, host: Host, login: Login, deadline: float) -> bytes:
     sasl = SaslClient(
         login.user,
-        login.password,
+        _password(login),
         secret_may_be_shown=_may_show_secret(sock, host, login),
         token=login.token,
         certificate=login.tls is not None,
@@ -212,6 +214,15 @@ def _authenticate(sock: socket.socket, host: Host, login: Login, deadline: float
                 raise JMSError(reason)
             raise JMSSecurityError(f"{reason} {_remedy(host, login)}")
         sasl.receive_data(_read(sock, deadline))
+
+
+def _password(login: Login) -> str | None:
+    if login.password is not None or login.password_file is None:
+        return login.password
+    try:
+        return Path(login.password_file).read_text().split("\n")[0].removesuffix("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        raise JMSSecurityError(f"The password file cannot be read: {error}.", linked=error) from error
 
 
 def _may_show_secret(sock: socket.socket, host: Host, login: Login) -> bool:
