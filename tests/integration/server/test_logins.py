@@ -158,6 +158,25 @@ def test_the_first_user_ends_anonymous_connections(tmp_path: Path) -> None:
         AmqpPeer(running.port, user="ann", password="secret").drop()
 
 
+def test_a_users_file_that_is_gone_does_not_open_the_broker(running: Server, users: Path) -> None:
+    users.unlink()
+    running.signal(signal.SIGHUP)
+    running.wait_for_log("is gone")
+    with pytest.raises(Refused):
+        AmqpPeer(running.port)
+    AmqpPeer(running.port, user="ann", password="secret").drop()
+
+
+def test_a_users_file_without_users_does_not_open_the_broker_either(running: Server, users: Path) -> None:
+    with changing(users) as content:
+        content.users.clear()
+    running.signal(signal.SIGHUP)
+    running.wait_for_log("were read again")
+    for user in (None, "ann"):
+        with pytest.raises(Refused):
+            AmqpPeer(running.port, user=user, password="secret")
+
+
 def test_who_was_removed_is_not_let_in_by_the_backup_that_takes_over(users: Path) -> None:
     with server(users.parent) as primary, server(users.parent) as backup:
         backup.wait_for_log("heartbeats of epoch")

@@ -36,8 +36,11 @@ def refuse_readable(path: Path, what: str) -> None:
         )
 
 
-def make_private(directory: Path, what: str) -> None:
+def make_private(directory: Path, what: str, *, within: bool = True) -> None:
     """Make a directory that only we may look into; one that is there and empty becomes such a one.
+
+    Args:
+        within: whether what is in it is looked at too, as `refuse_shared` does.
 
     Raises:
         ConfigError: others may look into what is in it; the message has the command that mends it.
@@ -50,10 +53,10 @@ def make_private(directory: Path, what: str) -> None:
             return
     except OSError as error:
         raise ConfigError(f"Cannot use {directory} as {what}: {error.strerror}.") from None
-    refuse_shared(directory, what)
+    refuse_shared(directory, what, within=within)
 
 
-def refuse_shared(directory: Path, what: str) -> None:
+def refuse_shared(directory: Path, what: str, *, within: bool = True) -> None:
     """Refuse a directory that others may look into, or that has files or directories of such a kind in it.
 
     What is deeper is out of their reach then.
@@ -61,7 +64,7 @@ def refuse_shared(directory: Path, what: str) -> None:
     Raises:
         ConfigError: there are such; the message has the command that mends them.
     """
-    for path in (directory, *directory.iterdir()):
+    for path in (directory, *(directory.iterdir() if within else ())):
         try:
             mode = path.lstat().st_mode
         except FileNotFoundError:

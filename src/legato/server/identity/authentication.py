@@ -48,6 +48,7 @@ class Authentication:
         self._back_off, self._backs_off_as = self._new_back_off(), config.auth.failed_logins
         self._tokens = Tokens(config.auth.jwt) if config.auth.jwt.issuer else None
         self._tokens_as = config.auth.jwt
+        self._same_issuer = True
         self._trust = self._earlier_trust = trusted(config.tls)
         """What decides whose certificates are taken."""
         self._pools: dict[bool, ThreadPoolExecutor] = {}
@@ -62,7 +63,8 @@ class Authentication:
         self._config = config
         if config.auth.failed_logins != self._backs_off_as:
             self._back_off, self._backs_off_as = self._new_back_off(), config.auth.failed_logins
-        if config.auth.jwt != self._tokens_as:
+        self._same_issuer = config.auth.jwt == self._tokens_as
+        if not self._same_issuer:
             self._tokens_as = config.auth.jwt
             self._tokens = Tokens(config.auth.jwt) if config.auth.jwt.issuer else None
         self._earlier, self.users = self.users, users
@@ -79,7 +81,7 @@ class Authentication:
         if proof.by_password:
             return self.users is self._earlier or self.users.same_keys(self._earlier, peer.user)
         if proof.expires_s:
-            return self._tokens is not None
+            return self._same_issuer
         return self._trust == self._earlier_trust and peer.user == self._external_user(peer.origin)
 
     # -- the exchange --------------------------------------------------------------------------------------------
@@ -108,7 +110,11 @@ class Authentication:
                     offered["XOAUTH2"] = lambda: Bearer(self._verify_token)
                 offered["PLAIN"] = lambda: CheckedPlain(self._verify, blocks, verify_token)
         wanted = self._config.auth.mechanisms
-        return {name: make for name, make in offered.items() if not wanted or name in wanted}
+        chosen = {name: make for name, make in offered.items() if not wanted or name in wanted}
+        if offered and not chosen.keys() & {"SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"}:
+            # Backups log in too, and have nothing but a password.
+            chosen["SCRAM-SHA-256"] = lambda: Scram("SCRAM-SHA-256", self._keys_of_backup, self._blocks_at(origin))
+        return chosen
 
     def _blocks_at(self, origin: Origin) -> Callable[[str], bool]:
         return lambda user: self._back_off.is_blocked(origin.address, user, self._now_s())
@@ -123,10 +129,10 @@ class Authentication:
         return found, True
 
     def _keys_of_backup(self, user: str, mechanism: str) -> tuple[Keys, bool]:
-        """For connections without the certificate that is required: a backup has none."""
+        """For connections that cannot log in with a password: a backup has nothing else."""
         keys, real = self._keys(user, mechanism)
         if user != BACKUP_USER:
-            log.warning("! a connection without a certificate, which tls.client_certificates requires, is refused")
+            log.warning("! users do not log in with a password here: see tls.client_certificates and auth.mechanisms")
         return keys, real and user == BACKUP_USER
 
     def _verify(self, user: str, password: str) -> Success | Failure:

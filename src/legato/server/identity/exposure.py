@@ -25,7 +25,7 @@ def listens_beyond_loopback(config: Config) -> bool:
 
 def has_logins(config: Config, users: Users) -> bool:
     """Whether there is a way to log in."""
-    return bool(users) or takes_certificates(config) or bool(config.auth.jwt.issuer)
+    return bool(users) or users.file is not None or takes_certificates(config) or bool(config.auth.jwt.issuer)
 
 
 def admits_anonymous(config: Config, users: Users) -> bool:
@@ -68,3 +68,9 @@ def check_exposure(config: Config, users: Users) -> list[str]:
             "Or say that this is meant: legato serve --insecure."
         )
     return found
+
+
+def find_lockouts(config: Config, users: Users) -> list[str]:
+    """What keeps everybody out, in sentences for the log: it may be meant, as between two users."""
+    others = takes_certificates(config) or config.auth.jwt.issuer or config.auth.anonymous
+    return [] if users or users.file is None or others else [f"nobody can log in: {users.file} has no users"]

@@ -79,6 +79,9 @@ class Users:
         Raises:
             ConfigError: they cannot be used; the message says why.
         """
+        if self.file is not None and users_file_of(config) is None:
+            # Its loss must not turn a broker with users into one without.
+            raise ConfigError(f"The users file {self.file} is gone: put it back, or start the broker anew without it.")
         same = self._passwords == config.auth.users and self.file == users_file_of(config)
         return self if same and not (self.file is not None and _look(self.file) != self._seen) else Users.load(config)
 

@@ -63,7 +63,7 @@ class Runtime:
             log.warning("! %s", said)
         make_private(self._config.store_directory, "the store")
         if self._config.ledger.enabled:
-            make_private(self._config.ledger_directory, "the ledger")
+            make_private(self._config.ledger_directory, "the ledger", within=False)
         member = Member(Role.STARTING, os.getpid(), self._config.server.listen)
         self._membership = Membership(self._config.store_directory, member)
         self._turn(Event.STARTED)

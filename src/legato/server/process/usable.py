@@ -8,7 +8,7 @@ from legato.server.access.roles import check_roles, read_roles
 from legato.server.config.configuration import Config
 from legato.server.identity.audit_trail import check_audit_file
 from legato.server.identity.certificates import check_rules, tls_context
-from legato.server.identity.exposure import check_exposure
+from legato.server.identity.exposure import check_exposure, find_lockouts
 from legato.server.identity.tokens import Tokens
 from legato.server.identity.users import Users
 
@@ -29,4 +29,4 @@ def see_usable(config: Config, users: Users) -> list[str]:
     if config.auth.jwt.issuer:
         Tokens(config.auth.jwt)
     exposed = [f"insecure, as was asked for: {opening}" for opening in check_exposure(config, users)]
-    return exposed + check_roles(read_roles(config.role), users)
+    return exposed + find_lockouts(config, users) + check_roles(read_roles(config.role), users)

@@ -45,7 +45,7 @@ class LedgerLock:
     """The right to write to a ledger: held by one process at a time."""
 
     def __init__(self, ledger: Path) -> None:
-        ledger.mkdir(parents=True, exist_ok=True)
+        ledger.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file = os.open(ledger / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def acquire(self) -> bool:
