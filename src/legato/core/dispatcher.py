@@ -23,16 +23,18 @@ class Dispatcher:
     Attributes:
         consumed_from: queues whose consumers acknowledged something: they will ask for more before the next commit is
             done.
+        delivered: how many deliveries this epoch has made.
         returned_to: queues that something went back to since they were dispatched.
         unmarked: queues that wait for a higher dispatch mark.
     """
 
-    __slots__ = ("_kernel", "_router", "_unscanned", "consumed_from", "returned_to", "unmarked")
+    __slots__ = ("_kernel", "_router", "_unscanned", "consumed_from", "delivered", "returned_to", "unmarked")
 
     def __init__(self, kernel: Kernel, router: Router) -> None:
         self._kernel = kernel
         self._router = router
         self.consumed_from: set[Queue] = set()
+        self.delivered = 0
         self.returned_to: set[Queue] = set()
         self.unmarked: set[Queue] = set()
         self._unscanned: dict[Queue, None] = {}
@@ -56,6 +58,7 @@ class Dispatcher:
         for consumer, messages in given.items():
             if messages:
                 queue.delivered += len(messages)
+                self.delivered += len(messages)
                 consumer.served = queue.delivered
                 self._kernel.emit(Deliver(consumer, messages))
                 if self._kernel.detailed:

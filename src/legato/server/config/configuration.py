@@ -25,8 +25,8 @@ Mechanism = Literal["EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "XOAUTH2", "PL
 """SASL mechanisms besides ANONYMOUS, which `auth.anonymous` switches."""
 
 ENVIRONMENT_PREFIX = "LEGATO_"
-_LISTS = ("addresses", "mechanisms")
-SECTIONS = ("server", "store", "auth", "tls", "ledger", "ha", "audit")
+_LISTS = ("addresses", "mechanisms", "queues")
+SECTIONS = ("server", "store", "auth", "tls", "ledger", "ha", "audit", "http")
 
 
 class ServerSection(msgspec.Struct, forbid_unknown_fields=True):
@@ -165,6 +165,17 @@ class AuditSection(msgspec.Struct, forbid_unknown_fields=True):
     """Where lines of JSON say who did what; none if empty."""
 
 
+class HttpSection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[http]`: `/metrics`, `/livez` and `/readyz`, for whoever can reach the port."""
+
+    listen: str = ""
+    """`HOST:PORT`; without a host only this machine can reach it; empty: no endpoint."""
+    queues: list[str] = msgspec.field(default_factory=lambda: ["#"])
+    """Patterns of queues and subscriptions that have metrics of their own; totals cover all of them anyway."""
+    queues_max: Annotated[int, msgspec.Meta(ge=0)] = 100
+    """At most so many have, the oldest first: each costs time at every scrape."""
+
+
 class Config(msgspec.Struct, forbid_unknown_fields=True):
     """All settings of one server process."""
 
@@ -175,6 +186,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True):
     ledger: LedgerSection = msgspec.field(default_factory=LedgerSection)
     ha: HighAvailabilitySection = msgspec.field(default_factory=HighAvailabilitySection)
     audit: AuditSection = msgspec.field(default_factory=AuditSection)
+    http: HttpSection = msgspec.field(default_factory=HttpSection)
     address: list[dict[str, Any]] = []
     """`[[address]]` tables, as they are written; `Addresses` checks them."""
     role: list[dict[str, Any]] = []
@@ -196,6 +208,16 @@ class Config(msgspec.Struct, forbid_unknown_fields=True):
             raise ConfigError(f"server.listen is {self.server.listen!r}: give HOST:PORT, such as localhost:5672.")
         return host.strip("[]"), int(port)
 
+    @property
+    def http_address(self) -> tuple[str, int] | None:
+        """Host and port of the HTTP endpoint; None if there is none."""
+        if not self.http.listen:
+            return None
+        host, _, port = self.http.listen.rpartition(":")
+        if not port.isdecimal() or not 0 <= int(port) < 65536:
+            raise ConfigError(f"http.listen is {self.http.listen!r}: give HOST:PORT, such as localhost:9464.")
+        return host.strip("[]") or "localhost", int(port)
+
 
 def load(
     file: Path | None = None,
@@ -207,13 +229,14 @@ def load(
     container_id: str | None = None,
     users: Sequence[str] | None = None,
     insecure: bool | None = None,
+    http: str | None = None,
 ) -> Config:
     """Gather the settings of one server.
 
     Args:
         file: a TOML file with sections as above.
         environment: variables to read, the process's own if None.
-        store, listen, ledger, container_id, users, insecure: flags; `users` as `name:password`.
+        store, listen, ledger, container_id, users, insecure, http: flags; `users` as `name:password`.
 
     Raises:
         ConfigError: a setting is unknown or cannot be used; the message names it.
@@ -230,6 +253,8 @@ def load(
         _section(raw, "server")["container_id"] = container_id
     if insecure is not None:
         _section(raw, "server")["insecure"] = insecure
+    if http is not None:
+        _section(raw, "http")["listen"] = http
     for user in users or ():
         name, colon, password = user.partition(":")
         if not colon or not name:
@@ -285,7 +310,7 @@ def _check(config: Config) -> None:
     if config.server.log_level not in levels:
         raise ConfigError(f"server.log_level is {config.server.log_level!r}: give one of {', '.join(levels)}.")
     check_intervals(config.ha.heartbeat_interval_s, config.ha.activation_interval_s)
-    _ = config.host_and_port
+    _ = config.host_and_port, config.http_address
     for address in config.ha.addresses:
         split_address(address)
     Addresses(config.address)

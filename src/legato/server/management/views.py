@@ -119,7 +119,7 @@ class Inspector:
         words = pattern.split(".") if pattern else None
         rows: list[Any] = []
         more = False
-        for record in self._records():
+        for record in self.records():
             yield
             if self._broker.directory.is_deleted(record.queue):
                 continue
@@ -136,7 +136,7 @@ class Inspector:
                 rows.append(self.row(record))
         found(rows, more)
 
-    def _records(self) -> Iterator[QueueRecord]:
+    def records(self) -> Iterator[QueueRecord]:
         """Records in the store, then new ones that the next commits will store."""
         last = 0
         for record in self._store.queues():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from legato.core.broker import Broker
@@ -31,6 +32,7 @@ class Commits:
 
     Args:
         fatal: is called when the store cannot be used any more.
+        observe: is told of each batch that is durable, and how many seconds that took.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Commits:
         upkeep: Upkeep,
         fatal: Callable[[StoreError], None],
         invariants: InvariantCheck | None = None,
+        observe: Callable[[Batch, float], None] | None = None,
     ) -> None:
         self._shell = shell
         self._broker = broker
@@ -51,6 +54,8 @@ class Commits:
         self._upkeep = upkeep
         self._fatal = fatal
         self._invariants = invariants
+        self._observe = observe
+        self._submitted_s = 0.0
         self._writer = GroupWriter(store, self._written)
         self.idle = asyncio.Event()
         """Set when nothing is left to be stored."""
@@ -77,6 +82,8 @@ class Commits:
         ):
             self._gathering += 1
             if batch.facts or batch.chunks or batch.ended:
+                if self._observe is not None:
+                    self._submitted_s = time.perf_counter()
                 self._writer.submit(batch)
                 return
             self._committed()
@@ -109,6 +116,8 @@ class Commits:
         if not shell.may_serve():
             return
         if error is None:
+            if self._observe is not None:
+                self._observe(batch, time.perf_counter() - self._submitted_s)
             self._committed()
         elif isinstance(error, StoreFullError):
             if self._upkeep.full != str(error):

@@ -19,6 +19,8 @@ from legato.server.config.secret_files import make_private
 from legato.server.identity.certificates import tls_context
 from legato.server.identity.users import Users
 from legato.server.management.takeover_report import STARTED, Takeover
+from legato.server.monitoring.monitor import Monitor
+from legato.server.monitoring.readings import PrimaryReadings
 from legato.server.process.primary_epoch import EpochEnding, PrimaryEpoch
 from legato.server.process.standby import outlive_holder, stand_by, until_held_by_another, until_taken
 from legato.server.process.usable import see_usable
@@ -45,6 +47,7 @@ class Runtime:
         self._users = Users()
         self._membership: Membership | None = None
         self._informing: asyncio.TimerHandle | None = None
+        self._monitor = Monitor(config)
 
     async def run(self) -> None:
         """Serve until a signal or a fatal error.
@@ -64,6 +67,8 @@ class Runtime:
         make_private(self._config.store_directory, "the store")
         if self._config.ledger.enabled:
             make_private(self._config.ledger_directory, "the ledger", within=False)
+        self._monitor.start()
+        self._monitor.read = self._read
         member = Member(Role.STARTING, os.getpid(), self._config.server.listen)
         self._membership = Membership(self._config.store_directory, member)
         self._turn(Event.STARTED)
@@ -78,6 +83,7 @@ class Runtime:
                 self._informing.cancel()
             self._lock.release()
             self._membership.close()
+            self._monitor.stop()
 
     def _stop_all(self) -> None:
         self._stop.set()
@@ -107,6 +113,7 @@ class Runtime:
         """Take the role that `event` leads to, and let others know."""
         self._role = next_role(self._role, event)
         log.info("= %s", self._role)
+        self._monitor.turn(self._role, self._epoch)
         if self._membership is not None:
             self._membership.update(role=self._role, epoch=self._epoch)
         self._inform()
@@ -118,6 +125,14 @@ class Runtime:
         recorded = self._membership is None or self._membership.refresh()
         if not (self._lock.refresh() and recorded):
             self._informing = asyncio.get_running_loop().call_later(INFORM_AGAIN_S, self._inform)
+
+    def _read(self, done: Callable[[PrimaryReadings], None]) -> bool:
+        """Take readings of the present epoch for a scrape; returns whether there is one."""
+        service = self._primary.service if self._primary is not None else None
+        if service is None or self._role is not Role.PRIMARY:
+            return False
+        service.read(done)
+        return True
 
     async def _stand_by(self) -> Takeover | None:
         """Wait until the store's lock is ours; None if we were told to stop instead (CONTRACT B2)."""

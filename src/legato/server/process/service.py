@@ -51,6 +51,8 @@ from legato.server.messages.executor import Executor
 from legato.server.messages.message_bodies import MessageBodies
 from legato.server.messages.transfers import Transfers
 from legato.server.messages.translator import Translator
+from legato.server.monitoring.activity import Activity
+from legato.server.monitoring.readings import PrimaryReadings, read_in_steps
 from legato.server.process.fairness import Fairness
 from legato.server.process.shutdown import Farewell
 from legato.server.process.sliced_work import Spreading
@@ -63,6 +65,8 @@ from legato.store.base import Store
 
 log = logging.getLogger("legato.service")
 
+READING_SLICE_MS = 2
+"""Of a turn of the loop, what may go to a scrape."""
 ANSWER_GRACE_S = 1.0
 """So long may one who asked for a switchover take to go with the answer: a client forgets what it has not handed
 out when its connection ends."""
@@ -156,6 +160,7 @@ class Service:
         )
         self.credit = ProducerCredit(self.broker, self.touch)
         self.rates = RateMeter(self.broker.directory.queues)
+        self.activity = Activity() if config.http.listen else None
         self.inspector = Inspector(
             self.broker, store, self.rates, clock.now_us, lambda: snapshot(self, store, self.inspector)
         )
@@ -185,7 +190,12 @@ class Service:
             if config.server.check_invariants
             else None
         )
-        self._commits = Commits(self, self.broker, self._executor, store, loop, self.upkeep, self.fatal, invariants)
+        observe = self.activity.observe if self.activity is not None else None
+        self._commits = Commits(
+            self, self.broker, self._executor, store, loop, self.upkeep, self.fatal, invariants, observe
+        )
+        self._store = store
+        self._reading = Spreading(loop, clock, self._may_work, lambda: None, slice_ms=READING_SLICE_MS)
         self._fairness = Fairness(self, self.broker, self._executor, transfers.uploads, loop)
         self._farewell = Farewell(self, self.broker, self._commits, lambda: self.return_window_ms, self.stop_timers)
         self._reconnect_pacing = ReconnectPacing(
@@ -201,7 +211,7 @@ class Service:
 
     def _make_operations(self, links: Links) -> Operations:
         broker, nodes = self.broker, links.nodes
-        spreading = Spreading(self._loop, self.clock, lambda: not self.ending and self.may_serve(), self.advance)
+        spreading = Spreading(self._loop, self.clock, self._may_work, self.advance)
         return Operations(
             broker,
             nodes,
@@ -237,6 +247,14 @@ class Service:
             self._owner.lose(standing)
             return False
         return True
+
+    def _may_work(self) -> bool:
+        return not self.ending and self.may_serve()
+
+    def read(self, done: Callable[[PrimaryReadings], None]) -> None:
+        """Take readings for a scrape, a little in each turn of the loop; `done` is never called if the epoch ends."""
+        if self.activity is not None:
+            self._reading.add(read_in_steps(self, self._store, self.config.http, done))
 
     @property
     def container_id(self) -> str:

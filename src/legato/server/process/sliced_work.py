@@ -21,6 +21,7 @@ class Spreading:
     Args:
         may_go_on: whether anything may still be done.
         worked: is called after steps of a later turn, to set in motion what they led to.
+        slice_ms: how much of a turn of the loop the work may take.
     """
 
     def __init__(
@@ -29,11 +30,13 @@ class Spreading:
         clock: Clock,
         may_go_on: Callable[[], bool],
         worked: Callable[[], None],
+        slice_ms: int = SLICE_MS,
     ) -> None:
         self._loop = loop
         self._clock = clock
         self._may_go_on = may_go_on
         self._worked = worked
+        self._slice_ms = slice_ms
         self._works: deque[Iterator[None]] = deque()
         self._planned = False
 
@@ -60,7 +63,7 @@ class Spreading:
         self._worked()
 
     def _is_done(self, work: Iterator[None]) -> bool:
-        deadline_ms = self._clock.monotonic_ms() + SLICE_MS
+        deadline_ms = self._clock.monotonic_ms() + self._slice_ms
         try:
             return all(self._clock.monotonic_ms() < deadline_ms for _ in work)
         except Exception:

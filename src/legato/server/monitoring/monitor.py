@@ -1,0 +1,164 @@
+"""Monitor of a broker process: its role, its loop, and the pages that say so over HTTP.
+
+Liveness is not readiness. `/livez` fails only if a restart would help: when the loop has stalled for so long that even
+the watchdog has not ended the process, as it does not for a backup. It knows nothing of roles, stores or disks.
+`/readyz` is true of a process that does its part: a primary that serves, or a backup that waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from legato.ha.members import list_members
+from legato.ha.roles import Role
+from legato.server.config.configuration import Config
+from legato.server.monitoring.answers import Answer
+from legato.server.monitoring.loop_watch import LoopWatch
+from legato.server.monitoring.readings import PrimaryReadings
+
+if TYPE_CHECKING:
+    from legato.server.monitoring.endpoint import Endpoint
+
+READY = (Role.PRIMARY, Role.BACKUP, Role.SEEKING)
+READ_WAIT_S = 3.0
+"""A primary that does not tell its readings within this time is reported without them."""
+AGE_MAX_S = 0.5
+"""Two scrapes within this time are given the same text."""
+TURN_WAIT_S = 1.0
+"""A process that was stopped (SIGSTOP) for long gets so much time for a first turn of its loop."""
+
+Read = Callable[[Callable[[PrimaryReadings], None]], bool]
+"""Takes readings of this process if it is the primary; called in the loop, returns whether it is."""
+
+
+class Monitor:
+    """Serves `/metrics`, `/livez` and `/readyz`, from `start` to `stop`.
+
+    Args:
+        turned: is called in the loop while it turns.
+    """
+
+    def __init__(self, config: Config, turned: Callable[[], None] = lambda: None) -> None:
+        self._config = config
+        ha = config.ha
+        self._watchdog_s = ha.activation_interval_s if ha.watchdog_s is None else ha.watchdog_s
+        self._stall_max_s = 2 * (self._watchdog_s or ha.activation_interval_s)
+        self._role, self._epoch, self._since_s = Role.STARTING, 0, time.time()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watch = LoopWatch(turned)
+        self._endpoint: Endpoint | None = None
+        self._scraping = threading.Lock()
+        self._scraped: tuple[float, bytes] = (0.0, b"")
+        self.read: Read = lambda done: False
+
+    def start(self) -> None:
+        """Begin; called in the loop.
+
+        Raises:
+            ConfigError: it cannot listen where it should.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._watch.start()
+        address = self._config.http_address
+        if address is not None:
+            # Imported here: a broker without the endpoint starts sooner. One that is to have it and has no
+            # prometheus-client does not start.
+            from legato.server.monitoring import exposition
+            from legato.server.monitoring.endpoint import Endpoint
+
+            self._content_type = exposition.CONTENT_TYPE
+            pages = {"/metrics": self._metrics, "/livez": self._alive, "/readyz": self._ready}
+            self._endpoint = Endpoint(*address, pages)
+
+    def stop(self) -> None:
+        """Answer nobody any more."""
+        self._watch.stop()
+        if self._endpoint is not None:
+            self._endpoint.close()
+            self._endpoint = None
+
+    def turn(self, role: Role, epoch: int) -> None:
+        """The process took another role."""
+        self._role, self._epoch, self._since_s = role, epoch, time.time()
+
+    # -- in threads ----------------------------------------------------------------------------------------------
+
+    def _alive(self, query: Mapping[str, str]) -> Answer:
+        deadline = time.monotonic() + TURN_WAIT_S
+        while self._watch.stalled_s > self._stall_max_s and time.monotonic() < deadline:
+            time.sleep(0.01)
+        stalled_s = self._watch.stalled_s
+        alive = stalled_s <= self._stall_max_s
+        return _json(alive, {"alive": alive, "loop_stalled_s": round(stalled_s, 3)})
+
+    def _ready(self, query: Mapping[str, str]) -> Answer:
+        role = self._role
+        wanted = query.get("role")
+        ready = role in READY if wanted is None else role in READY and role.value == wanted
+        ready = ready and self._watch.stalled_s <= self._stall_max_s
+        return _json(ready, {"ready": ready, "role": role.value, "epoch": self._epoch})
+
+    def _metrics(self, query: Mapping[str, str]) -> Answer:
+        with self._scraping:
+            scraped_s, text = self._scraped
+            if not text or time.monotonic() - scraped_s > AGE_MAX_S:
+                text = self._scrape()
+                self._scraped = (time.monotonic(), text)
+        return Answer(HTTPStatus.OK, self._content_type, text)
+
+    def _scrape(self) -> bytes:
+        from legato.server.monitoring.exposition import ProcessReadings, render
+
+        began_s = time.monotonic()
+        primary = self._read_primary()
+        members = Counter(member.role for member in list_members(self._config.store_directory))
+        return render(
+            ProcessReadings(
+                role=self._role,
+                epoch=self._epoch,
+                role_since_s=self._since_s,
+                members=members,
+                lags=self._watch.lags,
+                stalled_s=self._watch.stalled_s,
+                watchdog_s=self._watchdog_s,
+                complete=primary is not None or self._role is not Role.PRIMARY,
+                exported_through=primary.exported_through() if primary is not None else 0,
+                primary=primary,
+                duration_s=time.monotonic() - began_s,
+            )
+        )
+
+    def _read_primary(self) -> PrimaryReadings | None:
+        if self._loop is None:
+            return None
+        found: concurrent.futures.Future[PrimaryReadings] = concurrent.futures.Future()
+
+        def tell(readings: PrimaryReadings) -> None:
+            with contextlib.suppress(concurrent.futures.InvalidStateError):
+                found.set_result(readings)
+
+        def begin() -> None:
+            if not self.read(tell):
+                found.cancel()
+
+        try:
+            self._loop.call_soon_threadsafe(begin)
+            return found.result(READ_WAIT_S)
+        except (concurrent.futures.CancelledError, TimeoutError, RuntimeError):
+            found.cancel()
+            return None
+
+
+def _json(good: bool, told: dict[str, Any]) -> Answer:
+    status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
+    return Answer(status, "application/json", msgspec.json.encode(told) + b"\n")

@@ -1,0 +1,64 @@
+"""Reads a broker's HTTP endpoint, for tests."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+WAIT_S = 20.0
+
+
+def fetch(port: int, path: str) -> tuple[int, str]:
+    """Status and body of `GET path`."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=WAIT_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def fetch_json(port: int, path: str) -> tuple[int, dict[str, Any]]:
+    """Status and JSON of `GET path`."""
+    status, body = fetch(port, path)
+    return status, json.loads(body)
+
+
+class Samples:
+    """The samples of one scrape, by name and labels."""
+
+    def __init__(self, text: str) -> None:
+        self._values = {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+            for sample in family.samples
+        }
+
+    def names(self) -> set[str]:
+        """Every name."""
+        return {name for name, _ in self._values}
+
+    def get(self, name: str, **labels: str) -> float | None:
+        """A value, or None if there is none."""
+        return self._values.get((name, tuple(sorted(labels.items()))))
+
+
+def scrape(port: int) -> Samples:
+    """All metrics now."""
+    status, text = fetch(port, "/metrics")
+    assert status == 200, text
+    return Samples(text)
+
+
+def scrape_until(port: int, holds: Callable[[Samples], bool]) -> Samples:
+    """Scrape until `holds`: the text of a scrape is up to half a second old."""
+    deadline = time.monotonic() + WAIT_S
+    while not holds(found := scrape(port)):
+        assert time.monotonic() < deadline, fetch(port, "/metrics")[1]
+        time.sleep(0.05)
+    return found
