@@ -66,7 +66,7 @@ PRUNE_MESSAGES = 4_000
 """Messages of deleted queues that one call of `prune` removes: some milliseconds for which a commit has to wait."""
 PRUNE_CHUNKS = 200
 """Parts of large messages that one call of `prune` removes."""
-QUEUES_PAGE = 1_000
+QUEUES_PAGE = 250
 """Queues read in one transaction."""
 
 
