@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-DIRECTORIES = ("src", "tests", "docs", "simulator", "bench", "interop", "examples", "tools")
+DIRECTORIES = ("src", "tests", "docs", "simulator", "bench", "deploy", "interop", "examples", "tools")
 SUFFIXES = {".py", ".md", ".toml", ".lark", ".c", ".txt"}
 NOT_READ = {"docs/standards", "tests/architecture/test_citations.py", "tools/citations.py", "CHANGELOG.md"}
 """Lists of sections, and the texts that show citations to nothing."""

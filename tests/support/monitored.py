@@ -33,9 +33,12 @@ class Samples:
     """The samples of one scrape, by name and labels."""
 
     def __init__(self, text: str) -> None:
+        families = list(text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
+        self.families = {family.name for family in families}
+        """The names of metrics; of histograms and counters the samples have longer ones."""
         self._values = {
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-            for family in text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+            for family in families
             for sample in family.samples
         }
 
@@ -57,8 +60,19 @@ def scrape(port: int) -> Samples:
 
 def scrape_until(port: int, holds: Callable[[Samples], bool]) -> Samples:
     """Scrape until `holds`: the text of a scrape is up to half a second old."""
+    found: list[Samples] = []
+
+    def look() -> bool:
+        found.append(scrape(port))
+        return holds(found[-1])
+
+    until(look)
+    return found[-1]
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Ask again and again until it `holds`."""
     deadline = time.monotonic() + WAIT_S
-    while not holds(found := scrape(port)):
-        assert time.monotonic() < deadline, fetch(port, "/metrics")[1]
+    while not holds():
+        assert time.monotonic() < deadline, "it never held"
         time.sleep(0.05)
-    return found

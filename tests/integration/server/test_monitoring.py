@@ -9,7 +9,7 @@ from legato.client import ConnectionFactory, Message, TextMessage
 from legato.failpoints import VARIABLE, DrillOrders, Stuck
 from legato.server.monitoring.endpoint import REQUESTS_MAX
 from tests.integration.ha.test_heartbeats import QUICK
-from tests.support.monitored import fetch, fetch_json, scrape, scrape_until
+from tests.support.monitored import fetch, fetch_json, scrape, scrape_until, until
 from tests.support.server import free_port, server
 
 
@@ -82,8 +82,7 @@ def test_a_process_whose_loop_is_stuck_for_good_is_not_alive_and_its_metrics_say
         orders.stick(Stuck.WAITING)
         found = scrape_until(port, lambda now: now.get("legato_scrape_complete") == 0)
         assert (found.get("legato_loop_stalled_seconds") or 0) > 0
-        while fetch(port, "/livez")[0] == 200:
-            pass
+        until(lambda: fetch(port, "/livez")[0] == 503)
         assert fetch(port, "/readyz")[0] == 503
 
 

@@ -1,4 +1,4 @@
-"""How promptly the event loop turns, measured by a timer in it and read from another thread."""
+"""A watch on the event loop: how promptly it turns, measured by a timer in it and read from other threads."""
 
 from __future__ import annotations
 

@@ -1,0 +1,130 @@
+"""The dashboard and the alert rules name metrics that there are; `promtool` reads the rules, where it is installed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legato.client import ConnectionFactory
+from tests.support.born import start
+from tests.support.monitored import Samples, fetch, scrape, until
+from tests.support.server import Server, free_port, server
+
+ROOT = Path(__file__).parents[3]
+DASHBOARD = ROOT / "deploy" / "grafana" / "legato.json"
+RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
+PAGE = ROOT / "docs" / "howto" / "operate.md"
+METRIC = re.compile(r"\b(?:legato|process)_[a-z_]+\b")
+promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The endpoint of a broker that has a queue."""
+    port = free_port()
+    with server(tmp_path_factory.mktemp("broker") / "store", "--http", f":{port}") as broker:
+        create_queue(broker)
+        yield port
+
+
+def create_queue(broker: Server) -> None:
+    with (
+        ConnectionFactory(f"amqp://127.0.0.1:{broker.port}").create_connection() as connection,
+        connection.create_session() as session,
+    ):
+        session.create_producer(session.create_queue("orders"))
+
+
+@pytest.fixture(scope="module")
+def samples(port: int) -> Samples:
+    """All metrics of that broker."""
+    return scrape(port)
+
+
+def expressions(node: Any) -> Iterator[str]:
+    """What a dashboard asks, anywhere in it."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key in ("expr", "definition"):
+                yield value
+            else:
+                yield from expressions(value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from expressions(item)
+
+
+def test_every_metric_of_the_dashboard_is_there(samples: Samples) -> None:
+    asked = set(METRIC.findall("\n".join(expressions(json.loads(DASHBOARD.read_text())))))
+    assert len(asked) > 20
+    assert asked - samples.names() == set()
+
+
+def test_every_metric_of_the_alert_rules_is_there(samples: Samples) -> None:
+    asked = set(METRIC.findall(RULES.read_text()))
+    assert len(asked) > 12
+    assert asked - samples.names() == set()
+
+
+def test_the_page_says_what_to_do_about_every_alarm_and_names_no_other() -> None:
+    alarms = set(re.findall(r"alert: (\w+)", RULES.read_text()))
+    assert set(re.findall(r"^\| `(Legato\w+)`", PAGE.read_text(), re.MULTILINE)) == alarms
+
+
+def test_the_page_names_no_metric_that_is_not_there(samples: Samples) -> None:
+    assert set(METRIC.findall(PAGE.read_text())) - samples.names() - samples.families == set()
+
+
+@promtool
+def test_promtool_has_nothing_to_say_about_the_rules_and_the_configuration(tmp_path: Path) -> None:
+    for words in (["check", "rules", str(RULES)], ["check", "config", str(configuration(tmp_path))]):
+        done = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed")
+def test_a_real_prometheus_takes_the_metrics_and_evaluates_every_rule(port: int, tmp_path: Path) -> None:
+    web = free_port()
+    command = [
+        *("prometheus", f"--config.file={configuration(tmp_path, port)}", f"--storage.tsdb.path={tmp_path / 'data'}"),
+        f"--web.listen-address=127.0.0.1:{web}",
+    ]
+    with (tmp_path / "log").open("wb") as log:
+        process = start(command, stdout=log, stderr=log)
+    try:
+        until(lambda: is_well(web))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def is_well(web: int) -> bool:
+    """Whether the broker's metrics came, each rule could be evaluated, and none but that of a lone broker holds."""
+    try:
+        targets = json.loads(fetch(web, "/api/v1/targets")[1])["data"]["activeTargets"]
+        groups = json.loads(fetch(web, "/api/v1/rules")[1])["data"]["groups"]
+    except (OSError, ValueError):
+        return False
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert not any(each.get("lastError") for each in (*targets, *rules)), (targets, rules)
+    return (
+        [target["health"] for target in targets] == ["up"]
+        and {rule["health"] for rule in rules} == {"ok"}
+        and {rule["name"] for rule in rules if rule["state"] != "inactive"} == {"LegatoNoBackup"}
+    )
+
+
+def configuration(directory: Path, port: int = 9464) -> Path:
+    """The example, for one broker that is asked twice a second."""
+    text = (RULES.parent / "scrape.yaml").read_text()
+    text = text.replace('"localhost:9464", "localhost:9465"', f'"127.0.0.1:{port}"').replace("15s", "500ms")
+    path = directory / "prometheus.yaml"
+    path.write_text(f"global: {{evaluation_interval: 500ms}}\nrule_files: [{RULES}]\n{text}")
+    return path
