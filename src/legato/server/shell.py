@@ -13,6 +13,7 @@ from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Event
 from legato.clock import Clock
 from legato.core.consumers import Browser, Consumer
+from legato.server.client_description import ClientDescription
 
 
 class Rights(Protocol):
@@ -40,6 +41,8 @@ class Peer(Protocol):
         rights: what it may do; None if everything.
         proof: what its login proved besides the name; see `identity.mechanisms.Proof`.
         origin: where it comes from; see `identity.origin.Origin`.
+        client: what its open says of itself.
+        since_us: when it was accepted.
         receivers: what it receives with, as the broker knows it.
         links: its links that are attached.
         opened: its open was answered.
@@ -57,6 +60,8 @@ class Peer(Protocol):
     rights: Any
     proof: Any
     origin: Any
+    client: ClientDescription
+    since_us: int
     receivers: set[Consumer | Browser]
     links: set[Any]
     opened: bool

@@ -46,6 +46,7 @@ def test_a_store_directory_is_needed() -> None:
         ("server", "idle_timeout_ms = -1", "idle_timeout_ms"),
         ("store", 'map_bytes = "many"', "map_bytes"),
         ("server", 'log_level = "LOUD"', "log_level"),
+        ("server", 'log_format = "xml"', "log_format"),
         ("tls", 'certificate = "x"', "tls.key"),
         ("auth", 'mechanisms = ["LOGIN"]', "mechanisms"),
         ("auth", "failed_logins = { most = 0 }", "failed_logins.most"),

@@ -7,13 +7,12 @@ import itertools
 import logging
 import ssl
 from collections.abc import Callable
-from platform import platform
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from legato.amqp.engine.settings import Settings
-from legato.client.calls.metadata import ConnectionMetaData, connection_metadata, provider_version
+from legato.client.calls.metadata import ConnectionMetaData, connection_metadata, open_properties
 from legato.client.calls.session_steps import SessionSteps
 from legato.client.calls.world import World
 from legato.client.failover.schedule import FailoverEvent
@@ -183,7 +182,7 @@ class ConnectionSteps(Generic[_Session]):
             container_id=client_id or f"legato-{self._name}",
             hostname=uri.options.vhost or uri.hosts[0].name,
             idle_timeout_ms=uri.options.idle_timeout_ms,
-            properties={"product": "Legato", "version": provider_version(), "platform": platform()},
+            properties=open_properties(),
             desired_capabilities=DESIRED_CAPABILITIES,
         )
 

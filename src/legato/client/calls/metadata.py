@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from platform import platform
+from socket import gethostname
+from typing import Any
 
 import msgspec
+
+from legato.amqp.codec.types import UInt
 
 JMS_MAJOR_VERSION = 3
 JMS_MINOR_VERSION = 1
@@ -36,6 +42,17 @@ def provider_version() -> str:
         return version("legato")
     except PackageNotFoundError:  # run from its sources
         return "0.0"
+
+
+def open_properties() -> dict[str, Any]:
+    """What the open of a connection says of the client: brokers show it in their logs and lists of connections."""
+    return {
+        "product": "Legato",
+        "version": provider_version(),
+        "platform": platform(),
+        "hostname": gethostname(),
+        "pid": UInt(os.getpid()),
+    }
 
 
 def connection_metadata() -> ConnectionMetaData:

@@ -50,6 +50,7 @@ class ServerSection(msgspec.Struct, forbid_unknown_fields=True):
     log_level: str = "INFO"
     insecure: bool = False
     """Whether the broker may serve strangers: `legato serve --insecure`."""
+    log_format: Literal["text", "json"] = "text"
     check_invariants: bool = False
     """Whether to look once a second if memory and store agree, and to stop if they do not: for tests and trials."""
 

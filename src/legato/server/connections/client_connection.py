@@ -15,6 +15,7 @@ from legato.amqp.engine.sasl import SaslServer
 from legato.core.consumers import Browser, Consumer
 from legato.server import shell
 from legato.server.access.access import Access
+from legato.server.client_description import ClientDescription
 from legato.server.config.configuration import Config
 from legato.server.connections.handshake import Handshake
 from legato.server.identity.authentication import Authentication
@@ -63,6 +64,8 @@ class Peer(asyncio.Protocol):
         self.rights: Any = None
         self.proof = BY_PASSWORD
         self._expiry: asyncio.TimerHandle | None = None
+        self.client = ClientDescription()
+        self.since_us = service.clock.now_us()
         self.receivers: set[Consumer | Browser] = set()
         self.links: set[Any] = set()
         self.opened = False

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from legato.amqp import names
 from legato.amqp.codec.types import Symbol, UInt
 from legato.amqp.engine.events import Opened
+from legato.server.client_description import ClientDescription
 from legato.server.shell import Peer
 
 log = logging.getLogger("legato.opening")
@@ -61,12 +62,14 @@ class ContainerRegistry:
         peer.container = container
         product = event.properties.get("product")
         peer.product = product if isinstance(product, str) else ""
+        peer.client = ClientDescription.of(event.properties)
         self._by_container.setdefault(container, set()).add(peer)
         peer.established()
         settings = peer.amqp.settings
         settings.properties = settings.properties | {names.RETURN_WINDOW: UInt(self._return_window_ms())}
         peer.amqp.open()
-        log.info("< %s opened as %s", peer.name, container)
+        user = f"user {peer.user}" if peer.user else "no user"
+        log.info("< %s opened as %s: %s", peer.name, container, ", ".join(filter(None, (user, str(peer.client)))))
 
     def is_connected(self, container: str) -> bool:
         """Whether there is a connection of that container."""

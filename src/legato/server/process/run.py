@@ -10,29 +10,10 @@ import uvloop
 
 from legato.amqp.engine import batch
 from legato.server.config.configuration import Config
+from legato.server.process.log_format import formatter
 from legato.server.process.runtime import Runtime
 
 log = logging.getLogger("legato.run")
-
-MESSAGE_CHARACTERS_MAX = 1000
-
-
-class Lines(logging.Formatter):
-    """Log formatter: one bounded line for each message, without control characters."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter`; a traceback comes behind it as it is."""
-        message = record.message
-        if len(message) > MESSAGE_CHARACTERS_MAX:
-            more = len(message) - MESSAGE_CHARACTERS_MAX
-            message = f"{message[:MESSAGE_CHARACTERS_MAX]} ... and {more} characters more"
-        if not message.isprintable():
-            message = "".join(
-                character if character.isprintable() else character.encode("unicode_escape").decode()
-                for character in message
-            )
-        record.message = message
-        return super().formatMessage(record)
 
 
 def run(config: Config, read_config: Callable[[], Config]) -> None:
@@ -42,7 +23,7 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
         LegatoError: serving is not possible, or no longer; the message says why.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines("%(asctime)s %(levelname).1s %(message)s", "%H:%M:%S"))
+    handler.setFormatter(formatter(config.server.log_format))
     logging.basicConfig(level=config.server.log_level, handlers=[handler])
     way = "many at once, by the compiled module" if batch.available else "one by one, in Python"
     log.debug("deliveries go through the engine %s", way)

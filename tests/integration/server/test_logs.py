@@ -1,0 +1,33 @@
+"""The log of a real broker: who connects, as lines and as JSON."""
+
+import json
+import os
+import socket
+from datetime import datetime
+from pathlib import Path
+
+from legato.client import ConnectionFactory
+from tests.support.server import server
+
+
+def test_the_log_says_who_connects_by_user_host_process_and_product(tmp_path: Path) -> None:
+    with server(tmp_path / "store", "--user", "ann:secret", environment={"LEGATO_SERVER_LOG_FORMAT": "json"}) as broker:
+        with ConnectionFactory(f"amqp://ann:secret@127.0.0.1:{broker.port}").create_connection():
+            broker.wait_for_log("opened as")
+        assert broker.stop() == 0
+        lines = [json.loads(line) for line in broker.log.read_text().splitlines()]
+    assert all(datetime.fromisoformat(line["time"]).utcoffset() is not None for line in lines)
+    [opened] = [line["message"] for line in lines if "opened as" in line["message"]]
+    for word in ("127.0.0.1:", "user ann", f"host {socket.gethostname()}", f"process {os.getpid()}", "Legato 0."):
+        assert word in opened, word
+
+
+def test_the_log_is_lines_of_text_unless_told_otherwise(tmp_path: Path) -> None:
+    with server(tmp_path / "store") as broker:
+        with ConnectionFactory(f"amqp://127.0.0.1:{broker.port}").create_connection():
+            broker.wait_for_log("opened as")
+        [opened] = [line for line in broker.log.read_text().splitlines() if "opened as" in line]
+    time, level, logger, _ = opened.split(" ", 3)
+    assert datetime.fromisoformat(time).utcoffset() is not None
+    assert (level, logger) == ("INFO", "legato.opening:")
+    assert ": user anonymous, host" in opened
