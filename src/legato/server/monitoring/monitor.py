@@ -45,17 +45,18 @@ class Monitor:
     """Serves `/metrics`, `/livez` and `/readyz`, from `start` to `stop`.
 
     Args:
-        turned: is called in the loop while it turns.
+        turned: is called in the loop while it turns; None: nobody wants to know.
     """
 
-    def __init__(self, config: Config, turned: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, config: Config, turned: Callable[[], None] | None = None) -> None:
         self._config = config
         ha = config.ha
         self._watchdog_s = ha.activation_interval_s if ha.watchdog_s is None else ha.watchdog_s
         self._stall_max_s = 2 * (self._watchdog_s or ha.activation_interval_s)
         self._role, self._epoch, self._since_s = Role.STARTING, 0, time.time()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._watch = LoopWatch(turned)
+        self._watch = LoopWatch(turned or (lambda: None))
+        self._is_watched = bool(config.http.listen) or turned is not None
         self._endpoint: Endpoint | None = None
         self._scraping = threading.Lock()
         self._scraped: tuple[float, bytes] = (0.0, b"")
@@ -68,7 +69,8 @@ class Monitor:
             ConfigError: it cannot listen where it should.
         """
         self._loop = asyncio.get_running_loop()
-        self._watch.start()
+        if self._is_watched:
+            self._watch.start()
         address = self._config.http_address
         if address is not None:
             # Imported here: a broker without the endpoint starts sooner. One that is to have it and has no

@@ -22,6 +22,7 @@ from legato.server.management.takeover_report import STARTED, Takeover
 from legato.server.monitoring.monitor import Monitor
 from legato.server.monitoring.readings import PrimaryReadings
 from legato.server.process.primary_epoch import EpochEnding, PrimaryEpoch
+from legato.server.process.service_manager import ServiceManager
 from legato.server.process.standby import outlive_holder, stand_by, until_held_by_another, until_taken
 from legato.server.process.usable import see_usable
 from legato.server.process.watchdog import Watchdog
@@ -47,7 +48,8 @@ class Runtime:
         self._users = Users()
         self._membership: Membership | None = None
         self._informing: asyncio.TimerHandle | None = None
-        self._monitor = Monitor(config)
+        self._service_manager = ServiceManager()
+        self._monitor = Monitor(config, self._service_manager.turned if self._service_manager.has_watchdog else None)
 
     async def run(self) -> None:
         """Serve until a signal or a fatal error.
@@ -87,6 +89,7 @@ class Runtime:
 
     def _stop_all(self) -> None:
         self._stop.set()
+        self._service_manager.stopping()
         if self._primary is not None:
             self._primary.stop()
 
@@ -136,7 +139,7 @@ class Runtime:
 
     async def _stand_by(self) -> Takeover | None:
         """Wait until the store's lock is ours; None if we were told to stop instead (CONTRACT B2)."""
-        _announce("backup")
+        self._announce("backup")
         selectors.prepare()
         # Python loads this codec when a listener is first given a host's name: 2 ms that clients would wait for.
         codecs.lookup("idna")
@@ -151,6 +154,14 @@ class Runtime:
 
     def _is_recorded(self) -> bool:
         return self._membership is not None and self._membership.is_recorded
+
+    def _announce(self, role: str) -> None:
+        """The one line on standard output that scripts wait for; nobody may read it, or its disk may be full."""
+        try:
+            print(role, flush=True)
+        except OSError as error:
+            log.warning("! standard output cannot be written: %s", error.strerror)
+        self._service_manager.ready(role)
 
     async def _serve_one_epoch(self, takeover: Takeover, tls: ssl.SSLContext | None) -> None:
         """Be the primary until that is over; afterwards a backup, unless the process is to end."""
@@ -200,7 +211,7 @@ class Runtime:
     def _began(self, epoch: int) -> None:
         self._epoch = epoch
         self._turn(Event.ACTIVATED)
-        _announce(f"active epoch={epoch}")
+        self._announce(f"active epoch={epoch}")
         # Of a primary that was never a backup; beside the loop, as it takes a good part of a turn.
         asyncio.get_running_loop().run_in_executor(None, selectors.prepare)
         if self._stop.is_set() and self._primary is not None:

@@ -1,0 +1,147 @@
+"""What a service manager hears of a real broker over its socket, and the files by which it starts one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from legato.cli.main import app
+from legato.failpoints import VARIABLE, DrillOrders, Stuck
+from legato.server.config.configuration import load
+from tests.integration.ha.test_heartbeats import QUICK
+from tests.support.server import server
+
+ROOT = Path(__file__).parents[3]
+DEPLOY = ROOT / "deploy"
+WATCHDOG_S = 0.4
+
+
+class Manager:
+    """A service manager's socket."""
+
+    def __init__(self, address: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
+        self._socket.settimeout(30)
+        self.environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": str(int(WATCHDOG_S * 1e6))}
+
+    def hear(self, wanted: str) -> str:
+        """The next state that holds `wanted`; those before it are passed over."""
+        while wanted not in (state := self._socket.recv(4096).decode()):
+            pass
+        return state
+
+    def hear_nothing_for(self, seconds: float) -> None:
+        """Until it is silent for so long."""
+        self._socket.settimeout(seconds)
+        with contextlib.suppress(TimeoutError):
+            while True:
+                self._socket.recv(4096)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    """At a path."""
+    manager = Manager(str(tmp_path / "notify"))
+    yield manager
+    manager.close()
+
+
+@pytest.fixture
+def abstract_manager(tmp_path: Path) -> Iterator[Manager]:
+    """At an address that is no path, as in a container."""
+    manager = Manager(f"@legato/{os.getpid()}/{tmp_path.name}")
+    yield manager
+    manager.close()
+
+
+def test_it_hears_when_a_broker_is_ready_and_what_it_is_that_its_loop_turns_and_that_it_stops(
+    tmp_path: Path, manager: Manager
+) -> None:
+    with (
+        server(tmp_path / "store", environment=QUICK) as primary,
+        server(tmp_path / "store", environment=QUICK | manager.environment) as backup,
+    ):
+        assert manager.hear("READY=1") == "READY=1\nSTATUS=backup"
+        manager.hear("WATCHDOG=1")
+        primary.kill()
+        assert manager.hear("READY=1") == "READY=1\nSTATUS=active epoch=2"
+        manager.hear("WATCHDOG=1")
+        backup.signal(15)
+        manager.hear("STOPPING=1")
+        assert backup.wait() == 0
+
+
+def test_a_loop_that_is_stuck_is_silent(tmp_path: Path, abstract_manager: Manager) -> None:
+    manager = abstract_manager
+    orders = DrillOrders(tmp_path / "orders")
+    environment = manager.environment | {"LEGATO_HA_WATCHDOG_S": "0", VARIABLE: str(tmp_path / "orders")}
+    with server(tmp_path / "store", environment=environment):
+        manager.hear("WATCHDOG=1")
+        orders.stick(Stuck.WAITING)
+        manager.hear_nothing_for(2 * WATCHDOG_S)
+
+
+def test_a_service_manager_that_is_gone_hurts_nobody(tmp_path: Path) -> None:
+    environment = {"NOTIFY_SOCKET": str(tmp_path / "nobody"), "WATCHDOG_USEC": "400000"}
+    with server(tmp_path / "store", environment=environment) as broker:
+        assert broker.role == "active epoch=1"
+        assert broker.stop() == 0
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_has_nothing_to_say_about_the_unit(tmp_path: Path) -> None:
+    unit = (DEPLOY / "systemd" / "legato@.service").read_text()
+    assert unit.count("/opt/legato/bin/legato") == 1
+    path = tmp_path / "legato@.service"
+    path.write_text(unit.replace("/opt/legato/bin/legato", sys.executable).replace("=legato\n", "=root\n"))
+    run = subprocess.run(["systemd-analyze", "verify", str(path)], capture_output=True, text=True, check=False)
+    assert str(path) not in run.stdout + run.stderr
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_watchdog_of_the_unit_comes_after_that_of_the_broker() -> None:
+    unit = (DEPLOY / "systemd" / "legato@.service").read_text()
+    found = re.search(r"^WatchdogSec=(\d+)$", unit, re.MULTILINE)
+    ha = load(DEPLOY / "systemd" / "a.toml", environment={}).ha
+    assert found
+    assert int(found[1]) > (ha.watchdog_s or ha.activation_interval_s)
+
+
+def test_the_two_configurations_differ_in_their_ports_only() -> None:
+    first, second = (tomllib.loads((DEPLOY / "systemd" / name).read_text()) for name in ("a.toml", "b.toml"))
+    for each in (first, second):
+        assert each["server"].pop("listen") in each["ha"]["addresses"]
+        each["http"].pop("listen")
+    assert first == second
+    assert load(DEPLOY / "systemd" / "b.toml", environment={}).http_address == ("localhost", 9465)
+
+
+def test_the_container_is_a_broker_with_settings_that_there_are() -> None:
+    text = (DEPLOY / "container" / "Containerfile").read_text()
+    environment = dict(re.findall(r"(LEGATO_\w+)=(\S+)", text))
+    config = load(environment=environment)
+    assert config.http_address == ("0.0.0.0", 9464)
+    assert re.search(r'^CMD \["serve"\]$', text, re.MULTILINE)
+    compose = (DEPLOY / "container" / "compose.yaml").read_text()
+    for one in re.findall(r"environment: \{(LEGATO_HA.*)\}", compose):
+        assert load(environment=environment | dict(re.findall(r'(LEGATO_\w+): "([^"]*)"', one))).ha.addresses
+    [command] = re.findall(r"command: \[(.*)\]", compose)
+    words = [word.strip(' "') for word in command.split(",")]
+    group = typer.main.get_command(app)
+    group.commands[words[0]].make_context(words[0], words[1:]).close()  # type: ignore[attr-defined]
+    assert compose.count("pid: host") > 0, "LMDB's table of readers knows processes by their numbers"
