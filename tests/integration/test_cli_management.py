@@ -2,6 +2,8 @@
 
 import json
 import os
+import pty
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from pyspark.sql.types import StringType, StructType
 from typer.testing import CliRunner
 
 from legato.cli.main import app
+from legato.client import ConnectionFactory
 from legato.spark.connector.options import sink_options
 from legato.spark.connector.sink import StreamSink
 from tests.support.server import Server, server
@@ -45,12 +48,75 @@ def test_a_queue_from_its_creation_to_its_end(broker: Server) -> None:
     assert [(row["name"], row["depth"]) for row in listed] == [("orders", 3)]
     assert "orders" in legato(broker, "queues").stdout
     moved = legato(broker, "queue", "move", "orders", "later", "--limit", "1")
-    assert moved.stdout == "moved 1 messages from orders to later\n"
-    assert legato(broker, "queue", "purge", "orders").stdout == "dropped 2 messages of orders\n"
-    assert legato(broker, "queue", "delete", "later").stdout == "deleted queue later and 1 messages\n"
+    assert moved.stdout == "moved 1 message from orders to later\n"
+    assert legato(broker, "queue", "purge", "orders", "--yes").stdout == "dropped 2 messages of orders\n"
+    assert legato(broker, "queue", "delete", "later", "-y").stdout == "deleted queue later and 1 message\n"
     gone = legato(broker, "queue", "show", "later")
     assert gone.returncode == 1
     assert "There is no queue 'later'" in gone.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "would"),
+    [
+        (["queue", "purge", "kept"], "drop 2 messages of kept"),
+        (["queue", "delete", "kept"], "delete queue kept and the 2 messages in it"),
+        (["topic", "delete", "kept"], "delete topic kept and its 0 subscriptions"),
+        (["sink", "forget", "kept"], "forget which batches the sink kept has published"),
+    ],
+)
+def test_what_destroys_says_so_and_does_nothing_unless_it_is_confirmed(
+    broker: Server, words: list[str], would: str
+) -> None:
+    """USERS S13."""
+    if words[0] == "queue" and not json.loads(legato(broker, "queues", "kept", "--json").stdout):
+        legato(broker, "send", "kept", "-", stdin="tea\ncoffee\n")
+    if words[0] == "topic":
+        legato(broker, "topic", "create", "kept")
+    assert legato(broker, *words, "--dry-run").stdout == f"would {would}\n"
+    refused = legato(broker, *words)
+    assert refused.returncode == 2
+    assert f"This would {would}: add --yes" in refused.stderr
+    if words[0] == "topic":
+        assert legato(broker, *words, "--yes").stdout == "deleted topic kept\n"
+    if words[0] == "queue":
+        assert json.loads(legato(broker, "queue", "show", "kept", "--json").stdout)["depth"] == 2
+
+
+def test_on_a_terminal_the_question_is_asked_and_no_is_the_default(broker: Server) -> None:
+    legato(broker, "queue", "create", "asked")
+    for answer, told in ((b"\n", b"nothing was changed"), (b"y\n", b"deleted queue asked")):
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "legato.cli", "queue", "delete", "asked"],
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"LEGATO_URL": f"amqp://127.0.0.1:{broker.port}"},
+        )
+        os.write(ours, answer)
+        shown, _ = process.communicate(timeout=60)
+        assert told in shown
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_connections_are_listed_with_who_they_are(broker: Server) -> None:
+    with ConnectionFactory(f"amqp://127.0.0.1:{broker.port}?client_id=till-7").create_connection() as connection:
+        session = connection.create_session()
+        session.create_consumer(session.create_queue("tills"))
+        session.create_producer(session.create_queue("tills"))
+        found = json.loads(legato(broker, "connections", "--json").stdout)
+        [till] = [row for row in found if row["client_id"] == "till-7"]
+        assert till["pid"] == os.getpid()
+        assert till["hostname"] == socket.gethostname()
+        assert (till["product"], till["user"], till["consumers"], till["producers"]) == ("Legato", "anonymous", 1, 1)
+        assert f"till-7  anonymous, host {socket.gethostname()}, process {os.getpid()}, Legato" in (
+            legato(broker, "connections").stdout
+        )
+
+
+def test_a_pattern_that_nothing_matches_says_so(broker: Server) -> None:
+    assert legato(broker, "queues", "none.such").stdout == "nothing matches none.such; * is a whole word\n"
 
 
 def test_a_paused_queue_gives_nothing_until_it_is_resumed(broker: Server) -> None:
@@ -72,7 +138,7 @@ def test_topics_are_listed(broker: Server) -> None:
     assert legato(broker, "topic", "create", "prices").stdout == "topic prices is there\n"
     assert [row["name"] for row in json.loads(legato(broker, "topics", "--json").stdout)] == ["prices"]
     assert json.loads(legato(broker, "subscriptions", "--json").stdout) == []
-    assert legato(broker, "topic", "delete", "prices").stdout == "deleted topic prices\n"
+    assert legato(broker, "topic", "delete", "prices", "--yes").stdout == "deleted topic prices\n"
 
 
 def test_settings_are_read_again_or_refused_with_the_reason(broker: Server) -> None:
@@ -121,7 +187,7 @@ def test_sinks_that_are_remembered_are_listed_and_forgotten(broker: Server) -> N
     assert json.loads(legato(broker, "sink", "list", "--json").stdout) == [
         {"name": "bills", "last_batch": 0, "rows": 2}
     ]
-    assert legato(broker, "sink", "forget", "bills").stdout == "forgot the sink bills\n"
+    assert legato(broker, "sink", "forget", "bills", "--yes").stdout == "forgot the sink bills\n"
     assert legato(broker, "sink", "list").stdout == ""
-    gone = legato(broker, "sink", "forget", "bills")
+    gone = legato(broker, "sink", "forget", "bills", "--yes")
     assert (gone.returncode, "There is no sink 'bills'" in gone.stderr) == (1, True)

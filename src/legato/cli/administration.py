@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from legato.cli.management import rows
+from legato.cli.confirmation import confirm, messages
+from legato.cli.management import request, rows
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name.", show_default=False)]
 PatternArgument = Annotated[
@@ -16,21 +17,6 @@ PatternArgument = Annotated[
         metavar="[PATTERN]", help="Only names that match: * is one word, # is any number of words.", show_default=False
     ),
 ]
-_MOVING = {
-    "depth": "depth",
-    "bytes": "size",
-    "in_flight": "in\nflight",
-    "consumers": "recei-\nvers",
-    "head_age_s": "oldest",
-    "stored_per_s": "in/s",
-    "acknowledged_per_s": "out/s",
-}
-_COLUMNS = {
-    "queue": {"name": "name"} | _MOVING,
-    "topic": {"name": "name", "subscriptions": "subscriptions", "bytes": "size", "temporary": "temporary"},
-    "subscription": {"name": "name", "address": "topic"} | _MOVING,
-}
-"""What is shown of a node, and under which heading."""
 
 
 def list_nodes(url: str, type: str, match: str, *, as_json: bool) -> None:
@@ -39,9 +25,17 @@ def list_nodes(url: str, type: str, match: str, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(found))
         return
-    from legato.cli.rendering import print_nodes
+    from legato.cli.rendering import QUEUE_COLUMNS, print_nodes
 
-    print_nodes(_COLUMNS[type], found)
+    columns = {
+        "queue": {"name": "name"} | QUEUE_COLUMNS,
+        "topic": {"name": "name", "subscriptions": "subscriptions", "bytes": "size", "temporary": "temporary"},
+        "subscription": {"name": "name", "address": "topic"} | QUEUE_COLUMNS,
+    }
+    if not found:
+        typer.echo(f"nothing matches {match}; * is a whole word" if match else f"there are no {type}s")
+        return
+    print_nodes(columns[type], found)
 
 
 def show(told: dict[str, Any], *, as_json: bool) -> None:
@@ -56,6 +50,14 @@ def show(told: dict[str, Any], *, as_json: bool) -> None:
     typer.secho("settings", dim=True)
     for key, value in settings.items():
         typer.echo(f"{key:{width}}  {_plain(value)}")
+
+
+def purge_node(url: str, type: str, name: str, *, yes: bool, dry_run: bool) -> None:
+    """Drop what waits in a queue or subscription, if that is really wanted."""
+    found = request(url, "read", type, name)
+    waiting = found["depth"] - found["in_flight"]
+    if confirm(f"drop {messages(waiting)} of {name}", yes=yes, dry_run=dry_run):
+        tell(f"dropped {messages(request(url, 'purge', type, name)['purged'])} of {name}")
 
 
 def tell(sentence: str) -> None:

@@ -157,17 +157,20 @@ def chosen(
 
     Args:
         names: ids, or what only one id begins with; empty for all.
-        cause: a cause's short name, or a part of the reason.
+        cause: a cause's short name, or whole words of the reason, in either case.
         trace: a trace id.
         limit: at most so many; 0 for all.
 
     Raises:
         JMSError: a name is nobody's, or several ids begin with it.
     """
+    # Whole words: `x` is not meant to name what died of `maximum deliveries`.
+    words = re.compile(rf"(?<!\w){re.escape(cause)}(?!\w)", re.IGNORECASE)
     found = [
         letter
         for letter in found
-        if (not cause or letter.cause == cause or cause in letter.reason) and (not trace or letter.trace_id == trace)
+        if (not cause or letter.cause == cause or words.search(letter.reason))
+        and (not trace or letter.trace_id == trace)
     ]
     if names:
         found = [_named(found, name) for name in names]

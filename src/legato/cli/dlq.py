@@ -49,7 +49,7 @@ CauseOption = Annotated[
     str,
     typer.Option(
         "--cause",
-        help="All with this cause: its short name from the list, or a part of its text.",
+        help="All with this cause: its short name from the list, or whole words of its text.",
         metavar="CAUSE",
         show_default=False,
     ),
@@ -205,7 +205,7 @@ def reissue(
     for count in dead_letters.move(url, going, to=to, per_second=per_second):
         moved += count
     gone = len(going) - moved
-    typer.echo(f"reissued {moved} dead letters" + (f"; {gone} were gone already" if gone else ""))
+    typer.echo(f"reissued {_letters(moved)}" + (f"; {gone} were gone already" if gone else ""))
     if staying:
         raise typer.Exit(1)
 
@@ -273,7 +273,11 @@ def _move(url: str, found: list[Letter], to: str, said: dict[str, str | int], ve
             typer.echo(f"{letter.id} would be {verb}: {letter.reason}")
         return
     moved = sum(dead_letters.move(url, found, to=to, properties=said))
-    typer.echo(f"{verb} {moved} dead letters")
+    typer.echo(f"{verb} {_letters(moved)}")
+
+
+def _letters(count: int) -> str:
+    return "1 dead letter" if count == 1 else f"{count} dead letters"
 
 
 def _check_some(names: list[str] | None, all_of_them: bool, cause: str, trace: str) -> None:

@@ -9,6 +9,7 @@ from legato.cli import (
     audit,
     browse,
     can,
+    connections,
     demo,
     dlq,
     drill,
@@ -45,6 +46,7 @@ app.command("send")(send.send)
 app.command("receive")(receive.receive)
 app.command("browse")(browse.browse)
 app.command("status")(status.status)
+app.command("connections")(connections.connections)
 app.command("audit")(audit.audit)
 app.command("story")(ledger.story)
 app.command("queues")(queue.queues)

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from legato.cli.administration import NameArgument, PatternArgument, list_nodes, show, tell
+from legato.cli.administration import NameArgument, PatternArgument, list_nodes, purge_node, show, tell
+from legato.cli.confirmation import DryRunOption, YesOption, confirm, messages
 from legato.cli.management import request
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 
@@ -47,22 +48,28 @@ def create(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
 
 
 @app.command("delete")
-def delete(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+def delete(
+    name: NameArgument, yes: YesOption = False, dry_run: DryRunOption = False, url: UrlOption = URL_DEFAULT
+) -> None:
     """Delete a queue and all messages in it. Its producers and consumers are disconnected from it.
 
-    Example: legato queue delete orders
+    Example: legato queue delete orders --dry-run
     """
-    gone = request(url, "delete", "queue", name)
-    tell(f"deleted queue {name} and {gone['messages']} messages")
+    found = request(url, "read", "queue", name)
+    if confirm(f"delete queue {name} and the {messages(found['depth'])} in it", yes=yes, dry_run=dry_run):
+        gone = request(url, "delete", "queue", name)
+        tell(f"deleted queue {name} and {messages(gone['messages'])}")
 
 
 @app.command("purge")
-def purge(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+def purge(
+    name: NameArgument, yes: YesOption = False, dry_run: DryRunOption = False, url: UrlOption = URL_DEFAULT
+) -> None:
     """Drop the waiting messages of a queue. Messages that a consumer holds stay.
 
-    Example: legato queue purge DLQ.orders
+    Example: legato queue purge DLQ.orders --yes
     """
-    tell(f"dropped {request(url, 'purge', 'queue', name)['purged']} messages of {name}")
+    purge_node(url, "queue", name, yes=yes, dry_run=dry_run)
 
 
 @app.command("move")
@@ -83,7 +90,7 @@ def move(
     Example: legato queue move DLQ.orders orders --selector "customer = 'ann'" --limit 10
     """
     moved = request(url, "move", "queue", name, to=to, selector=selector, limit=limit)["moved"]
-    tell(f"moved {moved} messages from {name} to {to}")
+    tell(f"moved {messages(moved)} from {name} to {to}")
 
 
 @app.command("pause")

@@ -68,39 +68,57 @@ def _time(milliseconds: int) -> str | None:
 
 
 def print_status(answer: dict[str, Any]) -> None:
-    """A broker's status as tables: itself, its queues, and the members of its store if they are known."""
+    """A broker's status in sentences, its queues and topics as tables, and the members of its store if they are known.
+
+    Nothing is wider than the terminal, or than 80 columns if there is none.
+    """
     console = Console()
+
+    def say(sentence: str, style: str = "") -> None:
+        console.print(sentence, style=style, highlight=False, markup=False)
+
     if "epoch" in answer:
-        console.print(
-            f"{answer['role']} [bold]{answer['container_id']}[/], epoch {answer['epoch']}, "
-            f"{answer['connections']} connections, store {answer['store_used_bytes'] / 2**20:,.1f} MiB",
-            highlight=False,
-        )
+        for sentence in broker_lines(answer):
+            say(sentence)
         if "failover" in answer:
             for line in failover_lines(answer["failover"], answer["since_us"]):
-                console.print(line, style="dim", highlight=False)
+                say(line, "dim")
         if answer.get("producers_refused"):
-            console.print(f"Producers are refused: {answer['producers_refused']}", style="red", highlight=False)
+            say(f"Producers are refused: {answer['producers_refused']}.", "red")
         for line in reader_lines(answer.get("long_readers", [])):
-            console.print(line, style="yellow", highlight=False)
-        console.print(_table(("name", "depth", "in_flight", "consumers", "stored", "consumed"), answer["queues"]))
+            say(line, "yellow")
+        if answer["queues"]:
+            say("")
+            print_nodes({"name": "queue"} | QUEUE_COLUMNS, answer["queues"])
         if answer.get("topics"):
-            console.print(_table(("name", "subscriptions"), answer["topics"]))
+            say("")
+            print_nodes({"name": "topic", "subscriptions": "subscriptions"}, answer["topics"])
         if answer.get("more"):
-            console.print("There are more: legato queues shows all.", style="dim")
+            say("There are more: legato queues shows all.", "dim")
     members = answer.get("members")
     if members:
-        console.print(_members_table(members))
+        say("")
+        say("Processes of this store:")
+        for member in members:
+            say(f"  {member_line(member)}")
 
 
-def _members_table(members: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, padding=(0, 2), header_style="dim")
-    for column in ("role", "process", "listens at", "epoch", "since"):
-        table.add_column(column, no_wrap=column != "listens at", overflow="fold")
-    for member in members:
-        epoch = str(member["epoch"]) if member["epoch"] else ""
-        table.add_row(member["role"], str(member["pid"]), member["listen"], epoch, clock_time(member["since_us"]))
-    return table
+def broker_lines(answer: dict[str, Any]) -> list[str]:
+    """What a broker is, who is connected, and how much room it has, in sentences."""
+    room = max(min(answer["store_capacity_bytes"] - answer["store_used_bytes"], answer["free_disk_bytes"]), 0)
+    count = answer["connections"]
+    return [
+        f"{answer['container_id']} is the {answer['role']} at {answer['listen']}, in epoch {answer['epoch']}.",
+        f"{'1 client is' if count == 1 else f'{count:,} clients are'} connected. "
+        f"The store uses {_size(answer['store_used_bytes'])}, and has room for {_size(room)} more.",
+    ]
+
+
+def member_line(member: dict[str, Any]) -> str:
+    """A process of a store, in a line."""
+    epoch = f", epoch {member['epoch']}" if member["epoch"] else ""
+    since = clock_time(member["since_us"])
+    return f"{member['role']}: process {member['pid']} at {member['listen']}{epoch}, since {since}"
 
 
 def clock_time(time_us: int) -> str:
@@ -122,6 +140,18 @@ def reader_lines(readers: list[dict[str, Any]]) -> list[str]:
 def _called(reader: dict[str, Any]) -> str:
     words = [word for word in (reader["command"], "stopped" if reader["stopped"] else "") if word]
     return f" ({', '.join(words)})" if words else ""
+
+
+QUEUE_COLUMNS = {
+    "depth": "depth",
+    "bytes": "size",
+    "in_flight": "in\nflight",
+    "consumers": "recei-\nvers",
+    "head_age_s": "oldest",
+    "stored_per_s": "in/s",
+    "acknowledged_per_s": "out/s",
+}
+"""What is shown of a queue or subscription, and under which heading."""
 
 
 def print_nodes(columns: Mapping[str, str], rows: list[dict[str, Any]]) -> None:
@@ -170,15 +200,6 @@ def _age(seconds: float) -> str:
         if seconds < limit:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds / 86_400:.0f} d"
-
-
-def _table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, padding=(0, 2), header_style="dim")
-    for column in columns:
-        table.add_column(column.replace("_", " "), justify="left" if column == "name" else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(row[column]) for column in columns))
-    return table
 
 
 def _cell(value: object) -> str:

@@ -7,6 +7,7 @@ import json
 import typer
 
 from legato.cli.administration import NameArgument, tell
+from legato.cli.confirmation import DryRunOption, YesOption, confirm
 from legato.cli.management import request, rows
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 
@@ -34,10 +35,13 @@ def sinks(as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
 
 
 @app.command("forget")
-def forget(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+def forget(
+    name: NameArgument, yes: YesOption = False, dry_run: DryRunOption = False, url: UrlOption = URL_DEFAULT
+) -> None:
     """Forget a sink whose query never runs again. If it repeated a batch, the batch would be published again.
 
-    Example: legato sink forget 1c0f9a52-5d0e-4b9e-9d0b-1f1f9d2b7a34
+    Example: legato sink forget 1c0f9a52-5d0e-4b9e-9d0b-1f1f9d2b7a34 --yes
     """
-    request(url, "forget", "stage", name)
-    tell(f"forgot the sink {name}")
+    if confirm(f"forget which batches the sink {name} has published", yes=yes, dry_run=dry_run):
+        request(url, "forget", "stage", name)
+        tell(f"forgot the sink {name}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from legato.cli.administration import NameArgument, PatternArgument, list_nodes, show, tell
+from legato.cli.administration import NameArgument, PatternArgument, list_nodes, purge_node, show, tell
+from legato.cli.confirmation import DryRunOption, YesOption, confirm, messages
 from legato.cli.management import request
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 
@@ -35,22 +36,28 @@ def show_subscription(name: NameArgument, as_json: JsonOption = False, url: UrlO
 
 
 @app.command("delete")
-def delete(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+def delete(
+    name: NameArgument, yes: YesOption = False, dry_run: DryRunOption = False, url: UrlOption = URL_DEFAULT
+) -> None:
     """End a subscription and drop all messages in it. Its consumers are disconnected from it.
 
-    Example: legato subscription delete subscription://ann/prices
+    Example: legato subscription delete subscription://ann/prices --dry-run
     """
-    gone = request(url, "delete", "subscription", name)
-    tell(f"ended {name} with {gone['messages']} messages")
+    found = request(url, "read", "subscription", name)
+    if confirm(f"end {name} and drop the {messages(found['depth'])} in it", yes=yes, dry_run=dry_run):
+        gone = request(url, "delete", "subscription", name)
+        tell(f"ended {name} with {messages(gone['messages'])}")
 
 
 @app.command("purge")
-def purge(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+def purge(
+    name: NameArgument, yes: YesOption = False, dry_run: DryRunOption = False, url: UrlOption = URL_DEFAULT
+) -> None:
     """Drop the waiting messages of a subscription. Messages that a consumer holds stay.
 
-    Example: legato subscription purge subscription://ann/prices
+    Example: legato subscription purge subscription://ann/prices --yes
     """
-    tell(f"dropped {request(url, 'purge', 'subscription', name)['purged']} messages of {name}")
+    purge_node(url, "subscription", name, yes=yes, dry_run=dry_run)
 
 
 @app.command("pause")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from legato.cli.administration import NameArgument, PatternArgument, list_nodes, show, tell
+from legato.cli.confirmation import DryRunOption, YesOption, confirm
 from legato.cli.management import request
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 
@@ -45,10 +46,15 @@ def create(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
 
 
 @app.command("delete")
-def delete(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
+def delete(
+    name: NameArgument, yes: YesOption = False, dry_run: DryRunOption = False, url: UrlOption = URL_DEFAULT
+) -> None:
     """Delete a topic and all its subscriptions, durable ones too. Its producers and consumers are disconnected from it.
 
-    Example: legato topic delete prices
+    Example: legato topic delete prices --dry-run
     """
-    request(url, "delete", "topic", name)
-    tell(f"deleted topic {name}")
+    count = request(url, "read", "topic", name)["subscriptions"]
+    subscriptions = "1 subscription" if count == 1 else f"{count:,} subscriptions"
+    if confirm(f"delete topic {name} and its {subscriptions}", yes=yes, dry_run=dry_run):
+        request(url, "delete", "topic", name)
+        tell(f"deleted topic {name}")

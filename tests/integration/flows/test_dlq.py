@@ -88,7 +88,7 @@ def test_a_reissue_moves_what_is_meant_back_with_its_id_past_the_duplicate_windo
     first, *_ = [json.loads(line) for line in dlq("list", name, "--json").stdout.splitlines()]
     assert f"would go to {name}" in dlq("reissue", name, first["id"], "--dry-run").stdout
     assert waiting(calm_pair.url, name) == []
-    assert dlq("reissue", name, first["id"]).stdout == "reissued 1 dead letters\n"
+    assert dlq("reissue", name, first["id"]).stdout == "reissued 1 dead letter\n"
     [back] = waiting(calm_pair.url, name)
     assert (back.body, back.message_id, back.delivery_count) == ("one", first["id"], 1)
     assert dlq("reissue", name, "--all", "--per-second", "100").stdout == "reissued 2 dead letters\n"
@@ -116,17 +116,18 @@ def test_what_comes_back_again_and_again_is_not_reissued_without_force(
             consumer.close()
     refused = dlq("reissue", name, "--all", code=1)
     assert "it has been a dead letter 4 times" in refused.stderr
-    assert dlq("reissue", name, "--all", "--force").stdout == "reissued 1 dead letters\n"
+    assert dlq("reissue", name, "--all", "--force").stdout == "reissued 1 dead letter\n"
 
 
 def test_what_is_muted_is_in_no_list_until_it_is_unmuted(dlq: Dlq, calm_pair: BrokerPair, prefix: str) -> None:
     name = f"{prefix}jobs"
     bury(calm_pair.url, name, "one", "two")
-    assert dlq("mute", name, "--cause", "works 1", "--reason", "test data").stdout == "muted 1 dead letters\n"
+    assert dlq("mute", name, "--cause", "w", "--reason", "a letter is no word").stdout == "muted 0 dead letters\n"
+    assert dlq("mute", name, "--cause", "works 1", "--reason", "test data").stdout == "muted 1 dead letter\n"
     assert [message.body for message in waiting(calm_pair.url, f"DLQ.{name}")] == ["one"]
     [muted] = [json.loads(line) for line in dlq("list", name, "--muted", "--json").stdout.splitlines()]
     assert muted["message"]["properties"]["legato_muted_reason"] == "test data"
-    assert dlq("unmute", name, "--all").stdout == "unmuted 1 dead letters\n"
+    assert dlq("unmute", name, "--all").stdout == "unmuted 1 dead letter\n"
     assert [message.body for message in waiting(calm_pair.url, f"DLQ.{name}")] == ["one", "two"]
 
 
@@ -184,7 +185,7 @@ def test_a_flow_that_failed_goes_on_with_what_it_carried_edited(
         "f.write_text(f.read_text().replace('tea', 'coffee'))\""
     )
     edited = dlq("edit", name, tea["id"], "--reissue", env={"EDITOR": editor, "VISUAL": editor})
-    assert "reissued 1 dead letters" in edited.stdout
+    assert "reissued 1 dead letter" in edited.stdout
     message_id, item = done.get(timeout=WAIT_S)
     assert item == "coffee"
     assert message_id != tea["message"]["properties"]["legato_message_id"]

@@ -1,8 +1,10 @@
 """How figures look on a terminal."""
 
+from typing import Any
+
 import pytest
 
-from legato.cli.rendering import _age, _size
+from legato.cli.rendering import _age, _size, print_status
 
 
 @pytest.mark.parametrize(
@@ -25,3 +27,42 @@ def test_sizes_are_short(count: int, shown: str) -> None:
 )
 def test_ages_are_short(seconds: float, shown: str) -> None:
     assert _age(seconds) == shown
+
+
+def queue(name: str) -> dict[str, Any]:
+    """A row whose figures are as wide as any."""
+    return {
+        "name": name, "depth": 123_456_789, "bytes": 1023 << 30, "in_flight": 10_000, "consumers": 100,
+        "head_age_s": 1e7, "stored_per_s": 12_345.0, "acknowledged_per_s": 12_345.0, "paused": False,
+    }  # fmt: skip
+
+
+STATUS: dict[str, Any] = {
+    "role": "primary", "container_id": "legato@a-machine-with-a-long-name.example", "listen": "localhost:5672",
+    "epoch": 12, "connections": 1, "since_us": 1_795_399_815_818_389, "producers_refused": "", "long_readers": [],
+    "store_used_bytes": 5 << 30, "store_capacity_bytes": 1 << 40, "free_disk_bytes": 7 << 30,
+    "queues": [queue("orders.eu.north.incoming"), queue("orders")],
+    "topics": [{"name": "prices", "subscriptions": 3}],
+    "failover": {
+        "cause": "crash", "detection_ms": 3.0, "takeover_ms": 17.0, "backups": ["localhost:5673"],
+        "expected_crash_ms": 20.0, "expected_switchover_ms": 17.0, "silence_noticed_after_s_min": 7,
+        "silence_noticed_after_s_max": 10, "self_fencing": False, "clients_return_within_ms": 0,
+    },
+    "members": [
+        {"role": "primary", "pid": 31190, "listen": "localhost:5672", "epoch": 12, "since_us": 1_795_399_815_818_389},
+        {"role": "backup", "pid": 9701, "listen": "localhost:5673", "epoch": 0, "since_us": 1_795_399_815_818_389},
+    ],
+}  # fmt: skip
+
+
+def test_the_status_fits_eighty_columns_and_breaks_no_word(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_status(STATUS)
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    for whole in ("localhost:5673", "orders.eu.north.incoming", "123,456,789", "1023 GiB", "process 31190"):
+        assert whole in shown, whole
+    assert "The store uses 5.0 GiB, and has room for 7.0 GiB more." in " ".join(shown.split())
+    assert "1,795,399" not in shown, "times are times, not microseconds"

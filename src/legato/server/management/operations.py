@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import Any
 
 import msgspec
@@ -17,11 +17,13 @@ from legato.server.links.link_roles import Node
 from legato.server.links.nodes import Nodes
 from legato.server.links.refused import NOT_FOUND, Refused
 from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX
+from legato.server.management import connection_views
 from legato.server.management.assignments import Pipelines
 from legato.server.management.authorisation import Authorisation
 from legato.server.management.requests import Pending, Rejection, number, properties, text
 from legato.server.management.staged_batches import Stages
 from legato.server.management.views import Inspector
+from legato.server.shell import Peer
 
 PAGE_ROWS_MAX = 1000
 PATTERN_CHARACTERS_MAX = 255
@@ -42,6 +44,7 @@ class Operations:
         pipelines: performs what is asked of type `assignment`.
         stages: performs what is asked of type `stage`.
         spread: does work in steps, some in each turn of the loop.
+        peers: those that are connected.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Operations:
         pipelines: Pipelines,
         stages: Stages,
         spread: Callable[[Iterator[None]], None],
+        peers: Set[Peer],
     ) -> None:
         self._broker = broker
         self._authorisation = Authorisation(broker)
@@ -64,6 +68,7 @@ class Operations:
         self._inspector = inspector
         self._reload = reload
         self._spread = spread
+        self._peers = peers
         self._update_settings = update
         self._by_type = {"assignment": pipelines.perform, "stage": stages.perform}
         self._by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -147,16 +152,19 @@ class Operations:
     def _query(self, arguments: dict[str, Any]) -> Any:
         offset, count = number(arguments, "offset", 0), number(arguments, "count", PAGE_ROWS_MAX)
         kind = arguments.get("type")
-        if kind is not None:
-            kind = _type(arguments)
-        pattern = arguments.get("match", "")
-        if not isinstance(pattern, str) or len(pattern) > PATTERN_CHARACTERS_MAX:
-            raise Rejection(f"match is a pattern of addresses, of at most {PATTERN_CHARACTERS_MAX} characters.")
         pending = Pending("", "")
 
         def answer(rows: list[Any], more: bool) -> None:
             pending.done({"results": msgspec.to_builtins(rows), "more": more})
 
+        if kind == "connection":
+            self._spread(connection_views.steps(self._peers, offset, min(count, PAGE_ROWS_MAX), answer))
+            return pending
+        if kind is not None:
+            kind = _type(arguments)
+        pattern = arguments.get("match", "")
+        if not isinstance(pattern, str) or len(pattern) > PATTERN_CHARACTERS_MAX:
+            raise Rejection(f"match is a pattern of addresses, of at most {PATTERN_CHARACTERS_MAX} characters.")
         self._spread(self._inspector.steps(kind, pattern, offset, min(count, PAGE_ROWS_MAX), answer))
         return pending
 

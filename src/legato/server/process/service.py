@@ -223,6 +223,7 @@ class Service:
             Pipelines(broker, nodes, self.bulk),
             Stages(broker, nodes, self.bulk, self.config.store_directory, self.advance),
             spreading.add,
+            self.peers,
         )
 
     # -- for peers ---------------------------------------------------------------------------------------------

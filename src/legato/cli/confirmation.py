@@ -1,0 +1,38 @@
+"""Confirmation of what destroys: asked on a terminal, given with `--yes`, tried with `--dry-run`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from legato.errors import ConfigError
+
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would happen, and change nothing.")]
+
+
+def confirm(what: str, *, yes: bool, dry_run: bool) -> bool:
+    """Whether to go on with `what`, such as `delete queue orders and the 3 messages in it`.
+
+    Raises:
+        ConfigError: nobody can be asked.
+        typer.Exit: the answer was no.
+    """
+    if dry_run:
+        typer.echo(f"would {what}")
+        return False
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise ConfigError(f"This would {what}: add --yes to do so, or --dry-run.")
+    if not typer.confirm(f"{what[0].upper()}{what[1:]}?"):
+        typer.echo("nothing was changed")
+        raise typer.Exit(1)
+    return True
+
+
+def messages(count: int) -> str:
+    """So many messages, in words."""
+    return "1 message" if count == 1 else f"{count:,} messages"
