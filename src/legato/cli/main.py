@@ -23,6 +23,7 @@ from legato.cli import (
     serve,
     sink,
     status,
+    store,
     subscription,
     switchover,
     topic,
@@ -64,6 +65,7 @@ app.add_typer(topic.app)
 app.add_typer(subscription.app)
 app.add_typer(sink.app)
 app.add_typer(user.app)
+app.add_typer(store.app)
 
 
 def print_version(wanted: bool) -> None:

@@ -41,7 +41,7 @@ STATUS: dict[str, Any] = {
     "role": "primary", "container_id": "legato@a-machine-with-a-long-name.example", "listen": "localhost:5672",
     "epoch": 12, "connections": 1, "since_us": 1_795_399_815_818_389, "producers_refused": "", "long_readers": [],
     "store_used_bytes": 5 << 30, "store_capacity_bytes": 1 << 40, "free_disk_bytes": 7 << 30,
-    "queues": [queue("orders.eu.north.incoming"), queue("orders")],
+    "queues": [queue("orders.eu.north.fast"), queue("orders")],
     "topics": [{"name": "prices", "subscriptions": 3}],
     "failover": {
         "cause": "crash", "detection_ms": 3.0, "takeover_ms": 17.0, "backups": ["localhost:5673"],
@@ -62,7 +62,7 @@ def test_the_status_fits_eighty_columns_and_breaks_no_word(
     print_status(STATUS)
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
-    for whole in ("localhost:5673", "orders.eu.north.incoming", "123,456,789", "1023 GiB", "process 31190"):
+    for whole in ("localhost:5673", "orders.eu.north.fast", "123,456,789", "1023 GiB", "process 31190"):
         assert whole in shown, whole
     assert "The store uses 5.0 GiB, and has room for 7.0 GiB more." in " ".join(shown.split())
     assert "1,795,399" not in shown, "times are times, not microseconds"

@@ -1,0 +1,105 @@
+"""`legato store`: back up, restore and verify a store, while brokers serve from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from legato.cli.confirmation import messages
+from legato.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from legato.store.backup import Contents
+
+app = typer.Typer(
+    name="store",
+    help="Back up, restore and verify a store: on the machine that has it, with or without brokers that serve from it.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="The store directory.", show_default=False)]
+BackupArgument = Annotated[Path, typer.Argument(metavar="BACKUP", help="Directory of a backup.", show_default=False)]
+
+
+@app.command("backup")
+def backup(
+    store: StoreArgument,
+    to: Annotated[
+        Path, typer.Argument(metavar="TO", help="A new directory, best on another disk.", show_default=False)
+    ],
+    ledger: Annotated[bool, typer.Option("--ledger/--no-ledger", help="Copy the ledger's segments too.")] = True,
+    ledger_directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--ledger-directory", help="Where they are, if not in STORE/ledger.", metavar="DIR", show_default=False
+        ),
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Then read all of the copy.")] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a store as of one commit, while brokers serve from it or not. TO gets its name when all is there.
+
+    Examples: legato store backup /var/lib/legato/store /backup/legato-1; legato store backup ./store ./copy --no-ledger
+    """
+    import msgspec
+
+    from legato.store import backup as backups
+
+    segments = (ledger_directory or store / backups.LEDGER_NAME) if ledger else None
+    manifest = backups.take(store, to, ledger=segments)
+    contents = backups.verify(to) if verify else None
+    if as_json:
+        typer.echo(json.dumps({"manifest": msgspec.to_builtins(manifest), "contents": msgspec.to_builtins(contents)}))
+        return
+    typer.echo(
+        f"backed up {store} as of commit {manifest.log_position} of epoch {manifest.epoch}: "
+        f"{manifest.data_bytes:,} bytes, {len(manifest.segments)} ledger segments"
+    )
+    if contents is not None:
+        typer.echo(f"verified {to}: {_sentence(contents)}")
+
+
+@app.command("restore")
+def restore(
+    backup: BackupArgument,
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The new store: a directory that is new or empty.")],
+) -> None:
+    """Make a store of a backup. What happened after the backup was taken is not in it; start brokers on it afterwards.
+
+    Example: legato store restore /backup/legato-1 /var/lib/legato/store
+    """
+    from legato.store import backup as backups
+
+    manifest = backups.restore(backup, store)
+    typer.echo(f"restored {store} as of commit {manifest.log_position} of epoch {manifest.epoch}")
+
+
+@app.command("verify")
+def verify(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A store, or a backup of one.", show_default=False)],
+    as_json: JsonOption = False,
+) -> None:
+    """Read all of a store or backup as of one commit: files against their digests, messages, counters, the log.
+
+    The exit code is 1 if something is not as it was written. Example: legato store verify /backup/legato-1
+    """
+    import msgspec
+
+    from legato.store import backup as backups
+
+    contents = backups.verify(path)
+    if as_json:
+        typer.echo(json.dumps(msgspec.to_builtins(contents)))
+    else:
+        typer.echo(f"{path}: {_sentence(contents)}")
+
+
+def _sentence(contents: Contents) -> str:
+    return (
+        f"{messages(contents.messages)} of {contents.message_bytes:,} bytes in {contents.queues:,} queues and topics, "
+        f"{contents.log_records:,} commits in its log, as of commit {contents.log_position} of epoch {contents.epoch}"
+    )

@@ -1,0 +1,217 @@
+"""Backups of a store from which real brokers serve, under load, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from legato.client import ConnectionFactory, TextMessage
+from legato.core.facts import AnyFact, MessageStored, QueueCreated
+from legato.core.records import Batch
+from legato.errors import StoreCorruptError, StoreError
+from legato.store import backup, values
+from legato.store.keys import number_key
+from legato.store.lmdb import LmdbStore
+from legato.store.segment_names import SegmentSpan
+from tests.support.broker import BrokerPair, broker_pair
+from tests.support.server import server
+
+
+def legato(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "legato.cli", *map(str, words)], capture_output=True, text=True, check=False
+    )
+
+
+class Load:
+    """Sends numbers to one queue, and consumes those of another, until told to stop."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.sent = 0
+        """So many are confirmed."""
+        self.consumed = 0
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._send), threading.Thread(target=self._consume)]
+
+    def _send(self) -> None:
+        with ConnectionFactory(self._url).create_connection() as connection, connection.create_session() as session:
+            kept = session.create_producer(session.create_queue("kept"))
+            passing = session.create_producer(session.create_queue("passing"))
+            while not self._stop.is_set():
+                kept.send(TextMessage(f"{self.sent} {'x' * 500}"))
+                passing.send(TextMessage(str(self.sent)))
+                self.sent += 1
+
+    def _consume(self) -> None:
+        with ConnectionFactory(self._url).create_connection() as connection, connection.create_session() as session:
+            connection.start()
+            consumer = session.create_consumer(session.create_queue("passing"))
+            while not self._stop.is_set():
+                self.consumed += consumer.receive(timeout_s=0.1) is not None
+
+    def wait_for(self, more: int) -> None:
+        """Until so many more are sent."""
+        goal = self.sent + more
+        while self.sent < goal:
+            assert self._threads[0].is_alive()
+            self._stop.wait(0.01)
+
+    @contextmanager
+    def running(self) -> Iterator[Load]:
+        for thread in self._threads:
+            thread.start()
+        try:
+            yield self
+        finally:
+            self._stop.set()
+            for thread in self._threads:
+                thread.join()
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerPair, Load]]:
+    """A pair of brokers that are never idle."""
+    with broker_pair(tmp_path_factory.mktemp("loaded")) as pair, Load(pair.url).running() as load:
+        load.wait_for(50)
+        yield pair, load
+
+
+def numbers(store: Path, queue: str) -> list[int]:
+    """What a broker on a store gives of a queue."""
+    with server(store) as broker:
+        url = f"amqp://127.0.0.1:{broker.port}"
+        with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+            connection.start()
+            consumer = session.create_consumer(session.create_queue(queue))
+            found = []
+            while message := consumer.receive(TextMessage, timeout_s=1):
+                found.append(int((message.text or "").split()[0]))
+        assert broker.stop() == 0
+    return found
+
+
+def test_a_backup_under_load_holds_all_that_was_confirmed_before_and_nothing_twice(
+    loaded: tuple[BrokerPair, Load], tmp_path: Path
+) -> None:
+    """USERS B4: three plain copies of the file gave one that was corrupt."""
+    pair, load = loaded
+    confirmed = load.sent
+    taken = legato("store", "backup", pair.store, tmp_path / "copy", "--json")
+    assert taken.returncode == 0, taken.stderr
+    assert load.sent > confirmed, "clients were served meanwhile"
+    manifest = json.loads(taken.stdout)["manifest"]
+    assert manifest["epoch"] == pair.primary.epoch
+    assert sorted(os.listdir(tmp_path / "copy")) == ["backup.json", "data.mdb"]
+    restored = legato("store", "restore", tmp_path / "copy", tmp_path / "store")
+    assert restored.returncode == 0, restored.stderr
+    assert legato("store", "verify", tmp_path / "store").returncode == 0
+    kept, passing = numbers(tmp_path / "store", "kept"), numbers(tmp_path / "store", "passing")
+    assert len(kept) >= confirmed
+    assert kept == list(range(len(kept)))
+    assert passing == list(range(passing[0], passing[0] + len(passing))) if passing else True
+
+
+def test_a_store_can_be_verified_while_brokers_serve_and_while_one_takes_over(
+    loaded: tuple[BrokerPair, Load], tmp_path: Path
+) -> None:
+    """Counters and messages are compared as of one commit, however many follow meanwhile."""
+    pair, load = loaded
+    for number in range(4):
+        if number == 2:
+            pair.fail_over()
+            load.wait_for(10)
+        contents = backup.verify(pair.store)
+        assert contents.epoch == pair.primary.epoch
+        assert contents.messages > 0
+    manifest = backup.take(pair.store, tmp_path / "copy")
+    assert manifest.epoch == pair.primary.epoch == 2
+
+
+# -- without brokers
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with a queue of three messages, and two ledger segments, of which one is younger than a backup of now."""
+    path = tmp_path / "store"
+    filled = LmdbStore(path)
+    epoch = filled.begin_epoch("here", 1).epoch
+    facts: list[AnyFact] = [QueueCreated(1, "q"), *(MessageStored(1, seq, 4, f"m{seq}") for seq in (1, 2, 3))]
+    last = filled.commit(Batch(epoch, 1, facts, [b"body"] * 3))
+    filled.close()
+    (path / "ledger").mkdir()
+    for span in (SegmentSpan(1, last), SegmentSpan(last + 1, last + 5)):
+        (path / "ledger" / span.file_name).write_bytes(b"rows")
+    return path
+
+
+def test_segments_of_later_commits_are_left_out_as_their_numbers_are_given_again(store: Path, tmp_path: Path) -> None:
+    manifest = backup.take(store, tmp_path / "copy", ledger=store / "ledger")
+    assert list(manifest.segments) == [SegmentSpan(1, manifest.log_position).file_name]
+    backup.restore(tmp_path / "copy", tmp_path / "again")
+    assert os.listdir(tmp_path / "again" / "ledger") == list(manifest.segments)
+    assert backup.verify(tmp_path / "again").messages == 3
+
+
+@pytest.mark.parametrize("damaged", ["data.mdb", "ledger", "backup.json"])
+@pytest.mark.parametrize("how", ["changed", "missing"])
+def test_a_backup_that_is_damaged_is_neither_verified_nor_restored(
+    store: Path, tmp_path: Path, damaged: str, how: str
+) -> None:
+    manifest = backup.take(store, tmp_path / "copy", ledger=store / "ledger")
+    path = tmp_path / "copy" / damaged
+    if damaged == "ledger":
+        path /= next(iter(manifest.segments))
+    if how == "missing":
+        path.unlink()
+    else:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    if (damaged, how) != ("backup.json", "missing"):
+        with pytest.raises(StoreCorruptError):
+            backup.verify(tmp_path / "copy")
+    with pytest.raises(StoreError):
+        backup.restore(tmp_path / "copy", tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+    assert not (tmp_path / "again.partial").exists()
+
+
+def test_counters_that_do_not_fit_the_messages_are_found(store: Path) -> None:
+    damaged = LmdbStore(store)
+    record = damaged.queue("q")
+    assert record is not None
+    record.stored += 1
+    with damaged._writing() as txn:
+        txn.put(number_key(record.queue), values.encode(record), db=damaged._databases.queues)
+    damaged.close()
+    with pytest.raises(StoreCorruptError, match="q holds 3 messages; by its counters there are 4"):
+        backup.verify(store)
+
+
+def test_nothing_is_written_over(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "precious").write_text("x")
+    with pytest.raises(StoreError):
+        backup.take(store, tmp_path / "copy")
+    backup.take(store, tmp_path / "another")
+    with pytest.raises(StoreError):
+        backup.restore(tmp_path / "another", tmp_path / "copy")
+    assert os.listdir(tmp_path / "copy") == ["precious"]
+    told = legato("store", "backup", store, tmp_path / "copy")
+    assert (told.returncode, "There is something at" in told.stderr) == (1, True)
+
+
+def test_a_path_without_a_store_is_a_sentence(tmp_path: Path) -> None:
+    told = legato("store", "backup", tmp_path / "none", tmp_path / "copy")
+    assert (told.returncode, "there is no store in" in told.stderr) == (1, True)
+    assert not (tmp_path / "copy").exists()

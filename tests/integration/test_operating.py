@@ -1,0 +1,45 @@
+"""The page on operating a broker: its commands do what it says, from top to bottom, on a pair that serves."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from legato.client import ConnectionFactory, TextMessage
+from tests.support.broker import broker_pair
+
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "operate.md"
+
+
+def test_the_commands_of_the_page_work_from_top_to_bottom(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    commands = [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
+    assert [words[:3] for words in commands if words[1] == "store"] == [
+        ["legato", "store", "backup"],
+        ["legato", "store", "verify"],
+        ["legato", "store", "restore"],
+    ]
+    shown: dict[str, str] = {}
+    with broker_pair(tmp_path) as pair:
+        with ConnectionFactory(pair.url).create_connection() as connection, connection.create_session() as session:
+            session.create_producer(session.create_queue("orders")).send(TextMessage("tea"))
+        for words in commands:
+            run = subprocess.run(
+                [sys.executable, "-m", "legato.cli", *words[1:]],
+                cwd=tmp_path,
+                env=os.environ | {"LEGATO_URL": pair.url, "COLUMNS": "80"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert run.returncode == 0, (words, run.stderr)
+            shown[" ".join(words[1:3])] = run.stdout
+    assert "backup: process" in shown["status --store"]
+    assert max(map(len, shown["status --store"].splitlines())) <= 80
+    assert "1 message of" in shown["store verify"]
+    assert "epoch 2 began" in shown["switchover"]
+    assert (tmp_path / "store-2" / "data.mdb").exists()
