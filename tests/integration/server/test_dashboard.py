@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from legato.client import ConnectionFactory
-from tests.support.born import start
+from tests.support.forked_process import start
 from tests.support.monitored import Samples, fetch, scrape, until
 from tests.support.server import Server, free_port, server
 

@@ -26,7 +26,7 @@ from legato.server.monitoring.exposition import ProcessReadings, render
 from legato.server.monitoring.histogram import Histogram
 from legato.server.monitoring.readings import PrimaryReadings, read_in_steps
 from tests.support.monitored import Samples
-from tests.support.watch import Watch
+from tests.support.stopwatch import Watch
 from tests.unit.server.test_service_time import serving
 
 
