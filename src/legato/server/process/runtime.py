@@ -132,7 +132,7 @@ class Runtime:
     def _read(self, done: Callable[[PrimaryReadings], None]) -> bool:
         """Take readings of the present epoch for a scrape; returns whether there is one."""
         service = self._primary.service if self._primary is not None else None
-        if service is None or self._role is not Role.PRIMARY:
+        if service is None or service.activity is None or self._role is not Role.PRIMARY:
             return False
         service.read(done)
         return True
