@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from legato.amqp.engine.outcomes import Outcome
 from legato.client.calls.session_guard import SessionGuard
 from legato.client.calls.session_transactions import SessionTransactions
 from legato.client.calls.undertakings import Told, Undertaking, Undertakings
@@ -140,6 +141,18 @@ class SessionAcknowledgements:
                 error = late(_names(gone), code="WENT_ELSEWHERE")
                 self._undertakings.told = Told(error, lambda: self.unacknowledged.update(dict.fromkeys(gone)))
                 raise error
+
+    def decide(self, delivery: Delivery, outcome: Outcome) -> None:
+        """Settle one message at once by an outcome other than acceptance; it does not wait for the broker.
+
+        Raises:
+            IllegalStateError: the message is settled, or the session closed.
+        """
+        with self._guard.used():
+            if delivery not in self.unacknowledged:
+                raise IllegalStateError("The message is acknowledged, rejected or given back already.")
+            del self.unacknowledged[delivery]
+            self._guard.channel.transport.post(delivery.consumer.decide, delivery, outcome)
 
     def acknowledge_all(self) -> Steps[Mapping[str, AcknowledgementOutcome]]:
         """Acknowledge all that the session has received, and say what became of each message (promise 5).

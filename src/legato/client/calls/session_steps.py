@@ -65,6 +65,11 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
             first,
             tell_duplicates=self._members.tell_duplicates,
             open_ids=connection._open_transactions,
+            decide_at_once=(
+                (lambda delivery, outcome: self._acknowledgements.decide(delivery, outcome))
+                if acknowledge_mode is AcknowledgeMode.INDIVIDUAL
+                else None
+            ),
         )
         self._acknowledgements = SessionAcknowledgements(
             self._guard,

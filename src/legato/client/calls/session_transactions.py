@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from legato.amqp.engine.outcomes import RELEASED, Modified, Rejected
+from legato.amqp.engine.outcomes import RELEASED, Modified, Outcome, Rejected
 from legato.amqp.names import REJECTED_BY_APPLICATION
 from legato.client.calls.session_guard import SessionGuard
 from legato.client.calls.undertakings import Told, Undertaking, Undertakings
@@ -25,7 +25,16 @@ class SessionTransactions:
         untold: was rolled back, and its `commit()` was interrupted before it could say so.
     """
 
-    __slots__ = ("_disposed", "_guard", "_open_ids", "_tell_duplicates", "_undertakings", "current", "untold")
+    __slots__ = (
+        "_decide_at_once",
+        "_disposed",
+        "_guard",
+        "_open_ids",
+        "_tell_duplicates",
+        "_undertakings",
+        "current",
+        "untold",
+    )
 
     def __init__(
         self,
@@ -35,12 +44,14 @@ class SessionTransactions:
         *,
         tell_duplicates: Callable[[], Steps[None]],
         open_ids: Callable[[], set[bytes]],
+        decide_at_once: Callable[[Delivery, Outcome], None] | None = None,
     ) -> None:
         """Begin with the transaction `first`.
 
         Args:
             tell_duplicates: has producers' listeners hear of what a commit dropped.
             open_ids: names of the transactions that are open in the connection.
+            decide_at_once: settles one message by an outcome, in a session of INDIVIDUAL mode.
         """
         self.current = first
         self.untold: Transaction | None = None
@@ -48,6 +59,7 @@ class SessionTransactions:
         self._undertakings = undertakings
         self._tell_duplicates = tell_duplicates
         self._open_ids = open_ids
+        self._decide_at_once = decide_at_once
         self._disposed: list[tuple[SenderEnd, Send]] = []
         """What the transaction had sent that was rolled back last."""
 
@@ -90,40 +102,50 @@ class SessionTransactions:
         yield from self._tell_duplicates()
 
     def reject(self, message: Message, reason: str, properties: Mapping[str, str | int] | None = None) -> None:
-        """Have the commit send a message that this transaction received to the dead letters.
+        """Send a received message to the dead letters.
 
-        The other messages that it received are consumed, and what it sent is sent, in the same step (AMQP 4.4.2).
+        In a transacted session the commit does it: the other messages that the transaction received are consumed, and
+        what it sent is sent, in the same step (AMQP 4.4.2). In INDIVIDUAL mode it is done at once, and does not wait
+        for the broker: if the connection is lost at that moment, the message may be delivered again.
 
         Args:
             reason: what the dead letter shows as its exception.
             properties: further ones for the dead letter.
 
         Raises:
-            IllegalStateError: the session is not transacted, or the message is not of its current transaction.
+            IllegalStateError: the session is neither transacted nor of INDIVIDUAL mode, or the message is not of its
+                current transaction, or is acknowledged.
         """
         info = tuple((properties or {}).items())
-        self._delivery_of(message).verdict = Rejected(REJECTED_BY_APPLICATION, reason, info)
+        self._decide(message, Rejected(REJECTED_BY_APPLICATION, reason, info))
 
     def give_back(self, message: Message, *, failed: bool = False, why: str = "") -> None:
-        """Have a message that this transaction received come again once it commits, here or elsewhere (AMQP 4.4.2).
+        """Have a received message come again, here or elsewhere.
+
+        In a transacted session that happens once it commits (AMQP 4.4.2); in INDIVIDUAL mode at once.
 
         Args:
             failed: whether this delivery counts as failed (CONTRACT D15).
             why: then, what is told of it should the message become a dead letter.
 
         Raises:
-            IllegalStateError: the session is not transacted, or the message is not of its current transaction.
+            IllegalStateError: the session is neither transacted nor of INDIVIDUAL mode, or the message is not of its
+                current transaction, or is acknowledged.
         """
-        self._delivery_of(message).verdict = Modified(delivery_failed=True, text=why) if failed else RELEASED
+        self._decide(message, Modified(delivery_failed=True, text=why) if failed else RELEASED)
 
-    def _delivery_of(self, message: Message) -> Delivery:
-        self._required()
+    def _decide(self, message: Message, outcome: Outcome) -> None:
         delivery = message._delivery
+        if self.current is None and self._decide_at_once is None:
+            self._required()
         if not isinstance(delivery, Delivery) or delivery.consumer.channel is not self._guard.channel:
             raise IllegalStateError("The message was not received by this session.")
+        if self._decide_at_once is not None:
+            self._decide_at_once(delivery, outcome)
+            return
         if delivery.state is DeliveryState.ACKNOWLEDGED:
             raise IllegalStateError("The transaction that received the message has ended.")
-        return delivery
+        delivery.verdict = outcome
 
     @property
     def doomed(self) -> bool:

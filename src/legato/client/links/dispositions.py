@@ -21,6 +21,10 @@ class DispositionEnd(PrefetchEnd):
         super().__init__(channel, prefetch)
         self._accepting: dict[int, Delivery] = {}
 
+    def flush(self) -> None:
+        """State what the application's thread has said since the last time."""
+        raise NotImplementedError
+
     def close_if_asked(self) -> None:
         """Something that closing waits for has happened."""
         raise NotImplementedError
@@ -91,6 +95,15 @@ class DispositionEnd(PrefetchEnd):
             self.settle(delivery, outcome, DeliveryState.RETURNED)
         self._return_unseen()
         self.close_if_asked()
+
+    def decide(self, delivery: Delivery, outcome: Outcome) -> None:
+        """Settle one message that the application has had, by the outcome that it wants."""
+        self.flush()
+        self.incoming.taken_back(delivery)
+        self.settle(delivery, outcome, DeliveryState.RETURNED)
+        self.close_if_asked()
+        self.grant()
+        self.channel.touch()
 
     def _return_unseen(self) -> None:
         inbox = self.incoming.inbox

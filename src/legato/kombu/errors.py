@@ -1,0 +1,45 @@
+"""Errors as kombu expects them: those after which it connects again, and those of one operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kombu.exceptions import ChannelError, ConnectionError
+
+from legato.errors import (
+    ConfigError,
+    InvalidDestinationError,
+    InvalidSelectorError,
+    JMSError,
+    JMSSecurityError,
+    MessageFormatError,
+    ResourceAllocationError,
+)
+
+NOT_FOUND = 404
+"""AMQP 0.9.1's code for a queue or exchange that does not exist."""
+
+
+class BrokerLostError(ConnectionError):  # type: ignore[misc]
+    """The connection is gone for good: no broker was reached for as long as the options allow."""
+
+
+class ChannelRefusedError(ChannelError):  # type: ignore[misc]
+    """The broker refused one operation; the connection goes on."""
+
+
+_OF_ONE_OPERATION = (InvalidDestinationError, InvalidSelectorError, JMSSecurityError, ResourceAllocationError)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise Legato's errors as those that kombu and Celery handle."""
+    try:
+        yield
+    except (ConfigError, MessageFormatError):
+        raise  # trying again does not help
+    except _OF_ONE_OPERATION as error:
+        raise ChannelRefusedError(str(error)) from error
+    except JMSError as error:
+        raise BrokerLostError(str(error)) from error

@@ -1,0 +1,337 @@
+"""Consumption: an event loop in a thread of its own, with a task and a session for each of kombu's consumers.
+
+Kombu's calls come from one thread and must not wait for messages; a session of Legato's is for one task at a time. So
+each consumer is a task that receives and settles, and is told by commands what to settle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from legato.client import AcknowledgementOutcome, AcknowledgeMode, DeliveryMode, Message, Topic
+from legato.client.aio import Connection, ConnectionFactory, MessageConsumer, Session
+from legato.errors import JMSError
+from legato.kombu.bindings import LEASE_S, TABLE, Binding, lease_ms, row_of
+
+log = logging.getLogger("legato.kombu")
+
+UNDELIVERED_MAX = 100
+"""Messages of a consumer without a limit that wait for kombu to take them."""
+RENEWALS_PER_LEASE = 4
+
+_T = TypeVar("_T")
+Deliver = Callable[["Puller", Message], None]
+Fail = Callable[[JMSError], None]
+
+
+class Quota:
+    """A channel's prefetch count: how many messages it may have that are not settled. Of the event loop's thread."""
+
+    def __init__(self) -> None:
+        self.limit = 0
+        """0: none."""
+        self.held = 0
+        self.pullers: set[Puller] = set()
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more may be received."""
+        return 0 < self.limit <= self.held
+
+    def change(self, held: int) -> None:
+        """So many more messages are held; the pullers may go on, or must not."""
+        was_full = self.full
+        self.held += held
+        if was_full != self.full:
+            self.tell()
+
+    def tell(self) -> None:
+        """Have the pullers look whether they may receive."""
+        for puller in self.pullers:
+            puller.wake()
+
+
+class Puller:
+    """One consumer: receives while its channel's quota has room, and settles what it is told to.
+
+    It asks the broker for each message (prefetch 0), so that no message waits here that another worker could have. The
+    methods are for kombu's thread, those with an underscore for the event loop's.
+    """
+
+    def __init__(
+        self, receiving: Receiving, quota: Quota, binding: Binding, *, no_ack: bool, deliver: Deliver, fail: Fail
+    ) -> None:
+        self.binding = binding
+        self.no_ack = no_ack
+        self.tag: str | None = None
+        """Of its consumer; of kombu's thread."""
+        self._receiving = receiving
+        self._quota = quota
+        self._deliver = deliver
+        self._fail = fail
+        self._commands: deque[Callable[[], Awaitable[None]]] = deque()
+        self._bell = asyncio.Event()
+        self._undelivered = 0
+        self._paused = False
+        self._ended = False
+        self._session: Session | None = None
+        self._consumer: MessageConsumer | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    # -- of kombu's thread -------------------------------------------------------------------------------
+
+    def delivered(self) -> None:
+        """Kombu has taken a message."""
+        self._receiving.post(self._count, -1)
+
+    def acknowledge(self, messages: list[Message]) -> None:
+        """Settle messages; does not wait."""
+        self._command(lambda: self._acknowledge(messages))
+
+    def reject(self, messages: list[Message], reason: str) -> None:
+        """Make messages dead letters; does not wait."""
+        self._command(lambda: self._settle(messages, lambda session, each: session.reject(each, reason)))
+
+    def give_back(self, messages: list[Message], *, failed: bool) -> None:
+        """Have messages delivered again; does not wait."""
+        self._command(
+            lambda: self._settle(messages, lambda session, each: session.give_back(each, failed=failed, why=""))
+        )
+
+    def stop(self) -> None:
+        """Receive nothing more; what was received can still be settled. Waits until that is so."""
+        self._command(self._stop)
+        self._receiving.result(self._idle())
+
+    def close(self) -> None:
+        """Settle what was asked for, then end."""
+        self._receiving.result(self._close())
+
+    def _command(self, command: Callable[[], Awaitable[None]]) -> None:
+        self._receiving.post(self._enqueue, command)
+
+    # -- of the event loop's thread ----------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Look again whether to receive, and what to do."""
+        self._bell.set()
+
+    async def _open(self, connection: Connection) -> None:
+        mode = AcknowledgeMode.AUTO if self.no_ack else AcknowledgeMode.INDIVIDUAL
+        session = self._session = connection.create_session(acknowledge_mode=mode)
+        prefetch = UNDELIVERED_MAX if self.no_ack else 0
+        self._consumer = await consumer_of(session, self.binding, prefetch)
+        self._quota.pullers.add(self)
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"legato kombu {self.binding.queue}")
+
+    @property
+    def _may_receive(self) -> bool:
+        if self._paused or self._ended or self._undelivered >= UNDELIVERED_MAX:
+            return False
+        return self.no_ack or not self._quota.full
+
+    def _enqueue(self, command: Callable[[], Awaitable[None]]) -> None:
+        self._commands.append(command)
+        self._bell.set()
+
+    def _count(self, change: int) -> None:
+        self._undelivered += change
+        self._bell.set()
+
+    async def _run(self) -> None:
+        receiving: asyncio.Task[Message | None] | None = None
+        consumer = self._consumer
+        assert consumer is not None
+        try:
+            while True:
+                self._bell.clear()
+                if receiving is not None and not receiving.done() and (self._commands or not self._may_receive):
+                    # Cancelled it has had no message: the next call returns what came meanwhile.
+                    receiving.cancel()
+                    await asyncio.wait([receiving])
+                if receiving is not None and receiving.done():
+                    message = None if receiving.cancelled() else receiving.result()
+                    receiving = None
+                    if message is not None:
+                        self._take(message)
+                while self._commands:
+                    await self._commands.popleft()()
+                if self._ended:
+                    return
+                if receiving is None and self._may_receive:
+                    receiving = asyncio.get_running_loop().create_task(consumer.receive())
+                    receiving.add_done_callback(lambda _: self._bell.set())
+                await self._bell.wait()
+        except JMSError as error:
+            self._fail(error)
+        finally:
+            self._quota.pullers.discard(self)
+            if receiving is not None:
+                receiving.cancel()
+
+    def _take(self, message: Message) -> None:
+        self._undelivered += 1
+        if not self.no_ack:
+            self._quota.change(1)
+        self._deliver(self, message)
+
+    async def _acknowledge(self, messages: list[Message]) -> None:
+        for message in messages:
+            try:
+                outcome = await message.try_acknowledge()
+            finally:
+                self._quota.change(-1)
+            if outcome is AcknowledgementOutcome.WENT_ELSEWHERE:
+                log.warning(
+                    "! %s of %s was acknowledged too late: another consumer has it.", message, self.binding.queue
+                )
+
+    async def _settle(self, messages: list[Message], settle: Callable[[Session, Message], None]) -> None:
+        assert self._session is not None
+        for message in messages:
+            settle(self._session, message)
+            self._quota.change(-1)
+
+    async def _stop(self) -> None:
+        self._paused = True
+        assert self._consumer is not None
+        await self._consumer.close()
+
+    async def _idle(self) -> None:
+        """Wait until the commands so far are done."""
+        while self._commands and self._task is not None and not self._task.done():
+            await asyncio.sleep(0)
+
+    async def _close(self) -> None:
+        self._ended = True
+        self._bell.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        self._quota.pullers.discard(self)
+        if self._session is not None:
+            with contextlib.suppress(JMSError):
+                await self._session.close()
+
+
+async def consumer_of(session: Session, binding: Binding, prefetch: int) -> MessageConsumer:
+    """A consumer of a queue; of a transient one, of the subscription that stands for it."""
+    destination = binding.destination
+    if isinstance(destination, Topic):
+        return await session.create_shared_consumer(destination, binding.queue, prefetch=prefetch)
+    return await session.create_consumer(destination, prefetch=prefetch)
+
+
+class Receiving:
+    """The event loop, its connection, its consumers, and the transient queues that it keeps alive.
+
+    Args:
+        factory: of a connection that never gives up by itself.
+
+    Raises:
+        JMSError: no broker could be reached.
+    """
+
+    def __init__(self, factory: ConnectionFactory) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="legato kombu", daemon=True)
+        self._thread.start()
+        self._keepers: dict[str, Session] = {}
+        self._leased: set[Binding] = set()
+        self._renewal: asyncio.Task[None] | None = None
+        self._closed = False
+        try:
+            self._connection = self.result(self._connect(factory))
+        except BaseException:
+            self._end_loop()
+            raise
+
+    async def _connect(self, factory: ConnectionFactory) -> Connection:
+        connection = await factory.create_connection()
+        connection.start()
+        return connection
+
+    def post(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a function in the event loop's thread, soon."""
+        with contextlib.suppress(RuntimeError):  # it is closed
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def result(self, steps: Coroutine[Any, Any, _T]) -> _T:
+        """Have the event loop run something, and wait for it."""
+        future: Future[_T] = asyncio.run_coroutine_threadsafe(steps, self._loop)
+        return future.result()
+
+    def open(
+        self, quota: Quota, binding: Binding, *, no_ack: bool, deliver: Deliver, fail: Fail
+    ) -> Puller:
+        """A consumer that receives.
+
+        Raises:
+            JMSError: the queue cannot be received from.
+        """
+        puller = Puller(self, quota, binding, no_ack=no_ack, deliver=deliver, fail=fail)
+        self.result(puller._open(self._connection))
+        return puller
+
+    def keep(self, bindings: set[Binding]) -> None:
+        """Keep a transient queue alive with this connection: its subscription, and its bindings in the table."""
+        self.result(self._keep(bindings))
+
+    def release(self, queue: str) -> None:
+        """Keep a transient queue alive no longer."""
+        self.result(self._release(queue))
+
+    async def _keep(self, bindings: set[Binding]) -> None:
+        for binding in bindings:
+            if binding.queue not in self._keepers:
+                session = self._connection.create_session()
+                self._keepers[binding.queue] = session
+                # It never receives: it is there so that the subscription is.
+                await consumer_of(session, binding, 0)
+        self._leased |= bindings
+        if self._renewal is None:
+            self._renewal = asyncio.get_running_loop().create_task(self._renew())
+
+    async def _release(self, queue: str) -> None:
+        self._leased = {binding for binding in self._leased if binding.queue != queue}
+        session = self._keepers.pop(queue, None)
+        if session is not None:
+            await session.close()
+
+    async def _renew(self) -> None:
+        session = self._connection.create_session()
+        with contextlib.suppress(JMSError):  # its connection is gone, of which the consumers tell
+            producer = await session.create_producer(session.create_queue(TABLE))
+            while True:
+                await asyncio.sleep(LEASE_S / RENEWALS_PER_LEASE)
+                for binding in tuple(self._leased):
+                    await producer.send(
+                        row_of(binding), time_to_live_ms=lease_ms(binding), delivery_mode=DeliveryMode.PERSISTENT
+                    )
+
+    def close(self) -> None:
+        """Close the connection, and end the thread. May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self.result(self._disconnect())
+        finally:
+            self._end_loop()
+
+    async def _disconnect(self) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+        with contextlib.suppress(JMSError):
+            await self._connection.close()
+
+    def _end_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
