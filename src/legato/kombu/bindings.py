@@ -53,7 +53,7 @@ class Binding(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=10_000)
 def topic_matches(pattern: str, routing_key: str) -> bool:
-    """Whether a key matches a pattern: `*` is one word, `#` any number of words, none included (AMQP 0.9.1, 3.1.3.3)."""
+    """Whether a key matches a pattern: `*` is one word, `#` any number of words, none included (AMQP 0.9.1)."""
     words = routing_key.split(".") if routing_key else []
     reached = {0}  # how many words the pattern so far may have covered
     for part in pattern.split(".") if pattern else []:

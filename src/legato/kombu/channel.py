@@ -15,7 +15,7 @@ from kombu.transport import base
 from legato.client import AcknowledgeMode, Message, MessageConsumer, Session, Topic
 from legato.client.management import request
 from legato.errors import JMSError
-from legato.kombu.bindings import DIRECT, TYPES, Binding
+from legato.kombu.bindings import DIRECT, FANOUT, TYPES, Binding
 from legato.kombu.connection import BrokerConnection
 from legato.kombu.envelope import PRIORITY_MIN, TRANSIENT_MODE, ReceivedMessage, decode, encode, sending
 from legato.kombu.errors import NOT_FOUND, BrokerLostError, ChannelRefusedError, translated
@@ -268,9 +268,12 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             return [] if known is None else [known]
         with self.connection.table() as table:
             found = {row.queue: row for row in table.of_exchange(exchange) if row.matches(routing_key)}
-        if not found and not transient and (exchange, routing_key) not in self._warned:
+        broadcast = self.connection.exchange_types.get(exchange) == FANOUT
+        if not found and not transient and not broadcast and (exchange, routing_key) not in self._warned:
             self._warned.add((exchange, routing_key))
-            log.warning("! Nothing is bound to exchange %r with the key %r: messages are dropped.", exchange, routing_key)
+            log.warning(
+                "! Nothing is bound to exchange %r with the key %r: messages are dropped.", exchange, routing_key
+            )
         return list(found.values())
 
     # -- consumers ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What one of kombu's connections has: a connection that sends, one that receives, and what came but was not delivered."""
+"""A connection of kombu's: one of Legato's that sends, one that receives, and the messages that wait for kombu."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from legato.client import ConnectionFactory, Destination, Message, Session, Topic
+from legato.client import ConnectionFactory, Destination, Message, Session
 from legato.client.aio import ConnectionFactory as AsyncConnectionFactory
-from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
+from legato.errors import JMSError, TransactionRolledBackError
 from legato.kombu.bindings import Binding, BindingTable
 from legato.kombu.envelope import Sending
 from legato.kombu.errors import BrokerLostError, translated
@@ -27,8 +27,6 @@ log = logging.getLogger("legato.kombu")
 
 RECONNECT_ATTEMPTS = 80
 """Rounds through all brokers before a publication raises, about a minute with the client's pauses; consumers go on."""
-
-Event = "tuple[Channel, Puller, Message] | JMSError"
 
 
 class BrokerConnection:
@@ -264,11 +262,3 @@ def _send(producer: Any, destination: Destination, message: Message, how: Sendin
         time_to_live_ms=how.time_to_live_ms,
         delivery_delay_ms=how.delivery_delay_ms,
     )
-
-
-def is_transient(destination: Destination) -> bool:
-    """Whether a destination stands for a transient queue."""
-    return isinstance(destination, Topic)
-
-
-__all__ = ["BrokerConnection", "IllegalStateError", "is_transient"]

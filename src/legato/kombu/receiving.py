@@ -107,8 +107,7 @@ class Puller:
 
     def stop(self) -> None:
         """Receive nothing more; what was received can still be settled. Waits until that is so."""
-        self._command(self._stop)
-        self._receiving.result(self._idle())
+        self._receiving.result(self._when_done(self._stop))
 
     def close(self) -> None:
         """Settle what was asked for, then end."""
@@ -204,10 +203,19 @@ class Puller:
         assert self._consumer is not None
         await self._consumer.close()
 
-    async def _idle(self) -> None:
-        """Wait until the commands so far are done."""
-        while self._commands and self._task is not None and not self._task.done():
-            await asyncio.sleep(0)
+    async def _when_done(self, command: Callable[[], Awaitable[None]]) -> None:
+        """Have the task do something, and wait until it has, or has ended."""
+        done = asyncio.Event()
+
+        async def marked() -> None:
+            await command()
+            done.set()
+
+        self._enqueue(marked)
+        assert self._task is not None
+        waiting = asyncio.ensure_future(done.wait())
+        await asyncio.wait([waiting, self._task], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
 
     async def _close(self) -> None:
         self._ended = True
@@ -267,9 +275,7 @@ class Receiving:
         future: Future[_T] = asyncio.run_coroutine_threadsafe(steps, self._loop)
         return future.result()
 
-    def open(
-        self, quota: Quota, binding: Binding, *, no_ack: bool, deliver: Deliver, fail: Fail
-    ) -> Puller:
+    def open(self, quota: Quota, binding: Binding, *, no_ack: bool, deliver: Deliver, fail: Fail) -> Puller:
         """A consumer that receives.
 
         Raises:

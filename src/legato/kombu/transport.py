@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from kombu.transport import base
 
 from legato.errors import ConfigError
+from legato.kombu import channel as channels
 from legato.kombu.bindings import TYPES
-from legato.kombu.channel import Channel
 from legato.kombu.connection import BrokerConnection
 from legato.kombu.errors import BrokerLostError, ChannelRefusedError
 
@@ -28,7 +28,7 @@ class Transport(base.Transport):  # type: ignore[misc]
     - `connection_options`: options of the connection, a dict, as `legato.client.ConnectionFactory` takes them.
     """
 
-    Channel = Channel
+    Channel = channels.Channel
     can_parse_url = True
     default_port = 5672
     driver_type = "amqp"
@@ -65,13 +65,13 @@ class Transport(base.Transport):  # type: ignore[misc]
         """Close, with all channels."""
         connection.close()
 
-    def create_channel(self, connection: BrokerConnection) -> Channel:
+    def create_channel(self, connection: BrokerConnection) -> channels.Channel:
         """A channel of its own."""
-        channel = Channel(connection, self)
+        channel = channels.Channel(connection, self)
         connection.channels.append(channel)
         return channel
 
-    def close_channel(self, channel: Channel) -> None:
+    def close_channel(self, channel: channels.Channel) -> None:
         """Close one channel."""
         channel.close()
 
@@ -124,7 +124,9 @@ def client_uri(client: Any) -> str:
         url = f"legato://{login}{url}:{client.port or Transport.default_port}"
     scheme, _, rest = url.partition("://")
     if scheme not in SCHEMES:
-        raise ConfigError(f"A URL of Legato's begins with {' or '.join(f'{name}://' for name in SCHEMES)}, not {scheme!r}.")
+        raise ConfigError(
+            f"A URL of Legato's begins with {' or '.join(f'{name}://' for name in SCHEMES)}, not {scheme!r}."
+        )
     path = urlsplit(url).path.strip("/")
     if path:
         raise ConfigError(f"Legato has no virtual hosts: leave {path!r} out of the URL.")

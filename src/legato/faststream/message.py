@@ -1,0 +1,134 @@
+"""Messages between Legato and FastStream: JSON on the wire, headers as properties."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from faststream.message import AckStatus, StreamMessage, decode_message
+from faststream.message.source_type import SourceType
+
+from legato.client import BytesMessage, Message, TextMessage
+from legato.client.aio import Session
+from legato.errors import MessageFormatError
+from legato.faststream.address import text_of
+
+HEADERS = "faststream_headers"
+"""The property that has, as JSON, the headers that no property can hold, such as those with a dash in their name."""
+JSON_TYPE = "application/json"
+
+
+@dataclass
+class Delivery:
+    """A message as a subscriber received it, with the session that settles it; there is none without a broker."""
+
+    message: Message
+    address: str
+    session: Session | None = None
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    nacked: bool = False
+    """Whether it is to be delivered again; its subscriber gives it back after a pause."""
+    why: str = ""
+    delay_s: float | None = None
+
+
+class LegatoMessage(StreamMessage[Delivery]):
+    """What a handler can have as `message`; `raw_message.message` is Legato's own."""
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was delivered, this time included."""
+        return self.raw_message.message.delivery_count
+
+    async def ack(self) -> None:
+        """Acknowledge it; returns once that is durable, over a failover too."""
+        raw = self.raw_message
+        if self.committed is None and raw.session is not None:
+            await raw.message.try_acknowledge()
+        await super().ack()
+        raw.settled.set()
+
+    async def nack(self, delay_s: float | None = None) -> None:
+        """Have it delivered again, as a failed delivery.
+
+        Args:
+            delay_s: after so many seconds; by default after the subscriber's pause.
+        """
+        if self.committed is None:
+            self.raw_message.nacked, self.raw_message.delay_s = True, delay_s
+        await super().nack()
+        self.raw_message.settled.set()
+
+    async def reject(self, reason: str = "rejected by the handler") -> None:
+        """Make it a dead letter at once."""
+        raw = self.raw_message
+        if self.committed is None and raw.session is not None:
+            raw.session.reject(raw.message, raw.why or reason)
+        await super().reject()
+        raw.settled.set()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it was acknowledged, given back or rejected."""
+        return self.committed in tuple(AckStatus)
+
+
+def build(
+    body: bytes,
+    content_type: str | None,
+    *,
+    headers: Mapping[str, Any] | None = None,
+    correlation_id: str | None = None,
+) -> Message:
+    """A message to be sent; JSON and text are text on the wire, so that every tool can show them."""
+    text = content_type is not None and content_type.startswith((JSON_TYPE, "text/"))
+    message: Message = TextMessage(body.decode()) if text else BytesMessage(body)
+    message.content_type = content_type
+    if correlation_id:
+        message.correlation_id = correlation_id
+    others = {}
+    for name, value in (headers or {}).items():
+        try:
+            message.set_property(name, value)
+        except MessageFormatError:
+            others[name] = value
+    if others:
+        message.set_property(HEADERS, json.dumps(others, default=str))
+    return message
+
+
+async def parse(delivery: Delivery) -> LegatoMessage:
+    """FastStream's view of a message."""
+    message = delivery.message
+    headers = dict(message.properties)
+    headers |= json.loads(str(headers.pop(HEADERS, "{}")))
+    body = message.body
+    content_type = message.content_type
+    if isinstance(body, str):
+        body = body.encode()
+    elif not isinstance(body, bytes):
+        body, content_type = json.dumps(body, default=str).encode(), JSON_TYPE
+    correlation_id = message.correlation_id
+    return LegatoMessage(
+        raw_message=delivery,
+        body=body,
+        headers=headers,
+        reply_to=text_of(message.reply_to),
+        content_type=content_type,
+        correlation_id=correlation_id.hex() if isinstance(correlation_id, bytes) else correlation_id,
+        message_id=message.message_id,
+        source_type=SourceType.CONSUME,
+    )
+
+
+async def decode(message: StreamMessage[Delivery]) -> Any:
+    """The body: what its content type says, and of a message without one JSON if it is that, else its text."""
+    if message.content_type is None and isinstance(message.raw_message.message, TextMessage):
+        try:
+            return json.loads(message.body)
+        except ValueError:
+            return message.body.decode()
+    return decode_message(message)

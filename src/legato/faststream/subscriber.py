@@ -1,0 +1,312 @@
+"""Subscribers: workers that receive, have the handler called, and settle."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from faststream._internal.configs import SubscriberSpecificationConfig, SubscriberUsecaseConfig
+from faststream._internal.constants import EMPTY
+from faststream._internal.endpoint.subscriber import SubscriberSpecification, SubscriberUsecase
+from faststream._internal.endpoint.subscriber.call_item import CallsCollection
+from faststream._internal.endpoint.subscriber.mixins import TasksMixin
+from faststream._internal.endpoint.utils import process_msg
+from faststream.exceptions import StopConsume
+from faststream.message import StreamMessage
+from faststream.middlewares import AckPolicy
+from faststream.specification.asyncapi.utils import resolve_payloads
+from faststream.specification.schema import Message as MessageSchema
+from faststream.specification.schema import Operation, SubscriberSpec
+
+from legato.client import AcknowledgeMode, Topic
+from legato.client.aio import Connection, MessageConsumer, Session
+from legato.errors import JMSError
+from legato.faststream.address import destination_of, with_prefix
+from legato.faststream.config import LegatoBrokerConfig
+from legato.faststream.message import Delivery, LegatoMessage, decode, parse
+from legato.faststream.publisher import ReplyPublisher
+
+log = logging.getLogger("legato.faststream")
+
+PAUSES_MAX = 100
+"""Failed messages of a subscriber that wait, each with a session, for their next delivery."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backoff:
+    """The pauses before a failed message is delivered again."""
+
+    first_s: float = 0.2
+    factor: float = 2.0
+    max_s: float = 60.0
+    jitter: float = 0.2
+
+    def pause_s(self, deliveries: int) -> float:
+        """The pause after so many deliveries, the failed one included."""
+        pause_s: float = min(self.first_s * self.factor ** min(deliveries - 1, 60), self.max_s)
+        return pause_s * (1 + self.jitter * (2 * random.random() - 1))
+
+
+@dataclass(kw_only=True)
+class LegatoSubscriberConfig(SubscriberUsecaseConfig):
+    """What a subscriber is declared with."""
+
+    _outer_config: LegatoBrokerConfig = field(default_factory=LegatoBrokerConfig)
+    address: str
+    subscription: str | None = None
+    selector: str | None = None
+    max_workers: int = 1
+    backoff: Backoff = field(default_factory=Backoff)
+
+    @property
+    def ack_policy(self) -> AckPolicy:
+        """What becomes of a message whose handler raised: by default it is delivered again."""
+        for policy in (self._ack_policy, self._outer_config.ack_policy):
+            if policy is not EMPTY:
+                return policy
+        return AckPolicy.NACK_ON_ERROR
+
+
+@dataclass(kw_only=True)
+class LegatoSubscriberSpecificationConfig(SubscriberSpecificationConfig):
+    """What the AsyncAPI page shows of a subscriber."""
+
+    address: str
+
+
+class LegatoSubscriberSpecification(SubscriberSpecification[LegatoBrokerConfig, LegatoSubscriberSpecificationConfig]):
+    """A subscriber on the AsyncAPI page."""
+
+    @property
+    def address(self) -> str:
+        """With the prefixes of its routers."""
+        return with_prefix(self._outer_config.prefix, self.config.address)
+
+    @property
+    def channel_labels(self) -> list[str]:
+        """The one channel."""
+        return [self.address]
+
+    def get_schema(self) -> dict[str, SubscriberSpec]:
+        """The channel with what its messages look like."""
+        return {
+            self.name: SubscriberSpec(
+                address=self.address,
+                description=self.description,
+                operation=Operation(
+                    message=MessageSchema(title=f"{self.name}:Message", payload=resolve_payloads(self.get_payloads())),
+                    bindings=None,
+                ),
+                bindings=None,
+            )
+        }
+
+
+class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
+    """Receives from a queue or topic with one or more workers.
+
+    Each worker has a session of its own and asks the broker for one message at a time, so that no message waits here
+    that another process could have. A message whose handler raised keeps its session until its pause is over; the
+    worker goes on with a new one.
+    """
+
+    _outer_config: LegatoBrokerConfig
+
+    def __init__(
+        self,
+        config: LegatoSubscriberConfig,
+        specification: SubscriberSpecification[Any, Any],
+        calls: CallsCollection[Delivery],
+    ) -> None:
+        config.parser = parse
+        config.decoder = decode
+        super().__init__(config, specification, calls)
+        self._address = config.address
+        self._subscription = config.subscription
+        self._selector = config.selector
+        self._max_workers = config.max_workers
+        self._backoff = config.backoff
+        self._passing_name = f"faststream-{uuid.uuid4()}"
+        self._pauses: set[asyncio.Task[None]] = set()
+        self._single: tuple[Session, MessageConsumer] | None = None
+        self._stopping = asyncio.Event()
+
+    @property
+    def address(self) -> str:
+        """With the prefixes of its routers."""
+        return with_prefix(self._outer_config.prefix, self._address)
+
+    def get_log_context(self, message: StreamMessage[Delivery] | None) -> dict[str, str]:
+        """What the log says beside each line."""
+        return {"address": self.address, "message_id": getattr(message, "message_id", "")}
+
+    def _make_response_publisher(self, message: StreamMessage[Delivery]) -> Sequence[ReplyPublisher]:
+        return (ReplyPublisher(producer=self._outer_config.producer, address=message.reply_to),)
+
+    # -- its life ----------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to receive."""
+        self._stopping = asyncio.Event()
+        await super().start()
+        self._post_start()
+        if self.calls:
+            # Whoever has started the broker may publish: a topic's subscription is there by then.
+            connection = self._outer_config.connection
+            opened = [await self._open(connection) for _ in range(self._max_workers)]
+            for session, consumer in opened:
+                self.tasks.append(asyncio.create_task(self._work(connection, session, consumer)))
+
+    async def stop(self) -> None:
+        """Receive no more, let handlers end as long as the broker's `graceful_timeout` says, and settle."""
+        self._stopping.set()
+        self.running = False
+        for pause in list(self._pauses):
+            pause.cancel()
+        workers = [task for task in self.tasks if task is not asyncio.current_task()]
+        if workers:
+            await asyncio.wait(workers, timeout=self._outer_config.graceful_timeout)
+        if self._pauses:
+            await asyncio.wait(self._pauses)
+        if self._single is not None:
+            session, self._single = self._single[0], None
+            await session.close()
+        await super().stop()
+
+    async def _open(self, connection: Connection) -> tuple[Session, MessageConsumer]:
+        session = connection.create_session(acknowledge_mode=AcknowledgeMode.INDIVIDUAL)
+        destination = destination_of(self.address)
+        if not isinstance(destination, Topic):
+            consumer = await session.create_consumer(destination, self._selector, prefetch=0)
+        elif self._subscription is None:
+            # The workers of this process share what the topic gets while it listens.
+            consumer = await session.create_shared_consumer(destination, self._passing_name, self._selector, prefetch=0)
+        else:
+            consumer = await session.create_shared_durable_consumer(
+                destination, self._subscription, self._selector, prefetch=0
+            )
+        return session, consumer
+
+    # -- its work ----------------------------------------------------------------------------------------
+
+    async def _work(self, connection: Connection, session: Session, consumer: MessageConsumer) -> None:
+        """One worker: one message after the other."""
+        try:
+            while self.running and not self._stopping.is_set():
+                message = await self._next(consumer)
+                if message is None:
+                    continue
+                delivery = Delivery(message, self.address, session)
+                await self._consume(delivery)
+                if delivery.settled.is_set() and not delivery.nacked:
+                    continue
+                # The message needs the session until it is settled.
+                await consumer.close()
+                if len(self._pauses) < PAUSES_MAX:
+                    self._keep(self._end(delivery))
+                else:
+                    await self._end(delivery)
+                session, consumer = await self._open(connection)
+        except JMSError as error:
+            if not self._stopping.is_set():
+                self._log(
+                    logging.CRITICAL, f"The application ends, for {self.address} is lost: {error}", exc_info=error
+                )
+                self._end_application()
+        finally:
+            with contextlib.suppress(JMSError):
+                await session.close()
+
+    async def _next(self, consumer: MessageConsumer) -> Any:
+        """The next message, or None when the subscriber stops."""
+        receiving = asyncio.ensure_future(consumer.receive())
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait([receiving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            if not receiving.done():
+                # Cancelled it has had no message: it stays the broker's.
+                receiving.cancel()
+                await asyncio.wait([receiving])
+        return None if receiving.cancelled() else receiving.result()
+
+    async def _consume(self, delivery: Delivery) -> None:
+        """Have the handler called; FastStream settles the message as the acknowledgement policy says."""
+        try:
+            await self.process_message(delivery)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            delivery.why = repr(error)
+            if isinstance(error, StopConsume):
+                self._stopping.set()
+        except SystemExit:
+            self._stopping.set()
+            self._end_application()
+
+    def _end_application(self) -> None:
+        app = self._outer_config.context.get("app")
+        if app:
+            app.exit()
+
+    def _keep(self, steps: Any) -> None:
+        task = asyncio.ensure_future(steps)
+        self._pauses.add(task)
+        task.add_done_callback(self._pauses.discard)
+
+    async def _end(self, delivery: Delivery) -> None:
+        """Settle a message after its pause, or wait until the application has; then close the session."""
+        session = delivery.session
+        assert session is not None
+        try:
+            await delivery.settled.wait()
+            if delivery.nacked:
+                pause_s = delivery.delay_s
+                if pause_s is None:
+                    pause_s = self._backoff.pause_s(delivery.message.delivery_count)
+                await asyncio.sleep(pause_s)
+        except asyncio.CancelledError:
+            pass  # the subscriber stops: it comes again at once
+        finally:
+            with contextlib.suppress(JMSError):
+                if delivery.nacked:
+                    session.give_back(delivery.message, failed=True, why=delivery.why)
+                await session.close()
+
+    # -- without handlers --------------------------------------------------------------------------------
+
+    async def get_one(self, *, timeout: float = 5.0) -> LegatoMessage | None:
+        """The next message, for a subscriber without a handler; acknowledge it."""
+        assert not self.calls, "A subscriber that has handlers has no get_one()."
+        session, consumer = await self._opened()
+        message = await consumer.receive(timeout_s=timeout)
+        return None if message is None else await self._processed(Delivery(message, self.address, session))
+
+    async def __aiter__(self) -> AsyncIterator[LegatoMessage]:
+        """Messages for ever, for a subscriber without a handler; acknowledge each before the next."""
+        session, consumer = await self._opened()
+        async for message in consumer:
+            yield await self._processed(Delivery(message, self.address, session))
+
+    async def _opened(self) -> tuple[Session, MessageConsumer]:
+        if self._single is None:
+            self._single = await self._open(self._outer_config.connection)
+        return self._single
+
+    async def _processed(self, delivery: Delivery) -> LegatoMessage:
+        parser, decoder = self._get_parser_and_decoder()
+        context = self._outer_config.context
+        processed = await process_msg(
+            msg=delivery,
+            middlewares=(middleware(delivery, context=context) for middleware in self._broker_middlewares),
+            parser=parser,
+            decoder=decoder,
+        )
+        return cast(LegatoMessage, processed)
