@@ -420,7 +420,6 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         try:
             for tag in list(self._consumers):
                 self.basic_cancel(tag)
-            self._give_back_all()
             for puller in self._retired:
                 puller.close()
             for getter in self._getters.values():

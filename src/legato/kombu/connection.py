@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from legato.client import ConnectionFactory, Destination, Message, Session
 from legato.client.aio import ConnectionFactory as AsyncConnectionFactory
+from legato.client.management import request
 from legato.errors import JMSError, TransactionRolledBackError
 from legato.kombu.bindings import Binding, BindingTable
 from legato.kombu.envelope import Sending
@@ -98,9 +99,17 @@ class BrokerConnection:
     def release(self, queue_name: str) -> None:
         """A queue is deleted."""
         with self._used():
-            self.declared.pop(queue_name, None)
+            known = self.declared.pop(queue_name, None)
             if self._receiving is not None:
                 self._receiving.release(queue_name)
+            if known is not None and known.transient:
+                self._delete_topic(queue_name)
+
+    def _delete_topic(self, name: str) -> None:
+        """Delete the topic of a transient queue, unless somebody else subscribes to it."""
+        with contextlib.suppress(JMSError):
+            if request(self.uri, "read", "topic", name)["subscriptions"] == 0:
+                request(self.uri, "delete", "topic", name)
 
     # -- sending -----------------------------------------------------------------------------------------
 
@@ -129,7 +138,7 @@ class BrokerConnection:
     def receiving(self) -> Receiving:
         """The half that receives, made when it is first needed."""
         if self._receiving is None:
-            self._receiving = Receiving(AsyncConnectionFactory(self.uri, **self._options))
+            self._receiving = Receiving(AsyncConnectionFactory(self.uri, **self._options), self._put)
         return self._receiving
 
     def post(self, function: Callable[[], None]) -> None:
@@ -146,7 +155,7 @@ class BrokerConnection:
             self._put((channel, puller, message))
 
         with self._used():
-            return self.receiving.open(quota, binding, no_ack=no_ack, deliver=deliver, fail=self._put)
+            return self.receiving.open(quota, binding, no_ack=no_ack, deliver=deliver)
 
     def new_session(self, mode: Any) -> Session:
         """A session beside the one that sends."""
@@ -247,10 +256,14 @@ class BrokerConnection:
         with self._lock:
             self.closed = True
             self.unregister()
+            reachable = self._connection.host is not None
             if self._receiving is not None:
                 self._receiving.close()
             with contextlib.suppress(JMSError):
                 self._connection.close()
+            for binding in self.declared.values():
+                if binding.transient and reachable:
+                    self._delete_topic(binding.queue)
 
 
 def _send(producer: Any, destination: Destination, message: Message, how: Sending) -> None:

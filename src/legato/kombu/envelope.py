@@ -20,6 +20,9 @@ _CARRIED = ("correlation_id", "delivery_mode", "priority", "expiration", "delive
 """Properties that Legato carries in headers of its own, or that are made anew for each delivery."""
 
 
+_TEXTS = ("application/json", "text/")
+
+
 class Sending(msgspec.Struct, frozen=True):
     """How a message is sent."""
 
@@ -35,9 +38,8 @@ class ReceivedMessage(kombu_message.Message):  # type: ignore[misc]
 
 def encode(message: dict[str, Any], exchange: str, routing_key: str) -> Message:
     """The Legato message for what `prepare_message()` made; each queue gets one of its own."""
-    body = message["body"]
-    sent: Message = BytesMessage(bytes(body)) if isinstance(body, (bytes, bytearray, memoryview)) else TextMessage(body)
     headers, properties = message["headers"], message["properties"]
+    sent = _body(message["body"], message["content-type"] or "", message["content-encoding"] or "", headers)
     sent.content_type = message["content-type"]
     correlation_id = properties.get("correlation_id")
     if correlation_id:
@@ -53,6 +55,19 @@ def encode(message: dict[str, Any], exchange: str, routing_key: str) -> Message:
     sent.set_property(EXCHANGE, exchange)
     sent.set_property(ROUTING_KEY, routing_key)
     return sent
+
+
+def _body(body: Any, content_type: str, encoding: str, headers: dict[str, Any]) -> Message:
+    """JSON and text are text on the wire, so that every tool can show and edit them."""
+    if isinstance(body, str):
+        return TextMessage(body)
+    body = bytes(body)
+    if content_type.startswith(_TEXTS) and encoding.lower() in ("utf-8", "us-ascii") and "compression" not in headers:
+        try:
+            return TextMessage(body.decode())
+        except UnicodeDecodeError:
+            pass
+    return BytesMessage(body)
 
 
 def sending(message: dict[str, Any], *, hold_eta: bool) -> Sending:

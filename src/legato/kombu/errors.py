@@ -26,7 +26,12 @@ class BrokerLostError(ConnectionError):  # type: ignore[misc]
 
 
 class ChannelRefusedError(ChannelError):  # type: ignore[misc]
-    """The broker refused one operation; the connection goes on."""
+    """The broker refused one operation; the connection goes on. Its `code` is that of AMQP 0.9.1, if it has one."""
+
+    @property
+    def code(self) -> int:
+        """What kombu asks for."""
+        return int(self.reply_code or 0)
 
 
 _OF_ONE_OPERATION = (InvalidDestinationError, InvalidSelectorError, JMSSecurityError, ResourceAllocationError)

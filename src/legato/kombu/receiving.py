@@ -25,6 +25,8 @@ log = logging.getLogger("legato.kombu")
 UNDELIVERED_MAX = 100
 """Messages of a consumer without a limit that wait for kombu to take them."""
 RENEWALS_PER_LEASE = 4
+END_S = 10.0
+"""The longest that closing waits for a broker that may be lost at that moment."""
 
 _T = TypeVar("_T")
 Deliver = Callable[["Puller", Message], None]
@@ -79,6 +81,8 @@ class Puller:
         self._commands: deque[Callable[[], Awaitable[None]]] = deque()
         self._bell = asyncio.Event()
         self._undelivered = 0
+        self._unsettled: dict[int, Message] = {}
+        """Messages that kombu has, or that wait for it, by their identity."""
         self._paused = False
         self._ended = False
         self._session: Session | None = None
@@ -107,11 +111,11 @@ class Puller:
 
     def stop(self) -> None:
         """Receive nothing more; what was received can still be settled. Waits until that is so."""
-        self._receiving.result(self._when_done(self._stop))
+        self._receiving.ending(self._when_done(self._stop))
 
     def close(self) -> None:
         """Settle what was asked for, then end."""
-        self._receiving.result(self._close())
+        self._receiving.ending(self._close())
 
     def _command(self, command: Callable[[], Awaitable[None]]) -> None:
         self._receiving.post(self._enqueue, command)
@@ -158,6 +162,8 @@ class Puller:
                 if receiving is not None and receiving.done():
                     message = None if receiving.cancelled() else receiving.result()
                     receiving = None
+                    if message is None and not self._may_receive and not self._paused:
+                        message = await consumer.receive(timeout_s=0)
                     if message is not None:
                         self._take(message)
                 while self._commands:
@@ -176,8 +182,14 @@ class Puller:
                 receiving.cancel()
 
     def _take(self, message: Message) -> None:
+        if self._quota.full and not self.no_ack:
+            # Another queue's message was first. This one is not kept from other workers.
+            assert self._session is not None
+            self._session.give_back(message)
+            return
         self._undelivered += 1
         if not self.no_ack:
+            self._unsettled[id(message)] = message
             self._quota.change(1)
         self._deliver(self, message)
 
@@ -186,7 +198,7 @@ class Puller:
             try:
                 outcome = await message.try_acknowledge()
             finally:
-                self._quota.change(-1)
+                self._forget(message)
             if outcome is AcknowledgementOutcome.WENT_ELSEWHERE:
                 log.warning(
                     "! %s of %s was acknowledged too late: another consumer has it.", message, self.binding.queue
@@ -196,6 +208,10 @@ class Puller:
         assert self._session is not None
         for message in messages:
             settle(self._session, message)
+            self._forget(message)
+
+    def _forget(self, message: Message) -> None:
+        if self._unsettled.pop(id(message), None) is not None:
             self._quota.change(-1)
 
     async def _stop(self) -> None:
@@ -214,8 +230,11 @@ class Puller:
         self._enqueue(marked)
         assert self._task is not None
         waiting = asyncio.ensure_future(done.wait())
-        await asyncio.wait([waiting, self._task], return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
+        try:
+            await asyncio.wait([waiting, self._task], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            await asyncio.wait([waiting])
 
     async def _close(self) -> None:
         self._ended = True
@@ -225,6 +244,9 @@ class Puller:
         self._quota.pullers.discard(self)
         if self._session is not None:
             with contextlib.suppress(JMSError):
+                for message in self._unsettled.values():
+                    # Nobody failed: it is not counted.
+                    self._session.give_back(message)
                 await self._session.close()
 
 
@@ -240,13 +262,15 @@ class Receiving:
     """The event loop, its connection, its consumers, and the transient queues that it keeps alive.
 
     Args:
-        factory: of a connection that never gives up by itself.
+        factory: of its connection.
+        fail: is called, in the event loop's thread, when the connection or a consumer is gone for good.
 
     Raises:
         JMSError: no broker could be reached.
     """
 
-    def __init__(self, factory: ConnectionFactory) -> None:
+    def __init__(self, factory: ConnectionFactory, fail: Fail) -> None:
+        self._fail = fail
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="legato kombu", daemon=True)
         self._thread.start()
@@ -262,8 +286,18 @@ class Receiving:
 
     async def _connect(self, factory: ConnectionFactory) -> Connection:
         connection = await factory.create_connection()
+        connection.exception_listener = self._on_exception
         connection.start()
         return connection
+
+    def _on_exception(self, error: JMSError) -> None:
+        """The listener hears of the end of the connection, and of less."""
+        try:
+            self._connection.create_session()
+        except JMSError:
+            self._fail(error)
+        else:
+            log.warning("! %s", error)
 
     def post(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function in the event loop's thread, soon."""
@@ -275,13 +309,25 @@ class Receiving:
         future: Future[_T] = asyncio.run_coroutine_threadsafe(steps, self._loop)
         return future.result()
 
-    def open(self, quota: Quota, binding: Binding, *, no_ack: bool, deliver: Deliver, fail: Fail) -> Puller:
+    def ending(self, steps: Coroutine[Any, Any, None]) -> None:
+        """Have the event loop end something, and wait for it a while: without a broker that may take for ever.
+
+        What has not ended then ends with the connection.
+        """
+        future = asyncio.run_coroutine_threadsafe(steps, self._loop)
+        try:
+            future.result(END_S if self._connection.host is not None else 0.0)
+        except TimeoutError:
+            future.cancel()
+            log.debug("= a consumer ends with its connection: there is no broker")
+
+    def open(self, quota: Quota, binding: Binding, *, no_ack: bool, deliver: Deliver) -> Puller:
         """A consumer that receives.
 
         Raises:
             JMSError: the queue cannot be received from.
         """
-        puller = Puller(self, quota, binding, no_ack=no_ack, deliver=deliver, fail=fail)
+        puller = Puller(self, quota, binding, no_ack=no_ack, deliver=deliver, fail=self._fail)
         self.result(puller._open(self._connection))
         return puller
 

@@ -1,0 +1,462 @@
+"""The transport under kombu's own API: queues, exchanges, settlement, and what a broker's loss does."""
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from kombu import Connection, Exchange, Queue
+from kombu.exceptions import OperationalError
+
+import legato.kombu
+from legato.errors import ConfigError
+from legato.kombu.bindings import TABLE
+from legato.testing import LocalBroker, Network, broker, broker_pair
+from tests.support.born import quick_starts
+
+WAIT_S = 20.0
+NOTHING_S = 0.1
+"""So long nothing may come: by then the broker has answered other requests of the same connection."""
+
+assert legato.kombu.Transport.driver_name == "legato"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[LocalBroker]:
+    with broker() as started:
+        yield started
+
+
+@pytest.fixture
+def timed() -> Iterator[LocalBroker]:
+    """One whose clock the test sets."""
+    with broker() as started:
+        yield started
+
+
+def url_of(amqp: str) -> str:
+    return amqp.replace("amqp://", "legato://")
+
+
+@pytest.fixture
+def connect(running: LocalBroker) -> Iterator[Callable[..., Connection]]:
+    made = []
+
+    def make(**options: Any) -> Connection:
+        made.append(Connection(url_of(running.url), **options))
+        return made[-1]
+
+    yield make
+    for connection in made:
+        connection.release()
+
+
+class Sink:
+    """A consumer of queues, and what it got."""
+
+    def __init__(self, connection: Connection, *queues: Queue, prefetch: int = 0, no_ack: bool = False) -> None:
+        self.messages: list[Any] = []
+        self._connection = connection
+        self.channel = connection.channel()
+        consumer = connection.Consumer(
+            list(queues), channel=self.channel, no_ack=no_ack, on_message=self.messages.append
+        )
+        consumer.qos(prefetch_count=prefetch)
+        consumer.consume()
+        self.consumer = consumer
+
+    def take(self, count: int) -> list[Any]:
+        """The next messages."""
+        while len(self.messages) < count:
+            self._connection.drain_events(timeout=WAIT_S)
+        taken = self.messages[:count]
+        del self.messages[:count]
+        return taken
+
+    def gets_nothing(self) -> bool:
+        """Whether nothing comes."""
+        with pytest.raises(socket.timeout):
+            self._connection.drain_events(timeout=NOTHING_S)
+        return not self.messages
+
+
+def payloads(messages: list[Any]) -> list[Any]:
+    return [message.payload for message in messages]
+
+
+def test_a_message_arrives_as_it_was_published(connect: Callable[..., Connection]) -> None:
+    queue = Queue("whole", Exchange("whole"), "key")
+    sink = Sink(connect(), queue)
+    connect().Producer().publish(
+        {"item": "tea", "qty": 2},
+        exchange="whole",
+        routing_key="key",
+        priority=7,
+        headers={"nested": {"list": [1, None, "x"]}, "with-dash": True},
+        correlation_id="c1",
+        reply_to="answers",
+        compression="gzip",
+    )
+    [message] = sink.take(1)
+    assert message.payload == {"item": "tea", "qty": 2}
+    assert message.headers["nested"] == {"list": [1, None, "x"]}
+    assert message.headers["with-dash"] is True
+    assert (message.content_type, message.content_encoding) == ("application/json", "utf-8")
+    assert (message.properties["correlation_id"], message.properties["reply_to"]) == ("c1", "answers")
+    info = message.delivery_info
+    assert (info["exchange"], info["routing_key"], info["redelivered"], info["priority"]) == ("whole", "key", False, 7)
+    message.ack()
+
+
+def test_bytes_stay_bytes(connect: Callable[..., Connection]) -> None:
+    sink = Sink(connect(), Queue("raw"))
+    connect().Producer().publish(
+        b"\x00\xff", routing_key="raw", content_type="application/data", content_encoding="binary"
+    )
+    assert sink.take(1)[0].body == b"\x00\xff"
+
+
+def test_a_publication_goes_to_every_queue_that_is_bound_whoever_bound_it(connect: Callable[..., Connection]) -> None:
+    sender = connect().Producer()
+    feeds = Exchange("feeds", "topic")
+    sink = Sink(connect(), Queue("feeds.all", feeds, "feed.#"), Queue("feeds.urgent", feeds, "*.urgent"))
+    sender.publish("both", exchange="feeds", routing_key="feed.urgent")
+    sender.publish("one", exchange="feeds", routing_key="feed.late.night")
+    sender.publish("none", exchange="feeds", routing_key="other")
+    assert sorted(payloads(sink.take(3))) == ["both", "both", "one"]
+    # Bound later by somebody else: what is published from then on goes there too, at once.
+    later = Sink(connect(), Queue("feeds.later", feeds, "other"))
+    sender.publish("late", exchange="feeds", routing_key="other")
+    assert payloads(later.take(1)) == ["late"]
+    Queue("feeds.later", feeds, "other", channel=later.channel).unbind_from(feeds, "other")
+    sender.publish("gone", exchange="feeds", routing_key="other")
+    assert later.gets_nothing()
+
+
+def test_a_broadcast_reaches_all_who_listen_and_leaves_nothing_behind(
+    running: LocalBroker, connect: Callable[..., Connection]
+) -> None:
+    news = Exchange("news", "fanout", durable=False)
+    one, two = (
+        Sink(connect(), Queue(f"news.{n}", news, auto_delete=True, durable=False), no_ack=True) for n in "12"
+    )
+    sender = connect().Producer()
+    sender.publish("hello", exchange="news")
+    assert payloads([*one.take(1), *two.take(1)]) == ["hello", "hello"]
+    two._connection.release()
+    sender.publish("again", exchange="news")
+    assert payloads(one.take(1)) == ["again"]
+    assert running.waiting("news.2") == 0
+
+
+def test_a_transient_queue_keeps_what_comes_between_its_declaration_and_its_consumer(
+    connect: Callable[..., Connection],
+) -> None:
+    """As a reply may: the question is asked before the consumer is there."""
+    asking = connect()
+    queue = Queue("replies", Exchange("replies"), "r", auto_delete=True, durable=False)
+    queue(asking.channel()).declare()
+    connect().Producer().publish("early", exchange="replies", routing_key="r")
+    assert payloads(Sink(asking, queue).take(1)) == ["early"]
+
+
+def test_two_connections_share_a_transient_queue(connect: Callable[..., Connection]) -> None:
+    with connect().SimpleBuffer("buffer") as one, connect().SimpleBuffer("buffer") as other:
+        one.put("tea")
+        assert other.get(timeout=WAIT_S).payload == "tea"
+
+
+def test_a_transient_message_for_a_queue_of_nobody_is_dropped_and_a_persistent_one_kept(
+    running: LocalBroker, connect: Callable[..., Connection]
+) -> None:
+    producer = connect().Producer()
+    producer.publish("result", routing_key="nobodys", delivery_mode="transient")
+    producer.publish("task", routing_key="somebodys")
+    assert (running.waiting("nobodys"), running.waiting("somebodys")) == (0, 1)
+
+
+def test_higher_priorities_come_first(connect: Callable[..., Connection]) -> None:
+    producer = connect().Producer()
+    for priority in (0, 9, None, 5):
+        producer.publish(priority, routing_key="ranked", priority=priority)
+    sink = Sink(connect(), Queue("ranked"), prefetch=4)
+    assert payloads(sink.take(4)) == [9, 5, 0, None]
+
+
+def test_no_more_messages_come_than_the_prefetch_count_says(connect: Callable[..., Connection]) -> None:
+    queues = [Queue("fair.1"), Queue("fair.2")]
+    producer = connect().Producer()
+    one = Sink(connect(), *queues, prefetch=2)
+    for number in range(6):
+        producer.publish(number, routing_key=f"fair.{number % 2 + 1}")
+    first = one.take(2)
+    assert one.gets_nothing()
+    # What it has not, another one may have.
+    other = Sink(connect(), *queues, prefetch=10)
+    rest = other.take(4)
+    assert sorted(payloads([*first, *rest])) == list(range(6))
+    producer.publish(6, routing_key="fair.1")
+    [last] = other.take(1)
+    for message in (*rest, last):
+        message.ack()
+    other.consumer.cancel()
+    producer.publish(7, routing_key="fair.2")
+    assert one.gets_nothing()
+    first[0].ack()
+    assert payloads(one.take(1)) == [7]
+
+
+def test_a_rejected_message_is_a_dead_letter_and_a_requeued_one_is_counted(
+    running: LocalBroker, connect: Callable[..., Connection]
+) -> None:
+    sink = Sink(connect(), Queue("refused"), prefetch=1)
+    connect().Producer().publish("tea", routing_key="refused")
+    [message] = sink.take(1)
+    message.requeue()
+    [message] = sink.take(1)
+    assert message.delivery_info["redelivered"] is True
+    assert message.delivery_info["delivery_count"] == 2
+    message.reject()
+    sink.consumer.cancel()
+    [letter] = running.dead_letters("refused")
+    assert letter.body == "tea"
+
+
+def test_a_requeued_message_is_a_dead_letter_at_last(running: LocalBroker, connect: Callable[..., Connection]) -> None:
+    """A task that kills every worker does not come for ever, as it would at other brokers."""
+    sink = Sink(connect(), Queue("poison"), prefetch=1)
+    connect().Producer().publish("poison", routing_key="poison")
+    for _ in range(10):
+        sink.take(1)[0].requeue()
+    assert sink.gets_nothing()
+    assert len(running.dead_letters("poison")) == 1
+
+
+def test_what_a_consumer_has_not_settled_comes_again_when_its_channel_closes_and_is_not_counted(
+    connect: Callable[..., Connection],
+) -> None:
+    sink = Sink(connect(), Queue("left"))
+    producer = connect().Producer()
+    for number in range(3):
+        producer.publish(number, routing_key="left")
+    sink.take(1)[0].ack()
+    sink.take(1)
+    sink.channel.close()
+    again = Sink(connect(), Queue("left")).take(2)
+    assert payloads(again) == [1, 2]
+    assert [message.delivery_info["delivery_count"] for message in again] == [1, 1]
+
+
+def test_a_cancelled_consumer_can_still_acknowledge(running: LocalBroker, connect: Callable[..., Connection]) -> None:
+    """A worker that is stopped warmly finishes its tasks."""
+    sink = Sink(connect(), Queue("warm"))
+    connect().Producer().publish("task", routing_key="warm")
+    [message] = sink.take(1)
+    sink.consumer.cancel()
+    message.ack()
+    sink.channel.close()
+    running.wait_until_empty("warm")
+
+
+def test_messages_are_got_one_by_one(running: LocalBroker, connect: Callable[..., Connection]) -> None:
+    channel = connect().channel()
+    queue = Queue("got", channel=channel)
+    queue.declare()
+    assert queue.get() is None
+    for number in range(4):
+        connect().Producer().publish(number, routing_key="got")
+    queue.get().ack()
+    queue.get().reject()
+    queue.get().requeue()
+    assert queue.get(no_ack=True).payload in (2, 3)
+    assert len(running.dead_letters("got")) == 1
+
+
+def test_queues_can_be_measured_purged_and_deleted(running: LocalBroker, connect: Callable[..., Connection]) -> None:
+    channel = connect().channel()
+    queue = Queue("managed", Exchange("managed"), "m", channel=channel)
+    queue.declare()
+    for _ in range(3):
+        channel.Producer().publish("x", exchange="managed", routing_key="m")
+    assert queue.queue_declare(passive=True).message_count == 3
+    assert queue.purge() == 3
+    assert running.waiting("managed") == 0
+    channel.Producer().publish("x", exchange="managed", routing_key="m")
+    queue.delete()
+    assert running.waiting("managed") == 0
+    assert ("managed", "managed", "m") not in set(channel.list_bindings())
+    assert Queue("never", channel=channel).purge() == 0
+    with pytest.raises(legato.kombu.ChannelRefusedError, match="never") as caught:
+        Queue("never", channel=channel).queue_declare(passive=True)
+    assert caught.value.code == 404
+
+
+def test_messages_expire_by_their_own_time_or_their_queues(timed: LocalBroker) -> None:
+    with Connection(url_of(timed.url)) as connection:
+        _expire(timed, connection)
+
+
+def _expire(running: LocalBroker, connection: Connection) -> None:
+    channel = connection.channel()
+    Queue("short", message_ttl=5.0, channel=channel).declare()
+    producer = connection.Producer()
+    producer.publish("queue's", routing_key="short")
+    producer.publish("own", routing_key="short", expiration=600)
+    producer.publish("own", routing_key="long", expiration=600)
+    assert (running.waiting("short"), running.waiting("long")) == (2, 1)
+    running.advance(10)
+    assert (running.waiting("short"), running.waiting("long")) == (0, 1)
+    running.advance(600)
+    assert running.waiting("long") == 0
+
+
+def test_the_broker_keeps_a_task_until_its_eta_unless_told_otherwise() -> None:
+    eta = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    headers = {"task": "bill", "id": "1", "eta": eta}
+    with broker() as running, Connection(url_of(running.url)) as connection:
+        connection.Producer().publish("held", routing_key="timed", headers=headers)
+        with Connection(url_of(running.url), transport_options={"hold_eta": False}) as other:
+            other.Producer().publish("not held", routing_key="timed", headers=headers)
+        sink = Sink(connection, Queue("timed"), prefetch=2)
+        assert payloads(sink.take(1)) == ["not held"]
+        assert sink.gets_nothing()
+        running.advance(3600)
+        assert payloads(sink.take(1)) == ["held"]
+
+
+def _publish_in_child(url: str, connection: Connection, failed: Any) -> None:
+    try:
+        assert not connection.connected
+        connection.close()
+        with Connection(url) as own:
+            own.Producer().publish("from the child", routing_key="forked")
+    except BaseException as error:
+        failed.put(repr(error))
+        raise
+
+
+def test_a_forked_child_leaves_its_parents_connection_alone(
+    running: LocalBroker, connect: Callable[..., Connection]
+) -> None:
+    """Celery's prefork pool forks a process that has connections and consumers."""
+    parents = connect()
+    sink = Sink(parents, Queue("forked"))
+    forking = multiprocessing.get_context("fork")
+    failed = forking.SimpleQueue()
+    child = forking.Process(target=_publish_in_child, args=(url_of(running.url), parents, failed))
+    child.start()
+    assert payloads(sink.take(1)) == ["from the child"]
+    child.join(WAIT_S)
+    assert failed.empty()
+    parents.Producer().publish("from the parent", routing_key="forked")
+    assert payloads(sink.take(1)) == ["from the parent"]
+
+
+def test_a_url_says_what_is_wrong_with_it_and_shows_no_password(running: LocalBroker) -> None:
+    assert Connection("legato://ann:secret@one:5672,two").as_uri() == "legato://ann:**@one:5672,two"
+    with pytest.raises(ConfigError, match="no virtual hosts: leave 'shop'"):
+        Connection("legato://localhost:1/shop").connect()
+    with pytest.raises(ConfigError, match="prefetsh"):
+        Connection(url_of(running.url) + "?prefetsh=1").connect()
+    with pytest.raises(OperationalError):
+        Connection("legato://localhost:1?connect_attempts=1").ensure_connection(max_retries=1, interval_start=0)
+
+
+def test_plain_clients_can_send_tasks_queues(running: LocalBroker, connect: Callable[..., Connection]) -> None:
+    """A message of no kombu has its properties as headers."""
+    from legato.client import ConnectionFactory, TextMessage
+
+    sink = Sink(connect(), Queue("plain"))
+    with ConnectionFactory(running.url).create_connection() as connection, connection.create_session() as session:
+        message = TextMessage("tea")
+        message.set_property("qty", 2)
+        session.create_producer(session.create_queue("plain")).send(message)
+    [received] = sink.take(1)
+    assert (received.body, received.headers["qty"], received.content_type) == (b"tea", 2, "text/plain")
+
+
+@contextmanager
+def cut_network(tmp_path: Any) -> Iterator[tuple[Any, Network]]:
+    with quick_starts(), broker_pair(tmp_path) as pair, Network(pair) as network:
+        yield pair, network
+
+
+def test_bindings_and_messages_survive_the_death_of_both_brokers(tmp_path: Any) -> None:
+    with quick_starts(), broker_pair(tmp_path) as pair, Connection(url_of(pair.url)) as connection:
+        feeds = Exchange("feeds", "topic")
+        for name in ("one", "two"):
+            Queue(name, feeds, "feed.#", channel=connection.default_channel).declare()
+        connection.Producer().publish("before", exchange="feeds", routing_key="feed.x")
+        pair.fail_over()
+        pair.fail_over()
+        connection.Producer().publish("after", exchange="feeds", routing_key="feed.y")
+        with Connection(url_of(pair.url)) as another:
+            assert set(another.default_channel.list_bindings()) == {("one", "feeds", "feed.#"), ("two", "feeds", "feed.#")}
+            for name in ("one", "two"):
+                assert payloads(Sink(another, Queue(name)).take(2)) == ["before", "after"]
+
+
+def test_acknowledgements_and_held_messages_go_over_a_failover(tmp_path: Any) -> None:
+    """A consumer sees nothing of it: what it has it can acknowledge, and nothing comes twice."""
+    with quick_starts(), broker_pair(tmp_path) as pair, Connection(url_of(pair.url)) as connection:
+        producer = connection.Producer()
+        news = Exchange("news", "fanout", durable=False)
+        sink = Sink(connection, Queue("held"), prefetch=3)
+        heard = Sink(connection, Queue("news.held", news, auto_delete=True, durable=False), no_ack=True)
+        for number in range(6):
+            producer.publish(number, routing_key="held")
+        held = sink.take(3)
+        pair.fail_over()
+        for message in held:
+            message.ack()
+        producer.publish("still there", exchange="news")
+        assert payloads(heard.take(1)) == ["still there"]
+        rest = sink.take(3)
+        assert payloads(rest) == [3, 4, 5]
+        for message in rest:
+            message.ack()
+        assert sink.gets_nothing()
+
+
+def test_a_publication_raises_after_a_while_without_a_broker_and_a_retry_succeeds_when_it_is_back(
+    tmp_path: Any,
+) -> None:
+    options = {"connection_options": {"reconnect_attempts": 3, "reconnect_delay_max_s": 0.01, "connect_attempts": 3}}
+    with cut_network(tmp_path) as (_, network):
+        with Connection(url_of(network.url), transport_options=options) as connection:
+            producer = connection.Producer()
+            producer.publish("one", routing_key="cut")
+            sink = Sink(connection, Queue("cut"), prefetch=1)
+            [held] = sink.take(1)
+            network.cut()
+            with pytest.raises(legato.kombu.BrokerLostError):
+                producer.publish("two", routing_key="cut")
+            with pytest.raises(legato.kombu.BrokerLostError):
+                connection.drain_events(timeout=WAIT_S)
+            begun = time.monotonic()
+            connection.collect()
+            assert time.monotonic() - begun < WAIT_S, "closing waits for no broker that is lost"
+            with pytest.raises(legato.kombu.BrokerLostError):
+                held.ack()
+            network.heal()
+            producer.revive(connection.default_channel)
+            producer.publish("two", routing_key="cut", retry=True)
+            assert payloads(Sink(connection, Queue("cut")).take(2)) == ["one", "two"]
+
+
+def test_a_crashed_process_leaves_no_binding_of_its_transient_queues() -> None:
+    """Its bindings are leased: nobody renews them, and they expire."""
+    with broker() as running, Connection(url_of(running.url)) as connection:
+        exchange = Exchange("c", "fanout")
+        Queue("crashed", exchange, auto_delete=True, channel=connection.default_channel).declare()
+        Queue("durable", exchange, channel=connection.default_channel).declare()
+        assert running.waiting(TABLE) == 4
+        running.advance(3600)
+        with connection.connection.table() as table:
+            assert {binding.queue for binding in table.all()} == {"durable"}
