@@ -1,0 +1,461 @@
+"""The FastStream broker with a real broker: bodies, acknowledgement, back-off, topics, requests, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pydantic
+import pytest
+from faststream import AckPolicy, FastStream
+from faststream.exceptions import AckMessage, NackMessage, RejectMessage, SetupError
+from faststream.security import SASLPlaintext
+
+from legato.client import ConnectionFactory, Queue, TextMessage
+from legato.errors import ConfigError
+from legato.faststream import LegatoBroker, LegatoMessage, LegatoResponse, LegatoRouter
+from legato.testing import LocalBroker, broker, broker_pair
+from tests.support.born import quick_starts
+
+WAIT_S = 20.0
+
+
+@dataclass
+class Order:
+    item: str
+    qty: int = 1
+
+
+class Struct(msgspec.Struct):
+    item: str
+    qty: int = 1
+
+
+class Model(pydantic.BaseModel):
+    item: str
+    qty: int = 1
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[LocalBroker]:
+    with broker() as started:
+        yield started
+
+
+class Heard:
+    """What handlers got."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+        self.add = self._queue.put_nowait
+
+    async def next(self) -> Any:
+        async with asyncio.timeout(WAIT_S):
+            return await self._queue.get()
+
+    @property
+    def empty(self) -> bool:
+        return self._queue.empty()
+
+
+@contextlib.asynccontextmanager
+async def started(*brokers: LegatoBroker) -> AsyncIterator[None]:
+    async with contextlib.AsyncExitStack() as stack:
+        for each in brokers:
+            await stack.enter_async_context(each)
+            await each.start()
+        yield
+
+
+Story = Callable[[], Awaitable[None]]
+
+
+def told(story: Story) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(3 * WAIT_S):
+            await story()
+
+    asyncio.run(limited())
+
+
+@pytest.mark.parametrize("kind", [Order, Model, dict, Struct], ids=lambda kind: kind.__name__)
+def test_bodies_are_what_the_handler_is_annotated_with_and_json_on_the_wire(running: LocalBroker, kind: Any) -> None:
+    async def story() -> None:
+        serializer = {}
+        if kind is Struct:
+            from fast_depends.msgspec import MsgSpecSerializer
+
+            serializer = {"serializer": MsgSpecSerializer}
+        service, heard = LegatoBroker(running.url, **serializer), Heard()
+
+        @service.subscriber(f"bodies.{kind.__name__}")
+        async def handle(order: kind) -> None:
+            heard.add(order)
+
+        async with started(service):
+            order = kind(item="tea", qty=2)
+            await service.publish(order, f"bodies.{kind.__name__}")
+            assert await heard.next() == order
+            await service.publish(order, f"wire.{kind.__name__}")
+
+    told(story)
+    [message] = running.messages(f"wire.{kind.__name__}")
+    assert isinstance(message, TextMessage)
+    assert (msgspec.json.decode(message.text or ""), message.content_type) == (
+        {"item": "tea", "qty": 2},
+        "application/json",
+    )
+
+
+def test_def_handlers_run_and_messages_of_other_clients_arrive(running: LocalBroker) -> None:
+    async def story() -> None:
+        service, heard = LegatoBroker(running.url), Heard()
+
+        @service.subscriber("plain")
+        def handle(body: str, message: LegatoMessage) -> None:
+            loop.call_soon_threadsafe(heard.add, (body, message.headers["qty"]))
+
+        loop = asyncio.get_running_loop()
+        async with started(service):
+            with ConnectionFactory(running.url).create_connection() as connection:
+                session = connection.create_session()
+                message = TextMessage("one pound of tea")
+                message.set_property("qty", 2)
+                session.create_producer(Queue("plain")).send(message)
+            assert await heard.next() == ("one pound of tea", 2)
+
+    told(story)
+
+
+def test_headers_keep_their_names_and_values(running: LocalBroker) -> None:
+    async def story() -> None:
+        service = LegatoBroker(running.url)
+        subscriber = service.subscriber("headers")
+        headers = {"qty": 2, "x-trace-id": "abc", "nested": {"a": [1]}}
+        async with started(service):
+            await service.publish(b"\x00\xff", "headers", headers=headers, correlation_id="c1")
+            message = await subscriber.get_one(timeout=WAIT_S)
+            assert message is not None
+            assert {name: message.headers[name] for name in headers} == headers
+            assert (await message.decode(), message.correlation_id) == (b"\x00\xff", "c1")
+            await message.ack()
+            assert await subscriber.get_one(timeout=0.01) is None
+
+    told(story)
+    assert running.waiting("headers") == 0
+
+
+def test_a_message_is_acknowledged_when_the_handler_returns_and_comes_again_later_when_it_raises(
+    running: LocalBroker,
+) -> None:
+    async def story() -> None:
+        service, heard = LegatoBroker(running.url), Heard()
+
+        @service.subscriber("again", retry_delay_s=0.3, retry_multiplier=1.5)
+        async def handle(body: str, message: LegatoMessage) -> None:
+            heard.add((body, message.delivery_count, asyncio.get_running_loop().time()))
+            if body == "bad" and message.delivery_count < 3:
+                raise ValueError("not yet")
+
+        async with started(service):
+            await service.publish("bad", "again")
+            await service.publish("good", "again")
+            came = [await heard.next() for _ in range(4)]
+            assert [(body, count) for body, count, _ in came] == [("bad", 1), ("good", 1), ("bad", 2), ("bad", 3)]
+            first, _, second, third = (at for *_, at in came)
+            assert second - first >= 0.2
+            assert third - second >= 0.3
+
+    told(story)
+    assert running.waiting("again") == 0
+
+
+def test_a_message_that_always_fails_is_a_dead_letter_with_the_exception(running: LocalBroker) -> None:
+    async def story() -> None:
+        service, heard = LegatoBroker(running.url), Heard()
+
+        @service.subscriber("always", retry_delay_s=0)
+        async def handle(body: str) -> None:
+            heard.add(body)
+            raise ValueError("no such tea")
+
+        async with started(service):
+            await service.publish("bad", "always")
+            assert [await heard.next() for _ in range(10)] == ["bad"] * 10
+
+    told(story)
+    [letter] = running.dead_letters("always")
+    assert "no such tea" in str(letter.properties["JMS_LEGATO_EXCEPTION"])
+
+
+def test_the_handler_or_its_policy_may_say_otherwise(running: LocalBroker) -> None:
+    async def story() -> None:
+        service, heard = LegatoBroker(running.url), Heard()
+
+        @service.subscriber("says", retry_delay_s=0)
+        async def handle(body: str, message: LegatoMessage) -> None:
+            heard.add(body)
+            if body == "acked":
+                raise AckMessage
+            if body == "rejected":
+                raise RejectMessage
+            if body == "nacked" and message.delivery_count == 1:
+                raise NackMessage
+
+        @service.subscriber("rejecting", ack_policy=AckPolicy.REJECT_ON_ERROR)
+        async def refuse(body: str) -> None:
+            heard.add(body)
+            raise ValueError("never")
+
+        async with started(service):
+            for body, count in (("acked", 1), ("rejected", 1), ("nacked", 2)):
+                await service.publish(body, "says")
+                assert [await heard.next() for _ in range(count)] == [body] * count
+            await service.publish("bad", "rejecting")
+            assert await heard.next() == "bad"
+        assert heard.empty
+
+    told(story)
+    assert [letter.body for letter in running.dead_letters("says")] == ["rejected"]
+    assert [letter.body for letter in running.dead_letters("rejecting")] == ["bad"]
+    assert (running.waiting("says"), running.waiting("rejecting")) == (0, 0)
+
+
+def test_a_handler_with_manual_acknowledgement_may_settle_later(running: LocalBroker) -> None:
+    async def story() -> None:
+        service, heard = LegatoBroker(running.url), Heard()
+
+        @service.subscriber("manual", ack_policy=AckPolicy.MANUAL)
+        async def handle(message: LegatoMessage) -> None:
+            heard.add(message)
+
+        async with started(service):
+            await service.publish("one", "manual")
+            await service.publish("two", "manual")
+            messages = [await heard.next(), await heard.next()]
+            for message in reversed(messages):
+                await message.ack()
+
+    told(story)
+    assert running.waiting("manual") == 0
+
+
+def test_the_result_of_a_handler_is_published_once_however_often_it_runs(running: LocalBroker) -> None:
+    """Here the second publication fails, and the handler runs again: the first is not stored a second time."""
+
+    async def story() -> None:
+        service, heard = LegatoBroker(running.url), Heard()
+
+        class Broken:
+            """Fails once."""
+
+            times = 0
+
+        @service.subscriber("twice", retry_delay_s=0)
+        @service.publisher("twice.out")
+        async def handle(body: str, message: LegatoMessage) -> LegatoResponse:
+            heard.add(message.delivery_count)
+            return LegatoResponse(body, priority=7)
+
+        publisher = service.publisher("twice.broken")
+        original = publisher._publish
+
+        async def failing(cmd: Any, **options: Any) -> None:
+            Broken.times += 1
+            if Broken.times == 1:
+                raise ConnectionError("lost")
+            await original(cmd, **options)
+
+        publisher._publish = failing  # type: ignore[method-assign]
+        publisher(handle)
+        async with started(service):
+            await service.publish("tea", "twice")
+            assert [await heard.next(), await heard.next()] == [1, 2]
+
+    told(story)
+    for queue in ("twice.out", "twice.broken"):
+        [message] = running.messages(queue)
+        assert (message.body, message.priority) == ("tea", 7)
+
+
+def test_topics_go_to_every_service_and_once_to_those_that_share_a_subscription(running: LocalBroker) -> None:
+    async def story() -> None:
+        heard, shared = Heard(), Heard()
+        services = [LegatoBroker(running.url) for _ in range(2)]
+        for number, service in enumerate(services):
+
+            @service.subscriber(topic="prices", max_workers=2)
+            async def everybody(body: str, number: int = number) -> None:
+                heard.add((number, body))
+
+            @service.subscriber(topic="prices", subscription="archive", selector="cheap")
+            async def archive(body: str) -> None:
+                shared.add(body)
+
+        async with started(*services):
+            await services[0].publish("tea", topic="prices", headers={"cheap": True})
+            assert sorted([await heard.next(), await heard.next()]) == [(0, "tea"), (1, "tea")]
+            assert await shared.next() == "tea"
+            await services[0].publish("saffron", topic="prices", headers={"cheap": False})
+            assert sorted([await heard.next(), await heard.next()]) == [(0, "saffron"), (1, "saffron")]
+        async with LegatoBroker(running.url) as sender:
+            await sender.publish("while nobody looks", topic="prices", headers={"cheap": True})
+        async with started(services[1]):
+            assert await shared.next() == "while nobody looks"
+        assert shared.empty
+
+    told(story)
+
+
+def test_a_request_is_answered_by_what_the_handler_returns(running: LocalBroker) -> None:
+    async def story() -> None:
+        service = LegatoBroker(running.url)
+
+        @service.subscriber("double", max_workers=3)
+        async def double(number: int) -> int:
+            return 2 * number
+
+        async with started(service):
+            replies = await asyncio.gather(*(service.request(number, "double", timeout=WAIT_S) for number in range(9)))
+            assert [await reply.decode() for reply in replies] == [0, 2, 4, 6, 8, 10, 12, 14, 16]
+            with pytest.raises(TimeoutError):
+                await service.request(1, "nobody answers", timeout=0.05)
+
+    told(story)
+
+
+def test_several_messages_are_handled_at_once_and_no_more(running: LocalBroker) -> None:
+    async def story() -> None:
+        service, heard, gate = LegatoBroker(running.url), Heard(), asyncio.Event()
+
+        @service.subscriber("wide", max_workers=3)
+        async def handle(number: int) -> None:
+            heard.add(number)
+            await gate.wait()
+
+        async with started(service):
+            await asyncio.gather(*(service.publish(number, "wide") for number in range(5)))
+            first = [await heard.next() for _ in range(3)]
+            await asyncio.sleep(0.05)
+            assert heard.empty
+            gate.set()
+            assert sorted([*first, await heard.next(), await heard.next()]) == [0, 1, 2, 3, 4]
+
+    told(story)
+
+
+def test_a_service_that_stops_finishes_what_it_has_and_leaves_the_rest(running: LocalBroker) -> None:
+    async def story() -> None:
+        service, heard, done = LegatoBroker(running.url), Heard(), []
+
+        @service.subscriber("stopping")
+        async def handle(number: int) -> None:
+            heard.add(number)
+            await asyncio.sleep(0.1)
+            done.append(number)
+
+        async with started(service):
+            for number in range(3):
+                await service.publish(number, "stopping")
+            assert await heard.next() == 0
+        assert done == [0]
+
+    told(story)
+    assert [message.body for message in running.messages("stopping")] == ["1", "2"]
+    assert [message.delivery_count for message in running.messages("stopping")] == [1, 1]
+
+
+def test_a_message_in_its_pause_comes_at_once_when_the_service_stops(running: LocalBroker) -> None:
+    async def story() -> None:
+        service, heard = LegatoBroker(running.url), Heard()
+
+        @service.subscriber("pausing", retry_delay_s=3600)
+        async def handle(number: int) -> None:
+            heard.add(number)
+            raise ValueError(number)
+
+        async with started(service):
+            await service.publish(1, "pausing")
+            await heard.next()
+        assert running.waiting("pausing") == 1
+
+    told(story)
+
+
+def test_routers_have_prefixes_and_services_a_life(running: LocalBroker) -> None:
+    async def story() -> None:
+        heard = Heard()
+        router = LegatoRouter(prefix="shop.")
+
+        @router.subscriber("orders")
+        @router.publisher(topic="billed")
+        async def bill(item: str) -> str:
+            return f"{item} billed"
+
+        service = LegatoBroker(running.url, routers=[router])
+
+        @service.subscriber(topic="shop.billed")
+        async def billed(text: str) -> None:
+            heard.add(text)
+            app.exit()
+
+        app = FastStream(service)
+
+        @app.after_startup
+        async def order() -> None:
+            assert await service.ping()
+            await service.publish("tea", "shop.orders")
+
+        await app.run()
+        assert await heard.next() == "tea billed"
+        assert not await service.ping()
+
+    told(story)
+
+
+def test_messages_survive_a_failover_in_the_middle_of_handlers(tmp_path: Any) -> None:
+    async def story(pair: Any) -> None:
+        service, heard, gate = LegatoBroker(pair.url), Heard(), asyncio.Event()
+
+        @service.subscriber("held", max_workers=2)
+        @service.publisher("held.out")
+        async def handle(number: int, message: LegatoMessage) -> int:
+            heard.add((number, message.delivery_count))
+            await gate.wait()
+            return number
+
+        async with started(service):
+            for number in range(4):
+                await service.publish(number, "held")
+            held = [await heard.next() for _ in range(2)]
+            await asyncio.to_thread(pair.fail_over)
+            gate.set()
+            rest = [await heard.next() for _ in range(2)]
+            assert sorted([*held, *rest]) == [(0, 1), (1, 1), (2, 1), (3, 1)]
+            out = service.subscriber("held.out", persistent=False)
+            await out.start()
+            results = [await out.get_one(timeout=WAIT_S) for _ in range(4)]
+            assert sorted([await each.decode() for each in results if each is not None]) == [0, 1, 2, 3]
+            assert await out.get_one(timeout=0.05) is None
+
+    with quick_starts(), broker_pair(tmp_path) as pair:
+        asyncio.run(story(pair))
+
+
+def test_mistakes_are_told_where_they_are_made() -> None:
+    service = LegatoBroker("amqp://one:1")
+    with pytest.raises(SetupError, match="a queue or a topic"):
+        service.subscriber()
+    with pytest.raises(SetupError, match="only topics have subscriptions"):
+        service.subscriber("orders", subscription="archive")
+    with pytest.raises(SetupError, match="not to both"):
+        service.publisher("orders", topic="prices")
+    with pytest.raises(ConfigError, match="prefetsh"):
+        LegatoBroker("amqp://one", options={"prefetsh": 1})
+    secured = LegatoBroker("amqp://one", security=SASLPlaintext("ann", "secret", use_ssl=True))
+    assert secured.specification.url == ["amqps://one"]
+    assert LegatoBroker("amqp://ann:secret@one,two").specification.url == ["amqp://one,two"]
