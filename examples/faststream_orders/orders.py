@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from faststream import FastStream
 
-from legato.faststream import LegatoBroker
-from legato.faststream.annotations import LegatoMessage
+from legato.faststream import LegatoBroker, LegatoMessage
 
 BROKER_URL = os.environ.get("BROKER_URL", "amqp://localhost:5672,localhost:5673")
 DATABASE = os.environ.get("ORDERS_DATABASE", "bills.db")

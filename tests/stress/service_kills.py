@@ -1,7 +1,7 @@
 """A Celery worker or a FastStream service while its brokers are killed again and again; every order must be billed.
 
-    python -m tests.stress.service_kills celery --kills 20
-    python -m tests.stress.service_kills faststream --kills 20 --audit
+python -m tests.stress.service_kills celery --kills 20
+python -m tests.stress.service_kills faststream --kills 20 --audit
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         with broker_pair(Path(directory), options=() if options.audit else ("--no-ledger",)) as pair:
-            account = under_kills(
-                options.service, Path(directory), pair, kills=options.kills, orders=options.orders
-            )
+            account = under_kills(options.service, Path(directory), pair, kills=options.kills, orders=options.orders)
         print(account)
         if not account.complete:
             return 1

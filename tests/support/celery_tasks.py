@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from celery import Celery
+from kombu import Queue
 from kombu.common import Broadcast
 
 import legato.kombu
@@ -22,7 +23,7 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     task_acks_late=True,
     task_create_missing_queues=True,
-    task_queues=[*app.amqp.Queues({"celery": {"exchange": "celery", "routing_key": "celery"}}).values(), Broadcast("all")],
+    task_queues=[Queue("celery"), Broadcast("all")],
     task_reject_on_worker_lost=True,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_prefetch_multiplier=1,

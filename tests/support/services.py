@@ -125,7 +125,10 @@ class Service:
 
     def left(self) -> dict[str, int]:
         """What is in its queues when it has ended."""
-        with ConnectionFactory(self._pair.url).create_connection() as connection, connection.create_session() as session:
+        with (
+            ConnectionFactory(self._pair.url).create_connection() as connection,
+            connection.create_session() as session,
+        ):
             connection.start()
             return {name: len(list(session.create_browser(Queue(name)))) for name in self.queues}
 

@@ -14,8 +14,8 @@ async def bill(order: Order) -> Invoice: ...
 A message is acknowledged when its function returns; when it raises, it is delivered again after a pause.
 """
 
+from legato.faststream.annotations import LegatoMessage
 from legato.faststream.broker import LegatoBroker
-from legato.faststream.message import LegatoMessage
 from legato.faststream.publisher import LegatoPublisher
 from legato.faststream.response import LegatoResponse
 from legato.faststream.router import LegatoRouter

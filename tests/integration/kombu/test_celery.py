@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ LOOK_S = 0.02
 @pytest.fixture(scope="module")
 def running() -> Iterator[LocalBroker]:
     with broker() as started:
-        tasks.app.conf.broker_url = started.url.replace("amqp://", "legato://")
+        tasks.app.conf["broker_url"] = started.url.replace("amqp://", "legato://")
         yield started
         tasks.app.close()
 
@@ -95,15 +96,15 @@ def test_a_task_whose_process_is_killed_comes_again(working: object, tmp_path: P
 
 def test_remote_control_reaches_the_worker_and_its_answer_comes_back(working: object) -> None:
     control = tasks.app.control
-    [answer] = control.ping(timeout=WAIT_S, limit=1)
+    [answer] = control.ping(timeout=WAIT_S, limit=1) or []
     [host] = answer
     inspect = control.inspect(destination=[host], timeout=WAIT_S)
     assert host in (inspect.stats() or {})
     assert {queue["name"] for queue in (inspect.active_queues() or {})[host]} >= {"celery"}
-    [added] = control.broadcast(
+    added: Any = control.broadcast(
         "add_consumer", arguments={"queue": "added"}, reply=True, destination=[host], timeout=WAIT_S, limit=1
     )
-    assert "ok" in added[host]
+    assert "ok" in added[0][host]
     assert tasks.add.apply_async((1, 1), queue="added").get(timeout=WAIT_S) == 2
 
 

@@ -143,9 +143,7 @@ def test_a_broadcast_reaches_all_who_listen_and_leaves_nothing_behind(
     running: LocalBroker, connect: Callable[..., Connection]
 ) -> None:
     news = Exchange("news", "fanout", durable=False)
-    one, two = (
-        Sink(connect(), Queue(f"news.{n}", news, auto_delete=True, durable=False), no_ack=True) for n in "12"
-    )
+    one, two = (Sink(connect(), Queue(f"news.{n}", news, auto_delete=True, durable=False), no_ack=True) for n in "12")
     sender = connect().Producer()
     sender.publish("hello", exchange="news")
     assert payloads([*one.take(1), *two.take(1)]) == ["hello", "hello"]
@@ -397,7 +395,10 @@ def test_bindings_and_messages_survive_the_death_of_both_brokers(tmp_path: Any) 
         pair.fail_over()
         connection.Producer().publish("after", exchange="feeds", routing_key="feed.y")
         with Connection(url_of(pair.url)) as another:
-            assert set(another.default_channel.list_bindings()) == {("one", "feeds", "feed.#"), ("two", "feeds", "feed.#")}
+            assert set(another.default_channel.list_bindings()) == {
+                ("one", "feeds", "feed.#"),
+                ("two", "feeds", "feed.#"),
+            }
             for name in ("one", "two"):
                 assert payloads(Sink(another, Queue(name)).take(2)) == ["before", "after"]
 
@@ -428,26 +429,28 @@ def test_a_publication_raises_after_a_while_without_a_broker_and_a_retry_succeed
     tmp_path: Any,
 ) -> None:
     options = {"connection_options": {"reconnect_attempts": 3, "reconnect_delay_max_s": 0.01, "connect_attempts": 3}}
-    with cut_network(tmp_path) as (_, network):
-        with Connection(url_of(network.url), transport_options=options) as connection:
-            producer = connection.Producer()
-            producer.publish("one", routing_key="cut")
-            sink = Sink(connection, Queue("cut"), prefetch=1)
-            [held] = sink.take(1)
-            network.cut()
-            with pytest.raises(legato.kombu.BrokerLostError):
-                producer.publish("two", routing_key="cut")
-            with pytest.raises(legato.kombu.BrokerLostError):
-                connection.drain_events(timeout=WAIT_S)
-            begun = time.monotonic()
-            connection.collect()
-            assert time.monotonic() - begun < WAIT_S, "closing waits for no broker that is lost"
-            with pytest.raises(legato.kombu.BrokerLostError):
-                held.ack()
-            network.heal()
-            producer.revive(connection.default_channel)
-            producer.publish("two", routing_key="cut", retry=True)
-            assert payloads(Sink(connection, Queue("cut")).take(2)) == ["one", "two"]
+    with (
+        cut_network(tmp_path) as (_, network),
+        Connection(url_of(network.url), transport_options=options) as connection,
+    ):
+        producer = connection.Producer()
+        producer.publish("one", routing_key="cut")
+        sink = Sink(connection, Queue("cut"), prefetch=1)
+        [held] = sink.take(1)
+        network.cut()
+        with pytest.raises(legato.kombu.BrokerLostError):
+            producer.publish("two", routing_key="cut")
+        with pytest.raises(legato.kombu.BrokerLostError):
+            connection.drain_events(timeout=WAIT_S)
+        begun = time.monotonic()
+        connection.collect()
+        assert time.monotonic() - begun < WAIT_S, "closing waits for no broker that is lost"
+        with pytest.raises(legato.kombu.BrokerLostError):
+            held.ack()
+        network.heal()
+        producer.revive(connection.default_channel)
+        producer.publish("two", routing_key="cut", retry=True)
+        assert payloads(Sink(connection, Queue("cut")).take(2)) == ["one", "two"]
 
 
 def test_a_crashed_process_leaves_no_binding_of_its_transient_queues() -> None:

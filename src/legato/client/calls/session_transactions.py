@@ -135,6 +135,13 @@ class SessionTransactions:
         self._decide(message, Modified(delivery_failed=True, text=why) if failed else RELEASED)
 
     def _decide(self, message: Message, outcome: Outcome) -> None:
+<<<<<<< HEAD
+=======
+        if self._transaction is None and self.acknowledge_mode is not AcknowledgeMode.INDIVIDUAL:
+            raise IllegalStateError(
+                "The session is neither transacted nor of INDIVIDUAL mode: it acknowledges by itself."
+            )
+>>>>>>> 8b1c82f (docs: how to use Celery and FastStream; decisions 70 and 71)
         delivery = message._delivery
         if self.current is None and self._decide_at_once is None:
             self._required()
