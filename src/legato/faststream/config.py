@@ -1,4 +1,4 @@
-"""What brokers and routers are configured with."""
+"""Settings of brokers and routers."""
 
 from __future__ import annotations
 

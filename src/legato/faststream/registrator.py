@@ -97,7 +97,11 @@ class LegatoRegistrator(Registrator[Delivery, LegatoBrokerConfig]):
         specification = LegatoSubscriberSpecification(
             cast(LegatoBrokerConfig, self.config),
             LegatoSubscriberSpecificationConfig(
-                address=address, title_=title, description_=description, include_in_schema=include_in_schema
+                address=address,
+                subscription=subscription,
+                title_=title,
+                description_=description,
+                include_in_schema=include_in_schema,
             ),
             calls,
         )

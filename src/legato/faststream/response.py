@@ -1,4 +1,4 @@
-"""What a handler may return in place of a body, and commands to publish."""
+"""Responses of handlers that say how they are sent, and commands to publish."""
 
 from __future__ import annotations
 

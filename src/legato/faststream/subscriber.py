@@ -78,6 +78,7 @@ class LegatoSubscriberSpecificationConfig(SubscriberSpecificationConfig):
     """What the AsyncAPI page shows of a subscriber."""
 
     address: str
+    subscription: str | None = None
 
 
 class LegatoSubscriberSpecification(SubscriberSpecification[LegatoBrokerConfig, LegatoSubscriberSpecificationConfig]):
@@ -91,7 +92,8 @@ class LegatoSubscriberSpecification(SubscriberSpecification[LegatoBrokerConfig, 
     @property
     def channel_labels(self) -> list[str]:
         """The one channel."""
-        return [self.address]
+        subscription = self.config.subscription
+        return [self.address if subscription is None else f"{self.address}:{subscription}"]
 
     def get_schema(self) -> dict[str, SubscriberSpec]:
         """The channel with what its messages look like."""

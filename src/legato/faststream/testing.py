@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -32,6 +33,12 @@ class TestLegatoBroker(TestBroker[LegatoBroker, Any], broker=LegatoBroker):
     A handler that raises raises where the test publishes. Selectors are not looked at. With `with_real=True` it needs
     a broker, such as that of `legato.testing`, and only watches.
     """
+
+    def __init__(self, *brokers: LegatoBroker, with_real: bool = False, connect_only: bool | None = None) -> None:
+        # Its base looks into the file of our caller, and warns if there is none: of a notebook, for example.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            super().__init__(*brokers, with_real=with_real, connect_only=connect_only)
 
     def create_publisher_fake_subscriber(
         self, broker: LegatoBroker, publisher: LegatoPublisher

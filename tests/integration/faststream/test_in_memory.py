@@ -79,7 +79,7 @@ def test_published_messages_are_given_to_handlers_and_their_results_to_the_next(
 
 def test_the_asyncapi_page_shows_channels_messages_and_the_server() -> None:
     service, _ = shop()
-    page = AsyncAPI(service, title="Shop").to_jsonable()
+    page = AsyncAPI(service, title="Shop").to_specification().to_jsonable()
     assert page["servers"]["development"]["host"] == "nowhere:1"
     assert (page["servers"]["development"]["protocol"], page["servers"]["development"]["protocolVersion"]) == (
         "amqp",
