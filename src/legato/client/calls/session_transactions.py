@@ -135,16 +135,11 @@ class SessionTransactions:
         self._decide(message, Modified(delivery_failed=True, text=why) if failed else RELEASED)
 
     def _decide(self, message: Message, outcome: Outcome) -> None:
-<<<<<<< HEAD
-=======
-        if self._transaction is None and self.acknowledge_mode is not AcknowledgeMode.INDIVIDUAL:
+        delivery = message._delivery
+        if self.current is None and self._decide_at_once is None:
             raise IllegalStateError(
                 "The session is neither transacted nor of INDIVIDUAL mode: it acknowledges by itself."
             )
->>>>>>> 8b1c82f (docs: how to use Celery and FastStream; decisions 70 and 71)
-        delivery = message._delivery
-        if self.current is None and self._decide_at_once is None:
-            self._required()
         if not isinstance(delivery, Delivery) or delivery.consumer.channel is not self._guard.channel:
             raise IllegalStateError("The message was not received by this session.")
         if self._decide_at_once is not None:
