@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from legato.testing import broker_pair
-from tests.support.born import quick_starts
+from tests.support.forked_process import quick_starts
 from tests.support.services import under_kills
 
 

@@ -19,7 +19,7 @@ from legato.client import ConnectionFactory, Queue, TextMessage
 from legato.errors import ConfigError
 from legato.faststream import LegatoBroker, LegatoMessage, LegatoResponse, LegatoRouter
 from legato.testing import LocalBroker, broker, broker_pair
-from tests.support.born import quick_starts
+from tests.support.forked_process import quick_starts
 
 WAIT_S = 20.0
 

@@ -16,7 +16,7 @@ import pytest
 
 from legato.testing import LocalBroker, broker, broker_pair
 from tests.support import celery_tasks as tasks
-from tests.support.born import quick_starts
+from tests.support.forked_process import quick_starts
 
 ROOT = Path(__file__).parents[3]
 WAIT_S = 30.0

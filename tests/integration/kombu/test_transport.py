@@ -18,7 +18,7 @@ import legato.kombu
 from legato.errors import ConfigError
 from legato.kombu.bindings import TABLE
 from legato.testing import LocalBroker, Network, broker, broker_pair
-from tests.support.born import quick_starts
+from tests.support.forked_process import quick_starts
 
 WAIT_S = 20.0
 NOTHING_S = 0.1
