@@ -246,28 +246,34 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
         return self._transactions.replay()
 
     def reject(self, message: Message, reason: str, properties: Mapping[str, str | int] | None = None) -> None:
-        """Have the commit send a message that this transaction received to the dead letters.
+        """Send a received message to the dead letters.
 
-        The other messages that it received are consumed, and what it sent is sent, in the same step (AMQP 4.4.2).
+        In a transacted session the commit does it: the other messages that the transaction received are consumed, and
+        what it sent is sent, in the same step (AMQP 4.4.2). In INDIVIDUAL mode it is done at once, and does not wait
+        for the broker: if the connection is lost at that moment, the message may be delivered again.
 
         Args:
             reason: what the dead letter shows as its exception.
             properties: further ones for the dead letter.
 
         Raises:
-            IllegalStateError: the session is not transacted, or the message is not of its current transaction.
+            IllegalStateError: the session is neither transacted nor of INDIVIDUAL mode, or the message is not of its
+                current transaction, or is acknowledged.
         """
         self._transactions.reject(message, reason, properties)
 
     def give_back(self, message: Message, *, failed: bool = False, why: str = "") -> None:
-        """Have a message that this transaction received come again once it commits, here or elsewhere (AMQP 4.4.2).
+        """Have a received message come again, here or elsewhere.
+
+        In a transacted session that happens once it commits (AMQP 4.4.2); in INDIVIDUAL mode at once.
 
         Args:
             failed: whether this delivery counts as failed (CONTRACT D15).
             why: then, what is told of it should the message become a dead letter.
 
         Raises:
-            IllegalStateError: the session is not transacted, or the message is not of its current transaction.
+            IllegalStateError: the session is neither transacted nor of INDIVIDUAL mode, or the message is not of its
+                current transaction, or is acknowledged.
         """
         self._transactions.give_back(message, failed=failed, why=why)
 
