@@ -50,12 +50,9 @@ int take_transfers(void *collector, int delivery_type, void *link, int count_max
         size_t size = proton.delivery_pending(delivery);
         if (size > message_bytes_max || size > bytes_max - used)
             break;
-        tag_bytes tag = {0, NULL};
-        if (tags != NULL) {
-            tag = proton.delivery_tag(delivery);
-            if (tag.size > TAG_BYTES_MAX)
-                break;
-        }
+        tag_bytes tag = proton.delivery_tag(delivery);
+        if (tag.size > TAG_BYTES_MAX)
+            break;
         /* The end of an empty message is reported as an error, and so is an aborted one: only the engine knows. */
         if (size == 0 || proton.link_recv(link, bytes + used, size) != (ssize_t)size)
             break;

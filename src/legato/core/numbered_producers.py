@@ -33,6 +33,10 @@ class NumberedProducers:
         self._reviewed = 0
         """The producer, by number, that `forget_unused` looked at last."""
 
+    def is_known(self, name: str) -> bool:
+        """Whether there is a producer of that name: it may be that it is being forgotten."""
+        return name in self.attached or self._kernel.archive.producer(name) is not None
+
     def attach(self, name: str) -> Producer:
         """A producer that numbers its messages attached a link; call `detach` when that ends."""
         producer = self.attached.get(name)

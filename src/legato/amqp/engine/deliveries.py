@@ -27,6 +27,8 @@ Known = dict[Any, tuple[Link, int, Any]]
 """Unsettled deliveries of which more will be heard, by their pointer: link, handle, and the context to report. Every
 entry goes when its delivery is settled or its link is freed, since the engine uses the same memory again."""
 
+TAG_BYTES_MAX = 32
+"""AMQP 2.8.7."""
 _ABORTED = -11
 """`PN_ABORTED`, which the bindings leave out."""
 
@@ -104,11 +106,12 @@ class Deliveries:
         if link.credit <= 0:
             self._refuse_transfer(link, delivery, events)
             return
-        tag_bytes = b""
-        if link.reads_tags:
-            tag = _delivery_tag(delivery)
-            if tag.size:
-                tag_bytes = _unpack(tag.start, tag.size)
+        tag = _delivery_tag(delivery)
+        if tag.size > TAG_BYTES_MAX:
+            link.close("amqp:invalid-field", f"a delivery tag has at most {TAG_BYTES_MAX} bytes")
+            _lose(link, delivery, events)
+            return
+        tag_bytes = _unpack(tag.start, tag.size) if link.reads_tags and tag.size else b""
         state = _delivery_remote_state(delivery)
         txn_id = None
         if state == TRANSACTIONAL_STATE:
@@ -162,6 +165,10 @@ class Deliveries:
         link._streamed_bytes = len(data)
         link._last_handle += 1
         tag = _delivery_tag(delivery)
+        if tag.size > TAG_BYTES_MAX:
+            link.close("amqp:invalid-field", f"a delivery tag has at most {TAG_BYTES_MAX} bytes")
+            _lose(link, delivery, events)
+            return
         link._streamed_tag = _unpack(tag.start, tag.size) if tag.size else b""
         txn_id = _txn_id(delivery)
         events.append(TransferPart(link, link._last_handle, link._streamed_tag, data, True, False, False, txn_id))

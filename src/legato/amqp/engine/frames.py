@@ -11,7 +11,7 @@ import struct
 from collections import deque
 from typing import Any, NamedTuple
 
-from legato.amqp.codec.values import decode_value
+from legato.amqp.codec.values import decode_value, skip_value
 from legato.amqp.engine import batch
 from legato.errors import ProtocolError
 
@@ -43,6 +43,9 @@ _MANDATORY = {
 _MAX_FRAME_SIZE = 2
 _HANDLE = 4
 _ECHO = 9
+_SOURCE = 5
+"""The field of an attach that is its source; the next one is its target."""
+_NUL = "has the character U+0000, which no name may have"
 
 
 class Echo(NamedTuple):
@@ -153,6 +156,9 @@ class Frames:
             frame_bytes = _field(fields, _MAX_FRAME_SIZE)
             if isinstance(frame_bytes, int) and frame_bytes < MAX_FRAME_BYTES_MIN:
                 return Broken("amqp:invalid-field", f"max-frame-size is less than {MAX_FRAME_BYTES_MIN}")
+            if isinstance(fields[0], str) and "\0" in fields[0]:
+                # The engine would end it there, and take it for another one.
+                return Broken("amqp:invalid-field", f"the container id {_NUL}")
         elif code == BEGIN:
             self._links[channel] = {}
             if fields[0] is None:
@@ -162,6 +168,8 @@ class Frames:
         elif links is None:
             return None
         elif code == ATTACH and isinstance(fields[1], int):
+            if "\0" in str(fields[0]) or _has_nul(data, at):
+                return Errant(channel, "amqp:invalid-field", f"the name or an address of an attach {_NUL}")
             links[fields[1]] = (str(fields[0]), fields[2] is False)
         elif code == DETACH and isinstance(fields[0], int) and links.pop(fields[0], None) is None:
             return _unattached(channel, fields[0])
@@ -195,6 +203,36 @@ def _read(data: bytes, at: int, end: int) -> tuple[int, list[Any]]:
         field, at = decode_value(data, at)
         fields.append(field)
     return code, fields
+
+
+def _has_nul(data: bytes, at: int) -> bool:
+    """Whether the address of an attach's source or target has the character at which the engine would end it."""
+    try:
+        _, at = decode_value(data, at + 1)
+        small = data[at] == 0xC0
+        count = data[at + 2] if small else int.from_bytes(data[at + 5 : at + 9], "big")
+        at += 3 if small else 9
+        for index in range(min(count, _SOURCE + 2)):
+            after = skip_value(data, at)
+            if index >= _SOURCE and b"\0" in _address(data[at:after]):
+                return True
+            at = after
+    except (ProtocolError, IndexError):
+        return False  # The engine says what is wrong.
+    return False
+
+
+def _address(terminus: bytes) -> bytes:
+    """The address in a source or target; empty if it is no text."""
+    if terminus[0]:
+        return b""
+    at = skip_value(terminus, 1)
+    if terminus[at] not in (0xC0, 0xD0):
+        return b""
+    at += 3 if terminus[at] == 0xC0 else 9
+    if at >= len(terminus) or terminus[at] not in (0xA1, 0xB1, 0xA3, 0xB3):
+        return b""
+    return terminus[at + (2 if terminus[at] < 0xB0 else 5) : skip_value(terminus, at)]
 
 
 def _unattached(channel: int, handle: int) -> Errant:

@@ -26,7 +26,7 @@ Mechanism = Literal["EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "XOAUTH2", "PL
 
 ENVIRONMENT_PREFIX = "LEGATO_"
 _LISTS = ("addresses", "mechanisms", "queues")
-SECTIONS = ("server", "store", "auth", "tls", "ledger", "ha", "audit", "http")
+SECTIONS = ("server", "store", "auth", "tls", "ledger", "ha", "audit", "http", "limits")
 
 
 class ServerSection(msgspec.Struct, forbid_unknown_fields=True):
@@ -177,6 +177,15 @@ class HttpSection(msgspec.Struct, forbid_unknown_fields=True):
     """At most so many have, the oldest first: each costs time at every scrape."""
 
 
+class LimitsSection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[limits]`: what peers may take, and the names that they may give."""
+
+    name_bytes: Positive = 255
+    """Of addresses, subscriptions, containers, producers and sinks, in UTF-8."""
+    names_printable: bool = True
+    """Whether names may have printable characters only."""
+
+
 class Config(msgspec.Struct, forbid_unknown_fields=True):
     """All settings of one server process."""
 
@@ -188,6 +197,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True):
     ha: HighAvailabilitySection = msgspec.field(default_factory=HighAvailabilitySection)
     audit: AuditSection = msgspec.field(default_factory=AuditSection)
     http: HttpSection = msgspec.field(default_factory=HttpSection)
+    limits: LimitsSection = msgspec.field(default_factory=LimitsSection)
     address: list[dict[str, Any]] = []
     """`[[address]]` tables, as they are written; `Addresses` checks them."""
     role: list[dict[str, Any]] = []

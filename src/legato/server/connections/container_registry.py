@@ -9,6 +9,7 @@ from legato.amqp import names
 from legato.amqp.codec.types import Symbol, UInt
 from legato.amqp.engine.events import Opened
 from legato.server.client_description import ClientDescription
+from legato.server.limits.names import Names, UnfitName
 from legato.server.shell import Peer
 
 log = logging.getLogger("legato.opening")
@@ -27,15 +28,23 @@ class ContainerRegistry:
     Args:
         return_window_ms: over which time clients are to spread their return, should they lose the broker now.
         lost: what takes from the broker all that a peer has, when another takes its place.
+        names: which container ids there may be.
     """
 
-    def __init__(self, return_window_ms: Callable[[], int], lost: Callable[[Peer], None]) -> None:
+    def __init__(self, return_window_ms: Callable[[], int], lost: Callable[[Peer], None], names: Names) -> None:
         self._return_window_ms = return_window_ms
         self._lost = lost
+        self._names = names
         self._by_container: dict[str, set[Peer]] = {}
 
     def open(self, peer: Peer, event: Opened) -> None:
         """A peer opened: answer, or refuse it if it wants to be the only one of its container id and is not."""
+        try:
+            self._names.check(event.container_id, "a container")
+        except UnfitName as unfit:
+            log.warning("! %s refused: %s", peer.name, unfit)
+            peer.amqp.refuse(unfit.condition, str(unfit), {"invalid-field": Symbol("container-id")})
+            return
         # Another user's container of the same id is another one: it is not taken over, nor is what it keeps.
         container = peer.realm + event.container_id
         others = self._by_container.get(container, set()) - {peer}

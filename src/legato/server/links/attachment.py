@@ -11,6 +11,7 @@ from legato.core.refusals import Refusal
 from legato.core.topics import Topic
 from legato.ha.heartbeat_connection import BACKUP_USER
 from legato.server.access.permissions import BROWSE, RECEIVE, SEND, Denied
+from legato.server.limits.names import Names
 from legato.server.links.consumer_links import ConsumerLinks
 from legato.server.links.consumers import Consumers
 from legato.server.links.expiry_timers import ExpiryTimers
@@ -52,6 +53,7 @@ class Links:
         expiry_timers: ExpiryTimers,
         heartbeats: Heartbeats,
         max_message_bytes: int,
+        names: Names,
     ) -> None:
         self._shell = shell
         self._broker = broker
@@ -59,15 +61,15 @@ class Links:
         self._expiry_timers = expiry_timers
         self._heartbeats = heartbeats
         self._registry = registry = Registry()
-        self.nodes = Nodes(broker)
+        self.nodes = Nodes(broker, names)
         self.closer = LinkCloser(broker, registry, self._cut_off, shell.touch)
-        self.temporaries = Temporaries(broker, registry, self.closer, expiry_timers)
+        self.temporaries = Temporaries(broker, registry, self.closer, expiry_timers, names)
         self.closer.deleted = self.temporaries.forget
         self._consumers = consumers = Consumers(shell, broker, registry, expiry_timers, self._taken_over)
         self._producer_links = ProducerLinks(
-            broker, registry, self.nodes, self.temporaries, self.closer, credit, max_message_bytes
+            broker, registry, self.nodes, self.temporaries, self.closer, credit, max_message_bytes, names
         )
-        self._subscription_links = SubscriptionLinks(broker, registry, consumers, expiry_timers)
+        self._subscription_links = SubscriptionLinks(broker, registry, consumers, expiry_timers, names)
         self._consumer_links = ConsumerLinks(
             broker, registry, self.nodes, self.temporaries, consumers, self._subscription_links, expiry_timers
         )

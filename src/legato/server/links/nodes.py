@@ -8,6 +8,7 @@ from legato.core.assignments import ASSIGNMENT_PREFIX
 from legato.core.broker import Broker
 from legato.core.topics import Topic
 from legato.server.access.permissions import CREATE
+from legato.server.limits.names import Names
 from legato.server.links.link_roles import Node
 from legato.server.links.refused import NOT_ALLOWED, NOT_FOUND, Refused
 from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX
@@ -26,8 +27,9 @@ _QUEUE_CAPABILITIES = {"queue", "temporary-queue"}
 class Nodes:
     """Finds the node of an address, or creates it where that is allowed."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, names: Names) -> None:
         self._broker = broker
+        self._names = names
 
     def find(
         self, address: str, capabilities: Iterable[str] = (), rights: Rights | None = None, operation: str = ""
@@ -41,6 +43,7 @@ class Nodes:
 
         Raises:
             Refused: the name is the broker's own, or a temporary destination that is gone.
+            UnfitName: there is no such node yet, and none can have that name.
             Refusal: the core has no such node and makes none, or it is not allowed.
         """
         topic = wants_topic(capabilities)
@@ -54,14 +57,21 @@ class Nodes:
             raise Refused(NOT_ALLOWED, f"{address!r} is a name of the broker's own.")
         if rights is not None:
             self._demand(rights, operation, address, topic)
+        node: Node | None
         if address.startswith(_TEMPORARY):
             node = self._broker.directory.lookup(address)
             if node is None:
                 raise Refused(NOT_FOUND, f"The temporary destination {address!r} is gone.")
             return node
+        directory = self._broker.directory
         if topic is None:
-            return self._broker.directory.lookup(address) or self._broker.directory.queue(address)
-        return self._broker.directory.topic(address) if topic else self._broker.directory.queue(address)
+            node = directory.lookup(address)
+        else:
+            node = directory.find_topic(address) if topic else directory.find_queue(address)
+        if node is not None:
+            return node
+        self._names.check(address, "a topic" if topic else "a queue")
+        return directory.topic(address) if topic else directory.queue(address)
 
     def _demand(self, rights: Rights, operation: str, address: str, topic: bool | None) -> None:
         directory = self._broker.directory
@@ -79,12 +89,16 @@ class Nodes:
 
         Raises:
             Refused: the name is one that the broker gives.
+            UnfitName: there is no such node yet, and none can have that name.
         """
         if not address or address.startswith((*_RESERVED, *_TEMPORARY, TOPIC_PREFIX, QUEUE_PREFIX)):
             raise Refused(NOT_ALLOWED, f"{address!r} is no name for a queue or topic.")
-        if topic:
-            return self._broker.directory.find_topic(address) or self._broker.directory.create_topic(address)
-        return self._broker.directory.find_queue(address) or self._broker.directory.create_queue(address)
+        directory = self._broker.directory
+        node = directory.find_topic(address) if topic else directory.find_queue(address)
+        if node is not None:
+            return node
+        self._names.check(address, "a topic" if topic else "a queue")
+        return directory.create_topic(address) if topic else directory.create_queue(address)
 
 
 def wants_topic(capabilities: Iterable[str]) -> bool | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from legato import limits
@@ -10,6 +11,7 @@ from legato.amqp.engine.link import Receiver
 from legato.amqp.engine.terminus import Terminus
 from legato.core.broker import Broker
 from legato.server.access.permissions import SEND
+from legato.server.limits.names import Names
 from legato.server.links import temporary_nodes
 from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_roles import Coordinator, ManagementLink, Node, PublisherLink, may_reject
@@ -35,6 +37,7 @@ class ProducerLinks:
         closer: LinkCloser,
         credit: ProducerCredit,
         max_message_bytes: int,
+        names: Names,
     ) -> None:
         self._broker = broker
         self._registry = registry
@@ -43,6 +46,7 @@ class ProducerLinks:
         self._closer = closer
         self._credit = credit
         self._max_message_bytes = max_message_bytes
+        self._names = names
 
     def attach(self, peer: Peer, link: Receiver) -> None:
         """Accept a sender's attach (amqp.md A2, A7, A8).
@@ -99,7 +103,8 @@ class ProducerLinks:
         name = link.remote_properties.get(names.PRODUCER_ID)
         if isinstance(name, str) and name:
             # Numbers that another user sends under the same id are not this producer's.
-            name = peer.realm + str(name)
+            given, name = str(name), peer.realm + str(name)
+            self._names.check(given, "a producer", partial(self._broker.producers.is_known, name))
             producer = self._broker.producers.attach(name)
             properties[names.LAST_NUMBER] = producer.last
         port = link.context = PublisherLink(

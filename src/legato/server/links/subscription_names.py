@@ -33,10 +33,15 @@ def subscription_name(link_name: str, source: Terminus, container: str) -> Subsc
     shared = "shared" in source.capabilities
     client = "" if shared and _GLOBAL in source.capabilities else container
     if durable or shared:
-        name = link_name.partition(_SUFFIX)[0] if shared else link_name
+        name = plain_name(link_name, shared=shared)
         prefix = DURABLE_PREFIX if durable else VOLATILE_PREFIX
         return SubscriptionName(f"{prefix}{_quoted(client)}/{_quoted(name)}", durable, shared)
     return SubscriptionName(f"{VOLATILE_PREFIX}{_quoted(container)}//{_quoted(link_name)}", False, False)
+
+
+def plain_name(link_name: str, *, shared: bool) -> str:
+    """The name of a subscription as its client gave it."""
+    return link_name.partition(_SUFFIX)[0] if shared else link_name
 
 
 def durable_name(link_name: str, container: str) -> str:

@@ -9,6 +9,7 @@ from legato.core.broker import Broker
 from legato.core.consumers import Consumer
 from legato.core.queues import Queue
 from legato.core.topics import Topic
+from legato.server.limits.names import Names
 from legato.server.links.consumers import Consumers
 from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.filters import NO_LOCAL, SELECTOR, Filters
@@ -16,7 +17,7 @@ from legato.server.links.link_endings import LinkEnding
 from legato.server.links.link_roles import DeliveryLink, SubscriptionLookup
 from legato.server.links.refused import NOT_FOUND, RESOURCE_LOCKED, Refused
 from legato.server.links.registry import Registry
-from legato.server.links.subscription_names import durable_name, subscription_name
+from legato.server.links.subscription_names import durable_name, plain_name, subscription_name
 from legato.server.shell import Peer
 
 _UNSETTLED_STATE = 2
@@ -25,8 +26,11 @@ _UNSETTLED_STATE = 2
 class SubscriptionLinks:
     """Attaches links to subscriptions, and ends subscriptions with their links."""
 
-    def __init__(self, broker: Broker, registry: Registry, consumers: Consumers, expiry_timers: ExpiryTimers) -> None:
+    def __init__(
+        self, broker: Broker, registry: Registry, consumers: Consumers, expiry_timers: ExpiryTimers, names: Names
+    ) -> None:
         self._broker = broker
+        self._names = names
         self._registry = registry
         self._consumers = consumers
         self._expiry_timers = expiry_timers
@@ -37,12 +41,15 @@ class SubscriptionLinks:
         A durable subscription is durable before its client is told so.
 
         Raises:
-            Refused, Refusal: the subscription is in use.
+            Refused, Refusal: the subscription is in use, or there is none and none can have that name.
         """
         wanted = subscription_name(link.name, link.remote_source, peer.container)
         holder = self._registry.holder(peer.container, link.name)
         if holder is not None and holder.connection is link.connection and wanted.durable:
             raise Refused(RESOURCE_LOCKED, f"This connection has an active subscription {link.name!r} already.")
+        if wanted.durable or wanted.shared:
+            given = plain_name(link.name, shared=wanted.shared)
+            self._names.check(given, "a subscription", lambda: self._is_known(wanted.stored))
         self._consumers.steal(peer, link)
         subscription = self._broker.subscriptions.subscribe(
             topic,
@@ -62,6 +69,9 @@ class SubscriptionLinks:
             answer.expiry_policy = link.remote_source.expiry_policy
             answer.timeout_s = link.remote_source.timeout_s
         self._consumers.accept(peer, link, answer, properties, durable=wanted.durable)
+
+    def _is_known(self, name: str) -> bool:
+        return self._broker.subscriptions.find(name) is not None
 
     def look_up(self, peer: Peer, link: Sender) -> None:
         """Answer a link that has no source: the client asks for a durable subscription in order to end it.

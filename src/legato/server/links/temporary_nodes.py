@@ -13,6 +13,7 @@ from legato.core.broker import Broker
 from legato.core.topics import Topic
 from legato.ids import new_unique_name
 from legato.server.access.permissions import CREATE
+from legato.server.limits.names import Names
 from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_endings import LinkEnding, kept_policy
@@ -62,8 +63,11 @@ class TemporaryNode:
 class Temporaries:
     """The dynamic nodes of this epoch, created or claimed again; the core deletes those that nobody claims."""
 
-    def __init__(self, broker: Broker, registry: Registry, closer: LinkCloser, expiry_timers: ExpiryTimers) -> None:
+    def __init__(
+        self, broker: Broker, registry: Registry, closer: LinkCloser, expiry_timers: ExpiryTimers, names: Names
+    ) -> None:
         self._broker = broker
+        self._names = names
         self._registry = registry
         self._closer = closer
         self._expiry_timers = expiry_timers
@@ -77,6 +81,7 @@ class Temporaries:
         Raises:
             Refused: the name asked for is no temporary one, or another client's.
             Denied: its user may create none.
+            UnfitName: there is none of that name yet, and none can have it.
         """
         topic = wants_topic(terminus.capabilities) is True
         prefix = TEMPORARY_TOPIC_PREFIX if topic else TEMPORARY_QUEUE_PREFIX
@@ -98,6 +103,7 @@ class Temporaries:
             self._closer.steal(known.maker)
         node = self._broker.directory.lookup(name)
         if node is None:
+            self._names.check(name, "a temporary destination")
             node = self._broker.directory.create_temporary(name, topic=topic, container=peer.container)
         elif not node.temporary or node.container != peer.container:
             raise Refused(RESOURCE_LOCKED, f"{name} belongs to another client.")

@@ -15,6 +15,7 @@ from legato.core.facts import Kind
 from legato.core.queues import Queue
 from legato.core.topics import Topic
 from legato.server.access.permissions import Rights
+from legato.server.limits.names import Names
 from legato.server.links.filters import compiled
 from legato.server.links.nodes import Nodes
 from legato.server.links.refused import NOT_FOUND, Refused
@@ -30,8 +31,9 @@ ASSIGN_BYTES_MAX = 256 << 20
 class Pipelines:
     """Performs operations of type `assignment`."""
 
-    def __init__(self, broker: Broker, nodes: Nodes, bulk: BulkProcess) -> None:
+    def __init__(self, broker: Broker, nodes: Nodes, bulk: BulkProcess, names: Names) -> None:
         self._broker = broker
+        self._names = names
         self._nodes = nodes
         self._bulk = bulk
         self.by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -71,6 +73,7 @@ class Pipelines:
             raise Refused(NOT_FOUND, f"There is no {'topic' if topic else 'queue'} {address!r}.")
         source = self._source(subscription, address, selector, topic=topic)
         name = _name(subscription, source.name)
+        self._names.check(subscription, "a pipeline", lambda: self._broker.assignments.find(name) is not None)
         assignment = self._broker.assignments.open(
             name, source, latest=flag(arguments, "latest"), renew=flag(arguments, "renew")
         )
@@ -94,6 +97,10 @@ class Pipelines:
     def _source(self, subscription: str, address: str, selector: str, *, topic: bool) -> Queue:
         node = self._nodes.find(address, ["topic"] if topic else ["queue"])
         if isinstance(node, Topic):
+            stored = _durable(subscription)
+            self._names.check(
+                subscription, "a subscription", lambda: self._broker.subscriptions.find(stored) is not None
+            )
             return self._broker.subscriptions.subscribe(
                 node, _durable(subscription), container="", selector=selector, no_local=False, durable=True, shared=True
             )

@@ -31,6 +31,7 @@ from legato.core.staged_batches import StagedMessage, StagedRun
 from legato.core.traits import Traits
 from legato.errors import StoreError
 from legato.server.access.permissions import SEND, Rights
+from legato.server.limits.names import Names
 from legato.server.links.nodes import Nodes
 from legato.server.links.refused import Refused
 from legato.server.management.bulk_process import BulkProcess
@@ -67,13 +68,20 @@ class Stages:
     """
 
     def __init__(
-        self, broker: Broker, nodes: Nodes, bulk: BulkProcess, store: Path, advance: Callable[[], None]
+        self,
+        broker: Broker,
+        nodes: Nodes,
+        bulk: BulkProcess,
+        store: Path,
+        advance: Callable[[], None],
+        names: Names,
     ) -> None:
         self._broker = broker
         self._nodes = nodes
         self._bulk = bulk
         self._store = store
         self._advance = advance
+        self._names = names
         self._under_way: set[asyncio.Task[None]] = set()
         self._by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
             "ticket": self._ticket,
@@ -84,6 +92,8 @@ class Stages:
 
     def perform(self, operation: str, arguments: dict[str, Any], rights: Rights | None = None, realm: str = "") -> Any:
         """See `Operations.perform`; a transactional id is its user's, and others' of the same name are others."""
+        if operation in _OWN and isinstance(given := arguments.get("name"), str):
+            self._check_name(str(given), realm)
         if realm and operation in _OWN and isinstance(arguments.get("name"), str):
             arguments = arguments | {"name": realm + str(arguments["name"])}
         if operation == "publish":
@@ -92,6 +102,12 @@ class Stages:
         if perform is None:
             raise Rejection(f"operation is {operation!r}; of stages there are publish, {', '.join(self._by_name)}.")
         return perform(arguments)
+
+    def _check_name(self, given: str, realm: str) -> None:
+        """See that a sink that is not known yet may have that name."""
+        is_known = self._broker.producers.is_known
+        prefixes = (SINK_PREFIX, ONCE_PREFIX)
+        self._names.check(given, "a sink", lambda: any(is_known(prefix + realm + given) for prefix in prefixes))
 
     def _ticket(self, arguments: dict[str, Any]) -> Any:
         name, batch, stage = text(arguments, "name"), number(arguments, "batch", 0), text(arguments, "stage")

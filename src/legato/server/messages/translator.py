@@ -48,6 +48,7 @@ from legato.core.transaction import Disposal
 from legato.core.transactions import DROPPED
 from legato.server.access.permissions import Denied
 from legato.server.connections.container_registry import ContainerRegistry
+from legato.server.limits.names import Names
 from legato.server.links.attachment import Links
 from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.heartbeats import Heartbeats
@@ -85,6 +86,7 @@ class Translator:
         heartbeats: Heartbeats,
         expiry_timers: ExpiryTimers,
         status: Callable[[], Any],
+        names: Names,
     ) -> None:
         self._shell = shell
         self._broker = broker
@@ -92,7 +94,7 @@ class Translator:
         self._management = management
         self._transfers = transfers
         self._uploads = transfers.uploads
-        self._containers = ContainerRegistry(return_window_ms, lambda peer: self._let_go(peer, LinkEnding.LOST))
+        self._containers = ContainerRegistry(return_window_ms, lambda peer: self._let_go(peer, LinkEnding.LOST), names)
         self._heartbeats = heartbeats
         self._expiry_timers = expiry_timers
         self._status = status

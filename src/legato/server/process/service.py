@@ -31,6 +31,7 @@ from legato.server.identity.audit_trail import AuditTrail
 from legato.server.identity.authentication import Authentication
 from legato.server.identity.certificates import tls_context
 from legato.server.identity.users import Users
+from legato.server.limits.names import Names
 from legato.server.links.attachment import Links
 from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.heartbeats import Heartbeats
@@ -145,6 +146,7 @@ class Service:
         self.audit = AuditTrail(Path(config.audit.file) if config.audit.file else None, clock.now_us, self.broker.epoch)
         self.audit.say("epoch", None, "allowed", object=config.server.listen)
         self.access = Access(read_roles(config.role), self.authentication.users)
+        self._names = Names(config.limits.name_bytes, printable=config.limits.names_printable)
         self._read_config = read_config
         self._lease = lease
         self._owner = owner
@@ -169,7 +171,13 @@ class Service:
         self.upkeep.sweep = partial(sweep, config.store_directory, limits.STAGE_RETENTION_S)
         self._executor = Executor(self.broker, store, self.credit, self._unblock)
         self._links = links = Links(
-            self, self.broker, self.credit, self.expiry_timers, self.heartbeats, config.server.max_message_bytes
+            self,
+            self.broker,
+            self.credit,
+            self.expiry_timers,
+            self.heartbeats,
+            config.server.max_message_bytes,
+            self._names,
         )
         self._executor.cut = links.closer.cut
         management = Management(self, self.broker, links.nodes, self._make_operations(links))
@@ -184,6 +192,7 @@ class Service:
             self.heartbeats,
             self.expiry_timers,
             self.inspector.broker,
+            self._names,
         )
         invariants = (
             InvariantCheck(self.broker, store, clock, lambda error: loop.call_soon(self.fatal, error))
@@ -220,8 +229,8 @@ class Service:
             self.reload,
             self.switch_over,
             self.update,
-            Pipelines(broker, nodes, self.bulk),
-            Stages(broker, nodes, self.bulk, self.config.store_directory, self.advance),
+            Pipelines(broker, nodes, self.bulk, self._names),
+            Stages(broker, nodes, self.bulk, self.config.store_directory, self.advance, self._names),
             spreading.add,
             self.peers,
         )

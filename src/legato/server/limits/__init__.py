@@ -1,0 +1,1 @@
+"""Limits: how much peers may take, and which names they may give."""
