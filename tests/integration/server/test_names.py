@@ -81,7 +81,7 @@ def test_no_connection_opens_with_such_a_container_id(connect: Connect, containe
 
 
 def test_a_container_id_is_not_cut_at_nul(broker: Server) -> None:
-    """"abc" and "abc" with NUL and something behind it were the same container."""
+    """The ids "abc" and "abc" with NUL and something behind it were the same container."""
     peer = RawPeer(broker.port)
     peer.send(opening("abc\0def"))
     assert b"the container id has the character U+0000" in peer.hear_all()
