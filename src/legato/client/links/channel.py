@@ -246,7 +246,7 @@ class Channel(ChannelEnds):
 
     def touch(self) -> None:
         """Something changed that the application's thread may wait for."""
-        self.transport.touched.add(self.gate)
+        self.transport.touched[self.gate] = None
 
     def report(self, error: JMSError) -> None:
         """Tell the connection's exception listener."""

@@ -57,7 +57,7 @@ class Transport:
         # Not the module's own generator: programs seed that, and expect what it says to stay the same.
         self._chance = Random().random
         self.gate = Gate()
-        self.touched: set[Gate] = set()
+        self.touched: dict[Gate, None] = {}
         self.completed: list[Send] = []
         """Sends whose completion listeners are to be called after this lump."""
         self.notifier = notifier
@@ -211,7 +211,7 @@ class Transport:
             completed, self.completed = self.completed, []
             self.notifier.call(lambda: complete_all(completed))
         if self.touched:
-            touched, self.touched = self.touched, set()
+            touched, self.touched = self.touched, {}
             for gate in touched:
                 gate.open()
 
@@ -285,7 +285,7 @@ class Transport:
         if error is None:
             self.connecting.settings = settings
         outcome.append(error)
-        self.touched.add(self.gate)
+        self.touched[self.gate] = None
 
     def _pause(self, wait_s: float) -> None:
         """Wait before a try, doing meanwhile what needs no broker."""
@@ -305,7 +305,7 @@ class Transport:
         self._watched = selectors.EVENT_READ
         self._mailbox.selector.register(wire, self._watched)
         if not self.connecting.connected_once:
-            self.touched.add(self.gate)
+            self.touched[self.gate] = None
         self.connecting.connected(wire)
         self.outages.begin(wire)
         early, wire.early_events = wire.early_events, []
@@ -356,7 +356,7 @@ class Transport:
         self.finished = True
         self.error = self.error or JMSError("The connection is closed.", code=UNBLOCKED)
         self.outages.abandon(self.error)
-        self.touched.add(self.gate)
+        self.touched[self.gate] = None
 
     def _fail(self, error: JMSError) -> None:
         self.error = error
