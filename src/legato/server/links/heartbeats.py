@@ -12,7 +12,7 @@ from legato.amqp import names
 from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import DataBody, encode_message
 from legato.amqp.engine.link import Sender
-from legato.ha.heartbeat_connection import Heartbeat
+from legato.ha.heartbeat_connection import BACKUP_USER, Heartbeat
 from legato.server.links.link_roles import HeartbeatLink
 from legato.server.shell import Peer
 
@@ -60,7 +60,9 @@ class Heartbeats:
     @property
     def unrecorded(self) -> list[str]:
         """Addresses of backups that have no member record."""
-        said = [port.link.remote_properties.get(names.UNRECORDED) for port in self._ports]
+        # Where users log in, a backup does so as one: nobody else is taken for it.
+        backups = [port for port in self._ports if port.peer.user == BACKUP_USER or not port.peer.realm]
+        said = [port.link.remote_properties.get(names.UNRECORDED) for port in backups]
         return [listen for listen in said if isinstance(listen, str) and listen]
 
     def attach(self, peer: Peer, link: Sender) -> HeartbeatLink:

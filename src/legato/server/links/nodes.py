@@ -53,6 +53,9 @@ class Nodes:
             address, topic = address.removeprefix(QUEUE_PREFIX), False
         if not address:
             raise Refused(NOT_FOUND, "The address is empty.")
+        if address.startswith((TOPIC_PREFIX, QUEUE_PREFIX)):
+            # A queue of such a name would have the record of a topic in the store.
+            raise Refused(NOT_ALLOWED, f"{address!r} is no name for a queue or topic.")
         if address.startswith(_RESERVED):
             raise Refused(NOT_ALLOWED, f"{address!r} is a name of the broker's own.")
         if rights is not None:
@@ -78,6 +81,9 @@ class Nodes:
         if topic is None:
             node = directory.lookup(address)
             topic = isinstance(node, Topic)
+            if not rights.may(operation, address, topic):
+                # What is there is not told to who may do nothing with it.
+                rights.demand(operation, address)
         else:
             node = directory.find_topic(address) if topic else directory.find_queue(address)
         rights.demand(operation, address, topic)

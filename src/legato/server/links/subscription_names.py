@@ -52,5 +52,15 @@ def durable_name(link_name: str, container: str) -> str:
     return f"{DURABLE_PREFIX}{_quoted(client)}/{_quoted(name)}"
 
 
+def durable_of_all(name: str) -> str:
+    """The durable subscription of that name that is shared by all clients, whoever they are."""
+    return f"{DURABLE_PREFIX}/{_quoted(name)}"
+
+
+def is_of_all(stored: str) -> bool:
+    """Whether a subscription is no client's own: then it is no user's own either."""
+    return stored.startswith((f"{DURABLE_PREFIX}/", f"{VOLATILE_PREFIX}/"))
+
+
 def _quoted(part: str) -> str:
     return quote(part, safe="")

@@ -9,6 +9,7 @@ from legato.core.broker import Broker
 from legato.core.consumers import Consumer
 from legato.core.queues import Queue
 from legato.core.topics import Topic
+from legato.server.access.permissions import RECEIVE
 from legato.server.limits.names import Names
 from legato.server.links.consumers import Consumers
 from legato.server.links.expiry_timers import ExpiryTimers
@@ -17,7 +18,7 @@ from legato.server.links.link_endings import LinkEnding
 from legato.server.links.link_roles import DeliveryLink, SubscriptionLookup
 from legato.server.links.refused import NOT_FOUND, RESOURCE_LOCKED, Refused
 from legato.server.links.registry import Registry
-from legato.server.links.subscription_names import durable_name, plain_name, subscription_name
+from legato.server.links.subscription_names import durable_name, is_of_all, plain_name, subscription_name
 from legato.server.shell import Peer
 
 _UNSETTLED_STATE = 2
@@ -50,6 +51,9 @@ class SubscriptionLinks:
         if wanted.durable or wanted.shared:
             given = plain_name(link.name, shared=wanted.shared)
             self._names.check(given, "a subscription", lambda: self._is_known(wanted.stored))
+        former = self._broker.subscriptions.find(wanted.stored)
+        if former is not None and former.topic is not topic:
+            self._demand_of_all(peer, former)
         self._consumers.steal(peer, link)
         subscription = self._broker.subscriptions.subscribe(
             topic,
@@ -78,16 +82,23 @@ class SubscriptionLinks:
 
         Raises:
             Refused: there is none, or it is in use.
+            Denied: it is no user's own, and this one may not receive from it.
         """
         name = durable_name(link.name, peer.container)
         subscription = self._broker.subscriptions.find(name)
         if subscription is None:
             raise Refused(NOT_FOUND, f"There is no durable subscription {link.name!r}.")
+        self._demand_of_all(peer, subscription)
         if subscription.consumers:
             raise Refused(RESOURCE_LOCKED, f"The durable subscription {link.name!r} is in use.")
         link.context = SubscriptionLookup(peer, subscription)
         link.accept(source=_source_of(subscription))
         peer.links.add(link)
+
+    def _demand_of_all(self, peer: Peer, subscription: Queue) -> None:
+        """Who is about to end or replace a subscription that is shared by all must be allowed to receive from it."""
+        if peer.rights is not None and is_of_all(subscription.name):
+            peer.rights.demand(RECEIVE, subscription.address, True)
 
     def leave(self, consumer: Consumer, link: Sender, ending: LinkEnding) -> None:
         """The consumer behind `link` goes: its subscription may end too.

@@ -85,8 +85,6 @@ class Temporaries:
         """
         topic = wants_topic(terminus.capabilities) is True
         prefix = TEMPORARY_TOPIC_PREFIX if topic else TEMPORARY_QUEUE_PREFIX
-        if peer.rights is not None:
-            peer.rights.demand(CREATE, prefix + "new", topic)
         wanted = link.remote_properties.get(names.TEMPORARY_NAME)
         if wanted is None:
             name = new_unique_name(prefix)
@@ -94,6 +92,11 @@ class Temporaries:
             name = str(wanted)
         else:
             raise Refused(NOT_ALLOWED, f"{wanted!r} is not the name of a temporary node of this broker.")
+        if peer.rights is not None:
+            peer.rights.demand(CREATE, name if wanted is not None else prefix + "new", topic)
+        node = self._broker.directory.lookup(name)
+        if node is not None and not (node.temporary and node.container == peer.container):
+            raise Refused(RESOURCE_LOCKED, f"{name} belongs to another client.")
         key = TOPIC_PREFIX + name if topic else name
         known = self._nodes.get(key)
         if known is not None and known.maker is not None:
@@ -105,8 +108,6 @@ class Temporaries:
         if node is None:
             self._names.check(name, "a temporary destination")
             node = self._broker.directory.create_temporary(name, topic=topic, container=peer.container)
-        elif not node.temporary or node.container != peer.container:
-            raise Refused(RESOURCE_LOCKED, f"{name} belongs to another client.")
         else:
             self._broker.temporaries.reclaim(node)
         self._expiry_timers.cancel(key)

@@ -19,7 +19,7 @@ from legato.server.limits.names import Names
 from legato.server.links.filters import compiled
 from legato.server.links.nodes import Nodes
 from legato.server.links.refused import NOT_FOUND, Refused
-from legato.server.links.subscription_names import DURABLE_PREFIX
+from legato.server.links.subscription_names import durable_of_all
 from legato.server.management.bulk_process import BulkProcess
 from legato.server.management.requests import Pending, Rejection, flag, number, text
 
@@ -72,7 +72,7 @@ class Pipelines:
         ):
             raise Refused(NOT_FOUND, f"There is no {'topic' if topic else 'queue'} {address!r}.")
         source = self._source(subscription, address, selector, topic=topic)
-        name = _name(subscription, source.name)
+        name = assignment_name(subscription, source.name)
         self._names.check(subscription, "a pipeline", lambda: self._broker.assignments.find(name) is not None)
         assignment = self._broker.assignments.open(
             name, source, latest=flag(arguments, "latest"), renew=flag(arguments, "renew")
@@ -85,8 +85,8 @@ class Pipelines:
         If its queue is there, `source` names it, and nothing has happened.
         """
         subscription, address = text(arguments, "subscription"), text(arguments, "address")
-        source = _durable(subscription) if flag(arguments, "topic") else address
-        assignment = self._assignment({"name": _name(subscription, source)})
+        source = durable_of_all(subscription) if flag(arguments, "topic") else address
+        assignment = self._assignment({"name": assignment_name(subscription, source)})
         if self._broker.assignments.has_source(assignment):
             return {"name": assignment.queue.name, "source": source} | _shown(
                 self._broker.assignments.stand(assignment)
@@ -97,12 +97,18 @@ class Pipelines:
     def _source(self, subscription: str, address: str, selector: str, *, topic: bool) -> Queue:
         node = self._nodes.find(address, ["topic"] if topic else ["queue"])
         if isinstance(node, Topic):
-            stored = _durable(subscription)
+            stored = durable_of_all(subscription)
             self._names.check(
                 subscription, "a subscription", lambda: self._broker.subscriptions.find(stored) is not None
             )
             return self._broker.subscriptions.subscribe(
-                node, _durable(subscription), container="", selector=selector, no_local=False, durable=True, shared=True
+                node,
+                stored,
+                container="",
+                selector=selector,
+                no_local=False,
+                durable=True,
+                shared=True,
             )
         if selector.strip():
             raise Rejection("selector is for topics only: a queue's messages that it excludes would never be consumed.")
@@ -161,12 +167,9 @@ class Pipelines:
         return assignment
 
 
-def _name(subscription: str, source: str) -> str:
+def assignment_name(subscription: str, source: str) -> str:
+    """The name of a subscription's assignment to a queue, or to the subscription of a topic."""
     return f"{ASSIGNMENT_PREFIX}{quote(subscription, safe='')}/{quote(source, safe='')}"
-
-
-def _durable(subscription: str) -> str:
-    return f"{DURABLE_PREFIX}/{quote(subscription, safe='')}"
 
 
 def _shown(stand: Assigned) -> dict[str, Any]:

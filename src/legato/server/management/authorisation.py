@@ -9,7 +9,8 @@ from legato.core.assignments import ASSIGNMENT_PREFIX
 from legato.core.broker import Broker
 from legato.server.access.permissions import BROWSE, BULK, CREATE, DELETE, RECEIVE, SEND, Level, Rights
 from legato.server.links.nodes import QUEUE_PREFIX, TOPIC_PREFIX
-from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX
+from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX, durable_of_all
+from legato.server.management.assignments import assignment_name
 
 _VIEWING = ("read", "query")
 _ADMINISTERING = ("reload", "switchover", "update")
@@ -66,11 +67,25 @@ class Authorisation:
         if operation in ("open", "resume"):
             address, topic = str(arguments.get("address", "")), arguments.get("topic") is True
             rights.demand(BULK, address, topic)
+            if topic or address.startswith(TOPIC_PREFIX):
+                self._demand_for_source(rights, str(arguments.get("subscription", "")))
             there = self._broker.directory.find_topic if topic else self._broker.directory.find_queue
             if operation == "open" and there(address) is None:
                 rights.demand(CREATE, address, topic)
         else:
             rights.demand(BULK, *self._address_of(arguments.get("name"), False))
+
+    def _demand_for_source(self, rights: Rights, name: str) -> None:
+        """Under another address a subscription is replaced; and it is what says which topic an assignment is of."""
+        source = durable_of_all(name)
+        subscription = self._broker.subscriptions.find(source)
+        if subscription is not None:
+            rights.demand(BULK, subscription.address, True)
+            return
+        left = self._broker.assignments.find(assignment_name(name, source))
+        if left is not None and left.last > left.acknowledged:
+            # What it took and still has is of a topic that nobody knows any more.
+            rights.demand(BULK, source, True)
 
     def _demand_for_stage(self, rights: Rights, operation: str) -> None:
         """Where its rows go is looked at when a batch is published, as that is when it is known."""
