@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
 
 from legato.cli.confirmation import confirm, messages
 from legato.cli.management import request, rows
+from legato.cli.output import say, say_json
+from legato.quoting import quoted
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name.", show_default=False)]
 PatternArgument = Annotated[
@@ -23,7 +24,7 @@ def list_nodes(url: str, type: str, match: str, *, as_json: bool) -> None:
     """Print all nodes of a type, by name."""
     found = sorted(rows(url, type, match), key=lambda row: str(row["name"]))
     if as_json:
-        typer.echo(json.dumps(found))
+        say_json(found)
         return
     from legato.cli.rendering import QUEUE_COLUMNS, print_nodes
 
@@ -33,7 +34,7 @@ def list_nodes(url: str, type: str, match: str, *, as_json: bool) -> None:
         "subscription": {"name": "name", "address": "topic"} | QUEUE_COLUMNS,
     }
     if not found:
-        typer.echo(f"nothing matches {match}; * is a whole word" if match else f"there are no {type}s")
+        say(f"nothing matches {match}; * is a whole word" if match else f"there are no {type}s")
         return
     print_nodes(columns[type], found)
 
@@ -41,15 +42,15 @@ def list_nodes(url: str, type: str, match: str, *, as_json: bool) -> None:
 def show(told: dict[str, Any], *, as_json: bool) -> None:
     """Print one node, a line for each thing that is known of it."""
     if as_json:
-        typer.echo(json.dumps(told))
+        say_json(told)
         return
     settings = told.pop("settings", {})
     width = max(len(key) for key in (*told, *settings))
     for key, value in told.items():
-        typer.echo(f"{key:{width}}  {_plain(value)}")
-    typer.secho("settings", dim=True)
+        say(f"{key:{width}}  {_plain(value)}")
+    say("settings", dim=True)
     for key, value in settings.items():
-        typer.echo(f"{key:{width}}  {_plain(value)}")
+        say(f"{key:{width}}  {_plain(value)}")
 
 
 def purge_node(url: str, type: str, name: str, *, yes: bool, dry_run: bool) -> None:
@@ -62,12 +63,12 @@ def purge_node(url: str, type: str, name: str, *, yes: bool, dry_run: bool) -> N
 
 def tell(sentence: str) -> None:
     """Print the result of an operation."""
-    typer.echo(sentence)
+    say(sentence)
 
 
 def _plain(value: object) -> str:
     if isinstance(value, list):
-        return ", ".join(str(item) for item in value) or "none"
+        return ", ".join(quoted(item) for item in value) or "none"
     if value is None or value == "":
         return "none"
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else quoted(value)

@@ -1,5 +1,6 @@
 """`legato audit`: the Spark audit of a ledger, as a table and a page."""
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +8,7 @@ from typing import Annotated
 import typer
 
 from legato.cli.options import JsonOption
+from legato.cli.output import say, say_json
 
 TIME_FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f"]
 
@@ -72,11 +74,11 @@ def audit(
         ledger, store_dir=store, report_path=report, scope=scope, master=master, keep_classes=keep_classes
     )
     if as_json:
-        typer.echo(result.to_json().decode())
+        say_json(json.loads(result.to_json()))
     else:
         print_audit(result)
     if keep_classes:
-        typer.echo("Spark archives its classes now, which takes half a minute, unless an archive exists.", err=True)
+        say("Spark archives its classes now, which takes half a minute, unless an archive exists.", err=True)
     raise typer.Exit(0 if result.passes else 1)
 
 

@@ -19,11 +19,11 @@ def browse(
     """
     from itertools import islice
 
-    from legato.cli.rendering import as_line
+    from legato.cli.rendering import say_message
     from legato.client import ConnectionFactory
 
     with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
         connection.start()
         with session.create_browser(session.create_queue(queue)) as messages:
             for message in islice(messages, count or None):
-                typer.echo(as_line(message, as_json=as_json))
+                say_message(message, as_json=as_json)

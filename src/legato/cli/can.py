@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from legato.cli.output import say
 from legato.errors import ConfigError
 
 LEVELS = ("view", "operate", "administer")
@@ -61,13 +62,13 @@ def can(
     check_roles(permissions, users)
     known = user in users
     if user == "anonymous" and not admits_anonymous(loaded, users):
-        typer.echo("no: anonymous peers are not let in")
+        say("no: anonymous peers are not let in")
         raise typer.Exit(1)
     note = ""
     if not known and user != "anonymous":
         note = f" ({user!r} is in no users file: it would need a certificate or a token)"
     if permissions is None:
-        typer.echo(f"yes: there is no [[role]], so whoever is let in may do everything{note}")
+        say(f"yes: there is no [[role]], so whoever is let in may do everything{note}")
         return
     found = users.find(user)
     roles = permissions.roles_of(user, found.roles if found else (), group or (), known=user != "anonymous")
@@ -76,6 +77,6 @@ def can(
     else:
         topic = address.startswith("topic://")
         decision = decide(user, roles, operation, address.removeprefix("queue://"), topic or None if topic else False)
-    typer.echo(f"{'yes' if decision.allowed else 'no'}: {decision.reason}{note}")
+    say(f"{'yes' if decision.allowed else 'no'}: {decision.reason}{note}")
     if not decision.allowed:
         raise typer.Exit(1)

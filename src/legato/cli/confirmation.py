@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from legato.cli.output import say
 from legato.errors import ConfigError
+from legato.quoting import one_line
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would happen, and change nothing.")]
@@ -21,14 +23,14 @@ def confirm(what: str, *, yes: bool, dry_run: bool) -> bool:
         typer.Exit: the answer was no.
     """
     if dry_run:
-        typer.echo(f"would {what}")
+        say(f"would {what}")
         return False
     if yes:
         return True
     if not sys.stdin.isatty():
         raise ConfigError(f"This would {what}: add --yes to do so, or --dry-run.")
-    if not typer.confirm(f"{what[0].upper()}{what[1:]}?"):
-        typer.echo("nothing was changed")
+    if not typer.confirm(one_line(f"{what[0].upper()}{what[1:]}?")):
+        say("nothing was changed")
         raise typer.Exit(1)
     return True
 

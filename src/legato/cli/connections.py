@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
-
-import typer
 
 from legato.cli.management import rows
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
+from legato.cli.output import say, say_json
+from legato.quoting import quoted
 
 
 def connections(as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
@@ -18,14 +17,14 @@ def connections(as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> No
     """
     found = sorted(rows(url, "connection"), key=lambda row: (row["user"], row["client_id"], row["since_us"]))
     if as_json:
-        typer.echo(json.dumps(found))
+        say_json(found)
         return
     from legato.cli.rendering import clock_time
 
     for row in found:
-        typer.echo(f"{row['client_id']}  {_who(row)}")
-        typer.echo(
-            f"  {row['address']}, since {clock_time(row['since_us'])}: "
+        say(f"{quoted(row['client_id'])}  {_who(row)}")
+        say(
+            f"  {quoted(row['address'])}, since {clock_time(row['since_us'])}: "
             f"{row['consumers']} consumers, {row['producers']} producers"
         )
 
@@ -33,9 +32,9 @@ def connections(as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> No
 def _who(row: dict[str, Any]) -> str:
     """User, host, process and product, as far as they are known."""
     words = [
-        row["user"],
-        row["hostname"] and f"host {row['hostname']}",
+        row["user"] and quoted(row["user"]),
+        row["hostname"] and f"host {quoted(row['hostname'])}",
         row["pid"] and f"process {row['pid']}",
-        f"{row['product']} {row['version']}".strip(),
+        " ".join(quoted(word) for word in (row["product"], row["version"]) if word),
     ]
-    return ", ".join(str(word) for word in words if word)
+    return ", ".join(word for word in words if word)

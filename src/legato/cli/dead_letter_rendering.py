@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from legato.cli.dead_letters import MUTED_AT_MS, MUTED_BY, MUTED_REASON, STACK_TRACE, Letter, body_of, general
-from legato.cli.rendering import as_object
+from legato.cli.output import say, say_json
+from legato.cli.rendering import as_object, time_text
 from legato.errors import JMSError
+from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, lines, quoted
+from legato.terminal import Terminal, add_row, cell
 
 ID_CHARS_MIN = 8
 _WHO = {
@@ -40,21 +40,22 @@ def print_causes(groups: Sequence[tuple[dict[str, Any], Sequence[Letter]]], *, a
         for row, found in groups
     ]
     if as_json:
-        typer.echo(json.dumps(listed))
+        say_json(listed)
         return
     if not listed:
-        typer.echo("There are no dead letters.")
+        say("There are no dead letters.")
         return
-    console = Console()
+    console = Terminal()
     for queue in listed:
-        console.print(f"[bold]{queue['queue']}[/]  {queue['depth']:,}", highlight=False)
+        console.print(Text.assemble(cell(queue["queue"], "bold"), f"  {queue['depth']:,}"))
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
         table.add_column("count", justify="right", min_width=6)
         for column in ("cause", "age", "times", "reason"):
             table.add_column(column, style="dim" if column == "cause" else "", no_wrap=column != "reason")
         for cause in queue["causes"]:
             often = f"reissued {cause['times_max'] - 1}x" if cause["times_max"] > 1 else ""
-            table.add_row(f"{cause['count']:,}", cause["cause"], _age(cause["first_ms"]), often, Text(cause["reason"]))
+            reason = escaped(cause["reason"], SENTENCE_CHARACTERS_MAX)
+            add_row(table, f"{cause['count']:,}", cause["cause"], _age(cause["first_ms"]), often, reason)
         console.print(table)
 
 
@@ -69,7 +70,7 @@ def _as_cause(same: Sequence[Letter]) -> dict[str, Any]:
     reasons = {letter.reason for letter in same}
     return {
         "cause": same[0].cause,
-        "reason": same[0].reason.splitlines()[0] if len(reasons) == 1 else general(same[0].reason),
+        "reason": _first_line(same[0].reason) if len(reasons) == 1 else general(same[0].reason),
         "count": len(same),
         "first_ms": min(letter.dead_since_ms for letter in same),
         "last_ms": max(letter.dead_since_ms for letter in same),
@@ -83,7 +84,7 @@ def print_letters(found: Sequence[Letter], *, as_json: bool) -> None:
     """Dead letters, a line each."""
     if as_json:
         for letter in found:
-            typer.echo(json.dumps(as_dict(letter)))
+            say_json(as_dict(letter))
         return
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     for column in ("id", "since", "attempts", "cause", "trace id", "reason"):
@@ -91,9 +92,10 @@ def print_letters(found: Sequence[Letter], *, as_json: bool) -> None:
     short = _short_ids(found)
     for letter in found:
         attempts = letter.properties.get("legato_attempts") or letter.attempts
-        age, reason = _age(letter.dead_since_ms), Text(letter.reason.splitlines()[0])
-        table.add_row(short[letter.id], age, str(attempts), letter.cause, Text(letter.trace_id), reason)
-    Console().print(table, highlight=False)
+        age, reason = _age(letter.dead_since_ms), escaped(_first_line(letter.reason), SENTENCE_CHARACTERS_MAX)
+        trace_id = quoted(letter.trace_id) if letter.trace_id else ""
+        add_row(table, quoted(short[letter.id]), age, quoted(attempts), letter.cause, trace_id, reason)
+    Terminal().print(table)
 
 
 def _short_ids(found: Sequence[Letter]) -> dict[str, str]:
@@ -114,35 +116,49 @@ def _short_ids(found: Sequence[Letter]) -> dict[str, str]:
 def print_letter(letter: Letter, *, as_json: bool) -> None:
     """One dead letter, whole."""
     if as_json:
-        typer.echo(json.dumps(as_dict(letter)))
+        say_json(as_dict(letter))
         return
-    console = Console(soft_wrap=True)
-    console.print(Text(letter.reason, style="bold red"))
+    console = Terminal(soft_wrap=True)
+    console.print(Text(lines(letter.reason), style="bold red"))
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column()
     attempts = letter.properties.get("legato_attempts") or letter.attempts
     for name, value in (
-        ("id", letter.id),
-        ("came from", letter.origin or "unknown"),
+        ("id", quoted(letter.id)),
+        ("came from", quoted(letter.origin or "unknown")),
         ("since", _time(letter.dead_since_ms)),
-        ("attempts", str(attempts)),
+        ("attempts", quoted(attempts)),
         ("dead letter", "for the first time" if letter.times == 1 else f"{letter.times} times so far"),
-        *((label, str(letter.properties[key])) for key, label in _WHO.items() if letter.properties.get(key)),
+        *(
+            (label, escaped(str(letter.properties[key]), SENTENCE_CHARACTERS_MAX))
+            for key, label in _WHO.items()
+            if letter.properties.get(key)
+        ),
     ):
-        table.add_row(name, Text(value))
+        add_row(table, name, value)
     if letter.undone:
-        table.add_row("flow", Text("its compensations have begun", style="yellow"))
+        add_row(table, "flow", Text("its compensations have begun", style="yellow"))
     console.print(table)
     if letter.history:
         console.print("deliveries", style="dim")
         for attempt in letter.history:
-            console.print(Text(f"  {_time(int(attempt.get('at_ms', 0)))}  {attempt.get('cause', '')}"))
+            console.print(f"  {_attempt(attempt)}")
     if trace := letter.properties.get(STACK_TRACE):
         console.print("stack trace", style="dim")
-        console.print(Text(str(trace).rstrip()))
+        console.print(lines(str(trace).rstrip()))
     console.print("body", style="dim")
-    console.print(Text(_body(letter)))
+    console.print(lines(_body(letter)))
+
+
+def _attempt(attempt: dict[str, Any]) -> str:
+    at_ms = attempt.get("at_ms", 0)
+    at = _time(at_ms) if isinstance(at_ms, int) else "?"
+    return f"{at}  {escaped(str(attempt.get('cause', '')), SENTENCE_CHARACTERS_MAX)}"
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.splitlines()), "")
 
 
 def _body(letter: Letter) -> str:
@@ -181,4 +197,4 @@ def _age(since_ms: int) -> str:
 
 
 def _time(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds") if milliseconds else ""
+    return time_text(milliseconds, "milliseconds") or ""

@@ -75,12 +75,12 @@ class Letter:
     @property
     def times(self) -> int:
         """How often it has been a dead letter."""
-        return int(self.properties.get(DEAD_LETTER_COUNT) or 1)
+        return _number(self.properties.get(DEAD_LETTER_COUNT)) or 1
 
     @property
     def attempts(self) -> int:
         """Deliveries that failed before it became one."""
-        return int(self.properties.get(DELIVERIES) or 0)
+        return _number(self.properties.get(DELIVERIES))
 
     @property
     def trace_id(self) -> str:
@@ -95,16 +95,21 @@ class Letter:
     @property
     def dead_since_ms(self) -> int:
         """Milliseconds since 1970; 0 if nobody knows."""
-        return int(self.properties.get(DEAD_LETTERED_AT_MS) or 0)
+        return _number(self.properties.get(DEAD_LETTERED_AT_MS))
 
     @property
     def history(self) -> list[dict[str, Any]]:
         """Its last deliveries."""
         try:
             found = json.loads(self.properties.get(HISTORY) or "[]")
-        except ValueError:
+        except (TypeError, ValueError, RecursionError):
             return []
-        return found if isinstance(found, list) else []
+        return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _number(value: object) -> int:
+    """A property that the broker sets to a number; a client may have set it to anything."""
+    return value if isinstance(value, int) else 0
 
 
 def general(reason: str) -> str:

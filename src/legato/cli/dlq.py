@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
+from legato.cli.output import say, say_lines
+from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, quoted
 
 if TYPE_CHECKING:
     from legato.cli.dead_letters import Letter
@@ -141,13 +143,13 @@ def edit(
     else:
         new = _in_editor(body)
     if new == body:
-        typer.echo(f"{letter.id} stays as it is")
+        say(f"{quoted(letter.id)} stays as it is")
         return
     if dry_run:
-        typer.echo(_pretty(new))
+        say_lines(_pretty(new))
         return
     now_called = dead_letter_editor.replace(url, letter, new, f"{getpass.getuser()}@{socket.gethostname()}")
-    typer.echo(f"{letter.id} is changed; it is {now_called} now")
+    say(f"{quoted(letter.id)} is changed; it is {quoted(now_called)} now")
     if reissue_it:
         reissue(queue, [now_called], url=url)
 
@@ -196,16 +198,16 @@ def reissue(
     )
     going, staying = _partition(found, to, force=force)
     for letter, why in staying:
-        typer.echo(f"{letter.id} stays: {why}", err=True)
+        say(f"{quoted(letter.id)} stays: {why}", err=True)
     if dry_run:
         for letter in going:
-            typer.echo(f"{letter.id} would go to {to or letter.origin}: {letter.reason}")
+            say(f"{quoted(letter.id)} would go to {to or quoted(letter.origin)}: {_reason(letter)}")
         return
     moved = 0
     for count in dead_letters.move(url, going, to=to, per_second=per_second):
         moved += count
     gone = len(going) - moved
-    typer.echo(f"reissued {_letters(moved)}" + (f"; {gone} were gone already" if gone else ""))
+    say(f"reissued {_letters(moved)}" + (f"; {gone} were gone already" if gone else ""))
     if staying:
         raise typer.Exit(1)
 
@@ -270,10 +272,14 @@ def _move(url: str, found: list[Letter], to: str, said: dict[str, str | int], ve
 
     if dry_run:
         for letter in found:
-            typer.echo(f"{letter.id} would be {verb}: {letter.reason}")
+            say(f"{quoted(letter.id)} would be {verb}: {_reason(letter)}")
         return
     moved = sum(dead_letters.move(url, found, to=to, properties=said))
-    typer.echo(f"{verb} {_letters(moved)}")
+    say(f"{verb} {_letters(moved)}")
+
+
+def _reason(letter: Letter) -> str:
+    return escaped(letter.reason, SENTENCE_CHARACTERS_MAX)
 
 
 def _letters(count: int) -> str:

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from legato.cli.output import say
+
 
 def drill(
     minutes: Annotated[
@@ -119,11 +121,11 @@ def drill(
 def _show_list() -> None:
     from legato.drill.faults import ANY_INSTANT, FAULTS, POINTS, SOME_POINT
 
-    typer.echo("Faults (--faults); * also with --url, + only with --spark-load:")
+    say("Faults (--faults); * also with --url, + only with --spark-load:")
     for fault, text in FAULTS.items():
-        typer.echo(f"  {fault:<21}{'+' if text.spark_load else ' ' if text.owned else '*'} {text.does}")
-    typer.echo("Points (--at):")
+        say(f"  {fault:<21}{'+' if text.spark_load else ' ' if text.owned else '*'} {text.does}")
+    say("Points (--at):")
     for point, where in POINTS.items():
-        typer.echo(f"  {point:<45} {where}")
-    typer.echo(f"  {SOME_POINT:<45} One of these points, at random.")
-    typer.echo(f"  {ANY_INSTANT:<45} No point: a random instant. Without --at, half of the faults.")
+        say(f"  {point:<45} {where}")
+    say(f"  {SOME_POINT:<45} One of these points, at random.")
+    say(f"  {ANY_INSTANT:<45} No point: a random instant. Without --at, half of the faults.")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
 
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
+from legato.cli.output import say, say_json
+from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, quoted
 
 PREFIX_DEFAULT = "flows."
 
@@ -47,11 +48,11 @@ def trace(
     steps = flow_trace.steps_of(url, trace_id, prefix)
     if as_json:
         for step in steps:
-            typer.echo(json.dumps(step.as_dict()))
+            say_json(step.as_dict())
     elif steps:
         print_steps(steps)
     if not steps:
-        typer.echo(
+        say(
             f"no flow {trace_id} waits, is a dead letter, or has left records: services keep records of finished runs "
             "with Flows(trace_retention_s=...)",
             err=True,
@@ -61,9 +62,10 @@ def trace(
 
 def print_steps(steps: list[Any]) -> None:
     """The steps of flows, a line each."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from legato.terminal import Terminal, add_row, cell
 
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     for heading in ("at", "from", "call", "to", "queue", "stage", "database", "then"):
@@ -74,20 +76,23 @@ def print_steps(steps: list[Any]) -> None:
     for step in steps:
         if step.trace_id != flow:
             flow = step.trace_id
-            table.add_row("", Text(flow, style="bold"))
-        table.add_row(
+            add_row(table, "", cell(flow, "bold"))
+        add_row(
+            table,
             f"+{_duration(step.sent_us - first_us) or '0'}",
-            Text(step.sender),
-            step.call,
-            Text(step.stage),
+            cell(step.sender) if step.sender else "",
+            quoted(step.call),
+            cell(step.stage),
             _duration(step.in_queue_us),
             _duration(step.in_stage_us),
             _duration(step.database_us),
-            Text(step.then, style="" if step.state in ("done", "passed") else "yellow"),
+            Text(
+                escaped(step.then, SENTENCE_CHARACTERS_MAX), style="" if step.state in ("done", "passed") else "yellow"
+            ),
         )
-    console = Console()
-    console.print(f"[bold]{steps[0].trace_id}[/]", highlight=False)
-    console.print(table, highlight=False)
+    console = Terminal()
+    console.print(cell(steps[0].trace_id, "bold"))
+    console.print(table)
 
 
 def _duration(microseconds: int) -> str:

@@ -1,12 +1,12 @@
 """`legato intervals`: show or change the heartbeat and activation intervals of a running pair."""
 
-import json
 from typing import Annotated
 
 import typer
 
 from legato.cli.management import request
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
+from legato.cli.output import say, say_json
 
 
 def intervals(
@@ -37,7 +37,7 @@ def intervals(
     changed = {name: value for name, value in given.items() if value is not None}
     told = request(url, "update", "broker", "", **changed)
     if as_json:
-        typer.echo(json.dumps(told))
+        say_json(told)
         return
     heartbeat_s, activation_s = told["heartbeat_interval_s"], told["activation_interval_s"]
-    typer.echo(f"a heartbeat every {heartbeat_s:g} s, activation after {activation_s:g} s")
+    say(f"a heartbeat every {heartbeat_s:g} s, activation after {activation_s:g} s")

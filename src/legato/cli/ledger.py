@@ -2,6 +2,8 @@
 
 import signal
 import threading
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Literal
@@ -9,6 +11,8 @@ from typing import Annotated, Literal
 import typer
 
 from legato.cli.options import JsonOption
+from legato.cli.output import say, say_json, say_lines
+from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped
 
 app = typer.Typer(name="ledger", help="Tables of every message's life, for Spark and other tools.")
 
@@ -70,21 +74,18 @@ def run(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, ask)
         made.run(every_s, stop.wait)
-    typer.echo(f"{made.last_batch() + 1} portions in {tables}")
+    say(f"{made.last_batch() + 1} portions in {tables}")
     if _complain(tables):
         raise typer.Exit(1)
 
 
 def _complain(tables: Path) -> bool:
     """Say so if the tables are not made of the whole log; whether that was so."""
-    from rich.console import Console
-    from rich.text import Text
-
     from legato.spark.tables.coverage import complaints_of
 
     complaints = complaints_of(tables)
     for complaint in complaints:
-        Console(stderr=True).print(Text(f"✗ {complaint}", style="bold red"))
+        say(f"✗ {complaint}", err=True, fg=typer.colors.RED, bold=True)
     return bool(complaints)
 
 
@@ -101,7 +102,9 @@ def show(
 
     shown = read_table(start_session("legato-ledger", master=master), tables, name)
     _complain(tables)
-    shown.show(rows, truncate=False)
+    with redirect_stdout(StringIO()) as text:
+        shown.show(rows, truncate=False)
+    say_lines(text.getvalue().rstrip("\n"))
 
 
 @app.command("sql")
@@ -112,7 +115,7 @@ def sql() -> None:
     from legato.spark.tables.gold import BRONZE, gold_steps
 
     for step in (BRONZE, *gold_steps()):
-        typer.echo(f"-- {step.name}: {step.sentence}\n{dedent(step.sql).strip()};\n")
+        say_lines(f"-- {step.name}: {step.sentence}\n{dedent(step.sql).strip()};\n")
 
 
 def story(
@@ -138,4 +141,8 @@ def story(
 
     segments_of(ledger)
     told = tell(read_ledger(start_session("legato-story"), ledger), message)
-    typer.echo(msgspec.json.encode(told).decode() if as_json else "\n".join([told.message_id, *told.lines()]))
+    if as_json:
+        say_json(msgspec.to_builtins(told))
+        return
+    for line in (told.message_id, *told.lines()):
+        say(escaped(line, SENTENCE_CHARACTERS_MAX))

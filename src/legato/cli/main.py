@@ -1,6 +1,7 @@
 """Entry point of `legato`: registers the commands and explains failures."""
 
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -29,7 +30,9 @@ from legato.cli import (
     topic,
     user,
 )
-from legato.cli.failures import EXIT_INTERRUPTED, explain, hide_interrupted_calls
+from legato.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, explain, hide_interrupted_calls
+from legato.cli.output import say, say_lines
+from legato.quoting import ERROR_CHARACTERS_MAX, escaped
 
 app = typer.Typer(
     name="legato",
@@ -73,7 +76,7 @@ def print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        typer.echo(f"legato {version('legato')}")
+        say(f"legato {version('legato')}")
         raise typer.Exit
 
 
@@ -99,7 +102,8 @@ def main() -> None:
     except Exception as error:
         explanation = explain(error)
         if explanation is None:
-            raise
+            say_lines("".join(traceback.format_exception(error)), err=True)
+            sys.exit(EXIT_FAILED)
         sentence, code = explanation
-        typer.secho(f"legato: {sentence}", fg=typer.colors.RED, err=True)
+        say(escaped(f"legato: {sentence}", ERROR_CHARACTERS_MAX), fg=typer.colors.RED, err=True)
         sys.exit(code)

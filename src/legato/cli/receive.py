@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from legato.cli.options import URL_DEFAULT, JsonOption, QueueArgument, UrlOption
+from legato.cli.output import say
 
 
 def receive(
@@ -21,7 +22,7 @@ def receive(
 
     The exit code is 1 if no message came. Example: legato receive orders --count 0 --json
     """
-    from legato.cli.rendering import as_line
+    from legato.cli.rendering import say_message
     from legato.client import AcknowledgeMode, ConnectionFactory
 
     received = 0
@@ -32,10 +33,10 @@ def receive(
         consumer = session.create_consumer(session.create_queue(queue))
         connection.start()
         while (not count or received < count) and (message := consumer.receive(timeout_s=wait_s)) is not None:
-            typer.echo(as_line(message, as_json=as_json))
+            say_message(message, as_json=as_json)
             # Printed first: a message whose line never reached the terminal comes again.
             message.acknowledge()
             received += 1
     if not received:
-        typer.echo(f"no message came from {queue} within {wait_s:g} s", err=True)
+        say(f"no message came from {queue} within {wait_s:g} s", err=True)
         raise typer.Exit(1)

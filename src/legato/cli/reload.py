@@ -1,9 +1,8 @@
 """`legato reload`: has a broker read its configuration again."""
 
-import typer
-
 from legato.cli.management import request
 from legato.cli.options import URL_DEFAULT, UrlOption
+from legato.cli.output import say
 
 
 def reload(url: UrlOption = URL_DEFAULT) -> None:
@@ -14,4 +13,4 @@ def reload(url: UrlOption = URL_DEFAULT) -> None:
     Example: legato reload
     """
     request(url, "reload", "broker")
-    typer.echo("the broker has read its configuration again")
+    say("the broker has read its configuration again")

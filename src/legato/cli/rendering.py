@@ -1,27 +1,32 @@
 """Rendering of messages and of a broker's status for the terminal and as JSON."""
 
 import base64
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from legato.cli.output import say, say_json
 from legato.client import Message
+from legato.quoting import WORD_CHARACTERS_MAX, escaped, quoted
+from legato.terminal import Terminal, add_row
 
 
-def as_line(message: Message, *, as_json: bool) -> str:
-    """A message on one line: its body alone, or everything as JSON."""
-    return json.dumps(as_object(message)) if as_json else body_text(message.body)
+def say_message(message: Message, *, as_json: bool) -> None:
+    """Print a message on one line: its body alone, in which nothing is obeyed by a terminal, or all of it, exactly, as
+    JSON."""
+    if as_json:
+        say_json(as_object(message))
+    else:
+        say(body_text(message.body))
 
 
 def as_object(message: Message) -> dict[str, Any]:
     """A message as a JSON object; a bytes body that is not UTF-8 becomes base64 under `body_base64`."""
     result: dict[str, Any] = {
         "message_id": message.message_id,
-        "timestamp": _time(message.timestamp),
+        "timestamp": time_text(message.timestamp),
         "redelivered": message.redelivered,
         "delivery_count": message.delivery_count,
         "priority": message.priority,
@@ -63,8 +68,14 @@ def _plain(value: object) -> Any:
     return repr(value) if isinstance(value, bytes) else str(value)
 
 
-def _time(milliseconds: int) -> str | None:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat() if milliseconds else None
+def time_text(milliseconds: int, timespec: str = "auto") -> str | None:
+    """A time since 1970 in ISO 8601; None for 0, and the number itself for a time that no calendar has."""
+    if not milliseconds:
+        return None
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec=timespec)
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)
 
 
 def print_status(answer: dict[str, Any]) -> None:
@@ -72,10 +83,10 @@ def print_status(answer: dict[str, Any]) -> None:
 
     Nothing is wider than the terminal, or than 80 columns if there is none.
     """
-    console = Console()
+    console = Terminal()
 
     def say(sentence: str, style: str = "") -> None:
-        console.print(sentence, style=style, highlight=False, markup=False)
+        console.print(sentence, style=style)
 
     if "epoch" in answer:
         for sentence in broker_lines(answer):
@@ -108,7 +119,8 @@ def broker_lines(answer: dict[str, Any]) -> list[str]:
     room = max(min(answer["store_capacity_bytes"] - answer["store_used_bytes"], answer["free_disk_bytes"]), 0)
     count = answer["connections"]
     return [
-        f"{answer['container_id']} is the {answer['role']} at {answer['listen']}, in epoch {answer['epoch']}.",
+        f"{quoted(answer['container_id'])} is the {answer['role']} at {quoted(answer['listen'])}, "
+        f"in epoch {answer['epoch']}.",
         f"{'1 client is' if count == 1 else f'{count:,} clients are'} connected. "
         f"The store uses {_size(answer['store_used_bytes'])}, and has room for {_size(room)} more.",
     ]
@@ -118,7 +130,7 @@ def member_line(member: dict[str, Any]) -> str:
     """A process of a store, in a line."""
     epoch = f", epoch {member['epoch']}" if member["epoch"] else ""
     since = clock_time(member["since_us"])
-    return f"{member['role']}: process {member['pid']} at {member['listen']}{epoch}, since {since}"
+    return f"{member['role']}: process {member['pid']} at {quoted(member['listen'])}{epoch}, since {since}"
 
 
 def clock_time(time_us: int) -> str:
@@ -138,7 +150,11 @@ def reader_lines(readers: list[dict[str, Any]]) -> list[str]:
 
 
 def _called(reader: dict[str, Any]) -> str:
-    words = [word for word in (reader["command"], "stopped" if reader["stopped"] else "") if word]
+    words = [
+        word
+        for word in (escaped(reader["command"], WORD_CHARACTERS_MAX), "stopped" if reader["stopped"] else "")
+        if word
+    ]
     return f" ({', '.join(words)})" if words else ""
 
 
@@ -170,8 +186,8 @@ def print_nodes(columns: Mapping[str, str], rows: list[dict[str, Any]]) -> None:
         cells = [_shown(column, row[column]) for column in columns]
         if row.get("paused"):
             cells[0] += " (paused)"
-        table.add_row(*cells)
-    Console().print(table, highlight=False)
+        add_row(table, *cells)
+    Terminal().print(table)
 
 
 def _shown(column: str, value: Any) -> str:
@@ -207,7 +223,7 @@ def _cell(value: object) -> str:
         return "yes" if value else ""
     if isinstance(value, int):
         return f"{value:,}"
-    return "" if value is None else str(value)
+    return "" if value is None else quoted(value)
 
 
 _CAUSES = {
@@ -239,7 +255,7 @@ def failover_lines(failover: dict[str, Any], since_us: int) -> list[str]:
     window_s = failover["clients_return_within_ms"] / 1000
     return [
         *lines,
-        f"Backups: {', '.join(failover['backups'])}.",
+        f"Backups: {', '.join(map(quoted, failover['backups']))}.",
         f"Expected interruption, from the last takeover: {crash_ms:.0f} ms after a crash, "
         f"{failover['expected_switchover_ms'] or 0:.0f} ms at a planned switchover.",
         f"A primary that falls silent is noticed after {silence_s}, "

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from legato.cli.options import URL_DEFAULT, QueueArgument, UrlOption
+from legato.cli.output import say
 
 
 def send(
@@ -49,7 +50,7 @@ def send(
             producer.send(message, completion_listener=None)
             sent += 1
         producer.flush()
-    typer.echo(f"sent {sent} to {queue}")
+    say(f"sent {sent} to {queue}")
 
 
 def bodies(text: str | None, file: Path | None, count: int) -> Iterator[str | bytes]:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from legato.cli.output import say
+
 
 def serve(
     store: Annotated[
@@ -55,9 +57,7 @@ def serve(
     from legato.server.process.run import run
 
     if user:
-        typer.secho(
-            "legato: everybody on this machine can read a password on a command line; use legato user add.", err=True
-        )
+        say("legato: everybody on this machine can read a password on a command line; use legato user add.", err=True)
     read_config = partial(
         configuration.load,
         config,

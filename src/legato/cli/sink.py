@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import typer
 
 from legato.cli.administration import NameArgument, tell
 from legato.cli.confirmation import DryRunOption, YesOption, confirm
 from legato.cli.management import request, rows
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
+from legato.cli.output import say, say_json
+from legato.quoting import quoted
 
 app = typer.Typer(
     name="sink",
@@ -27,11 +27,11 @@ def sinks(as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
     """
     found = list(rows(url, "stage"))
     if as_json:
-        typer.echo(json.dumps(found))
+        say_json(found)
         return
     for sink in found:
         size = "" if sink["rows"] is None else f", {sink['rows']:,} rows"
-        typer.echo(f"{sink['name']}  last batch {sink['last_batch']}{size}")
+        say(f"{quoted(sink['name'])}  last batch {sink['last_batch']}{size}")
 
 
 @app.command("forget")

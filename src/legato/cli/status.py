@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from legato.cli.options import URL_DEFAULT, JsonOption, StoreOption, UrlOption
+from legato.cli.output import say_json
 
 ANSWER_WAIT_S = 5.0
 PRIMARY, HANDING_OVER = "primary", "handing over"
@@ -28,7 +27,7 @@ def status(
         answer = {"members": members_of(store)} | answer
         show_one_primary(answer)
     if as_json:
-        typer.echo(json.dumps(answer))
+        say_json(answer)
         return
     from legato.cli.rendering import print_status
 

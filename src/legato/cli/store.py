@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from legato.cli.confirmation import messages
 from legato.cli.options import JsonOption
+from legato.cli.output import say, say_json
 
 if TYPE_CHECKING:
     from legato.store.backup import Contents
@@ -53,14 +53,14 @@ def backup(
     manifest = backups.take(store, to, ledger=segments)
     contents = backups.verify(to) if verify else None
     if as_json:
-        typer.echo(json.dumps({"manifest": msgspec.to_builtins(manifest), "contents": msgspec.to_builtins(contents)}))
+        say_json({"manifest": msgspec.to_builtins(manifest), "contents": msgspec.to_builtins(contents)})
         return
-    typer.echo(
+    say(
         f"backed up {store} as of commit {manifest.log_position} of epoch {manifest.epoch}: "
         f"{manifest.data_bytes:,} bytes, {len(manifest.segments)} ledger segments"
     )
     if contents is not None:
-        typer.echo(f"verified {to}: {_sentence(contents)}")
+        say(f"verified {to}: {_sentence(contents)}")
 
 
 @app.command("restore")
@@ -75,7 +75,7 @@ def restore(
     from legato.store import backup as backups
 
     manifest = backups.restore(backup, store)
-    typer.echo(f"restored {store} as of commit {manifest.log_position} of epoch {manifest.epoch}")
+    say(f"restored {store} as of commit {manifest.log_position} of epoch {manifest.epoch}")
 
 
 @app.command("verify")
@@ -93,9 +93,9 @@ def verify(
 
     contents = backups.verify(path)
     if as_json:
-        typer.echo(json.dumps(msgspec.to_builtins(contents)))
+        say_json(msgspec.to_builtins(contents))
     else:
-        typer.echo(f"{path}: {_sentence(contents)}")
+        say(f"{path}: {_sentence(contents)}")
 
 
 def _sentence(contents: Contents) -> str:

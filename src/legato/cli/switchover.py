@@ -1,15 +1,14 @@
 """`legato switchover`: make a backup take over from the primary."""
 
-import json
 import time
 from typing import Any
 
-import typer
-
 from legato.cli.management import request
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
+from legato.cli.output import say, say_json
 from legato.cli.status import ask
 from legato.errors import JMSError
+from legato.quoting import quoted
 
 WAIT_S = 30.0
 _RETRY_S = 0.02
@@ -25,9 +24,9 @@ def switchover(url: UrlOption = URL_DEFAULT, as_json: JsonOption = False) -> Non
     began = request(url, "switchover", "broker")
     primary = _await_successor(url, began["backups"], began["epoch"])
     if as_json:
-        typer.echo(json.dumps({key: primary[key] for key in ("epoch", "listen", "container_id", "takeover_ms")}))
+        say_json({key: primary[key] for key in ("epoch", "listen", "container_id", "takeover_ms")})
     else:
-        typer.echo(f"epoch {primary['epoch']} began on {primary['listen']}, within {primary['takeover_ms']:.0f} ms")
+        say(f"epoch {primary['epoch']} began on {quoted(primary['listen'])}, within {primary['takeover_ms']:.0f} ms")
 
 
 def _await_successor(url: str, backups: list[str], epoch: int) -> dict[str, Any]:

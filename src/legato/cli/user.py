@@ -11,7 +11,9 @@ import typer
 
 from legato.cli.administration import tell
 from legato.cli.options import JsonOption
+from legato.cli.output import say, say_lines
 from legato.errors import ConfigError
+from legato.quoting import one_line
 
 if TYPE_CHECKING:
     from legato.server.identity.keys import Keys
@@ -153,7 +155,7 @@ def roles(
     if none and role:
         raise ConfigError("Give roles, or --none.")
     if not none and not role:
-        typer.echo("\n".join(_present(_read(file), name, file).roles))
+        say_lines("\n".join(_present(_read(file), name, file).roles))
         return
     given = _roles(role)
     with changing(file) as content:
@@ -175,14 +177,12 @@ def users(
     content = _read(_file(users_file, store, config))
     found = sorted(content.users.values(), key=lambda user: user.name)
     if as_json:
-        typer.echo(
-            json.dumps([{"name": user.name, "roles": user.roles, "password": bool(user.keys)} for user in found])
-        )
+        say(json.dumps([{"name": user.name, "roles": user.roles, "password": bool(user.keys)} for user in found]))
         return
     width = max((len(user.name) for user in found), default=0)
     for user in found:
         without = "" if user.keys else "  (no password)"
-        typer.echo(f"{user.name:{width}}  {', '.join(user.roles) or 'no roles'}{without}")
+        say(f"{user.name:{width}}  {', '.join(user.roles) or 'no roles'}{without}")
 
 
 @app.command("remove")
@@ -264,7 +264,7 @@ def _password(name: str, file: Path | None) -> str:
         except OSError as error:
             raise ConfigError(f"Cannot read the password file {file}: {error.strerror}.") from None
     elif sys.stdin.isatty():
-        return str(typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True))
+        return str(typer.prompt(one_line(f"Password of {name}"), hide_input=True, confirmation_prompt=True, err=True))
     else:
         try:
             text = sys.stdin.buffer.readline().decode()

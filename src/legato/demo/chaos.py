@@ -7,13 +7,13 @@ from random import Random
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from legato.demo.display import make_console
 from legato.demo.job import run_demo
 from legato.demo.options import DemoOptions
 from legato.errors import LegatoError
 from legato.processes.scratch import choose_seed, prepare_directory
+from legato.terminal import Terminal
 
 
 def chaos(
@@ -52,7 +52,7 @@ def perform(options: DemoOptions) -> list[str]:
     """One run; what is wrong with it, a sentence each."""
     with (options.out.parent / f"{options.out.name}.log").open("w") as log:
         try:
-            return run_demo(options, Console(file=log, width=160)).complaints()
+            return run_demo(options, Terminal(file=log, width=160)).complaints()
         except LegatoError as error:
             return [str(error)]
 

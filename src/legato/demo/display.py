@@ -14,6 +14,7 @@ from rich.text import Text
 
 from legato.demo.progress import RunState
 from legato.processes.broker_process import BrokerProcess, Role
+from legato.terminal import Terminal
 
 LINE_INTERVAL_S = 2.0
 REFRESH_PER_SECOND = 8
@@ -30,8 +31,8 @@ ROLE_STYLES = {
 
 def make_console() -> Console:
     """Standard output; tables in a file or a pipe are as wide as they like to be."""
-    console = Console()
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
+    console = Terminal()
+    return console if console.is_terminal else Terminal(width=PLAIN_WIDTH)
 
 
 class Display(Protocol):

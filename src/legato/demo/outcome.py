@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 from rich.table import Table
+from rich.text import Text
 
 
 class TakeoverGap(msgspec.Struct, frozen=True):
@@ -85,15 +86,15 @@ def outcome_table(outcome: Outcome) -> Table:
         ("flights consumed", outcome.consumed),
         ("records forwarded", outcome.forwarded),
     ):
-        table.add_row(label, f"[{good if count == asked_for else bad}]{count:,} / {asked_for:,}[/]")
+        table.add_row(label, Text(f"{count:,} / {asked_for:,}", style=good if count == asked_for else bad))
     for label, found in (
         ("lost", outcome.lost),
         ("done twice", outcome.duplicated),
         ("dead-lettered", outcome.dead_lettered),
     ):
-        table.add_row(label, f"[{good if found == 0 else bad}]{'?' if found is None else f'{found:,}'}[/]")
+        table.add_row(label, Text("?" if found is None else f"{found:,}", style=good if found == 0 else bad))
     for label, equal in (("sums per carrier", outcome.totals_equal), ("sums in the database", outcome.database_equal)):
-        table.add_row(label, f"[{good if equal else bad}]{'equal' if equal else 'different'}[/]")
+        table.add_row(label, Text("equal" if equal else "different", style=good if equal else bad))
     for takeover in outcome.takeovers:
         table.add_row(f"takeover, epoch {takeover.epoch}", f"{takeover.gap_ms:,.0f} ms")
     table.add_row("flights/s, kills included", f"{outcome.msgs_per_s:,.0f}")

@@ -28,6 +28,7 @@ from legato.faststream.message import Delivery, LegatoMessage
 from legato.faststream.producer import LegatoProducer
 from legato.faststream.registrator import LegatoRegistrator
 from legato.faststream.response import REQUEST_TIMEOUT_S, LegatoPublishCommand
+from legato.quoting import quoted
 
 URL_DEFAULT = "amqp://localhost:5672"
 PING_S = 5.0
@@ -121,7 +122,9 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
         """Connect, and begin to receive."""
         await self.connect()
         assert self._connection is not None
-        self.config.logger.log(f"Connected to {self._connection.host}", logging.INFO, {"address": "", "message_id": ""})
+        self.config.logger.log(
+            f"Connected to {quoted(self._connection.host)}", logging.INFO, {"address": "", "message_id": ""}
+        )
         await super().start()
 
     async def stop(

@@ -20,6 +20,7 @@ from legato.kombu.connection import BrokerConnection
 from legato.kombu.envelope import PRIORITY_MIN, TRANSIENT_MODE, ReceivedMessage, decode, encode, sending
 from legato.kombu.errors import NOT_FOUND, BrokerLostError, ChannelRefusedError, translated
 from legato.kombu.receiving import Puller, Quota
+from legato.quoting import quoted
 
 log = logging.getLogger("legato.kombu")
 
@@ -203,7 +204,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
                         return
                 self._manage("delete", queue)
             except JMSError:
-                log.debug("= queue %s could not be deleted: there is none", queue)
+                log.debug("= queue %s could not be deleted: there is none", quoted(queue))
         with self.connection.table() as table:
             table.remove(queue=queue)
         getter = self._getters.pop(queue, None)
@@ -426,7 +427,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
                 with self.connection.used():
                     getter.session.close()
         except (BrokerLostError, ChannelRefusedError, JMSError) as error:
-            log.debug("= a channel was closed without a broker: %s", error)
+            log.debug("= a channel was closed without a broker: %s", quoted(error))
         finally:
             self.closed = True
             if self in self.connection.channels:

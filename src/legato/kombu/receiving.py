@@ -19,6 +19,7 @@ from legato.client import AcknowledgementOutcome, AcknowledgeMode, DeliveryMode,
 from legato.client.aio import Connection, ConnectionFactory, MessageConsumer, Session
 from legato.errors import JMSError
 from legato.kombu.bindings import LEASE_S, TABLE, Binding, lease_ms, row_of
+from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, quoted
 
 log = logging.getLogger("legato.kombu")
 
@@ -201,7 +202,9 @@ class Puller:
                 self._forget(message)
             if outcome is AcknowledgementOutcome.WENT_ELSEWHERE:
                 log.warning(
-                    "! %s of %s was acknowledged too late: another consumer has it.", message, self.binding.queue
+                    "! %s of %s was acknowledged too late: another consumer has it.",
+                    quoted(message),
+                    quoted(self.binding.queue),
                 )
 
     async def _settle(self, messages: list[Message], settle: Callable[[Session, Message], None]) -> None:
@@ -297,7 +300,7 @@ class Receiving:
         except JMSError:
             self._fail(error)
         else:
-            log.warning("! %s", error)
+            log.warning("! %s", escaped(str(error), SENTENCE_CHARACTERS_MAX))
 
     def post(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function in the event loop's thread, soon."""

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from legato.quoting import quoted
+
 CHARACTERS_MAX = 100
 """Of each thing that a client says of itself."""
 
@@ -33,11 +35,11 @@ class ClientDescription(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         words = []
         if self.hostname:
-            words.append(f"host {self.hostname}")
+            words.append(f"host {quoted(self.hostname)}")
         if self.pid:
             words.append(f"process {self.pid}")
         if self.product:
-            words.append(f"{self.product} {self.version}".strip())
+            words.append(" ".join(quoted(word) for word in (self.product, self.version) if word))
         return ", ".join(words)
 
 

@@ -14,6 +14,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
+from legato.quoting import quoted
+
 log = logging.getLogger("legato.spark")
 
 Report = Callable[[str, dict[str, int]], None]
@@ -43,7 +45,7 @@ def _numbers(offset: str | None) -> dict[str, int]:
 
 def log_lag(name: str, waiting: dict[str, int]) -> None:
     """Write a line to the log `legato.spark` (INFO)."""
-    log.info("%s: %s messages wait: %s", name, sum(waiting.values()), waiting)
+    log.info("%s: %s messages wait: %s", quoted(name), sum(waiting.values()), waiting)
 
 
 class LagListener(StreamingQueryListener):

@@ -9,8 +9,9 @@ from datetime import datetime
 
 import pytest
 
+from legato.quoting import SENTENCE_CHARACTERS_MAX as MESSAGE_CHARACTERS_MAX
 from legato.server.client_description import CHARACTERS_MAX, ClientDescription
-from legato.server.process.log_format import MESSAGE_CHARACTERS_MAX, JsonLines, Lines, formatter
+from legato.server.process.log_format import JsonLines, Lines, formatter
 
 
 def record(message: str, *arguments: object) -> logging.LogRecord:

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from legato.quoting import quoted
+
 Verify = Callable[[str, str], bool]
 """Whether a user name and a password belong together."""
 
@@ -82,7 +84,7 @@ class Plain:
         except ValueError:
             return Failure("a PLAIN response is malformed")
         if authorised not in ("", user):
-            return Failure(f"{user} may not act for {authorised}", user=user)
+            return Failure(f"{quoted(user)} may not act for {quoted(authorised)}", user=user)
         if not user or not self._verify(user, password):
-            return Failure(f"wrong user name or password for {user}", user=user)
+            return Failure(f"wrong user name or password for {quoted(user)}", user=user)
         return Success(user)

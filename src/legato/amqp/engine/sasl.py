@@ -21,6 +21,7 @@ from legato.amqp.engine.mechanisms import (
     Verify,
 )
 from legato.errors import ProtocolError
+from legato.quoting import quoted
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
@@ -208,7 +209,7 @@ class SaslServer(Negotiator):
             name = str(fields[0]) if fields else ""
             factory = self._factories.get(name)
             if factory is None:
-                self._refuse(Failure(f"the mechanism {name} is not offered"))
+                self._refuse(Failure(f"the mechanism {quoted(name)} is not offered"))
                 return
             self._mechanism = factory()
             self.mechanism = name

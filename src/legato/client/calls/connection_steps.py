@@ -35,6 +35,7 @@ from legato.errors import (
     JMSSecurityError,
 )
 from legato.ids import new_unique_name
+from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, quoted
 
 log = logging.getLogger("legato.client")
 
@@ -414,14 +415,14 @@ class ConnectionSteps(Generic[_Session]):
         if listener is not None:
             yield Await(listener(error))
         elif not self._closed:
-            log.warning("! %s", error)
+            log.warning("! %s", escaped(str(error), SENTENCE_CHARACTERS_MAX))
         yield from NOTHING
 
     def _on_failover(self, event: FailoverEvent) -> None:
         self.failovers.append(event)
         del self.failovers[:-FAILOVERS_KEPT]
         done = "re-attached" if event.same_server else "failed over"
-        log.info("= %s from %s to %s in %.0f ms", done, event.old_host, event.new_host, event.gap_ms)
+        log.info("= %s from %s to %s in %.0f ms", done, quoted(event.old_host), quoted(event.new_host), event.gap_ms)
         if self._options.reports_failovers:
             how = "is restored to" if event.same_server else f"was lost to {event.old_host} and has switched to"
             self._transport.report(JMSError(f"The connection {how} {event.new_host}.", code=FAILOVER))

@@ -13,6 +13,7 @@ from legato.clock import Clock
 from legato.flows.database.inbox import Inbox
 from legato.flows.database.outbox import Outbox
 from legato.flows.model.envelope import Outgoing
+from legato.quoting import quoted
 
 if TYPE_CHECKING:
     from legato.flows.database.database import DataSource
@@ -138,7 +139,9 @@ class Sweeper:
 
     def _postpone(self, outgoing: Outgoing, attempts: int, error: Exception) -> None:
         wait_us = backoff_us(attempts)
-        logger.warning("%s could not be sent; again in %d s: %r", outgoing.envelope.to, wait_us // 1_000_000, error)
+        logger.warning(
+            "%s could not be sent; again in %d s: %r", quoted(outgoing.envelope.to), wait_us // 1_000_000, error
+        )
         with self._source.transaction() as work:
             self._outbox.postpone(work.connection(), outgoing.envelope.message_id, self._clock.now_us() + wait_us)
             work.commit()

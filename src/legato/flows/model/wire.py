@@ -33,6 +33,7 @@ from legato.flows.model.envelope import (
     decode_bundle,
     encode,
 )
+from legato.quoting import quoted
 
 logger = logging.getLogger(__name__)
 
@@ -242,7 +243,7 @@ class Sender:
         except InvalidDestinationError:
             if outgoing.reach is not Reach.ADDRESS:
                 raise
-            logger.info("Flow %s: nobody waits for its reply any more.", envelope.trace_id)
+            logger.info("Flow %s: nobody waits for its reply any more.", quoted(envelope.trace_id))
             return
         message = as_message(outgoing)
         if outgoing.reach is Reach.ANSWERS:

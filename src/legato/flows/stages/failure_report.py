@@ -18,6 +18,7 @@ from legato.errors import (
     StateVersionError,
 )
 from legato.flows.model.attempts import Verdict
+from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, quoted
 
 logger = logging.getLogger(__name__)
 
@@ -110,9 +111,9 @@ def log_failure(who: str, message: Message, failure: Failure, verdict: Verdict, 
         "%s: attempt %d failed: %s; %s. Message %s.",
         who,
         verdict.attempt,
-        failure.text,
+        escaped(failure.text, SENTENCE_CHARACTERS_MAX),
         verdict,
-        message.message_id,
+        quoted(message.message_id),
         exc_info=error if verdict.first else None,
     )
 

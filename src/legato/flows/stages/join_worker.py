@@ -17,6 +17,7 @@ from legato.flows.stages.batching import message_key
 from legato.flows.stages.failure_report import HOPELESS, Failure, log_failure
 from legato.flows.stages.session_worker import SessionWorker
 from legato.flows.stages.stage_health import StageHealth
+from legato.quoting import quoted
 
 if TYPE_CHECKING:
     from legato.flows.stages.running_service import RunningService
@@ -110,7 +111,7 @@ class JoinWorker(SessionWorker):
         """The join is complete, or a transaction that will be rolled back still has it: look again before saying so."""
         waits = int(envelope.properties.get(WAITS, "0")) + 1
         if waits > WAITS_MAX:
-            logger.info("Flow %s: an answer %r came too late for its join.", envelope.trace_id, envelope.key)
+            logger.info("Flow %s: an answer %r came too late for its join.", quoted(envelope.trace_id), envelope.key)
             return []
         again = msgspec.structs.replace(envelope, properties={**envelope.properties, WAITS: str(waits)})
         return [Outgoing(again, Reach.ANSWERS, delay_ms=WAIT_MS)]

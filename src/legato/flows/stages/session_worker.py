@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from legato.client import Message, MessageConsumer, Session
 from legato.errors import JMSError, TransactionRolledBackError
+from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, quoted
 
 if TYPE_CHECKING:
     from legato.flows.stages.running_service import RunningService
@@ -82,7 +83,13 @@ class SessionWorker(ABC):
                     break
                 # Whatever it is, a thread that ended would leave its queue to nobody.
                 trace = None if isinstance(error, JMSError) else error
-                logger.warning("%s: %s Again in %.1f s.", self.name, error, chill_s, exc_info=trace)
+                logger.warning(
+                    "%s: %s Again in %.1f s.",
+                    self.name,
+                    escaped(str(error), SENTENCE_CHARACTERS_MAX),
+                    chill_s,
+                    exc_info=trace,
+                )
                 self._ending.wait(chill_s * (1 + self._random.uniform(-CHILL_JITTER, CHILL_JITTER)))
                 chill_s = min(2 * chill_s, CHILL_MAX_S)
         self._idle.set()
@@ -105,4 +112,4 @@ class SessionWorker(ABC):
             try:
                 self.take(session, consumer, message)
             except TransactionRolledBackError as error:
-                logger.info("%s: rolled back by a failover, comes again: %s", self.name, error)
+                logger.info("%s: rolled back by a failover, comes again: %s", self.name, quoted(error))

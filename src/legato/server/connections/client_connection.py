@@ -13,6 +13,7 @@ from legato.amqp.engine.events import Closed, Event
 from legato.amqp.engine.mechanisms import Failure, Success
 from legato.amqp.engine.sasl import SaslServer
 from legato.core.consumers import Browser, Consumer
+from legato.quoting import escaped
 from legato.server import shell
 from legato.server.access.access import Access
 from legato.server.client_description import ClientDescription
@@ -173,7 +174,7 @@ class Peer(asyncio.Protocol):
         """Go on with the login; returns what belongs to AMQP once that is done."""
         authentication = self._service.authentication
         if sasl.refused is not None:
-            log.warning("! %s refused: %s", self.name, sasl.failed)
+            log.warning("! %s refused: %s", self.name, escaped(sasl.failed or ""))
             self._service.audit.say(
                 "login",
                 self,
@@ -194,7 +195,7 @@ class Peer(asyncio.Protocol):
         if answer and self._transport is not None:
             self._transport.write(answer)
         if sasl.failed is not None:
-            log.warning("! %s refused: %s", self.name, sasl.failed)
+            log.warning("! %s refused: %s", self.name, escaped(sasl.failed or ""))
             self.drop(linger=True)
             return b""
         if sasl.check is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from legato.amqp import names
 from legato.amqp.codec.types import Symbol, UInt
 from legato.amqp.engine.events import Opened
+from legato.quoting import escaped, quoted
 from legato.server.client_description import ClientDescription
 from legato.server.limits.names import Names, UnfitName
 from legato.server.shell import Peer
@@ -54,7 +55,7 @@ class ContainerRegistry:
             peer.amqp.settings.properties = peer.amqp.settings.properties | stated
         if others and SOLE_CONNECTION in event.desired_capabilities:
             if event.properties.get(_POLICY) != _CLOSE_EXISTING:
-                log.warning("! %s refused: %s is connected already", peer.name, container)
+                log.warning("! %s refused: %s is connected already", peer.name, quoted(container))
                 peer.amqp.refuse(
                     "amqp:invalid-field",
                     f"The client id {event.container_id!r} is in use by another connection.",
@@ -62,7 +63,7 @@ class ContainerRegistry:
                 )
                 return
             for other in others:
-                log.info("- %s gives way: %s opened as %s too", other.name, peer.name, container)
+                log.info("- %s gives way: %s opened as %s too", other.name, peer.name, quoted(container))
                 self._lost(other)
                 other.amqp.close(
                     "amqp:resource-locked", "opened again elsewhere", {"sole-connection-enforcement": True}
@@ -77,8 +78,9 @@ class ContainerRegistry:
         settings = peer.amqp.settings
         settings.properties = settings.properties | {names.RETURN_WINDOW: UInt(self._return_window_ms())}
         peer.amqp.open()
-        user = f"user {peer.user}" if peer.user else "no user"
-        log.info("< %s opened as %s: %s", peer.name, container, ", ".join(filter(None, (user, str(peer.client)))))
+        user = f"user {quoted(peer.user)}" if peer.user else "no user"
+        client = escaped(", ".join(filter(None, (user, str(peer.client)))))
+        log.info("< %s opened as %s: %s", peer.name, quoted(container), client)
 
     def is_connected(self, container: str) -> bool:
         """Whether there is a connection of that container."""

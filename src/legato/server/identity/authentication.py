@@ -14,6 +14,7 @@ from legato.amqp.engine.sasl import SaslServer
 from legato.clock import Clock
 from legato.ha.heartbeat_connection import BACKUP_USER
 from legato.limits import SASL_FRAME_BYTES_MAX, TOKEN_FRAME_BYTES_MAX
+from legato.quoting import quoted
 from legato.server.config.configuration import Config
 from legato.server.identity.back_off import BackOff
 from legato.server.identity.certificates import takes_certificates, trusted, user_of
@@ -141,7 +142,7 @@ class Authentication:
             right = self._keys(user, "SCRAM-SHA-256")[0].belongs_to(password)
         else:
             right = self.users.has_password(user, password)
-        return Success(user) if right else Failure(f"wrong user name or password for {user}", user=user)
+        return Success(user) if right else Failure(f"wrong user name or password for {quoted(user)}", user=user)
 
     def _verify_token(self, token: str) -> Success | Failure:
         """Check a token; in a thread beside the loop."""

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from legato.amqp.engine.mechanisms import Challenge, Check, Failure, Result, Success
+from legato.quoting import quoted
 from legato.server.identity.keys import Keys
 from legato.server.identity.tokens import looks_like_token
 
@@ -79,15 +80,15 @@ class Scram:
             if not self._challenged:
                 self._server.set_client_first(text)
                 if self._blocks(self._user):
-                    return Failure(f"{TOO_MANY} for {self._user}", temporary=True, user=self._user)
+                    return Failure(f"{TOO_MANY} for {quoted(self._user)}", temporary=True, user=self._user)
                 self._challenged = True
                 return Challenge(self._server.get_server_first().encode())
             self._server.set_client_final(text)
             proof = self._server.get_server_final().encode()
         except (self._error, ValueError):
-            return Failure(f"wrong user name or password for {self._user}", user=self._user)
+            return Failure(f"wrong user name or password for {quoted(self._user)}", user=self._user)
         if not self._real:
-            return Failure(f"wrong user name or password for {self._user}", user=self._user)
+            return Failure(f"wrong user name or password for {quoted(self._user)}", user=self._user)
         return Success(self._user, proof)
 
 
@@ -117,9 +118,9 @@ class CheckedPlain:
             return Check(lambda: verify_token(password), slow=True)
         name = prepared(user)
         if prepared(authorised) not in ("", name):
-            return Failure(f"{user} may not act for {authorised}", user=name)
+            return Failure(f"{quoted(user)} may not act for {quoted(authorised)}", user=name)
         if self._blocks(name):
-            return Failure(f"{TOO_MANY} for {name}", temporary=True, user=name)
+            return Failure(f"{TOO_MANY} for {quoted(name)}", temporary=True, user=name)
         return Check(lambda: self._verify(name, password))
 
 
@@ -137,7 +138,7 @@ class External:
         if self._user is None:
             return Failure("no rule of auth.external_user finds a user in the certificate")
         if wanted not in ("", self._user):
-            return Failure(f"{self._user} may not act for {wanted}", user=self._user)
+            return Failure(f"{quoted(self._user)} may not act for {quoted(wanted)}", user=self._user)
         return Success(self._user, proved=Proof(by_password=False))
 
 

@@ -46,6 +46,7 @@ from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
 from legato.core.transaction import Disposal
 from legato.core.transactions import DROPPED
+from legato.quoting import quoted
 from legato.server.access.permissions import Denied
 from legato.server.connections.container_registry import ContainerRegistry
 from legato.server.limits.names import Names
@@ -279,7 +280,7 @@ class Translator:
     def _closed(self, peer: Peer, event: Closed, ending: LinkEnding) -> None:
         self._let_go(peer, ending)
         if not event.clean and event.condition:
-            log.warning("! %s failed: %s %s", peer.name, event.condition, event.description)
+            log.warning("! %s failed: %s %s", peer.name, quoted(event.condition), quoted(event.description))
         else:
             log.info("- %s closed", peer.name)
         if peer.amqp.close_unanswered:
@@ -289,7 +290,7 @@ class Translator:
 
     def expel(self, peer: Peer, why: str, condition: str = Denied.condition) -> None:
         """Close a connection that may not stay; what it had is given back as if it had been lost."""
-        log.warning("- %s (%s) is cut off: %s", peer.name, peer.user, why)
+        log.warning("- %s (%s) is cut off: %s", peer.name, quoted(peer.user), why)
         self._shell.audit.say("disconnection", peer, "denied", reason=why)
         if peer.opened:
             self._let_go(peer, LinkEnding.LOST)

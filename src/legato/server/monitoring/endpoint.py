@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from legato.errors import ConfigError
+from legato.quoting import quoted
 from legato.server.monitoring.answers import Answer, Page
 
 log = logging.getLogger("legato.http")
@@ -108,4 +109,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def log_message(self, format: str, *args: Any) -> None:
-        log.debug("< %s %s", self.client_address[0], format % args)
+        log.debug("< %s %s", self.client_address[0], quoted(format % args))

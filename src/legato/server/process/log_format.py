@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-import msgspec
+from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, lines
 
-MESSAGE_CHARACTERS_MAX = 1000
 _MARKS = ("= ", "! ", "< ", "- ", "+ ")
 """What messages begin with in the sources: the level says as much."""
 
 
 class Lines(logging.Formatter):
-    """Lines of text: time, level, logger, message; a traceback comes behind them as it is."""
+    """Lines of text: time, level, logger, message; a traceback comes behind them, indented."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -25,14 +25,12 @@ class Lines(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""
-        message = _bounded(record.message)
-        if not message.isprintable():
-            message = "".join(
-                character if character.isprintable() else character.encode("unicode_escape").decode()
-                for character in message
-            )
-        record.message = message
+        record.message = _message(record.message)
         return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        """See `logging.Formatter`; no line of it can be taken for another message."""
+        return "\n".join(f"  {line}" for line in lines(super().formatException(ei)).split("\n"))
 
 
 class JsonLines(logging.Formatter):
@@ -44,12 +42,12 @@ class JsonLines(logging.Formatter):
             "time": _time(record),
             "level": record.levelname,
             "logger": record.name,
-            "message": _bounded(record.getMessage()),
+            "message": _message(record.getMessage()),
             "pid": record.process,
         }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode()
+            line["exception"] = lines(self.formatException(record.exc_info))
+        return json.dumps(line)
 
 
 def formatter(log_format: Literal["text", "json"]) -> logging.Formatter:
@@ -61,10 +59,7 @@ def _time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _bounded(message: str) -> str:
+def _message(message: str) -> str:
     if message.startswith(_MARKS):
         message = message[2:]
-    if len(message) > MESSAGE_CHARACTERS_MAX:
-        more = len(message) - MESSAGE_CHARACTERS_MAX
-        message = f"{message[:MESSAGE_CHARACTERS_MAX]} ... and {more} characters more"
-    return message
+    return escaped(message, SENTENCE_CHARACTERS_MAX)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from legato.quoting import WORD_CHARACTERS_MAX, escaped
 from legato.store.base import Reading, ReadingsFound
 
 log = logging.getLogger("legato.readers")
@@ -65,7 +66,7 @@ class ReaderWatch:
                     log.warning(
                         "! process %s%s reads the store and does not end: until it does, the store's file grows",
                         reader.pid,
-                        f" ({reader.command})" if reader.command else "",
+                        f" ({escaped(reader.command, WORD_CHARACTERS_MAX)})" if reader.command else "",
                     )
 
 

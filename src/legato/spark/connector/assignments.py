@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from legato.errors import JMSError
+from legato.quoting import quoted
 from legato.spark.connector.offsets import Offset, shares
 from legato.spark.connector.option_parsing import LATEST
 from legato.spark.connector.options import SourceOptions
@@ -194,7 +195,7 @@ class Places:
             raise
         told.pop("source")
         if again:
-            log.warning("! %s is there again: the stream goes on with it", address)
+            log.warning("! %s is there again: the stream goes on with it", quoted(address))
         return msgspec.convert(told, Place)
 
     def _resume(self, address: str) -> Place:
@@ -210,7 +211,11 @@ class Places:
             return Place("", 0, 0, 0, 0, has_ended=True)
         if told.pop("source"):
             raise _foreign(address)
-        log.warning("! %s was deleted, with what waited there; the stream %s goes on without it", address, subscription)
+        log.warning(
+            "! %s was deleted, with what waited there; the stream %s goes on without it",
+            quoted(address),
+            quoted(subscription),
+        )
         return msgspec.convert({**told, "waiting": 0, "has_ended": True}, Place)
 
     def _put(self, address: str, place: Place | None) -> None:

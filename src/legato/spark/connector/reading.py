@@ -16,6 +16,7 @@ from legato.bulk.frames import omitted_of
 from legato.bulk.tickets import BODY_BYTES_MAX
 from legato.client.failover.uri import Uri
 from legato.errors import JMSError
+from legato.quoting import quoted
 from legato.spark.connector.freed_memory import keep_freed_memory
 from legato.spark.connector.offsets import Range
 from legato.spark.connector.requests import Patience, Requests
@@ -56,7 +57,9 @@ def read_frames(
                 raise JMSError(
                     f"The range {after} to {each.through} of {each.address} cannot be read: {error}"
                 ) from error
-            log.warning("! reading %s is interrupted, and goes on behind %s: %s", each.address, after, error)
+            log.warning(
+                "! reading %s is interrupted, and goes on behind %s: %s", quoted(each.address), after, quoted(error)
+            )
             time.sleep(requests.patience.pause_s)
 
 
@@ -73,7 +76,7 @@ def retried(attempt: Callable[[], None], what: str, patience: Patience) -> None:
         except _GONE as error:
             if not left:
                 raise JMSError(f"{what}: {error}") from error
-            log.warning("! %s, and is tried again: %s", what, error)
+            log.warning("! %s, and is tried again: %s", quoted(what), quoted(error))
             time.sleep(patience.pause_s)
 
 

@@ -15,6 +15,7 @@ from legato.bulk.layout import rows_of
 from legato.bulk.schema import COLUMNS, TIMESTAMP
 from legato.bulk.tickets import BODY_BYTES_MAX
 from legato.errors import JMSError
+from legato.quoting import quoted
 from legato.spark.connector.options import SourceOptions
 from legato.spark.connector.reading import OMITTED_BODY_BYTES
 from legato.spark.connector.variant import VARIANT, variants_of
@@ -134,7 +135,8 @@ class Frames:
         many = pc.sum(found).as_py()
         if many:
             seq, size = seqs.filter(found)[0], omitted.filter(found)[0]
-            told = f"Message {seq} of {self._destination} has a body of {size} bytes, more than {self.body_bytes_max}"
+            of = quoted(self._destination)
+            told = f"Message {seq} of {of} has a body of {size} bytes, more than {self.body_bytes_max}"
             if handling == "fail":
                 raise JMSError(f"{told}. Set the option oversizedBodies to null or skip to read on without it.")
             others = f" ({many - 1} others near it too)" if many > 1 else ""

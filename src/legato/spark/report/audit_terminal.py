@@ -7,10 +7,12 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, lines, quoted
 from legato.spark.quantities import duration
 from legato.spark.report.audit_page import gap_of
 from legato.spark.report.flow_terminal import flow_tables
 from legato.spark.result import BOTH, OF_THE_WHOLE, AuditResult
+from legato.terminal import Terminal, cell
 
 
 def audit_table(result: AuditResult) -> Group:
@@ -39,18 +41,20 @@ def complaints(result: AuditResult) -> list[Text]:
         if echoes and check.name not in OF_THE_WHOLE:
             echoes = False
             parts.append(Text("What follows may be only a consequence of that:", style="red"))
-        parts.append(Text(f"✗ {check.complaint or check.sentence} {check.remedy}".rstrip(), style="bold red"))
-        parts += [Text(f"    {told}", style="red") for told in check.told if check.count > 1]
+        parts.append(Text(lines(f"✗ {check.complaint or check.sentence} {check.remedy}".rstrip()), style="bold red"))
+        if check.count > 1:
+            parts += [Text(escaped(f"    {told}", SENTENCE_CHARACTERS_MAX), style="red") for told in check.told]
         if check.count > len(check.examples):
             parts.append(Text(f"    and {check.count - len(check.examples):,} more", style="red"))
-        for name, lines in check.stories.items():
-            parts += [Text(f"    {name}", style="bold"), *(Text(f"      {line}") for line in lines)]
+        for name, story in check.stories.items():
+            parts.append(Text(f"    {quoted(name)}", style="bold"))
+            parts += [Text(f"      {escaped(line, SENTENCE_CHARACTERS_MAX)}") for line in story]
     return parts
 
 
 def print_audit(result: AuditResult, console: Console | None = None) -> None:
     """Show `audit_table` on a console."""
-    (console or Console()).print(audit_table(result))
+    (console or Terminal()).print(audit_table(result))
 
 
 _QUEUE_COLUMNS = {
@@ -80,7 +84,7 @@ def _queues_table(result: AuditResult) -> Table:
         end_to_end = next((each for each in queue.latencies if each.stage == BOTH), None)
         latencies = (duration(end_to_end.p50_ms * 1e3), duration(end_to_end.p99_ms * 1e3)) if end_to_end else ("", "")
         counts = [_count(column, getattr(queue, column), result) for column in shown]
-        table.add_row(queue.name, *counts, *latencies)
+        table.add_row(cell(queue.name), *counts, *latencies)
     return table
 
 
@@ -98,12 +102,14 @@ def _departures_table(result: AuditResult) -> Table:
         table.add_column(column)
     for queue in result.queues:
         if queue.dead_letters or queue.moves:
-            table.add_row(queue.name, _by_cause(queue.dead_letters), _by_cause(queue.moves))
+            table.add_row(cell(queue.name), _by_cause(queue.dead_letters), _by_cause(queue.moves))
     return table
 
 
-def _by_cause(causes: Mapping[str, int]) -> str:
-    return ", ".join(f"{messages:,} {cause}" for cause, messages in causes.items())
+def _by_cause(causes: Mapping[str, int]) -> Text:
+    return Text(
+        ", ".join(f"{messages:,} {escaped(cause, SENTENCE_CHARACTERS_MAX)}" for cause, messages in causes.items())
+    )
 
 
 def _topics_table(result: AuditResult) -> Table:
@@ -112,7 +118,7 @@ def _topics_table(result: AuditResult) -> Table:
     for column in ("published", "copies", "without a subscription"):
         table.add_column(column, justify="right")
     for topic in result.topics:
-        table.add_row(topic.name, f"{topic.published:,}", f"{topic.copies:,}", f"{topic.unheard:,}")
+        table.add_row(cell(topic.name), f"{topic.published:,}", f"{topic.copies:,}", f"{topic.unheard:,}")
     return table
 
 
@@ -125,8 +131,8 @@ def _takeovers_table(result: AuditResult) -> Table:
     for takeover in result.takeovers:
         table.add_row(
             str(takeover.epoch),
-            takeover.former_broker,
-            takeover.broker,
+            cell(takeover.former_broker) if takeover.former_broker else "",
+            cell(takeover.broker),
             takeover.how or ("stop" if takeover.clean else "crash"),
             gap_of(takeover, takeover.duration_ms),
             gap_of(takeover, takeover.served_ms),

@@ -5,6 +5,7 @@ from rich.table import Table
 
 from legato.spark.quantities import duration
 from legato.spark.result import PROCESSING, QUEUEING, FlowsAudit, LatencySummary
+from legato.terminal import cell
 
 
 def flow_tables(flows: FlowsAudit) -> list[Table]:
@@ -15,11 +16,11 @@ def flow_tables(flows: FlowsAudit) -> list[Table]:
     for stage in flows.stages:
         times = {each.stage: each for each in stage.latencies}
         counts = _counts(stage.calls, stage.consumed, stage.dead_lettered, stage.waiting)
-        stages.add_row(stage.stage, *counts, *_times(times.get(QUEUEING)), *_times(times.get(PROCESSING)))
+        stages.add_row(cell(stage.stage), *counts, *_times(times.get(QUEUEING)), *_times(times.get(PROCESSING)))
     begun = _table("flows", "first stage", "begun", "ended", "dead letter", "on their way", "calls", "p50", "p99")
     for each in flows.begun:
         counts = _counts(each.begun, each.ended, each.failed, each.waiting, each.calls)
-        begun.add_row(each.stage, *counts, *_times(each.latency))
+        begun.add_row(cell(each.stage), *counts, *_times(each.latency))
     # What only came in bundles, or from plain messages, has no first stage that the ledger knows.
     return [stages, begun] if flows.begun else [stages]
 

@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from legato.quoting import lines
 from legato.spark.result import CheckResult
 
 Text = str
@@ -32,9 +33,9 @@ def _parts() -> Any:
 
 
 def page(title: str, sections: Iterable[Markup]) -> str:
-    """A whole page of sections."""
+    """A whole page of sections; marks of text direction and the like in names are shown, not obeyed."""
     style = Markup(resources.files("legato.spark.report").joinpath("report.css").read_text(encoding="utf-8"))
-    return str(_parts().page(title, style, list(sections)))
+    return lines(str(_parts().page(title, style, list(sections))))
 
 
 def header(title: str, headline: str, story: str, *, good: bool) -> Markup:
