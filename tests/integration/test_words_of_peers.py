@@ -1,5 +1,5 @@
-"""What peers call themselves, their queues and their messages is data: no command passes it on to a terminal, and none of
-it forges a line of the log (SECURITY findings 19 and 20)."""
+"""What peers call themselves, their queues and their messages is data: no command passes it on to a terminal, and it
+forges no line of the log (SECURITY findings 19 and 20)."""
 
 import json
 import shlex
