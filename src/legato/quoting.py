@@ -41,6 +41,11 @@ def quoted(word: object, characters_max: int = WORD_CHARACTERS_MAX) -> str:
     return repr(str.__str__(text)) + cut
 
 
+def sentence(text: object) -> str:
+    """An error, or what else another process says in a sentence: escaped and cut. Names in it are quoted already."""
+    return escaped(str(text), SENTENCE_CHARACTERS_MAX)
+
+
 def one_line(text: str) -> str:
     """A body on one line: escaped, but for spaces of all kinds and joiners, which do no harm."""
     if text.isprintable():

@@ -10,12 +10,12 @@ from pathlib import Path
 SOURCES = Path(__file__).parents[2] / "src" / "legato"
 LOGGERS = {"log", "logger"}
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
-QUOTING = {"quoted", "escaped", "_told", "len", "round", "int"}
+QUOTING = {"quoted", "escaped", "sentence", "_told", "len", "round", "int"}
 NUMBER_OR_REPR = re.compile(r"%[-+ 0#]*(\d+|\*)?(\.\d+)?([a-zA-Z%])")
 
 OURS = {
     *("self.name", "peer.name", "other.name", "stream.peer.name", "self.client_address[0]"),  # addresses
-    *("self.stage.id", "who", "TABLE", "way", "verdict", "why", "ending", "done", "client"),
+    *("self.stage.id", "who", "TABLE", "way", "verdict", "why", "ending", "done", "client", "where"),
     *("heartbeat.epoch", "heartbeat.pid", "meta.epoch", "reader.pid", "timeout_s", "code", "bound", "found.cleared"),
     *("self._lost", "self._server.server_address[1]", "after", "sum(waiting.values())", "self._role"),
     *("self.path", "file", "host", "' '.join(pages)", "error.strerror", "full", "said", "others", "told", "waiting"),

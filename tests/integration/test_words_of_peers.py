@@ -26,7 +26,9 @@ Said = Callable[..., tuple[str, str]]
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("words")
-    (directory / "legato.toml").write_text('[[address]]\nmatch = "#"\ndead_letter_queue = "DLQ.{address}"\n')
+    (directory / "legato.toml").write_text(
+        '[limits]\nnames_printable = false\n[[address]]\nmatch = "#"\ndead_letter_queue = "DLQ.{address}"\n'
+    )
     with server(directory / "store", "--config", str(directory / "legato.toml")) as running:
         yield running
 

@@ -14,7 +14,7 @@ from legato.cli.dead_letters import MUTED_AT_MS, MUTED_BY, MUTED_REASON, STACK_T
 from legato.cli.output import say, say_json
 from legato.cli.rendering import as_object, time_text
 from legato.errors import JMSError
-from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, lines, quoted
+from legato.quoting import lines, quoted, sentence
 from legato.terminal import Terminal, add_row, cell
 
 ID_CHARS_MIN = 8
@@ -54,7 +54,7 @@ def print_causes(groups: Sequence[tuple[dict[str, Any], Sequence[Letter]]], *, a
             table.add_column(column, style="dim" if column == "cause" else "", no_wrap=column != "reason")
         for cause in queue["causes"]:
             often = f"reissued {cause['times_max'] - 1}x" if cause["times_max"] > 1 else ""
-            reason = escaped(cause["reason"], SENTENCE_CHARACTERS_MAX)
+            reason = sentence(cause["reason"])
             add_row(table, f"{cause['count']:,}", cause["cause"], _age(cause["first_ms"]), often, reason)
         console.print(table)
 
@@ -92,7 +92,7 @@ def print_letters(found: Sequence[Letter], *, as_json: bool) -> None:
     short = _short_ids(found)
     for letter in found:
         attempts = letter.properties.get("legato_attempts") or letter.attempts
-        age, reason = _age(letter.dead_since_ms), escaped(_first_line(letter.reason), SENTENCE_CHARACTERS_MAX)
+        age, reason = _age(letter.dead_since_ms), sentence(_first_line(letter.reason))
         trace_id = quoted(letter.trace_id) if letter.trace_id else ""
         add_row(table, quoted(short[letter.id]), age, quoted(attempts), letter.cause, trace_id, reason)
     Terminal().print(table)
@@ -130,11 +130,7 @@ def print_letter(letter: Letter, *, as_json: bool) -> None:
         ("since", _time(letter.dead_since_ms)),
         ("attempts", quoted(attempts)),
         ("dead letter", "for the first time" if letter.times == 1 else f"{letter.times} times so far"),
-        *(
-            (label, escaped(str(letter.properties[key]), SENTENCE_CHARACTERS_MAX))
-            for key, label in _WHO.items()
-            if letter.properties.get(key)
-        ),
+        *((label, sentence(letter.properties[key])) for key, label in _WHO.items() if letter.properties.get(key)),
     ):
         add_row(table, name, value)
     if letter.undone:
@@ -154,7 +150,7 @@ def print_letter(letter: Letter, *, as_json: bool) -> None:
 def _attempt(attempt: dict[str, Any]) -> str:
     at_ms = attempt.get("at_ms", 0)
     at = _time(at_ms) if isinstance(at_ms, int) else "?"
-    return f"{at}  {escaped(str(attempt.get('cause', '')), SENTENCE_CHARACTERS_MAX)}"
+    return f"{at}  {sentence(attempt.get('cause', ''))}"
 
 
 def _first_line(text: str) -> str:

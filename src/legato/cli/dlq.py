@@ -17,7 +17,7 @@ import typer
 
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 from legato.cli.output import say, say_lines
-from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, quoted
+from legato.quoting import quoted, sentence
 
 if TYPE_CHECKING:
     from legato.cli.dead_letters import Letter
@@ -279,7 +279,7 @@ def _move(url: str, found: list[Letter], to: str, said: dict[str, str | int], ve
 
 
 def _reason(letter: Letter) -> str:
-    return escaped(letter.reason, SENTENCE_CHARACTERS_MAX)
+    return sentence(letter.reason)
 
 
 def _letters(count: int) -> str:

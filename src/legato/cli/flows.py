@@ -8,7 +8,7 @@ import typer
 
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 from legato.cli.output import say, say_json
-from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, quoted
+from legato.quoting import quoted, sentence
 
 PREFIX_DEFAULT = "flows."
 
@@ -86,9 +86,7 @@ def print_steps(steps: list[Any]) -> None:
             _duration(step.in_queue_us),
             _duration(step.in_stage_us),
             _duration(step.database_us),
-            Text(
-                escaped(step.then, SENTENCE_CHARACTERS_MAX), style="" if step.state in ("done", "passed") else "yellow"
-            ),
+            Text(sentence(step.then), style="" if step.state in ("done", "passed") else "yellow"),
         )
     console = Terminal()
     console.print(cell(steps[0].trace_id, "bold"))

@@ -12,7 +12,7 @@ import typer
 
 from legato.cli.options import JsonOption
 from legato.cli.output import say, say_json, say_lines
-from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped
+from legato.quoting import sentence
 
 app = typer.Typer(name="ledger", help="Tables of every message's life, for Spark and other tools.")
 
@@ -145,4 +145,4 @@ def story(
         say_json(msgspec.to_builtins(told))
         return
     for line in (told.message_id, *told.lines()):
-        say(escaped(line, SENTENCE_CHARACTERS_MAX))
+        say(sentence(line))

@@ -16,7 +16,7 @@ from legato.ha.heartbeat_connection import Heartbeat, HeartbeatConnection, Login
 from legato.ha.lock import Holder, StoreLock
 from legato.ha.roles import Event
 from legato.ha.watch import Watch
-from legato.quoting import quoted
+from legato.quoting import quoted, sentence
 
 log = logging.getLogger("legato.watcher")
 
@@ -99,10 +99,12 @@ class Watcher:
                 async with asyncio.timeout(self._intervals.heartbeat_s):
                     return await self._open(holder)
         except LoginRefused as refusal:
-            log.warning("! the primary at %s does not let us in: %s", quoted(holder and holder.listen), quoted(refusal))
+            log.warning(
+                "! the primary at %s does not let us in: %s", quoted(holder and holder.listen), sentence(refusal)
+            )
             self._with_token = not self._with_token
         except (OSError, TimeoutError) as problem:
-            log.debug("! the primary cannot be reached: %s", quoted(problem))
+            log.debug("! the primary cannot be reached: %s", sentence(problem))
         if self.watch.is_silent(self._clock.monotonic_ms()):
             self._miss(Event.SILENT, f"nothing was heard of a primary for {self._intervals.activation_s:g} s")
         return None

@@ -20,7 +20,7 @@ from legato.kombu.connection import BrokerConnection
 from legato.kombu.envelope import PRIORITY_MIN, TRANSIENT_MODE, ReceivedMessage, decode, encode, sending
 from legato.kombu.errors import NOT_FOUND, BrokerLostError, ChannelRefusedError, translated
 from legato.kombu.receiving import Puller, Quota
-from legato.quoting import quoted
+from legato.quoting import quoted, sentence
 
 log = logging.getLogger("legato.kombu")
 
@@ -427,7 +427,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
                 with self.connection.used():
                     getter.session.close()
         except (BrokerLostError, ChannelRefusedError, JMSError) as error:
-            log.debug("= a channel was closed without a broker: %s", quoted(error))
+            log.debug("= a channel was closed without a broker: %s", sentence(error))
         finally:
             self.closed = True
             if self in self.connection.channels:

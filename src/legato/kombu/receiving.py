@@ -19,7 +19,7 @@ from legato.client import AcknowledgementOutcome, AcknowledgeMode, DeliveryMode,
 from legato.client.aio import Connection, ConnectionFactory, MessageConsumer, Session
 from legato.errors import JMSError
 from legato.kombu.bindings import LEASE_S, TABLE, Binding, lease_ms, row_of
-from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, quoted
+from legato.quoting import quoted, sentence
 
 log = logging.getLogger("legato.kombu")
 
@@ -300,7 +300,7 @@ class Receiving:
         except JMSError:
             self._fail(error)
         else:
-            log.warning("! %s", escaped(str(error), SENTENCE_CHARACTERS_MAX))
+            log.warning("! %s", sentence(error))
 
     def post(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function in the event loop's thread, soon."""

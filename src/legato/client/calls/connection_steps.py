@@ -35,7 +35,7 @@ from legato.errors import (
     JMSSecurityError,
 )
 from legato.ids import new_unique_name
-from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, quoted
+from legato.quoting import quoted, sentence
 
 log = logging.getLogger("legato.client")
 
@@ -415,7 +415,7 @@ class ConnectionSteps(Generic[_Session]):
         if listener is not None:
             yield Await(listener(error))
         elif not self._closed:
-            log.warning("! %s", escaped(str(error), SENTENCE_CHARACTERS_MAX))
+            log.warning("! %s", sentence(error))
         yield from NOTHING
 
     def _on_failover(self, event: FailoverEvent) -> None:

@@ -18,7 +18,7 @@ from legato.errors import (
     StateVersionError,
 )
 from legato.flows.model.attempts import Verdict
-from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, quoted
+from legato.quoting import quoted, sentence
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ def log_failure(who: str, message: Message, failure: Failure, verdict: Verdict, 
         "%s: attempt %d failed: %s; %s. Message %s.",
         who,
         verdict.attempt,
-        escaped(failure.text, SENTENCE_CHARACTERS_MAX),
+        sentence(failure.text),
         verdict,
         quoted(message.message_id),
         exc_info=error if verdict.first else None,

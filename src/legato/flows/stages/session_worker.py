@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from legato.client import Message, MessageConsumer, Session
 from legato.errors import JMSError, TransactionRolledBackError
-from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, quoted
+from legato.quoting import sentence
 
 if TYPE_CHECKING:
     from legato.flows.stages.running_service import RunningService
@@ -86,7 +86,7 @@ class SessionWorker(ABC):
                 logger.warning(
                     "%s: %s Again in %.1f s.",
                     self.name,
-                    escaped(str(error), SENTENCE_CHARACTERS_MAX),
+                    sentence(error),
                     chill_s,
                     exc_info=trace,
                 )
@@ -112,4 +112,4 @@ class SessionWorker(ABC):
             try:
                 self.take(session, consumer, message)
             except TransactionRolledBackError as error:
-                logger.info("%s: rolled back by a failover, comes again: %s", self.name, quoted(error))
+                logger.info("%s: rolled back by a failover, comes again: %s", self.name, sentence(error))

@@ -28,7 +28,7 @@ from legato.flows.stages.messaging import SessionMessaging
 from legato.flows.stages.records import record_of
 from legato.flows.stages.session_worker import WAIT_MAX_S, SessionWorker
 from legato.flows.stages.stage_health import StageHealth
-from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, quoted
+from legato.quoting import quoted, sentence
 
 if TYPE_CHECKING:
     from legato.flows.stages.running_service import RunningService
@@ -307,7 +307,7 @@ class StageWorker(SessionWorker):
         logger.error(
             "%s: without another attempt it goes to the dead letters: %s. Message %s.",
             self.stage.id,
-            escaped(failure.text, SENTENCE_CHARACTERS_MAX),
+            sentence(failure.text),
             quoted(message.message_id),
         )
         self._bury(session, message, failure, attempts - (condemned is not None))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from legato.amqp import names
 from legato.amqp.codec.types import Symbol, UInt
 from legato.amqp.engine.events import Opened
-from legato.quoting import escaped, quoted
+from legato.quoting import escaped, quoted, sentence
 from legato.server.client_description import ClientDescription
 from legato.server.limits.names import Names, UnfitName
 from legato.server.shell import Peer
@@ -43,7 +43,7 @@ class ContainerRegistry:
         try:
             self._names.check(event.container_id, "a container")
         except UnfitName as unfit:
-            log.warning("! %s refused: %s", peer.name, unfit)
+            log.warning("! %s refused: %s", peer.name, sentence(unfit))
             peer.amqp.refuse(unfit.condition, str(unfit), {"invalid-field": Symbol("container-id")})
             return
         # Another user's container of the same id is another one: it is not taken over, nor is what it keeps.

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from legato.errors import ConfigError
-from legato.quoting import quoted
+from legato.quoting import quoted, sentence
 from legato.server.config.configuration import JwtSection
 from legato.server.identity.origin import is_loopback
 from legato.server.identity.users_file import check_foreign_name
@@ -122,9 +122,7 @@ class Tokens:
                     self._keys = self._fetch()
                     self._fetched_s = now_s
                 except (OSError, ValueError, self._jwt.PyJWTError) as error:
-                    log.warning(
-                        "! the keys of %s cannot be fetched: %s", quoted(self._section.issuer), quoted(error, 200)
-                    )
+                    log.warning("! the keys of %s cannot be fetched: %s", quoted(self._section.issuer), sentence(error))
             found = self._find(key_id)
             if found is not None:
                 return found

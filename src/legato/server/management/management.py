@@ -18,7 +18,7 @@ from legato.amqp.codec.types import Int
 from legato.core.broker import Broker
 from legato.core.refusals import Refusal
 from legato.errors import ConfigError, ProtocolError
-from legato.quoting import quoted
+from legato.quoting import sentence
 from legato.server.access.permissions import SEND, Denied
 from legato.server.links.link_roles import ManagementReplies
 from legato.server.links.nodes import Nodes
@@ -57,7 +57,7 @@ class Management:
         try:
             message = decode_message(data)
         except ProtocolError as error:
-            log.warning("! %s sent a request that cannot be read: %s", peer.name, quoted(error))
+            log.warning("! %s sent a request that cannot be read: %s", peer.name, sentence(error))
             return
         arguments: dict[str, Any] = {}
         try:
@@ -101,7 +101,7 @@ class Management:
                 body=ValueBody(msgspec.json.encode(result).decode()),
             )
         except ValueError as error:
-            log.warning("! the answer to %s cannot be written: %s", peer.name, quoted(error))
+            log.warning("! the answer to %s cannot be written: %s", peer.name, sentence(error))
             return
         port = _replies_of(peer, asked.reply_to)
         if port is not None:
@@ -112,7 +112,7 @@ class Management:
                     self._nodes.find(asked.reply_to, (), peer.rights, SEND), answer, "", None
                 )
             except (Refused, Refusal) as error:
-                log.warning("! the answer to %s cannot be sent: %s", peer.name, quoted(error))
+                log.warning("! the answer to %s cannot be sent: %s", peer.name, sentence(error))
 
     def _reply(self, port: ManagementReplies, answer: bytes) -> None:
         port.waiting.append(answer)

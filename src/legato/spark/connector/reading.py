@@ -16,7 +16,7 @@ from legato.bulk.frames import omitted_of
 from legato.bulk.tickets import BODY_BYTES_MAX
 from legato.client.failover.uri import Uri
 from legato.errors import JMSError
-from legato.quoting import quoted
+from legato.quoting import quoted, sentence
 from legato.spark.connector.freed_memory import keep_freed_memory
 from legato.spark.connector.offsets import Range
 from legato.spark.connector.requests import Patience, Requests
@@ -58,7 +58,7 @@ def read_frames(
                     f"The range {after} to {each.through} of {each.address} cannot be read: {error}"
                 ) from error
             log.warning(
-                "! reading %s is interrupted, and goes on behind %s: %s", quoted(each.address), after, quoted(error)
+                "! reading %s is interrupted, and goes on behind %s: %s", quoted(each.address), after, sentence(error)
             )
             time.sleep(requests.patience.pause_s)
 
@@ -76,7 +76,7 @@ def retried(attempt: Callable[[], None], what: str, patience: Patience) -> None:
         except _GONE as error:
             if not left:
                 raise JMSError(f"{what}: {error}") from error
-            log.warning("! %s, and is tried again: %s", quoted(what), quoted(error))
+            log.warning("! %s, and is tried again: %s", sentence(what), sentence(error))
             time.sleep(patience.pause_s)
 
 

@@ -7,7 +7,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from legato.quoting import SENTENCE_CHARACTERS_MAX, escaped, lines, quoted
+from legato.quoting import lines, quoted, sentence
 from legato.spark.quantities import duration
 from legato.spark.report.audit_page import gap_of
 from legato.spark.report.flow_terminal import flow_tables
@@ -43,12 +43,12 @@ def complaints(result: AuditResult) -> list[Text]:
             parts.append(Text("What follows may be only a consequence of that:", style="red"))
         parts.append(Text(lines(f"✗ {check.complaint or check.sentence} {check.remedy}".rstrip()), style="bold red"))
         if check.count > 1:
-            parts += [Text(escaped(f"    {told}", SENTENCE_CHARACTERS_MAX), style="red") for told in check.told]
+            parts += [Text(sentence(f"    {told}"), style="red") for told in check.told]
         if check.count > len(check.examples):
             parts.append(Text(f"    and {check.count - len(check.examples):,} more", style="red"))
         for name, story in check.stories.items():
             parts.append(Text(f"    {quoted(name)}", style="bold"))
-            parts += [Text(f"      {escaped(line, SENTENCE_CHARACTERS_MAX)}") for line in story]
+            parts += [Text(f"      {sentence(line)}") for line in story]
     return parts
 
 
@@ -107,9 +107,7 @@ def _departures_table(result: AuditResult) -> Table:
 
 
 def _by_cause(causes: Mapping[str, int]) -> Text:
-    return Text(
-        ", ".join(f"{messages:,} {escaped(cause, SENTENCE_CHARACTERS_MAX)}" for cause, messages in causes.items())
-    )
+    return Text(", ".join(f"{messages:,} {sentence(cause)}" for cause, messages in causes.items()))
 
 
 def _topics_table(result: AuditResult) -> Table:
