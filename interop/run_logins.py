@@ -97,9 +97,11 @@ def scenarios(provider: Provider) -> Iterator[tuple[str, str, str, str, str, boo
         yield f"{mechanism} with a wrong password", mechanism, "ann", "wrong", "q", False, DENIED
         yield f"{mechanism} of nobody", mechanism, "nobody", "secret", "q", False, DENIED
     yield "EXTERNAL", "EXTERNAL", "-", "-", "q", True, DONE
-    yield "XOAUTH2", "XOAUTH2", "ann", provider.token(roles=["senders"]), "q", False, DONE
+    yield "XOAUTH2", "XOAUTH2", "tom", provider.token("tom", roles=["senders"]), "q", False, DONE
     yield "XOAUTH2 with an expired token", "XOAUTH2", "ann", provider.token(lasts_s=-100), "q", False, DENIED
-    yield "PLAIN with a token", "PLAIN", "ann", provider.token(roles=["senders"]), "q", False, DONE
+    yield "PLAIN with a token", "PLAIN", "tom", provider.token("tom", roles=["senders"]), "q", False, DONE
+    token = provider.token("ann", roles=["senders"])
+    yield "a token that names a user with a password", "XOAUTH2", "ann", token, "q", False, DENIED
     yield "no mechanism named", "", "ann", "secret", "q", False, DONE
     yield "a queue that no role allows", "SCRAM-SHA-256", "ann", "secret", "salaries", False, DENIED
 

@@ -23,6 +23,8 @@ class Provider:
         self._keys: dict[str, rsa.RSAPrivateKey] = {}
         self.fetches = 0
         self.down = False
+        self.keys_at = ""
+        """Where it says that its keys are."""
         provider = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -48,7 +50,10 @@ class Provider:
             public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key()))
             keys.append(public | {"kid": name, "use": "sig", "alg": "RS256"})
         return {
-            "/.well-known/openid-configuration": {"issuer": self.issuer, "jwks_uri": f"{self.issuer}/keys"},
+            "/.well-known/openid-configuration": {
+                "issuer": self.issuer,
+                "jwks_uri": self.keys_at or f"{self.issuer}/keys",
+            },
             "/keys": {"keys": keys},
         }
 

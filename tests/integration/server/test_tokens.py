@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import jwt
 import pytest
@@ -17,6 +21,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from legato.amqp.engine.events import Closed
 from legato.amqp.engine.outcomes import ACCEPTED
 from legato.client import ConnectionFactory, JMSSecurityError
+from legato.server.config.configuration import JwtSection
+from legato.server.identity import tokens
+from legato.server.identity.tokens import TokenRefused, Tokens, TokensUnavailable
 from tests.integration.client.helpers import drain, send
 from tests.integration.server.test_logins import add, outcome, plain_login
 from tests.support.amqp_peer import AmqpPeer, Refused, text
@@ -193,21 +200,81 @@ def test_a_provider_that_is_away_is_no_wrong_password(running: Server, provider:
     AmqpPeer(running.port, user="carl", password="x").drop()
 
 
-def test_a_token_does_not_give_the_roles_of_a_user_with_a_password(
-    running: Server, provider: Provider, tmp_path: Path
-) -> None:
-    """Whoever the provider calls carl need not be our carl."""
+def test_a_token_does_not_stand_for_a_user_with_a_password(running: Server, provider: Provider, tmp_path: Path) -> None:
+    """Whoever the provider calls carl need not be our carl, and would have his subscriptions and his roles."""
     from legato.server.identity.users_file import User, changing
 
+    theirs = AmqpPeer(running.port, token=provider.token("eric"), container="theirs")
     with changing(tmp_path / "store" / "users") as content:
-        content.users["carl"] = User("carl", ("root",), content.users["carl"].keys)
         content.users["dora"] = User("dora", ("root",))
+        content.users["eric"] = User("eric", ("root",), content.users["carl"].keys)
     running.signal(signal.SIGHUP)
     running.wait_for_log("were read again")
-    ours = AmqpPeer(running.port, user="carl", password="x", container="ours")
-    ours.sender("other")
-    theirs = AmqpPeer(running.port, token=provider.token("carl"), container="theirs")
-    with pytest.raises(Refused, match="with no role"):
-        theirs.sender("other")
+    assert "may not be here any more" in theirs.expect(Closed).description
+    for name in ("carl", "eric"):
+        with pytest.raises(Refused, match="did not accept"):
+            AmqpPeer(running.port, token=provider.token(name))
+    running.wait_for_log("only a user without one (--no-password)")
     dora = AmqpPeer(running.port, token=provider.token("dora"), container="dora")
     dora.sender("other")
+
+
+@pytest.mark.parametrize("said", [["ann"], {"a": "ann"}, 7, None, True, "", " ", "ann\n"])
+def test_a_claim_that_is_no_name_names_nobody(provider: Provider, said: object) -> None:
+    section = JwtSection(provider.issuer, AUDIENCE, user_claim="preferred_username")
+    with pytest.raises(TokenRefused):
+        Tokens(section).check(provider.token(preferred_username=said))
+
+
+def test_keys_that_come_too_slowly_are_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then would hold up every login with a token."""
+    monkeypatch.setattr(tokens, "FETCH_TIMEOUT_S", 0.2)
+    sent = 0
+
+    class Slow(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            nonlocal sent
+            self.send_response(200)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                while sent < 1000:
+                    self.wfile.write(b" ")
+                    sent += 1
+                    time.sleep(0.05)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nobody reads it."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as slow:
+        threading.Thread(target=slow.serve_forever, daemon=True).start()
+        section = JwtSection(provider.issuer, AUDIENCE, jwks=f"http://127.0.0.1:{slow.server_address[1]}/")
+        with pytest.raises(TokensUnavailable):
+            Tokens(section).check(provider.token())
+        slow.shutdown()
+    assert 0 < sent < 1000
+
+
+def test_an_issuer_names_no_file_of_the_brokers_machine(provider: Provider, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text(json.dumps(provider._documents()["/keys"]))
+    provider.keys_at = f"file://{tmp_path}/keys"
+    with pytest.raises(TokensUnavailable):
+        Tokens(JwtSection(provider.issuer, AUDIENCE)).check(provider.token())
+
+
+def test_a_token_says_nothing_of_where_its_key_is(provider: Provider) -> None:
+    """Headers with a key of their own, or an address of one, are not looked at (RFC 8725, 3.10)."""
+    mine = rsa.generate_private_key(65537, 2048)
+    public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(mine.public_key()))
+    claims = {"iss": provider.issuer, "aud": AUDIENCE, "sub": "ann", "exp": time.time() + 600}
+    headers: list[dict[str, Any]] = [
+        {"jwk": public},
+        {"jku": "http://127.0.0.1:1/keys", "kid": "mine"},
+        {"x5u": "http://127.0.0.1:1/keys", "kid": "first"},
+        {"kid": "../../../../dev/null"},
+        {"crit": ["exp"], "kid": "first"},
+    ]
+    for header in headers:
+        with pytest.raises(TokenRefused):
+            Tokens(JwtSection(provider.issuer, AUDIENCE)).check(
+                jwt.encode(claims, mine, algorithm="RS256", headers=header)
+            )

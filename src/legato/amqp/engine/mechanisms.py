@@ -42,10 +42,12 @@ class Check(msgspec.Struct, frozen=True):
     """The result takes work that no event loop should wait for: `work` may run in any thread.
 
     `slow`: it may have to wait for others, so that what needs only a processor should not wait behind it.
+    `unless`: is asked in the loop when the work is done; a failure that it returns is the result instead.
     """
 
     work: Callable[[], Success | Failure]
     slow: bool = False
+    unless: Callable[[], Failure | None] | None = None
 
 
 Result = Challenge | Success | Failure | Check

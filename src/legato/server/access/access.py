@@ -35,7 +35,7 @@ class Access:
         Args:
             groups: the roles that a token says the user has.
             by_password: whether it logged in with one; else it is the user of that name in the users file only if
-                that has no password: an issuer of tokens is not to give the roles of whom it does not know.
+                that has no password, as `Authentication` sees to already.
         """
         if self._permissions is None:
             return None

@@ -81,6 +81,8 @@ class Authentication:
         proof = peer.proof
         if proof.by_password:
             return self.users is self._earlier or self.users.same_keys(self._earlier, peer.user)
+        if self._is_another(peer.user) is not None:
+            return False
         if proof.expires_s:
             return self._same_issuer
         return self._trust == self._earlier_trust and peer.user == self._external_user(peer.origin)
@@ -100,7 +102,7 @@ class Authentication:
             return {"SCRAM-SHA-256": lambda: Scram("SCRAM-SHA-256", self._keys_of_backup, self._blocks_at(origin))}
         offered: dict[str, Callable[[], Mechanism]] = {}
         if origin.certificate is not None and takes_certificates(self._config):
-            offered["EXTERNAL"] = lambda: External(self._external_user(origin))
+            offered["EXTERNAL"] = lambda: External(self._external_user(origin), self._is_another)
         if has_logins(self._config, self.users):
             blocks = self._blocks_at(origin)
             offered["SCRAM-SHA-512"] = lambda: Scram("SCRAM-SHA-512", self._keys, blocks)
@@ -155,8 +157,21 @@ class Authentication:
             return Failure(str(error))
         except TokensUnavailable as error:
             return Failure(str(error), temporary=True)
+        if (another := self._is_another(found.user)) is not None:
+            return another
         proof = Proof(by_password=False, groups=found.groups, expires_s=found.expires_s)
         return Success(found.user, proved=proof)
+
+    def _is_another(self, user: str) -> Failure | None:
+        """A failure if a user that a certificate or a token names is called like one that has a password here.
+
+        They need not be the same, and one would have what is the other's: its subscriptions, producers and roles.
+        """
+        known = self.users.find(user)
+        if known is None or not known.keys:
+            return None
+        why = f"{quoted(user)} has a password: only a user without one (--no-password) is who a certificate or a token names"
+        return Failure(why, user=user)
 
     def _external_user(self, origin: Origin) -> str | None:
         if origin.certificate is None or not takes_certificates(self._config):
@@ -185,7 +200,8 @@ class Authentication:
                 log.error("! a login could not be checked: %r", error)
                 done(Failure("the login could not be checked", temporary=True))
             else:
-                done(future.result())
+                refused = check.unless() if check.unless is not None else None
+                done(refused or future.result())
 
         def hand_over(future: Future[Success | Failure]) -> None:
             if not future.cancelled() and not loop.is_closed():

@@ -22,6 +22,10 @@ Blocks = Callable[[str], bool]
 """Whether a user is not listened to, because too many logins failed."""
 
 
+def _too_many(user: str) -> Failure:
+    return Failure(f"{TOO_MANY} for {quoted(user)}", temporary=True, user=user)
+
+
 def prepared(name: str) -> str:
     """A user name as names are compared; one that can be nobody's stays what it is."""
     from scramp.utils import ScramException, saslprep
@@ -80,9 +84,12 @@ class Scram:
             if not self._challenged:
                 self._server.set_client_first(text)
                 if self._blocks(self._user):
-                    return Failure(f"{TOO_MANY} for {quoted(self._user)}", temporary=True, user=self._user)
+                    return _too_many(self._user)
                 self._challenged = True
                 return Challenge(self._server.get_server_first().encode())
+            if self._blocks(self._user):
+                # Others that were challenged at the same time failed since: all of them are guesses.
+                return _too_many(self._user)
             self._server.set_client_final(text)
             proof = self._server.get_server_final().encode()
         except (self._error, ValueError):
@@ -120,15 +127,20 @@ class CheckedPlain:
         if prepared(authorised) not in ("", name):
             return Failure(f"{quoted(user)} may not act for {quoted(authorised)}", user=name)
         if self._blocks(name):
-            return Failure(f"{TOO_MANY} for {quoted(name)}", temporary=True, user=name)
-        return Check(lambda: self._verify(name, password))
+            return _too_many(name)
+        # Those that wait with this one are guesses too: when they have failed, what it says does not count.
+        return Check(lambda: self._verify(name, password), unless=lambda: self._now_blocked(name))
+
+    def _now_blocked(self, name: str) -> Failure | None:
+        return _too_many(name) if self._blocks(name) else None
 
 
 class External:
     """RFC 4422, appendix A: who the certificate of the TLS connection says it is."""
 
-    def __init__(self, user: str | None) -> None:
+    def __init__(self, user: str | None, is_another: Callable[[str], Failure | None] = lambda user: None) -> None:
         self._user = user
+        self._is_another = is_another
 
     def step(self, response: bytes | None) -> Result:
         """See `Mechanism`."""
@@ -139,6 +151,8 @@ class External:
             return Failure("no rule of auth.external_user finds a user in the certificate")
         if wanted not in ("", self._user):
             return Failure(f"{quoted(self._user)} may not act for {quoted(wanted)}", user=self._user)
+        if (another := self._is_another(self._user)) is not None:
+            return another
         return Success(self._user, proved=Proof(by_password=False))
 
 

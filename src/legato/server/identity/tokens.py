@@ -105,7 +105,10 @@ class Tokens:
                 leeway=section.leeway_s,
                 options={"require": ["exp", "iss", "aud"]},
             )
-            user = check_foreign_name(str(claims.get(section.user_claim, "")))
+            user = claims.get(section.user_claim)
+            if not isinstance(user, str):
+                raise TokenRefused(f"a token has no text as its claim {section.user_claim}")
+            user = check_foreign_name(user)
             return Identity(user, _groups(claims, section.roles_claim), float(claims["exp"]) + section.leeway_s)
         except (jwt.PyJWTError, ConfigError, ValueError, TypeError, RecursionError) as error:
             raise TokenRefused(f"a token is not taken: {str(error) or type(error).__name__:.200}") from None
@@ -144,6 +147,8 @@ class Tokens:
                 raise ValueError("its openid-configuration is another issuer's, or names no keys")
             place = told["jwks_uri"]
             _check_url(place)
+            if urlsplit(place).scheme not in ("https", "http"):
+                raise ValueError("its openid-configuration names keys that are in no place of its own")
         keys = self._jwt.PyJWKSet.from_json(_read(place, section).decode()).keys
         return {key.key_id: key for key in keys if key.public_key_use in (None, "sig")}
 
@@ -164,11 +169,17 @@ def _read(place: str, section: JwtSection) -> bytes:
     if parts.scheme == "https":
         handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=section.tls_ca or None)))
     opener = urllib.request.build_opener(*handlers)
+    data = bytearray()
+    # The time-out is that of each read: one that sends a byte now and then would hold up all logins with tokens.
+    deadline_s = time.monotonic() + 2 * FETCH_TIMEOUT_S
     with opener.open(place, timeout=FETCH_TIMEOUT_S) as answer:
-        data: bytes = answer.read(_DOCUMENT_BYTES_MAX + 1)
-    if len(data) > _DOCUMENT_BYTES_MAX:
-        raise ValueError("the document is too large")
-    return data
+        while part := answer.read1(_DOCUMENT_BYTES_MAX):
+            data += part
+            if len(data) > _DOCUMENT_BYTES_MAX:
+                raise ValueError("the document is too large")
+            if time.monotonic() > deadline_s:
+                raise TimeoutError("the document comes too slowly")
+    return bytes(data)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

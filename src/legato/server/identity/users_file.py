@@ -93,6 +93,8 @@ def check_foreign_name(name: str) -> str:
     """
     if not name or len(name.encode(errors="replace")) > NAME_BYTES_MAX or not name.isprintable():
         raise ConfigError(f"{name[:80]!r} is no user name: give 1 to {NAME_BYTES_MAX} bytes of printable characters.")
+    if name != name.strip():
+        raise ConfigError(f"{name!r} is no user name: it begins or ends with a space.")
     if name in RESERVED or name.startswith(("$", "group:")) or name == "*":
         raise ConfigError(f"{name!r} is no user name: it is a name of the broker's own.")
     return name
