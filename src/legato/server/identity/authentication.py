@@ -170,8 +170,8 @@ class Authentication:
         known = self.users.find(user)
         if known is None or not known.keys:
             return None
-        why = f"{quoted(user)} has a password: only a user without one (--no-password) is who a certificate or a token names"
-        return Failure(why, user=user)
+        why = "has a password: only a user without one (--no-password) is who a certificate or a token names"
+        return Failure(f"{quoted(user)} {why}", user=user)
 
     def _external_user(self, origin: Origin) -> str | None:
         if origin.certificate is None or not takes_certificates(self._config):
