@@ -110,8 +110,11 @@ class Server:
     def wait_for_log(self, text: str) -> None:
         """Wait until the process has logged that."""
         deadline = time.monotonic() + WAIT_S
-        while text not in self.log.read_text():
-            assert time.monotonic() < deadline, f"the server did not log {text!r}; its log:\n{self.log.read_text()}"
+        while text not in (logged := self.log.read_text()):
+            assert self._process is None or self._process.poll() is None or text in self.log.read_text(), (
+                f"the server ended and did not log {text!r}; its log:\n{logged}"
+            )
+            assert time.monotonic() < deadline, f"the server did not log {text!r}; its log:\n{logged}"
             time.sleep(0.02)
 
     def wait(self) -> int:

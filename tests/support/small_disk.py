@@ -23,6 +23,7 @@ class SmallDisk:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._others = path / "others"
+        self._others.touch(mode=0o600)  # A store refuses what others can read.
 
     def occupy(self, size_bytes: int) -> None:
         """Somebody else has files of that size."""
@@ -56,7 +57,7 @@ class SmallDisk:
 def small_disk(path: Path, size_bytes: int) -> Iterator[SmallDisk]:
     """Mount one; the test is skipped where that is not permitted."""
     path.mkdir(parents=True, exist_ok=True)
-    mounting = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(path)]
+    mounting = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes},mode=0700", "tmpfs", str(path)]
     mounted = subprocess.run(mounting, capture_output=True, text=True)
     if mounted.returncode:
         pytest.skip(f"a full disk needs a file system of its own, and mounting is not permitted: {mounted.stderr}")

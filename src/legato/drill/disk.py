@@ -36,7 +36,7 @@ class Disk:
         """One at `path`; None where that is not permitted."""
         path.mkdir(parents=True, exist_ok=True)
         disk = cls(path, min(BYTES_MAX, _free_memory_bytes() // MEMORY_SHARE))
-        if not _succeeds("mount", "-t", "tmpfs", "-o", f"size={disk._size_bytes}", "tmpfs", str(path)):
+        if not _succeeds("mount", "-t", "tmpfs", "-o", f"size={disk._size_bytes},mode=0700", "tmpfs", str(path)):
             return None
         return disk
 
