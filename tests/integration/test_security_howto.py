@@ -63,7 +63,7 @@ def test_each_step_of_the_page_does_what_it_says(tmp_path: Path) -> None:
         assert "ann  billing\nop   operators\n" in shown["legato user list --store store"]
         assert shown["legato receive orders.new"] == "a first order\n"
         assert "send on 'salaries'" in shown['legato send salaries "not hers" || true']
-        assert "dropped 1 messages" in shown["legato queue purge orders.new"]
+        assert "dropped 1 message" in shown["legato queue purge orders.new --yes"]
         last = json.loads(shown["tail -n 1 audit.jsonl"])
         assert (last["user"], last["operation"], last["object"], last["decision"]) == (
             *("op", "purge", "orders.new"),

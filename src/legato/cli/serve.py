@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-from legato.cli.output import say
-
 
 def serve(
     store: Annotated[
@@ -56,8 +54,6 @@ def serve(
     from legato.server.config import configuration
     from legato.server.process.run import run
 
-    if user:
-        say("legato: everybody on this machine can read a password on a command line; use legato user add.", err=True)
     read_config = partial(
         configuration.load,
         config,
@@ -69,4 +65,5 @@ def serve(
         insecure=insecure,
         http=http,
     )
-    run(read_config(), read_config)
+    readable = "Everybody on this machine can read a password on a command line; use legato user add."
+    run(read_config(), read_config, [readable] if user else [])

@@ -29,6 +29,8 @@ from legato.store.segment_names import spans
 
 MANIFEST_NAME = "backup.json"
 LEDGER_NAME = "ledger"
+USERS_NAME = "users"
+"""Without it a restored broker would let in whoever is on its machine."""
 _PARTIAL = ".partial"
 _READ_BYTES = 1 << 20
 _MESSAGES_AT_ONCE = 1_000
@@ -50,6 +52,8 @@ class Manifest(msgspec.Struct):
     data_sha256: str
     segments: dict[str, str] = {}
     """Ledger segments that belong to it, by name, each with its SHA-256."""
+    users_sha256: str = ""
+    """Of the users file, if there is one in the store's directory."""
 
 
 class Contents(msgspec.Struct):
@@ -113,6 +117,7 @@ def take(store: Path, to: Path, *, ledger: Path | None = None) -> Manifest:
             data.stat().st_size,
             _digest(data),
             {} if ledger is None else _copy_segments(ledger, partial / LEDGER_NAME, meta.log_position),
+            _copy(users, partial / USERS_NAME) if (users := store / USERS_NAME).is_file() else "",
         )
         _write(partial / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest)))
         _sync(data)
@@ -134,6 +139,8 @@ def restore(backup: Path, store: Path) -> Manifest:
             for name, digest in manifest.segments.items():
                 _copy(backup / LEDGER_NAME / name, partial / LEDGER_NAME / name, digest)
             sync_directory(partial / LEDGER_NAME)
+        if manifest.users_sha256:
+            _copy(backup / USERS_NAME, partial / USERS_NAME, manifest.users_sha256)
         LmdbStore(partial, read_only=True).close()
         _only_data(partial)
     return manifest
@@ -154,6 +161,8 @@ def verify(path: Path) -> Contents:
         _compare(path / DATA_NAME, _digest(path / DATA_NAME), manifest.data_sha256)
         for name, digest in manifest.segments.items():
             _compare(path / LEDGER_NAME / name, _digest(path / LEDGER_NAME / name), digest)
+        if manifest.users_sha256:
+            _compare(path / USERS_NAME, _digest(path / USERS_NAME), manifest.users_sha256)
     snapshot = _Snapshot(path)
     try:
         meta = snapshot.meta()
@@ -222,10 +231,11 @@ def _read_log(store: LmdbStore, contents: Contents) -> None:
 
 @contextmanager
 def _new_directory(path: Path) -> Iterator[Path]:
-    """A directory that gets the name `path` when all that belongs into it is there and durable."""
+    """A directory that gets the name `path` when all that belongs into it is there and durable; its owner's only."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise StoreError(f"There is something at {path} already: name a directory that is new or empty.")
     partial = path.with_name(path.name + _PARTIAL)
+    others_may = os.umask(0o077)
     try:
         make_directory(partial.parent)
         shutil.rmtree(partial, ignore_errors=True)
@@ -237,6 +247,7 @@ def _new_directory(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror or error}.") from error
     finally:
+        os.umask(others_may)
         shutil.rmtree(partial, ignore_errors=True)
 
 

@@ -154,6 +154,19 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
+def test_users_go_with_a_backup_and_nobody_else_may_read_it(store: Path, tmp_path: Path) -> None:
+    """A restored broker without its users would let in whoever is on its machine."""
+    (store / "users").write_text("ann\n")
+    backup.take(store, tmp_path / "copy")
+    backup.restore(tmp_path / "copy", tmp_path / "again")
+    assert (tmp_path / "again" / "users").read_text() == "ann\n"
+    made = [path for top in ("copy", "again") for path in (tmp_path / top, *(tmp_path / top).rglob("*"))]
+    assert [str(path) for path in made if path.stat().st_mode & 0o077] == []
+    (tmp_path / "copy" / "users").write_text("ann\nbob\n")
+    with pytest.raises(StoreCorruptError, match="users"):
+        backup.verify(tmp_path / "copy")
+
+
 def test_segments_of_later_commits_are_left_out_as_their_numbers_are_given_again(store: Path, tmp_path: Path) -> None:
     manifest = backup.take(store, tmp_path / "copy", ledger=store / "ledger")
     assert list(manifest.segments) == [SegmentSpan(1, manifest.log_position).file_name]

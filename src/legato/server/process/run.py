@@ -4,7 +4,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import uvloop
 
@@ -16,8 +16,11 @@ from legato.server.process.runtime import Runtime
 log = logging.getLogger("legato.run")
 
 
-def run(config: Config, read_config: Callable[[], Config]) -> None:
+def run(config: Config, read_config: Callable[[], Config], warnings: Iterable[str] = ()) -> None:
     """Serve until stopped by SIGTERM or SIGINT; on SIGHUP, read the settings of addresses and users again.
+
+    Args:
+        warnings: sentences for the log, first of all.
 
     Raises:
         LegatoError: serving is not possible, or no longer; the message says why.
@@ -26,6 +29,8 @@ def run(config: Config, read_config: Callable[[], Config]) -> None:
     handler.setFormatter(formatter(config.server.log_format))
     logging.basicConfig(level=config.server.log_level, handlers=[handler])
     way = "many at once, by the compiled module" if batch.available else "one by one, in Python"
+    for warning in warnings:
+        log.warning("! %s", warning)
     log.debug("deliveries go through the engine %s", way)
     # The hot path makes no cycles; scanning the window of waiting messages again and again would cost time for nothing.
     # The store, the ledger, and what processes of ours write: nobody else's to read.
