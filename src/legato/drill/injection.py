@@ -406,7 +406,7 @@ class Injector:
             lock.unlink()
         else:
             copy = lock.with_suffix(".copy")
-            shutil.copyfile(lock, copy)
+            shutil.copy(lock, copy)  # With its mode: a store refuses what others can read.
             copy.replace(lock)
         self._release()
         self._wait_for_epoch_after(before, "the lock's file was taken away")
