@@ -29,8 +29,8 @@ def run(config: Config, read_config: Callable[[], Config], warnings: Iterable[st
     handler.setFormatter(formatter(config.server.log_format))
     logging.basicConfig(level=config.server.log_level, handlers=[handler])
     way = "many at once, by the compiled module" if batch.available else "one by one, in Python"
-    for warning in warnings:
-        log.warning("! %s", warning)
+    for said in warnings:
+        log.warning("! %s", said)
     log.debug("deliveries go through the engine %s", way)
     # The hot path makes no cycles; scanning the window of waiting messages again and again would cost time for nothing.
     # The store, the ledger, and what processes of ours write: nobody else's to read.
