@@ -6,6 +6,10 @@ import msgspec
 
 from legato.bulk.stage_encoder import StageOptions
 
+TICKET_HEADER = b"x-legato-ticket-bin"
+"""Header of each call: the sealed ticket. What has none is refused before its body is read, where there are users."""
+HOLDER_HEADER = b"x-legato-holder-bin"
+"""The holder's secret: see `tickets`."""
 PLAN = "plan"
 """The action that cuts a ticket's range into parts of about the same size."""
 

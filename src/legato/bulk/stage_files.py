@@ -38,12 +38,16 @@ _SIZE = struct.Struct(">I")
 
 
 class StageTicket(msgspec.Struct, frozen=True, array_like=True):
-    """A ticket to stage rows: sink, batch, file name, expiry."""
+    """A ticket to stage rows, once: sink, batch, file name, expiry."""
 
     transactional_id: str
     batch: int
     stage: str
     until_s: float
+    holder: bytes = b""
+    """See `tickets.Ticket`."""
+    id: bytes = b""
+    """Of this ticket alone."""
 
 
 class RunRecord(msgspec.Struct, array_like=True, tag="run"):

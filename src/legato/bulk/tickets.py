@@ -1,4 +1,8 @@
-"""Tickets: signed permissions to read a range of a queue, given over an authenticated connection."""
+"""Tickets: signed permissions to read a range of a queue, given over an authenticated connection.
+
+A ticket belongs to its holder: who asks for one gives the digest of a secret, which is in the ticket, and shows the
+secret itself with the ticket. Whoever else comes by the ticket cannot use it.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,13 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
     """Whether the messages themselves are left out."""
     body_bytes_max: int = BODY_BYTES_MAX
     """Of large messages, larger bodies than that are left out, and how large they are is said (`frames.OMITTED`)."""
+    holder: bytes = b""
+    """See `digest_of_holder`; empty: whoever has it may use it, as there are no users."""
+
+
+def digest_of_holder(secret: bytes) -> bytes:
+    """What a ticket says of its holder's secret."""
+    return hashlib.sha256(secret).digest()
 
 
 class Limited(Protocol):
@@ -40,6 +51,9 @@ class Limited(Protocol):
 
     @property
     def until_s(self) -> float: ...
+
+    @property
+    def holder(self) -> bytes: ...
 
 
 T = TypeVar("T", bound=Limited)
@@ -51,11 +65,14 @@ def seal(secret: bytes, ticket: Limited) -> bytes:
     return hmac.digest(secret, data, hashlib.sha256) + data
 
 
-def unseal(secret: bytes, sealed: bytes, now_s: float, kind: type[T]) -> T:
+def unseal(secret: bytes, sealed: bytes, now_s: float, kind: type[T], holder: bytes = b"") -> T:
     """The ticket of that kind that was sealed.
 
+    Args:
+        holder: the secret of who shows it.
+
     Raises:
-        TicketRefused: it was not sealed with `secret`, or is over.
+        TicketRefused: it was not sealed with `secret`, is over, or is somebody else's.
     """
     mac, data = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
     if not hmac.compare_digest(mac, hmac.digest(secret, data, hashlib.sha256)):
@@ -66,4 +83,6 @@ def unseal(secret: bytes, sealed: bytes, now_s: float, kind: type[T]) -> T:
         raise TicketRefused("The ticket is for something else; ask the broker for the right one.") from None
     if now_s > ticket.until_s:
         raise TicketRefused("The ticket is over; ask the broker for a new one.")
+    if ticket.holder and not hmac.compare_digest(ticket.holder, digest_of_holder(holder)):
+        raise TicketRefused("The ticket is somebody else's; ask the broker for one of your own.")
     return ticket

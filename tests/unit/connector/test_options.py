@@ -53,14 +53,16 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"queue": "a", "maxTriggerDelay": "2 fortnights"}, "maxTriggerDelay wants a time such as 15m"),
         ({"queue": "a", "maxTriggerDelay": "-1s"}, "maxTriggerDelay wants a time such as 15m"),
         ({"queue": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger is larger"),
-        ({"queue": "a", "username": "u", "url": "amqp://v:w@x"}, "username"),
+        ({"queue": "a", "username": "u", "url": "amqp://v:w@x"}, "a user name already"),
+        ({"queue": "a", "user": "u", "url": "amqp://v:w@x"}, "a user name already"),
+        ({"queue": "a", "user": "u", "username": "u"}, "user and username mean the same"),
+        ({"queue": "a", "tls.ca": "x"}, "did you mean tls.ca_file"),
         ({"subscribe": "x"}, "'subscribe' is unknown: use queue or topic"),
         ({"Subscribe": "x"}, "'Subscribe' is unknown: use queue or topic"),
         ({"subscribepattern": "x"}, "'subscribePattern' is unknown: use queuePattern or topicPattern"),
         ({"queue": "a", "kafka.bootstrap.servers": "x"}, "'kafka.bootstrap.servers' is unknown: use url"),
         ({"queue": "a", "kafka.security.protocol": "x"}, "options of the client begin with jms."),
         ({"queue": "a", "maxOffsetPerTriger": "1"}, "unknown; did you mean maxOffsetsPerTrigger?"),
-        ({"queue": "a", "user": "me"}, "use username"),
         ({"queue": "a", "transactionalId": "x"}, "'transactionalId' is unknown to a source: it is one of the sink"),
         ({"queue": "a", "xyzzy": "1"}, "'xyzzy' is unknown; known are url, queue"),
         ({"subscribe": "x", "qeue": "a"}, "use queue or topic.*'qeue' is unknown; did you mean queue"),
@@ -92,7 +94,15 @@ def test_what_cannot_be_used_is_named(given: dict[str, str], said: str) -> None:
         source_options({"url": URL} | given)
 
 
+def test_options_for_tls_are_the_clients() -> None:
+    given = {"url": "amqps://one", "queue": "a", "tls.ca_file": "/ca", "tls.cert_file": "/c", "tls.key_file": "/k"}
+    options = parse_uri(source_options(given | {"tls.verify": "false"}).url).options
+    assert (options.tls_ca_file, options.tls_cert_file, options.tls_key_file) == ("/ca", "/c", "/k")
+    assert not options.tls_verify
+
+
 def test_credentials_go_into_the_url() -> None:
+    assert source_options({"url": URL, "queue": "a", "user": "me", "password": "x"}).url == "amqp://me:x@one,two"
     assert (
         source_options({"url": URL, "queue": "a", "username": "me", "password": "p@ss"}).url
         == "amqp://me:p%40ss@one,two"

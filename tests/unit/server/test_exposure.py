@@ -45,6 +45,8 @@ def test_users_end_that(tmp_path: Path) -> None:
         (BEYOND + ANN, "no TLS"),
         (BEYOND + TLS, "no users"),
         ('[server]\nlisten = "[::]:5672"\n', "no users"),
+        ('[bulk]\nlisten = "0.0.0.0:5673"\n', "bulk.listen is 0.0.0.0:5673.*no users.*no TLS"),
+        ('[bulk]\nlisten = "0.0.0.0:5673"\n' + ANN, "no TLS"),
         ('[server]\nlisten = "no-such-host.invalid:5672"\n', "no users"),
         (BEYOND + TLS + "[auth]\nanonymous = true\n", "anonymous"),
         (ANN + "anonymous = true\n", "anonymous"),

@@ -26,7 +26,7 @@ Mechanism = Literal["EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "XOAUTH2", "PL
 
 ENVIRONMENT_PREFIX = "LEGATO_"
 _LISTS = ("addresses", "mechanisms", "queues")
-SECTIONS = ("server", "store", "auth", "tls", "ledger", "ha", "audit", "http", "limits")
+SECTIONS = ("server", "store", "auth", "tls", "ledger", "ha", "audit", "bulk", "http", "limits")
 
 
 class ServerSection(msgspec.Struct, forbid_unknown_fields=True):
@@ -166,6 +166,17 @@ class AuditSection(msgspec.Struct, forbid_unknown_fields=True):
     """Where lines of JSON say who did what; none if empty."""
 
 
+class BulkSection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[bulk]`: the endpoint by which Spark reads and writes, Arrow Flight."""
+
+    listen: str = ""
+    """`HOST:PORT`; without a host the broker's, if empty at any port that is free."""
+    stage_bytes_max: Positive = 4 << 30
+    """Of the rows that a task writes at once."""
+    memory_bytes_max: Annotated[int, msgspec.Meta(ge=0)] = 4 << 30
+    """Of its process, which ends, and is started anew, when it needs more; 0: any."""
+
+
 class HttpSection(msgspec.Struct, forbid_unknown_fields=True):
     """`[http]`: `/metrics`, `/livez` and `/readyz`, for whoever can reach the port."""
 
@@ -196,6 +207,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True):
     ledger: LedgerSection = msgspec.field(default_factory=LedgerSection)
     ha: HighAvailabilitySection = msgspec.field(default_factory=HighAvailabilitySection)
     audit: AuditSection = msgspec.field(default_factory=AuditSection)
+    bulk: BulkSection = msgspec.field(default_factory=BulkSection)
     http: HttpSection = msgspec.field(default_factory=HttpSection)
     limits: LimitsSection = msgspec.field(default_factory=LimitsSection)
     address: list[dict[str, Any]] = []
@@ -218,6 +230,16 @@ class Config(msgspec.Struct, forbid_unknown_fields=True):
         if not colon or not host or not port.isdecimal() or not 0 <= int(port) < 65536:
             raise ConfigError(f"server.listen is {self.server.listen!r}: give HOST:PORT, such as localhost:5672.")
         return host.strip("[]"), int(port)
+
+    @property
+    def bulk_address(self) -> tuple[str, int]:
+        """Host and port of the bulk endpoint; port 0 for any that is free."""
+        if not self.bulk.listen:
+            return self.host_and_port[0], 0
+        host, _, port = self.bulk.listen.rpartition(":")
+        if not port.isdecimal() or not 0 <= int(port) < 65536:
+            raise ConfigError(f"bulk.listen is {self.bulk.listen!r}: give HOST:PORT, such as localhost:5673.")
+        return host.strip("[]") or self.host_and_port[0], int(port)
 
     @property
     def http_address(self) -> tuple[str, int] | None:
@@ -321,7 +343,7 @@ def _check(config: Config) -> None:
     if config.server.log_level not in levels:
         raise ConfigError(f"server.log_level is {config.server.log_level!r}: give one of {', '.join(levels)}.")
     check_intervals(config.ha.heartbeat_interval_s, config.ha.activation_interval_s)
-    _ = config.host_and_port, config.http_address
+    _ = config.host_and_port, config.http_address, config.bulk_address
     for address in config.ha.addresses:
         split_address(address)
     Addresses(config.address)

@@ -12,8 +12,11 @@ from legato.server.identity.users import Users
 
 
 def listens_beyond_loopback(config: Config) -> bool:
-    """Whether other machines can reach the listener."""
-    host, _ = config.host_and_port
+    """Whether other machines can reach the listener, or the bulk endpoint."""
+    return _is_beyond_loopback(config.host_and_port[0]) or _is_beyond_loopback(config.bulk_address[0])
+
+
+def _is_beyond_loopback(host: str) -> bool:
     if is_loopback(host):
         return False
     try:
@@ -53,6 +56,8 @@ def check_exposure(config: Config, users: Users) -> list[str]:
     found = []
     beyond = listens_beyond_loopback(config)
     where = f"server.listen is {config.server.listen}, which other machines can reach"
+    if beyond and not _is_beyond_loopback(config.host_and_port[0]):
+        where = f"bulk.listen is {config.bulk.listen}, which other machines can reach"
     if beyond and not logins:
         found.append(f"{where}, and there are no users: make one with legato user add NAME --store DIR")
     if beyond and not config.tls.certificate:

@@ -149,7 +149,10 @@ class Pipelines:
         after, through = number(arguments, "after", 0), number(arguments, "through", last)
         body_bytes_max = number(arguments, "body_bytes_max", BODY_BYTES_MAX)
         ticket = self._bulk.ticket(
-            queue.id, after, through, bare=flag(arguments, "bare"), body_bytes_max=body_bytes_max
+            *(queue.id, after, through),
+            bare=flag(arguments, "bare"),
+            body_bytes_max=body_bytes_max,
+            holder=self._bulk.holder_in(arguments),
         )
         return self._bulk.answer(queue.name, ticket, through=through)
 

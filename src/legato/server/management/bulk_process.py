@@ -15,11 +15,12 @@ from legato.bulk.stage_files import StageTicket
 from legato.bulk.tickets import BODY_BYTES_MAX, TICKET_S, Ticket, seal
 from legato.server.config.configuration import Config
 from legato.server.links.refused import Refused
-from legato.server.management.requests import Pending
+from legato.server.management.requests import Pending, Rejection
 
 log = logging.getLogger("legato.bulk")
 
 _START_S = 60.0
+HOLDER_BYTES = 32
 
 
 class BulkProcess:
@@ -27,9 +28,13 @@ class BulkProcess:
 
     Args:
         advance: is called after something was answered outside a peer's turn.
+        bound: whether there are users, so that each ticket must have a holder.
     """
 
-    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, advance: Callable[[], None]) -> None:
+    def __init__(
+        self, config: Config, loop: asyncio.AbstractEventLoop, advance: Callable[[], None], bound: Callable[[], bool]
+    ) -> None:
+        self._bound = bound
         self._config = config
         self._loop = loop
         self._advance = advance
@@ -57,16 +62,50 @@ class BulkProcess:
         if self._starting is None:
             self._starting = self._loop.create_task(self._start())
 
-    def ticket(
-        self, queue: int, after: int, through: int, *, bare: bool = False, body_bytes_max: int = BODY_BYTES_MAX
-    ) -> bytes:
-        """A ticket for a range of a queue; `bare` without the messages themselves, else without larger bodies."""
-        until_s = time.time() + TICKET_S
-        return seal(self._secret, Ticket(queue, after, through, until_s, bare, min(body_bytes_max, BODY_BYTES_MAX)))
+    def ticket(self, queue: int, after: int, through: int, *, bare: bool, body_bytes_max: int, holder: bytes) -> bytes:
+        """A ticket for a range of a queue; `bare` without the messages themselves, else without larger bodies.
 
-    def stage_ticket(self, transactional_id: str, batch: int, stage: str) -> bytes:
-        """A ticket to stage rows."""
-        return seal(self._secret, StageTicket(transactional_id, batch, stage, time.time() + TICKET_S))
+        Args:
+            holder: see `legato.bulk.tickets`.
+        """
+        until_s = time.time() + TICKET_S
+        bytes_max = min(body_bytes_max, BODY_BYTES_MAX)
+        return seal(self._secret, Ticket(queue, after, through, until_s, bare, bytes_max, holder))
+
+    def stage_ticket(self, transactional_id: str, batch: int, stage: str, holder: bytes) -> bytes:
+        """A ticket to stage rows, once."""
+        until_s = time.time() + TICKET_S
+        ticket = StageTicket(transactional_id, batch, stage, until_s, holder, secrets.token_bytes(16))
+        return seal(self._secret, ticket)
+
+    def holder_in(self, arguments: dict[str, Any]) -> bytes:
+        """The digest of the asking client's secret, which it must give if there are users.
+
+        Raises:
+            Rejection: it gives none, or something else.
+        """
+        digest = arguments.get("holder", "")
+        if digest == "" and not self._bound():
+            return b""
+        try:
+            holder = bytes.fromhex(digest)
+            if len(holder) == HOLDER_BYTES:
+                return holder
+        except (TypeError, ValueError):
+            pass
+        raise Rejection(
+            "The request needs holder, the SHA-256 digest of a secret of yours in hexadecimal digits: it makes the "
+            "ticket useless to others. The Spark connector of this version gives it."
+        )
+
+    def renew(self) -> None:
+        """Make all tickets useless, and those who read by one ask for another: users, roles or certificates have
+        changed."""
+        self._secret = secrets.token_bytes(32)
+        starting = self._starting
+        self._end()
+        if starting is not None:
+            self._starting = self._loop.create_task(self._start())
 
     def answer(self, name: str, ticket: bytes, **told: Any) -> Any:
         """Address for a ticket: the answer to a request, or a `Pending` while the process starts.
@@ -95,8 +134,7 @@ class BulkProcess:
             self._port = await asyncio.wait_for(self._spawn(), _START_S)
         except (OSError, ValueError, TimeoutError) as error:
             log.error("! the process for reading in bulk did not start: %r", error)
-        finally:
-            self._starting = None
+        self._starting = None
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then(self._port)
@@ -104,21 +142,38 @@ class BulkProcess:
 
     async def _spawn(self) -> int:
         config = self._config
-        tls = ("--certificate", config.tls.certificate, "--key", config.tls.key) if self.is_tls else ()
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "legato.bulk.serve", "--store", str(config.store_directory)),
-            *("--host", config.host_and_port[0], *tls),
+        host, port = config.bulk_address
+        options = ["--host", host, "--port", str(port), "--store", str(config.store_directory)]
+        options += ["--stage-bytes-max", str(config.bulk.stage_bytes_max)]
+        options += ["--memory-bytes-max", str(config.bulk.memory_bytes_max)]
+        if self.is_tls:
+            options += ["--certificate", config.tls.certificate, "--key", config.tls.key]
+            if config.tls.client_ca and config.tls.client_certificates == "required":
+                options += ["--client-ca", config.tls.client_ca]
+        if self._bound():
+            options.append("--bound")
+        process = self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "legato.bulk.serve", *options),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(self._secret.hex().encode() + b"\n")
-        return int(await self._process.stdout.readline())
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(self._secret.hex().encode() + b"\n")
+        told = (await process.stdout.readline()).decode(errors="replace").strip()
+        if not told.isdecimal():
+            raise ValueError(told or "it ended")
+        return int(told)
 
     def stop(self) -> None:
         """Nothing is given out any more."""
+        self._end()
+
+    def _end(self) -> None:
         if self._starting is not None:
             self._starting.cancel()
+            self._starting = None
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
+        self._process = None
+        self._port = 0

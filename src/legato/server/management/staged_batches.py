@@ -112,7 +112,7 @@ class Stages:
     def _ticket(self, arguments: dict[str, Any]) -> Any:
         name, batch, stage = text(arguments, "name"), number(arguments, "batch", 0), text(arguments, "stage")
         self._path(name, batch, stage)
-        return self._bulk.answer(name, self._bulk.stage_ticket(name, batch, stage))
+        return self._bulk.answer(name, self._bulk.stage_ticket(name, batch, stage, self._bulk.holder_in(arguments)))
 
     def _publish(self, arguments: dict[str, Any], rights: Rights | None) -> Any:
         """Publish the stages of a batch, once: the answer says how many messages became visible by it."""

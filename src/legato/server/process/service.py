@@ -30,6 +30,7 @@ from legato.server.connections.reconnect_pacing import ReconnectPacing
 from legato.server.identity.audit_trail import AuditTrail
 from legato.server.identity.authentication import Authentication
 from legato.server.identity.certificates import tls_context
+from legato.server.identity.exposure import has_logins
 from legato.server.identity.users import Users
 from legato.server.limits.names import Names
 from legato.server.links.attachment import Links
@@ -166,7 +167,7 @@ class Service:
         self.inspector = Inspector(
             self.broker, store, self.rates, clock.now_us, lambda: snapshot(self, store, self.inspector)
         )
-        self.bulk = BulkProcess(config, loop, self.advance)
+        self.bulk = BulkProcess(config, loop, self.advance, self._has_users)
         self.upkeep = Upkeep(store, config.store, clock)
         self.upkeep.sweep = partial(sweep, config.store_directory, limits.STAGE_RETENTION_S)
         self._executor = Executor(self.broker, store, self.credit, self._unblock)
@@ -373,6 +374,8 @@ class Service:
         if gone:
             # One of them may have asked for this, and is to hear the answer.
             self._loop.call_later(EXPULSION_GRACE_S, self._expel, gone)
+        if self._has_users():
+            self.bulk.renew()
         self.broker.administration.settings_changed()
         self._links.review_credit()
         self.advance()
@@ -382,6 +385,9 @@ class Service:
         """Close its connection, and say why; its client may log in again."""
         self._translator.expel(peer, why, "amqp:connection:forced")
         self.advance()
+
+    def _has_users(self) -> bool:
+        return has_logins(self.config, self.authentication.users)
 
     def _expel(self, gone: list[Peer]) -> None:
         """Close the connections of users who may not be here any more."""

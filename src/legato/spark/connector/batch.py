@@ -92,10 +92,11 @@ class BatchReader(DataSourceReader):
         """What is there at an address, in about as many pieces as are wanted, and how many rows each has."""
         after, through = bounds_of(self._options, address)
         arguments = {"after": after} if through == LAST else {"after": after, "through": through}
-        told = requests.ask("ticket", "assignment", name, **arguments)
+        told = requests.ask_ticket("assignment", name, **arguments)
         with bulk_client(requests.uri, requests.host, told) as client:
-            request = msgspec.msgpack.encode(PlanRequest(bytes.fromhex(told["ticket"]), wanted))
-            [result] = client.do_action(flight.Action(PLAN, request))
+            ticket = bytes.fromhex(told["ticket"])
+            request = msgspec.msgpack.encode(PlanRequest(ticket, wanted))
+            [result] = client.do_action(flight.Action(PLAN, request), requests.show(ticket))
         planned = msgspec.msgpack.decode(result.body.to_pybytes(), type=list[PlannedPart])
         return [(Range(address, name, part.after, part.through), part.rows) for part in planned]
 

@@ -22,6 +22,14 @@ EARLIEST_NUMBER, LATEST_NUMBER = -2, -1
 """What those are where a number is wanted."""
 CLIENT_PREFIX = "jms."
 """Options of the client begin so."""
+TLS_PREFIX = "tls."
+TLS_OPTIONS = {
+    "tls.ca_file": "tls_ca_file",
+    "tls.cert_file": "tls_cert_file",
+    "tls.key_file": "tls_key_file",
+    "tls.verify": "tls_verify",
+}
+"""Options for TLS, and what the client calls them."""
 _FOREIGN = ("path", "checkpointlocation", "queryname")
 """Spark's own options that reach sources and sinks; `queryName` comes from declarative pipelines."""
 
@@ -168,7 +176,6 @@ _ADVICE = {
     "kafkaconsumer.polltimeoutms": "use pollTimeoutMs",
     "host": "use url, such as amqp://localhost:5672",
     "port": "use url, such as amqp://localhost:5672",
-    "user": "use username",
     "destination": "use queue or topic",
     "queuename": "use queue",
     "topicname": "use topic",
@@ -197,7 +204,9 @@ def check_known(names: Iterable[str], readers: Mapping[str, tuple[str, Reader, s
 
 
 def _is_common(name: str) -> bool:
-    return name in ("username", "password", *_FOREIGN) or name.startswith(CLIENT_PREFIX)
+    if name.startswith(TLS_PREFIX):
+        return name in TLS_OPTIONS
+    return name in ("user", "username", "password", *_FOREIGN) or name.startswith(CLIENT_PREFIX)
 
 
 def _unknown(name: str, readers: Mapping[str, tuple[str, Reader, str]]) -> str:
@@ -214,7 +223,7 @@ def _unknown(name: str, readers: Mapping[str, tuple[str, Reader, str]]) -> str:
         return f"{said}: {advice}."
     if lower.startswith(_KAFKA_PREFIX):
         return f"{said}: options of the client begin with {CLIENT_PREFIX}, such as jms.tls_ca_file."
-    if close := get_close_matches(lower, [*readers, "username", "password"], n=1):
+    if close := get_close_matches(lower, [*readers, *TLS_OPTIONS, "user", "username", "password"], n=1):
         return f"{said}; did you mean {_SPELLING.get(close[0], close[0])}?"
     return f"{said}; known are {', '.join(_SPELLING.get(each, each) for each in readers)}."
 

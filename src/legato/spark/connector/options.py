@@ -21,6 +21,7 @@ from legato.spark.connector.option_parsing import (
     SINK_READERS,
     SOURCE_READERS,
     TIMES_STRATEGIES,
+    TLS_OPTIONS,
     read_options,
 )
 from legato.spark.connector.requests import Patience
@@ -267,14 +268,16 @@ def _check_url(values: dict[str, Any], texts: Mapping[str, str]) -> None:
             "Give the option url, such as amqp://localhost:5672,localhost:5673. Spark forgets the options of a table "
             "that is created with columns: say them again, with INSERT INTO name WITH (url = ..., queue = ...)."
         )
-    if user := texts.get("username"):
+    if "user" in texts and "username" in texts:
+        raise ConfigError("The options user and username mean the same: give one of them.")
+    if user := texts.get("user") or texts.get("username"):
         scheme, _, rest = url.partition("://")
         if "@" in rest:
-            raise ConfigError("The option url has a user name already: leave out the option username.")
+            raise ConfigError("The option url has a user name already: leave out the option user.")
         url = f"{scheme}://{quote(user, safe='')}:{quote(texts.get('password', ''), safe='')}@{rest}"
-    if said := {
-        name.removeprefix(CLIENT_PREFIX): text for name, text in texts.items() if name.startswith(CLIENT_PREFIX)
-    }:
+    said = {name.removeprefix(CLIENT_PREFIX): text for name, text in texts.items() if name.startswith(CLIENT_PREFIX)}
+    said |= {TLS_OPTIONS[name]: text for name, text in texts.items() if name in TLS_OPTIONS}
+    if said:
         url += ("&" if "?" in url else "?") + urlencode(said)
     parse_uri(url)
     values["url"] = url

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -83,11 +84,12 @@ def retried(attempt: Callable[[], None], what: str, patience: Patience) -> None:
 def _stream(
     requests: Requests, name: str, after: int, through: int, bare: bool, body_bytes_max: int
 ) -> Iterator[pa.RecordBatch]:
-    told = requests.ask(
-        "ticket", "assignment", name, after=after, through=through, bare=bare, body_bytes_max=body_bytes_max
+    told = requests.ask_ticket(
+        "assignment", name, after=after, through=through, bare=bare, body_bytes_max=body_bytes_max
     )
     with bulk_client(requests.uri, requests.host, told) as client:
-        for chunk in client.do_get(flight.Ticket(bytes.fromhex(told["ticket"]))):
+        ticket = bytes.fromhex(told["ticket"])
+        for chunk in client.do_get(flight.Ticket(ticket), requests.show(ticket)):
             if chunk.data.num_rows:
                 yield chunk.data if chunk.app_metadata is None else _with_omitted(chunk.data, chunk.app_metadata)
 
@@ -129,11 +131,17 @@ def _connect(location: str, uri: Uri, *, tls: bool) -> flight.FlightClient:
     if not tls:
         return flight.connect(location)
     options = uri.options
-    roots = None
-    if options.tls_ca_file:
-        with open(options.tls_ca_file, "rb") as file:
-            roots = file.read()
-    return flight.connect(location, tls_root_certs=roots, disable_server_verification=not options.tls_verify)
+    return flight.connect(
+        location,
+        tls_root_certs=_content(options.tls_ca_file),
+        cert_chain=_content(options.tls_cert_file),
+        private_key=_content(options.tls_key_file),
+        disable_server_verification=not options.tls_verify,
+    )
+
+
+def _content(file: str | None) -> bytes | None:
+    return Path(file).read_bytes() if file else None
 
 
 def close_clients() -> None:

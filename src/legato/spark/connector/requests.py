@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import atexit
 import json
+import secrets
 import threading
 import time
 from typing import Any
 
 import msgspec
+import pyarrow.flight as flight
 
 from legato.amqp.names import MANAGEMENT_ADDRESS
+from legato.bulk.requests import HOLDER_HEADER, TICKET_HEADER
+from legato.bulk.tickets import digest_of_holder
 from legato.client import Connection, ConnectionFactory, MessageConsumer, MessageProducer, Session, TextMessage
 from legato.client.failover.uri import Uri, parse_uri
 from legato.core.refusals import STILL_COMMITTING
@@ -50,6 +54,8 @@ class Requests:
         self.url = url
         self.patience = patience or Patience()
         self.uri: Uri = parse_uri(url)
+        self._secret = secrets.token_bytes(32)
+        """Shown with each ticket, which says its digest: no other process can use a ticket of this one."""
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._connecting: Connection | None = None
@@ -86,6 +92,15 @@ class Requests:
                 time.sleep(STILL_COMMITTING_PAUSE_S)
         waited_s = (self.patience.retries + 1) * self.patience.answer_wait_s
         raise JMSError(f"The broker at {self.uri} did not answer within {waited_s:g} s.")
+
+    def ask_ticket(self, type: str, name: str, **arguments: str | int | bool) -> dict[str, Any]:
+        """A ticket for this process; raises as `ask` does."""
+        told: dict[str, Any] = self.ask("ticket", type, name, holder=digest_of_holder(self._secret).hex(), **arguments)
+        return told
+
+    def show(self, ticket: bytes) -> flight.FlightCallOptions:
+        """How a call shows a ticket, and that it is this process's."""
+        return flight.FlightCallOptions(headers=[(TICKET_HEADER, ticket), (HOLDER_HEADER, self._secret)])
 
     @property
     def host(self) -> str:

@@ -129,12 +129,13 @@ def _put(
     stage: str,
     rows: Sequence[pa.RecordBatch],
 ) -> None:
-    told = requests.ask("ticket", "stage", transactional_id, batch=batch, stage=stage)
+    told = requests.ask_ticket("stage", transactional_id, batch=batch, stage=stage)
     stage_options = StageOptions(options.destination, bool(options.topic))
-    request = PutRequest(bytes.fromhex(told["ticket"]), stage_options)
+    ticket = bytes.fromhex(told["ticket"])
+    request = PutRequest(ticket, stage_options)
     with bulk_client(requests.uri, requests.host, told) as client:
         descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(request))
-        writer, _ = client.do_put(descriptor, rows[0].schema)
+        writer, _ = client.do_put(descriptor, rows[0].schema, requests.show(ticket))
         with writer:
             for each in rows:
                 writer.write_batch(each)
