@@ -66,6 +66,10 @@ class ServerSocket:
 
     # -- asyncio.Transport ---------------------------------------------------------------------------------------
 
+    def get_write_buffer_size(self) -> int:
+        """What was written and is not sent yet: nothing."""
+        return 0
+
     def write(self, data: bytes) -> None:
         """Send; now and then the buffer is full for a while."""
         self._pipe.write(data)

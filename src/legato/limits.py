@@ -34,7 +34,7 @@ REQUEST_BYTES_MAX = 256 << 10
 """A request to the management address."""
 COORDINATOR_BYTES_MAX = 4 << 10
 """A declare or discharge."""
-HANDSHAKE_TIMEOUT_S = 60.0
+HANDSHAKE_TIMEOUT_S = 10.0
 IDLE_TIMEOUT_MS = 60_000
 
 PRODUCER_CREDIT = 5_000
@@ -57,6 +57,8 @@ large ones must not pile up in memory."""
 
 TRANSACTION_BYTES_MAX = 256 << 20
 """What a transaction may send: it is kept in memory until it commits."""
+OPEN_TRANSACTIONS_MAX = 4096
+"""Of a connection."""
 OUTCOMES_KEPT = 1_000_000
 """So many outcomes of transactions are kept, however old: only what is beyond is forgotten."""
 OUTCOME_RETENTION_S = 24 * 3600

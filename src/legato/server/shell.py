@@ -41,6 +41,7 @@ class Peer(Protocol):
         rights: what it may do; None if everything.
         proof: what its login proved besides the name; see `identity.mechanisms.Proof`.
         origin: where it comes from; see `identity.origin.Origin`.
+        holdings: what counts against its limits; see `limits.accounts.Holdings`.
         client: what its open says of itself.
         since_us: when it was accepted.
         receivers: what it receives with, as the broker knows it.
@@ -48,6 +49,8 @@ class Peer(Protocol):
         opened: its open was answered.
         ended: nothing more is read from it or written to it.
         paused: its socket cannot take more now.
+        transactions: those that it has declared and not discharged.
+        unread_bytes: of answers to its requests that wait for credit.
         due_ms: when its heartbeats and its silence are to be looked at.
         amqp: the engine of its connection.
     """
@@ -60,6 +63,7 @@ class Peer(Protocol):
     rights: Any
     proof: Any
     origin: Any
+    holdings: Any
     client: ClientDescription
     since_us: int
     receivers: set[Consumer | Browser]
@@ -68,6 +72,8 @@ class Peer(Protocol):
     ended: bool
     paused: bool
     due_ms: int
+    transactions: set[bytes]
+    unread_bytes: int
     amqp: Connection
 
     def timed_out(self, events: list[Event]) -> None:
@@ -75,6 +81,13 @@ class Peer(Protocol):
 
     def admit(self) -> None:
         """Give it the rights of its user."""
+
+    def begin_holdings(self) -> None:
+        """It opens: from now on it counts for its user.
+
+        Raises:
+            LimitExceeded: there are too many connections.
+        """
 
     def established(self) -> None:
         """Its open arrived and was answered."""
@@ -84,6 +97,12 @@ class Peer(Protocol):
 
     def pause_reading(self, paused: bool) -> None:
         """Leave what the client sends in its socket, or go on."""
+
+    def hold_back(self, held_back: bool) -> None:
+        """The same, as there is too little memory for what it holds."""
+
+    def measure(self) -> None:
+        """Count what it holds in memory."""
 
     def end(self) -> None:
         """The AMQP connection is over: write what is left, then close the socket and free the engine."""

@@ -89,6 +89,8 @@ class Connection:
         self._admitted = 0
         """How much of that it may have."""
         self._freed = False
+        self._deaf = False
+        """Whether the peer is not read from."""
         self._opened = False
         self._greeted = False
         self._greeting = b""
@@ -126,6 +128,17 @@ class Connection:
             lib.PN_TRANSPORT_TAIL_CLOSED: self._on_tail_closed,
         }
 
+    @property
+    def held_bytes(self) -> int:
+        """What is held of messages and frames that have come in part."""
+        return len(self._unpushed) + sum(session.partial_bytes for session in self._sessions.values())
+
+    def expect_silence(self) -> None:
+        """The peer is not read from for a while: until something of it is, its silence is no reason to end."""
+        if not (self._freed or self._deaf):
+            self._deaf = True
+            lib.pn_transport_set_idle_timeout(self._transport, 0)
+
     # ---- bytes and time
 
     def receive_data(self, data: bytes) -> list[Event]:
@@ -143,6 +156,9 @@ class Connection:
                 return [Closed("amqp:connection:framing-error", "the peer does not speak AMQP 1.0", False)]
             self._push(data[: len(AMQP_HEADER)])
             data = data[len(AMQP_HEADER) :]
+        if self._deaf and data:
+            self._deaf = False
+            lib.pn_transport_set_idle_timeout(self._transport, self.settings.idle_timeout_ms)
         if self._unpushed:
             data = self._unpushed + data
         self._rare_events = self._rare_events_max

@@ -278,8 +278,9 @@ def refusal(host: Host, closed: Closed, *, tls: bool = False) -> JMSError:
         redirected.host = host_of(closed.info, tls=tls)
         return redirected
     if closed.condition == "amqp:invalid-field" and "container-id" in map(str, closed.info.values()):
+        reason = closed.description.rstrip(".") or "It is in use by another connection"
         return InvalidClientIDError(
-            f"The client id is in use by another connection to {host}; choose another one.", code=closed.condition
+            f"{host} refused the client id: {reason}. Choose another one.", code=closed.condition
         )
     return error_of(closed.condition, closed.description, f"{host} refused the connection")
 

@@ -10,9 +10,10 @@ from typing import Any, Protocol, cast
 
 from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Closed, Event
-from legato.amqp.engine.mechanisms import Failure, Success
+from legato.amqp.engine.mechanisms import Anonymous, Failure, Success
 from legato.amqp.engine.sasl import SaslServer
 from legato.core.consumers import Browser, Consumer
+from legato.ha.heartbeat_connection import BACKUP_USER
 from legato.quoting import escaped
 from legato.server import shell
 from legato.server.access.access import Access
@@ -23,12 +24,15 @@ from legato.server.identity.authentication import Authentication
 from legato.server.identity.mechanisms import BY_PASSWORD
 from legato.server.identity.origin import Origin
 from legato.server.identity.users import Users
+from legato.server.limits.accounts import Accounts, Holdings, LimitExceeded
 
 log = logging.getLogger("legato.peer")
 
 WRITE_HIGH_BYTES = 1 << 20
 RARE_EVENTS_MAX = 64
 """Attaches and the like that are looked at in one go."""
+MEASURED_EVERY_BYTES = 16 << 10
+"""After so much that a peer sent it is counted what it holds."""
 _SHOWN_MAX = 200
 
 
@@ -39,6 +43,7 @@ class Host(shell.Shell, Protocol):
     handshake: Handshake
     authentication: Authentication
     access: Access
+    accounts: Accounts
     internal_errors: int
 
     def block(self, peer: shell.Peer, blocked: bool) -> None:
@@ -47,8 +52,11 @@ class Host(shell.Shell, Protocol):
     def forget(self, peer: shell.Peer) -> None:
         """Its socket is closed."""
 
-    def expel(self, peer: shell.Peer, why: str) -> None:
+    def expel(self, peer: shell.Peer, why: str, condition: str = "amqp:connection:forced") -> None:
         """Close its connection, and say why; its client may log in again."""
+
+    def transaction_bytes(self, peer: shell.Peer) -> int:
+        """What its open transactions hold in memory."""
 
 
 class Peer(asyncio.Protocol):
@@ -76,6 +84,7 @@ class Peer(asyncio.Protocol):
         """When its heartbeats and its silence are to be looked at."""
         self._transport: asyncio.Transport | None = None
         self.origin = Origin()
+        self.holdings = Holdings()
         self._users: Users | None = None
         """Those of whom it is to be one."""
         self._sasl: SaslServer | None = None
@@ -88,6 +97,14 @@ class Peer(asyncio.Protocol):
         """Whether anything waits for its turn: then nothing is read."""
         self._held = False
         """Whether the broker wants nothing to be read."""
+        self._held_back = False
+        """Whether nothing is read because of what it holds in memory."""
+        self._slowed: asyncio.TimerHandle | None = None
+        """Until when nothing is read because it sent more than it may."""
+        self._unmeasured_bytes = 0
+        """What came since it was counted last what it holds."""
+        self.transactions: set[bytes] = set()
+        self.unread_bytes = 0
         self._waits_for_login = False
         """Whether its login is looked at, or its answer put off."""
         self._handshake: asyncio.TimerHandle | None = None
@@ -98,17 +115,29 @@ class Peer(asyncio.Protocol):
         peername = transport.get_extra_info("peername")
         self.name = f"{peername[0]}:{peername[1]}" if peername else "local"
         self.origin = Origin.of(transport)
+        try:
+            self.holdings = self._service.accounts.arrive(self.origin.address)
+        except LimitExceeded:
+            self.ended = True
+            transport.abort()
+            return
         self._sasl = self._service.authentication.new_sasl(self.origin)
         self._users = self._service.authentication.users
-        loop = asyncio.get_running_loop()
-        self._handshake = loop.call_later(self._service.config.server.handshake_timeout_s, self._too_slow)
+        self._begin_handshake()
         self._service.peers.add(self)
         log.debug("+ %s connected", self.name)
 
     def _too_slow(self) -> None:
-        if not self.opened:
+        if self._waits_for_login:
+            # It waits for us.
+            self._begin_handshake()
+        elif not self.opened:
             log.warning("- %s did not open in time", self.name)
             self.drop()
+
+    def _begin_handshake(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._handshake = loop.call_later(self._service.config.server.handshake_timeout_s, self._too_slow)
 
     def data_received(self, data: bytes) -> None:
         if self.ended or not self._service.may_serve():
@@ -119,12 +148,58 @@ class Peer(asyncio.Protocol):
                 data = self._negotiate(self._sasl)
                 if not data:
                     return
+            self._unmeasured_bytes += len(data)
             if self._busy:
-                self._received.append(lambda: self.amqp.receive_data(data))
+                self._received.append(lambda: self._take_in(data))
             else:
-                self._handle(self.amqp.receive_data(data))
+                self._handle(self._take_in(data))
+            if self._unmeasured_bytes >= MEASURED_EVERY_BYTES:
+                self.measure()
         except Exception as error:
             self._fail(error)
+
+    def _take_in(self, data: bytes) -> list[Event]:
+        """What it sent, as events; who sends more than it may is not read from for a while."""
+        events = self.amqp.receive_data(data)
+        wait_s = self.holdings.spend(len(events))
+        if wait_s > 0 and self._slowed is None:
+            self._slowed = asyncio.get_running_loop().call_later(wait_s, self._speed_up)
+            self._read_or_not()
+        return events
+
+    def _speed_up(self) -> None:
+        self._slowed = None
+        wait_s = self.holdings.spend(0)
+        if wait_s > 0 and not self.ended:
+            # Others of its user were faster.
+            self._slowed = asyncio.get_running_loop().call_later(wait_s, self._speed_up)
+        self._read_or_not()
+
+    def measure(self) -> None:
+        """Count what it holds in memory; who holds too much is cut off."""
+        self._unmeasured_bytes = 0
+        transport = self._transport
+        if self.ended or transport is None:
+            return
+        held_bytes = self.amqp.held_bytes + self.unread_bytes + transport.get_write_buffer_size()
+        if self.transactions:
+            held_bytes += self._service.transaction_bytes(self)
+        try:
+            self.holdings.hold(held_bytes)
+        except LimitExceeded as exceeded:
+            self._service.expel(self, str(exceeded), exceeded.condition)
+
+    def begin_holdings(self) -> None:
+        """See `shell.Peer`."""
+        if self.user == BACKUP_USER:
+            return
+        user = "" if self.user in (None, Anonymous.USER) else self.user or ""
+        self.holdings.begin(user, [role.name for role in self.rights.roles] if self.rights is not None else ())
+
+    def hold_back(self, held_back: bool) -> None:
+        """See `shell.Peer`."""
+        self._held_back = held_back
+        self._read_or_not()
 
     def _handle(self, events: list[Event]) -> None:
         """Have events handled; what takes too long for one turn of the loop goes on in the next one."""
@@ -144,7 +219,7 @@ class Peer(asyncio.Protocol):
             if self._events:
                 events = self._events
             elif self.amqp.has_more:
-                events = self.amqp.receive_data(b"")
+                events = self._take_in(b"")
             else:
                 events = self._received.popleft()() if self._received else []
             self._handle(events)
@@ -267,6 +342,9 @@ class Peer(asyncio.Protocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
+        if self._slowed is not None:
+            self._slowed.cancel()
+        self.holdings.end()
         self._end_with(lambda: [Closed("", str(exc) if exc else "connection lost", clean=False)])
         self._service.forget(self)
 
@@ -301,8 +379,11 @@ class Peer(asyncio.Protocol):
 
     def _read_or_not(self) -> None:
         if self._transport is not None and not self.ended:
-            if self._held or self._busy or self._waits_for_login:
+            waits_long = self._held_back or self._slowed is not None
+            if self._held or self._busy or self._waits_for_login or waits_long:
                 self._transport.pause_reading()
+                if waits_long and self.opened:
+                    self.amqp.expect_silence()
             else:
                 self._transport.resume_reading()
 

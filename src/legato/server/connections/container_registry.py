@@ -10,6 +10,7 @@ from legato.amqp.codec.types import Symbol, UInt
 from legato.amqp.engine.events import Opened
 from legato.quoting import escaped, quoted, sentence
 from legato.server.client_description import ClientDescription
+from legato.server.limits.accounts import LimitExceeded
 from legato.server.limits.names import Names, UnfitName
 from legato.server.shell import Peer
 
@@ -69,6 +70,11 @@ class ContainerRegistry:
                     "amqp:resource-locked", "opened again elsewhere", {"sole-connection-enforcement": True}
                 )
                 other.end()
+        try:
+            peer.begin_holdings()
+        except LimitExceeded as exceeded:
+            peer.amqp.refuse(exceeded.condition, str(exceeded))
+            return
         peer.container = container
         product = event.properties.get("product")
         peer.product = product if isinstance(product, str) else ""

@@ -29,6 +29,10 @@ class Names:
     """
 
     def __init__(self, bytes_max: int, *, printable: bool = True) -> None:
+        self.replace(bytes_max, printable=printable)
+
+    def replace(self, bytes_max: int, *, printable: bool) -> None:
+        """From now on these bounds hold."""
         self.bytes_max = bytes_max
         self.printable = printable
 

@@ -80,6 +80,7 @@ class Links:
             listens = isinstance(link, Sender) and link.remote_source.address == names.HEARTBEAT_ADDRESS
             if peer.user == BACKUP_USER and not listens:
                 raise Refused(NOT_ALLOWED, "A backup may listen to heartbeats and do nothing else.")
+            peer.holdings.demand_link()
             if isinstance(link, Receiver):
                 self._producer_links.attach(peer, link)
             elif isinstance(link, Sender):
@@ -92,6 +93,7 @@ class Links:
                     "denial", peer, "denied", operation=operation, object=terminus.address, reason=str(refused)
                 )
             link.refuse(refused.condition, str(refused))
+        peer.holdings.count_links(len(peer.links))
 
     def _attach_sender(self, peer: Peer, link: Sender) -> None:
         source = link.remote_source
@@ -178,6 +180,7 @@ class Links:
         if self._registry.suspended.pop(link, None) is not None:
             self._expiry_timers.cancel(_waiting_name(peer, link))
         peer.links.discard(link)
+        peer.holdings.count_links(len(peer.links))
         port, link.context = link.context, None
         node = self._registry.remove(link)
         match port:
@@ -199,6 +202,8 @@ class Links:
                         self._broker.transactions.roll_back(transaction, "disconnect")
             case HeartbeatLink():
                 self._heartbeats.gone(port)
+            case ManagementReplies():
+                port.forget_all()
             case SubscriptionLookup() if ending is LinkEnding.CLOSED:
                 self._subscription_links.end_found(port.subscription)
         if node is not None:

@@ -59,7 +59,8 @@ class ConsumerLinks:
             if source.distribution_mode == "copy" and self._browse_subscription(peer, link, address, filters):
                 return
             browses = source.distribution_mode == "copy" and wants_topic(source.capabilities) is not True
-            node = self._nodes.find(address, source.capabilities, peer.rights, BROWSE if browses else RECEIVE)
+            operation = BROWSE if browses else RECEIVE
+            node = self._nodes.find(address, source.capabilities, peer.rights, operation, peer.holdings)
             if browses and isinstance(node, Topic) and peer.rights is not None:
                 peer.rights.demand(RECEIVE, node.address, True)
             answer = self._echo(source)

@@ -59,6 +59,7 @@ class Consumers:
         hold_until_us = 0 if resumed else self._broker.now_us + _STEAL_US
         self._broker.receivers.detach(consumer, clean=resumed, hold_until_us=hold_until_us, moving=True)
         old_peer.links.discard(old)
+        old_peer.holdings.count_links(len(old_peer.links))
         old_peer.receivers.discard(consumer)
         if (node := self._registry.remove(old)) is not None:
             self._left(node, old)

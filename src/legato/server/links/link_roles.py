@@ -114,7 +114,25 @@ class ManagementReplies:
         self.peer = peer
         self.link = link
         self.address = address
-        self.waiting: deque[bytes] = deque(maxlen=ANSWERS_WAITING_MAX)
+        self.waiting: deque[bytes] = deque()
+
+    def wait(self, answer: bytes) -> None:
+        """An answer waits for credit; the oldest of too many is dropped."""
+        if len(self.waiting) >= ANSWERS_WAITING_MAX:
+            self.next()
+        self.waiting.append(answer)
+        self.peer.unread_bytes += len(answer)
+
+    def next(self) -> bytes:
+        """The oldest answer, which waits no more."""
+        answer = self.waiting.popleft()
+        self.peer.unread_bytes -= len(answer)
+        return answer
+
+    def forget_all(self) -> None:
+        """Nobody waits for answers any more."""
+        while self.waiting:
+            self.next()
 
 
 class SubscriptionLookup:

@@ -8,6 +8,7 @@ from legato.core.assignments import ASSIGNMENT_PREFIX
 from legato.core.broker import Broker
 from legato.core.topics import Topic
 from legato.server.access.permissions import CREATE
+from legato.server.limits.accounts import Holdings
 from legato.server.limits.names import Names
 from legato.server.links.link_roles import Node
 from legato.server.links.refused import NOT_ALLOWED, NOT_FOUND, Refused
@@ -32,11 +33,17 @@ class Nodes:
         self._names = names
 
     def find(
-        self, address: str, capabilities: Iterable[str] = (), rights: Rights | None = None, operation: str = ""
+        self,
+        address: str,
+        capabilities: Iterable[str] = (),
+        rights: Rights | None = None,
+        operation: str = "",
+        holdings: Holdings | None = None,
     ) -> Node:
         """The node of `address`.
 
-        With `rights`, what its owner wants to do there must be allowed, and also to create it if it is not there.
+        With `rights`, what its owner wants to do there must be allowed, and also to create it if it is not there. With
+        `holdings`, what is created counts for whoever has them.
 
         A capability says which kind is meant; so does a prefix `topic://` or `queue://`, for clients that cannot give
         capabilities. Without either it is what there is under that name, and else a queue (amqp.md A14).
@@ -44,6 +51,7 @@ class Nodes:
         Raises:
             Refused: the name is the broker's own, or a temporary destination that is gone.
             UnfitName: there is no such node yet, and none can have that name.
+            LimitExceeded: there is no such node yet, and whose holdings these are made too many.
             Refusal: the core has no such node and makes none, or it is not allowed.
         """
         topic = wants_topic(capabilities)
@@ -74,6 +82,8 @@ class Nodes:
         if node is not None:
             return node
         self._names.check(address, "a topic" if topic else "a queue")
+        if holdings is not None:
+            holdings.create()
         return directory.topic(address) if topic else directory.queue(address)
 
     def _demand(self, rights: Rights, operation: str, address: str, topic: bool | None) -> None:

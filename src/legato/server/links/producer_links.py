@@ -96,7 +96,11 @@ class ProducerLinks:
             answer = temporary_nodes.answer(target, node.address)
         else:
             rights = peer.rights
-            node = self._nodes.find(target.address, target.capabilities, rights, SEND) if target.address else None
+            node = (
+                self._nodes.find(target.address, target.capabilities, rights, SEND, peer.holdings)
+                if target.address
+                else None
+            )
         self._steal(link, node)
         properties: dict[str, Any] = {}
         producer = None

@@ -42,7 +42,8 @@ class SubscriptionLinks:
         A durable subscription is durable before its client is told so.
 
         Raises:
-            Refused, Refusal: the subscription is in use, or there is none and none can have that name.
+            Refused, Refusal: the subscription is in use, or there is none and none can have that name, or too many were
+                made.
         """
         wanted = subscription_name(link.name, link.remote_source, peer.container)
         holder = self._registry.holder(peer.container, link.name)
@@ -52,7 +53,9 @@ class SubscriptionLinks:
             given = plain_name(link.name, shared=wanted.shared)
             self._names.check(given, "a subscription", lambda: self._is_known(wanted.stored))
         former = self._broker.subscriptions.find(wanted.stored)
-        if former is not None and former.topic is not topic:
+        if former is None:
+            peer.holdings.create()
+        elif former.topic is not topic:
             self._demand_of_all(peer, former)
         self._consumers.steal(peer, link)
         subscription = self._broker.subscriptions.subscribe(

@@ -81,6 +81,7 @@ class Temporaries:
         Raises:
             Refused: the name asked for is no temporary one, or another client's.
             Denied: its user may create none.
+            LimitExceeded: it has made too many.
             UnfitName: there is none of that name yet, and none can have it.
         """
         topic = wants_topic(terminus.capabilities) is True
@@ -107,6 +108,7 @@ class Temporaries:
         node = self._broker.directory.lookup(name)
         if node is None:
             self._names.check(name, "a temporary destination")
+            peer.holdings.create()
             node = self._broker.directory.create_temporary(name, topic=topic, container=peer.container)
         else:
             self._broker.temporaries.reclaim(node)

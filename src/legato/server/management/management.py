@@ -16,7 +16,7 @@ from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import AmqpMessage, Properties, ValueBody, decode_message, encode_message
 from legato.amqp.codec.types import Int
 from legato.core.broker import Broker
-from legato.core.refusals import Refusal
+from legato.core.refusals import FULL, Refusal
 from legato.errors import ConfigError, ProtocolError
 from legato.quoting import sentence
 from legato.server.access.permissions import SEND, Denied
@@ -36,7 +36,9 @@ _STATUS = {
     "amqp:resource-locked": 409,
     "amqp:precondition-failed": 409,
     "amqp:invalid-field": 400,
+    FULL: 429,
 }
+_CREATING = ("create", "open")
 _BAD_REQUEST = 400
 _OK = 200
 _UNAVAILABLE = 503
@@ -62,6 +64,8 @@ class Management:
         arguments: dict[str, Any] = {}
         try:
             arguments = _arguments_of(message)
+            if arguments.get("operation") in _CREATING:
+                peer.holdings.create()
             outcome = self._operations.perform(arguments, peer.rights, peer.realm)
         except (Refused, Refusal) as error:
             self._record(peer, arguments, "denied" if isinstance(error, Denied) else "refused", str(error))
@@ -109,20 +113,20 @@ class Management:
         elif asked.reply_to:
             try:
                 self._broker.publisher.publish(
-                    self._nodes.find(asked.reply_to, (), peer.rights, SEND), answer, "", None
+                    self._nodes.find(asked.reply_to, (), peer.rights, SEND, peer.holdings), answer, "", None
                 )
             except (Refused, Refusal) as error:
                 log.warning("! the answer to %s cannot be sent: %s", peer.name, sentence(error))
 
     def _reply(self, port: ManagementReplies, answer: bytes) -> None:
-        port.waiting.append(answer)
+        port.wait(answer)
         self.flow(port)
 
     def flow(self, port: ManagementReplies) -> None:
         """Send the answers that there is credit for; a link that is gone takes nothing any more."""
         link = port.link
         while port.waiting and link.credit > 0:
-            link.send(port.waiting.popleft(), _TAG, None, settled=True)
+            link.send(port.next(), _TAG, None, settled=True)
         if link.draining:
             link.drained()
         self._shell.touch(port.peer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from legato import limits
 from legato.amqp import names
 from legato.amqp.codec.coordinator import Declare, decode_coordinator
 from legato.amqp.codec.delivery_options import DeliveryOptions
@@ -31,6 +32,7 @@ from legato.server.shell import Peer, Shell
 
 FAILED = "failed"
 """What Apache Artemis answers to a message to the relay that does not say where to."""
+TOO_MANY_TRANSACTIONS = f"A connection may have {limits.OPEN_TRANSACTIONS_MAX} open transactions."
 NO_TRANSACTION = "A request to the management address cannot be part of a transaction."
 _LOST = "One of its messages was sent to what had been deleted, or refused."
 JMS_DESTINATION = "x-opt-jms-dest"
@@ -196,7 +198,7 @@ class Transfers:
             return None
         kind = sections.message_annotations().get(JMS_DESTINATION)
         capabilities = _CAPABILITIES.get(kind, ()) if isinstance(kind, int) else ()
-        node = self._nodes.find(address, capabilities, peer.rights, SEND)
+        node = self._nodes.find(address, capabilities, peer.rights, SEND, peer.holdings)
         if self._broker.backpressure.room(node) == 0:
             raise Refused(FULL, f"{node.address} is full, and the anonymous relay cannot wait for it.")
         return node
@@ -251,21 +253,37 @@ class Transfers:
         try:
             asked = decode_coordinator(event.data)
         except ProtocolError as error:
-            if port.rejects:
-                link.settle(event.delivery, Rejected(error.condition, str(error)))
-                self._owe(link, port)
-            else:
-                self._closer.cut(link, error.condition, str(error))
+            self._refuse_to_coordinate(port, event, error.condition, str(error))
             return
         if isinstance(asked, Declare):
+            if self._has_too_many(peer):
+                self._refuse_to_coordinate(port, event, FULL, TOO_MANY_TRANSACTIONS)
+                return
             txn_id = self._broker.transactions.declare(peer)
             port.declared.add(txn_id)
+            peer.transactions.add(txn_id)
             link.settle(event.delivery, Declared(txn_id))
         else:
             port.declared.discard(asked.txn_id)
+            peer.transactions.discard(asked.txn_id)
             token: Any = DischargeToken(link, event.delivery)
             self._broker.transactions.discharge(asked.txn_id, peer, fail=asked.fail, token=token)
         self._owe(link, port)
+
+    def _has_too_many(self, peer: Peer) -> bool:
+        """Whether a peer may declare no further transaction."""
+        if len(peer.transactions) < limits.OPEN_TRANSACTIONS_MAX:
+            return False
+        find = self._broker.transactions.find
+        peer.transactions.difference_update([txn_id for txn_id in peer.transactions if find(txn_id, peer) is None])
+        return len(peer.transactions) >= limits.OPEN_TRANSACTIONS_MAX
+
+    def _refuse_to_coordinate(self, port: Coordinator, event: Transfer, condition: str, description: str) -> None:
+        if port.rejects:
+            event.link.settle(event.delivery, Rejected(condition, description))
+            self._owe(event.link, port)
+        else:
+            self._closer.cut(event.link, condition, description)
 
 
 def traits_of(special: DeliveryOptions, now_us: int) -> Traits:

@@ -31,7 +31,7 @@ from legato.amqp.engine.events import (
     TransferLost,
     TransferPart,
 )
-from legato.amqp.engine.link import Link, Sender
+from legato.amqp.engine.link import Link, Sender, Session
 from legato.amqp.engine.outcomes import (
     Accepted,
     Modified,
@@ -49,6 +49,7 @@ from legato.core.transactions import DROPPED
 from legato.quoting import quoted
 from legato.server.access.permissions import Denied
 from legato.server.connections.container_registry import ContainerRegistry
+from legato.server.limits.accounts import LimitExceeded
 from legato.server.limits.names import Names
 from legato.server.links.attachment import Links
 from legato.server.links.expiry_timers import ExpiryTimers
@@ -234,10 +235,12 @@ class Translator:
                 self._containers.open(peer, event)
             case SessionBegan(session=session):
                 session.open()
+                self._begin_session(peer, session)
             case SessionEnded(session=session, condition=condition):
                 ending = LinkEnding.LOST if condition else LinkEnding.SESSION_ENDED
                 if not self._leave(peer, [link for link in peer.links if link.session is session], ending, deadline_ms):
                     return False
+                peer.holdings.end_session(session)
                 self._shell.when_durable(peer, session.close)
             case Attached(link=link):
                 self._links.attach(peer, link)
@@ -255,6 +258,12 @@ class Translator:
                     return False
                 self._closed(peer, event, ending)
         return True
+
+    def _begin_session(self, peer: Peer, session: Session) -> None:
+        try:
+            peer.holdings.begin_session(session)
+        except LimitExceeded as exceeded:
+            session.close(exceeded.condition, str(exceeded))
 
     def _leave(self, peer: Peer, links: list[Link], ending: LinkEnding, deadline_ms: int) -> bool:
         """Take links from the broker; False if there are more than fit into a slice."""
@@ -304,6 +313,7 @@ class Translator:
         for link in list(peer.links):
             self._links.gone(peer, link, ending)
         self._broker.transactions.disconnect(peer)
+        peer.holdings.end()
         self._containers.closed(peer)
         if ending is LinkEnding.CONNECTION_CLOSED and not self._containers.is_connected(peer.container):
             self._broker.reservations.release_container(peer.container)

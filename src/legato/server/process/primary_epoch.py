@@ -164,10 +164,20 @@ class PrimaryEpoch:
         host, port = self._config.host_and_port
         loop = asyncio.get_running_loop()
         try:
-            return await loop.create_server(partial(Peer, service), host, port, ssl=tls, backlog=1024)
+            return await loop.create_server(
+                partial(Peer, service),
+                host,
+                port,
+                ssl=tls,
+                ssl_handshake_timeout=self._tls_timeout_s(tls),
+                backlog=1024,
+            )
         except OSError as error:
             service.abort()
             raise ConfigError(f"Cannot listen on {self._config.server.listen}: {error.strerror or error}.") from None
+
+    def _tls_timeout_s(self, tls: ssl.SSLContext | None) -> float | None:
+        return None if tls is None else self._config.server.handshake_timeout_s
 
     def use_tls(self, context: ssl.SSLContext) -> None:
         """Connections that come from now on speak TLS with these settings; those that there are go on as they are."""
@@ -184,7 +194,13 @@ class PrimaryEpoch:
             for listening in listener.sockets:
                 taken = socket.socket(fileno=os.dup(listening.fileno()))
                 taken.setblocking(False)
-                server = await loop.create_server(partial(Peer, self.service), sock=taken, ssl=context, backlog=1024)
+                server = await loop.create_server(
+                    partial(Peer, self.service),
+                    sock=taken,
+                    ssl=context,
+                    ssl_handshake_timeout=self._tls_timeout_s(context),
+                    backlog=1024,
+                )
                 listeners.append(server)
         self._close_listeners()
         self._listeners = listeners

@@ -32,6 +32,7 @@ from legato.server.identity.authentication import Authentication
 from legato.server.identity.certificates import tls_context
 from legato.server.identity.exposure import has_logins
 from legato.server.identity.users import Users
+from legato.server.limits.accounts import Accounts
 from legato.server.limits.names import Names
 from legato.server.links.attachment import Links
 from legato.server.links.expiry_timers import ExpiryTimers
@@ -147,6 +148,7 @@ class Service:
         self.audit = AuditTrail(Path(config.audit.file) if config.audit.file else None, clock.now_us, self.broker.epoch)
         self.audit.say("epoch", None, "allowed", object=config.server.listen)
         self.access = Access(read_roles(config.role), self.authentication.users)
+        self.accounts = Accounts(config.limits, lambda: clock.monotonic_ms() / 1000, log.warning)
         self._names = Names(config.limits.name_bytes, printable=config.limits.names_printable)
         self._read_config = read_config
         self._lease = lease
@@ -365,6 +367,9 @@ class Service:
             self._owner.use_tls(tls)
         self.authentication.replace(self.config, users)
         self.config.role = config.role
+        self.config.limits = config.limits
+        self.accounts.replace(config.limits)
+        self._names.replace(config.limits.name_bytes, printable=config.limits.names_printable)
         self.access.replace(permissions, users)
         for peer in self.peers:
             if peer.user is not None:
@@ -381,13 +386,18 @@ class Service:
         self.advance()
         log.info("= settings of addresses and users were read again")
 
-    def expel(self, peer: Peer, why: str) -> None:
+    def expel(self, peer: Peer, why: str, condition: str = "amqp:connection:forced") -> None:
         """Close its connection, and say why; its client may log in again."""
-        self._translator.expel(peer, why, "amqp:connection:forced")
+        self._translator.expel(peer, why, condition)
         self.advance()
 
     def _has_users(self) -> bool:
         return has_logins(self.config, self.authentication.users)
+
+    def transaction_bytes(self, peer: Peer) -> int:
+        """What its open transactions hold in memory."""
+        open_ones = [self.broker.transactions.find(txn_id, peer) for txn_id in peer.transactions]
+        return sum(transaction.bytes for transaction in open_ones if transaction is not None)
 
     def _expel(self, gone: list[Peer]) -> None:
         """Close the connections of users who may not be here any more."""

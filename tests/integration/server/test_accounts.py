@@ -1,0 +1,215 @@
+"""What users and addresses may take, on the wire: who goes over a limit is refused, and nobody else notices."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from legato.amqp.codec.coordinator import encode_declare
+from legato.amqp.codec.types import UInt
+from legato.amqp.engine.events import Disposition, SessionEnded
+from legato.amqp.engine.link import Sender
+from legato.amqp.engine.outcomes import ACCEPTED, Declared, Rejected
+from legato.amqp.engine.terminus import Terminus
+from legato.client import ConnectionFactory
+from legato.errors import JMSError
+from tests.integration.server.conftest import Connect
+from tests.integration.server.wire import attach, durable
+from tests.support.amqp_peer import AmqpPeer, Refused, text
+from tests.support.raw import TRANSFER, RawPeer, frame
+from tests.support.server import Server, server
+
+CONFIGURATION = """
+[auth]
+anonymous = true
+[auth.users]
+few = "few"
+linked = "linked"
+maker = "maker"
+slow = "slow"
+greedy = "greedy"
+good = "good"
+[server]
+insecure = true
+[limits.users.few]
+connections = 2
+[limits.users.linked]
+links = 3
+sessions = 2
+[limits.users.maker]
+creations_per_minute = 4
+[limits.users.slow]
+messages_per_s = 20
+[limits.users.greedy]
+held_bytes = 1000000
+"""
+LIMIT = "amqp:resource-limit-exceeded"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+    directory = tmp_path_factory.mktemp("broker")
+    file = directory / "legato.toml"
+    file.write_text(CONFIGURATION)
+    file.chmod(0o600)
+    with server(directory / "store", "--config", str(file)) as running:
+        yield running
+
+
+def login(connect: Connect, user: str, container: str = "") -> AmqpPeer:
+    return connect(container, user=user, password=user)
+
+
+def send_much(peer: AmqpPeer, link: Sender, txn_id: bytes) -> None:
+    for _ in range(30):
+        peer.send(link, text(b"x" * 100_000), txn_id=txn_id)
+
+
+def works(connect: Connect) -> None:
+    """Somebody else's messages come and go."""
+    peer = login(connect, "good", f"good-{time.monotonic_ns()}")
+    assert peer.send(peer.sender("good"), text(b"x")) == ACCEPTED
+    peer.close()
+
+
+def test_a_connection_too_many_is_closed_with_a_sentence(connect: Connect) -> None:
+    first, _ = login(connect, "few"), login(connect, "few")
+    with pytest.raises(Refused, match=f"{LIMIT}.*The user 'few' may have 2 connections"):
+        login(connect, "few").sender("orders")
+    works(connect)
+    first.close()
+    login(connect, "few").sender("orders")
+
+
+def test_clients_raise_an_error_for_a_connection_too_many(connect: Connect, broker: Server) -> None:
+    """They do not hang."""
+    for container in ("a", "b"):
+        login(connect, "few", container)
+    factory = ConnectionFactory(f"amqp://few:few@127.0.0.1:{broker.port}")
+    with pytest.raises(JMSError, match="The user 'few' may have 2 connections"):
+        factory.create_connection()
+
+
+def test_a_link_too_many_is_refused_and_one_that_ends_makes_room(connect: Connect) -> None:
+    one, other = login(connect, "linked"), login(connect, "linked")
+    first = one.sender("orders")
+    one.receiver("orders", 1)
+    other.sender("orders")
+    for peer in (one, other):
+        with pytest.raises(Refused, match=f"{LIMIT}: The user 'linked' may have 3 links"):
+            peer.receiver("orders", 1)
+    first.close()
+    one.flush()
+    one.receiver("orders", 1)
+
+
+def test_a_session_too_many_is_ended(connect: Connect) -> None:
+    peer = login(connect, "linked")
+    peer.amqp.begin_session()
+    peer.amqp.begin_session()
+    ended = peer.expect(SessionEnded)
+    assert (ended.condition, ended.description) == (
+        LIMIT,
+        "The user 'linked' may have 2 sessions (limits.user.sessions).",
+    )
+    peer.sender("orders")
+
+
+def test_what_is_created_is_bounded_by_the_minute(connect: Connect) -> None:
+    peer = login(connect, "maker")
+    peer.sender("made.1")
+    attach(peer, durable("made.2"), name="subscription")
+    target = Terminus(address=None, kind="target", dynamic=True)
+    link = peer.session.sender("temporary", target=target)
+    peer._attached(link)
+    for name in ("made.3", "topic://made.4"):
+        with pytest.raises(Refused, match=f"{LIMIT}: The user 'maker' may create 4 queues, topics and subscriptions"):
+            peer.receiver(name, 1)
+    peer.receiver("made.1", 1)
+
+
+def test_who_sends_more_than_it_may_waits_and_loses_nothing(connect: Connect) -> None:
+    peer = login(connect, "slow")
+    link = peer.sender("slow")
+    began = time.monotonic()
+    assert [peer.send(link, text(b"x")) for _ in range(60)] == [ACCEPTED] * 60
+    assert time.monotonic() - began > 1.5
+    works(connect)
+
+
+def test_who_holds_too_much_in_transactions_is_cut_off_and_nobody_else(connect: Connect) -> None:
+    peer = login(connect, "greedy")
+    coordinator, link = peer.coordinator(), peer.sender("greedy")
+    txn_id = peer.declare(coordinator)
+    with pytest.raises((Refused, OSError)):
+        send_much(peer, link, txn_id)
+    works(connect)
+    again = login(connect, "greedy")
+    assert again.send(again.sender("greedy"), text(b"x" * 100_000)) == ACCEPTED
+
+
+def test_who_holds_too_much_in_unfinished_messages_is_cut_off(broker: Server, connect: Connect) -> None:
+    peer = login(connect, "greedy")
+    link = peer.sender("greedy")
+    part = b"x" * 200_000
+    closed = None
+    for number in range(8):
+        handle = peer.session.sender(f"part {number}", target=Terminus(address="greedy", kind="target"))
+        peer._attached(handle)
+        while handle.credit == 0:
+            peer.flush()
+            peer.events += peer.amqp.receive_data(peer.socket.recv(1 << 16))
+        fields = [UInt(number + 1), UInt(number), b"tag", UInt(0), False, True]
+        peer.flush()
+        try:
+            peer.socket.sendall(frame(TRANSFER, fields, part))
+            peer.sender(f"anywhere {number}")
+        except (Refused, OSError) as error:
+            closed = error
+            break
+    assert closed is not None
+    assert link.closed or isinstance(closed, (Refused, OSError))
+    broker.wait_for_log("1000000 bytes in unfinished messages")
+    works(connect)
+
+
+def test_half_open_connections_are_bounded_and_let_go(tmp_path: Path) -> None:
+    config = tmp_path / "legato.toml"
+    config.write_text("[server]\nhandshake_timeout_s = 0.5\n[limits.origin]\nhalf_open = 3\n")
+    with server(tmp_path / "store", "--config", str(config)) as broker:
+        silent = [RawPeer(broker.port) for _ in range(3)]
+        with pytest.raises((Refused, OSError)):
+            AmqpPeer(broker.port)
+        assert [peer.hear_all() for peer in silent] == [b""] * 3
+        peer = AmqpPeer(broker.port)
+        assert peer.send(peer.sender("orders"), text(b"x")) == ACCEPTED
+        broker.wait_for_log("The address 127.0.0.1 may have 3 half-open connections (limits.origin.half_open).")
+        peer.drop()
+
+
+def test_an_address_of_origin_is_bounded_whoever_comes_from_it(tmp_path: Path) -> None:
+    config = tmp_path / "legato.toml"
+    config.write_text("[limits.origin]\nconnections = 2\nlinks = 2\n")
+    with server(tmp_path / "store", "--config", str(config)) as broker:
+        one, _ = AmqpPeer(broker.port), AmqpPeer(broker.port)
+        with pytest.raises(Refused, match=r"The address 127.0.0.1 may have 2 connections"):
+            AmqpPeer(broker.port).sender("orders")
+        one.sender("orders")
+        one.sender("orders")
+        with pytest.raises(Refused, match=r"The address 127.0.0.1 may have 2 links"):
+            one.sender("orders")
+
+
+def test_a_connection_may_have_so_many_open_transactions(connect: Connect) -> None:
+    """4,096."""
+    peer = login(connect, "good", "declaring")
+    coordinator = peer.coordinator()
+    outcomes = []
+    for _ in range(4100 // 50):
+        for _ in range(50):
+            coordinator.send(encode_declare(), peer._name().encode(), None)
+        outcomes += [peer.expect(Disposition).outcome for _ in range(50)]
+    assert {type(outcome) for outcome in outcomes[:4096]} == {Declared}
+    assert outcomes[4096] == Rejected(LIMIT, "A connection may have 4096 open transactions.")
