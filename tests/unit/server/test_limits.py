@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from legato.server.config.bounds import EACH, TOTAL, Bounds, SomeBounds, SomeUserBounds, UserBounds, completed
+from legato.server.config.bounds import (
+    Bounds,
+    GeneralUserBounds,
+    OriginBounds,
+    SomeUserBounds,
+    TotalBounds,
+    UserBounds,
+)
 from legato.server.config.configuration import LimitsSection
 from legato.server.limits.accounts import ACCOUNTS_MAX, Accounts, Holdings, LimitExceeded
 from legato.server.limits.token_bucket import TokenBucket
@@ -64,16 +71,16 @@ def test_a_users_own_bounds_go_before_those_of_its_roles_and_these_before_the_ge
     assert bounds.of("bob", ("few", "all")).connections == 7
 
 
-def test_what_is_not_given_is_as_by_default_and_all_defaults_are_finite() -> None:
-    assert completed(SomeBounds(links=1), TOTAL).links == 1
-    assert completed(SomeBounds(links=1), TOTAL).sessions == TOTAL.sessions
-    for bounds in (TOTAL, EACH):
-        assert all(getattr(bounds, field) > 0 for field in bounds.__struct_fields__)
+def test_all_defaults_are_finite_and_an_address_has_less_than_all() -> None:
+    total, origin, user = TotalBounds(), OriginBounds(), GeneralUserBounds()
+    for field in total.__struct_fields__:
+        assert 0 < getattr(origin, field) < getattr(total, field)
+    assert all(getattr(user, field) > 0 for field in user.__struct_fields__)
 
 
 def test_connections_are_counted_for_their_user_their_address_and_in_all() -> None:
     section = LimitsSection(
-        total=SomeBounds(connections=5), origin=SomeBounds(connections=3), user=SomeUserBounds(connections=2)
+        total=TotalBounds(connections=5), origin=OriginBounds(connections=3), user=GeneralUserBounds(connections=2)
     )
     everybody, _ = accounts(section)
     first = opened(everybody, "ann")
@@ -96,7 +103,7 @@ def test_connections_are_counted_for_their_user_their_address_and_in_all() -> No
 
 
 def test_a_network_of_ipv6_is_one_address() -> None:
-    everybody, _ = accounts(LimitsSection(origin=SomeBounds(half_open=1)))
+    everybody, _ = accounts(LimitsSection(origin=OriginBounds(half_open=1)))
     everybody.arrive("2001:db8:1:1::1")
     with pytest.raises(LimitExceeded, match="half-open"):
         everybody.arrive("2001:db8:1:1:ffff::2")
@@ -104,7 +111,7 @@ def test_a_network_of_ipv6_is_one_address() -> None:
 
 
 def test_half_open_connections_are_counted_until_they_have_opened_or_gone() -> None:
-    everybody, _ = accounts(LimitsSection(total=SomeBounds(half_open=1)))
+    everybody, _ = accounts(LimitsSection(total=TotalBounds(half_open=1)))
     for _ in range(3):
         opened(everybody)
         everybody.arrive("192.0.2.1").end()
@@ -115,7 +122,7 @@ def test_half_open_connections_are_counted_until_they_have_opened_or_gone() -> N
 
 def test_links_sessions_and_bytes_go_with_their_connection() -> None:
     section = LimitsSection(
-        user=SomeUserBounds(links=2, sessions=1, held_bytes=100),
+        user=GeneralUserBounds(links=2, sessions=1, held_bytes=100),
     )
     everybody, _ = accounts(section)
     one, other = opened(everybody, "ann"), opened(everybody, "ann")
@@ -138,7 +145,7 @@ def test_links_sessions_and_bytes_go_with_their_connection() -> None:
 
 def test_creations_are_bounded_by_the_minute_and_a_new_connection_does_not_help() -> None:
     watch = Watch()
-    everybody, _ = accounts(LimitsSection(origin=SomeBounds(creations_per_minute=3)), watch)
+    everybody, _ = accounts(LimitsSection(origin=OriginBounds(creations_per_minute=3)), watch)
     for _ in range(3):
         holdings = opened(everybody)
         holdings.create()
@@ -150,7 +157,7 @@ def test_creations_are_bounded_by_the_minute_and_a_new_connection_does_not_help(
 
 
 def test_who_sends_more_than_it_may_waits_and_nobody_else() -> None:
-    everybody, _ = accounts(LimitsSection(user=SomeUserBounds(messages_per_s=10)))
+    everybody, _ = accounts(LimitsSection(user=GeneralUserBounds(messages_per_s=10)))
     ann, bob = opened(everybody, "ann"), opened(everybody, "bob")
     assert ann.spend(10) == 0
     assert ann.spend(20) == 2.0
@@ -159,7 +166,7 @@ def test_who_sends_more_than_it_may_waits_and_nobody_else() -> None:
 
 def test_the_log_is_told_of_a_limit_once_a_minute() -> None:
     watch = Watch()
-    everybody, told = accounts(LimitsSection(origin=SomeBounds(half_open=1)), watch)
+    everybody, told = accounts(LimitsSection(origin=OriginBounds(half_open=1)), watch)
     everybody.arrive("192.0.2.1")
     for _ in range(100):
         with pytest.raises(LimitExceeded):
@@ -185,10 +192,10 @@ def test_bounds_may_change_while_connections_are_there() -> None:
     everybody, _ = accounts(LimitsSection())
     holdings = opened(everybody)
     holdings.count_links(5)
-    everybody.replace(LimitsSection(origin=SomeBounds(links=5)))
+    everybody.replace(LimitsSection(origin=OriginBounds(links=5)))
     with pytest.raises(LimitExceeded):
         holdings.demand_link()
-    everybody.replace(LimitsSection(origin=SomeBounds(links=0)))
+    everybody.replace(LimitsSection(origin=OriginBounds(links=0)))
     holdings.demand_link()
 
 

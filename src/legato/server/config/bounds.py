@@ -27,8 +27,43 @@ class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Messages that arrive, and outcomes of those that were delivered."""
 
 
+class TotalBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[limits.total]`: of all peers together."""
+
+    connections: Count = 20_000
+    half_open: Count = 4_000
+    sessions: Count = 400_000
+    links: Count = 1_000_000
+    held_bytes: Count = 4 << 30
+    creations_per_minute: Count = 600_000
+    messages_per_s: Count = 10_000_000
+
+
+class OriginBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[limits.origin]`: of one address; high enough for a host of honest clients, and less than all may take."""
+
+    connections: Count = 10_000
+    half_open: Count = 3_000
+    sessions: Count = 100_000
+    links: Count = 200_000
+    held_bytes: Count = 1 << 30
+    creations_per_minute: Count = 120_000
+    messages_per_s: Count = 1_000_000
+
+
+class GeneralUserBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[limits.user]`: of one user."""
+
+    connections: Count = 10_000
+    sessions: Count = 100_000
+    links: Count = 200_000
+    held_bytes: Count = 1 << 30
+    creations_per_minute: Count = 120_000
+    messages_per_s: Count = 1_000_000
+
+
 class SomeUserBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bounds of users, as far as they are given: see `Bounds`."""
+    """`[limits.users.NAME]` and `[limits.roles.NAME]`: bounds that differ."""
 
     connections: Count | None = None
     sessions: Count | None = None
@@ -36,39 +71,6 @@ class SomeUserBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     held_bytes: Count | None = None
     creations_per_minute: Count | None = None
     messages_per_s: Count | None = None
-
-
-class SomeBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bounds, as far as they are given: see `Bounds`."""
-
-    connections: Count | None = None
-    half_open: Count | None = None
-    sessions: Count | None = None
-    links: Count | None = None
-    held_bytes: Count | None = None
-    creations_per_minute: Count | None = None
-    messages_per_s: Count | None = None
-
-
-TOTAL = Bounds(
-    connections=20_000,
-    half_open=4_000,
-    sessions=400_000,
-    links=1_000_000,
-    held_bytes=4 << 30,
-    creations_per_minute=600_000,
-    messages_per_s=10_000_000,
-)
-EACH = Bounds(
-    connections=10_000,
-    half_open=3_000,
-    sessions=100_000,
-    links=200_000,
-    held_bytes=1 << 30,
-    creations_per_minute=120_000,
-    messages_per_s=1_000_000,
-)
-"""Of one user, or one address of origin: high enough for a host of honest clients, and less than all may take."""
 
 
 class UserBounds:
@@ -97,12 +99,12 @@ class UserBounds:
         return msgspec.structs.replace(self._general, **fields) if fields else self._general
 
 
-def completed(some: SomeBounds | SomeUserBounds, others: Bounds) -> Bounds:
-    """Bounds of which some are given, and the others are these."""
-    return msgspec.structs.replace(others, **dict(_given(some)))
+def bounds_of(section: TotalBounds | OriginBounds | GeneralUserBounds) -> Bounds:
+    """The bounds of a section."""
+    return Bounds(**msgspec.structs.asdict(section))
 
 
-def _given(some: SomeBounds | SomeUserBounds | None) -> list[tuple[str, int]]:
+def _given(some: SomeUserBounds | None) -> list[tuple[str, int]]:
     fields = {} if some is None else msgspec.structs.asdict(some)
     return [(name, bound) for name, bound in fields.items() if bound is not None]
 

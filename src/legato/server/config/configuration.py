@@ -15,7 +15,7 @@ from legato import limits
 from legato.errors import ConfigError
 from legato.ha.watch import ACTIVATION_INTERVAL_S_DEFAULT, HEARTBEAT_INTERVAL_S_DEFAULT
 from legato.server.config.addresses import Addresses
-from legato.server.config.bounds import SomeBounds, SomeUserBounds
+from legato.server.config.bounds import GeneralUserBounds, OriginBounds, SomeUserBounds, TotalBounds
 from legato.server.config.discovery import split_address
 from legato.server.config.secret_files import refuse_readable
 
@@ -196,12 +196,12 @@ class LimitsSection(msgspec.Struct, forbid_unknown_fields=True):
     """Of addresses, subscriptions, containers, producers and sinks, in UTF-8."""
     names_printable: bool = True
     """Whether names may have printable characters only."""
-    total: SomeBounds = SomeBounds()
-    """Of all peers together; `bounds.TOTAL` has what is not given."""
-    origin: SomeBounds = SomeBounds()
-    """Of one address; those of a network `/64` of IPv6 are one. `bounds.EACH` has what is not given."""
-    user: SomeUserBounds = SomeUserBounds()
-    """Of one user who has logged in by a name; `bounds.EACH` has what is not given."""
+    total: TotalBounds = TotalBounds()
+    """Of all peers together."""
+    origin: OriginBounds = OriginBounds()
+    """Of one address; those of a network `/64` of IPv6 are one."""
+    user: GeneralUserBounds = GeneralUserBounds()
+    """Of one user who has logged in by a name."""
     users: dict[str, SomeUserBounds] = {}
     """Of users that differ, by name."""
     roles: dict[str, SomeUserBounds] = {}

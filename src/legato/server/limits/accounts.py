@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from legato.core.refusals import FULL, Refusal
-from legato.server.config.bounds import EACH, TOTAL, Bounds, UserBounds, completed
+from legato.server.config.bounds import Bounds, UserBounds, bounds_of
 from legato.server.config.configuration import LimitsSection
 from legato.server.identity.back_off import origin_of
 from legato.server.limits.token_bucket import TokenBucket
@@ -86,7 +86,7 @@ class Accounts:
 
     def __init__(self, section: LimitsSection, clock_s: Callable[[], float], tell: Callable[[str], None]) -> None:
         self.refusals = 0
-        self.total = Account("the broker", "limits.total", TOTAL)
+        self.total = Account("the broker", "limits.total", bounds_of(section.total))
         self._clock_s = clock_s
         self._tell = tell
         self._origins: dict[str, Account] = {}
@@ -96,9 +96,9 @@ class Accounts:
     def replace(self, section: LimitsSection) -> None:
         """From now on these bounds hold; what there is stays, though it may be more. Those of a user hold when that
         connects again."""
-        self.total.bounds = completed(section.total, TOTAL)
-        self._origin = completed(section.origin, EACH)
-        self._user_bounds = UserBounds(completed(section.user, EACH), section.users, section.roles)
+        self.total.bounds = bounds_of(section.total)
+        self._origin = bounds_of(section.origin)
+        self._user_bounds = UserBounds(bounds_of(section.user), section.users, section.roles)
         for account in self._origins.values():
             account.bounds = self._origin
 
