@@ -19,6 +19,8 @@ import typer
 from legato.cli.main import app
 from legato.failpoints import VARIABLE, DrillOrders, Stuck
 from legato.server.config.configuration import load
+from legato.server.identity.users import Users
+from legato.server.process.usable import see_usable
 from tests.integration.ha.test_heartbeats import QUICK
 from tests.support.server import server
 
@@ -139,7 +141,9 @@ def test_the_container_is_a_broker_with_settings_that_there_are() -> None:
     assert re.search(r'^CMD \["serve"\]$', text, re.MULTILINE)
     compose = (DEPLOY / "container" / "compose.yaml").read_text()
     for one in re.findall(r"environment: \{(LEGATO_HA.*)\}", compose):
-        assert load(environment=environment | dict(re.findall(r'(LEGATO_\w+): "([^"]*)"', one))).ha.addresses
+        composed = load(environment=environment | dict(re.findall(r'(LEGATO_\w+): "([^"]*)"', one)))
+        assert composed.ha.addresses
+        assert see_usable(composed, Users())
     [command] = re.findall(r"command: \[(.*)\]", compose)
     words = [word.strip(' "') for word in command.split(",")]
     group = typer.main.get_command(app)
