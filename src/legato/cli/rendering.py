@@ -96,6 +96,8 @@ def print_status(answer: dict[str, Any]) -> None:
                 say(line, "dim")
         if answer.get("producers_refused"):
             say(f"Producers are refused: {answer['producers_refused']}.", "red")
+        for line in memory_lines(answer.get("memory") or {}):
+            say(line, "yellow")
         for line in reader_lines(answer.get("long_readers", [])):
             say(line, "yellow")
         if answer["queues"]:
@@ -124,6 +126,19 @@ def broker_lines(answer: dict[str, Any]) -> list[str]:
         f"{'1 client is' if count == 1 else f'{count:,} clients are'} connected. "
         f"The store uses {_size(answer['store_used_bytes'])}, and has room for {_size(room)} more.",
     ]
+
+
+def memory_lines(memory: dict[str, Any]) -> list[str]:
+    """That connections hold too much memory, and that limits were reached."""
+    lines = []
+    if stopped := memory.get("stopped"):
+        held, mark = _size(memory["used_bytes"]), _size(memory["mark_bytes"])
+        who = "1 connection is" if stopped == 1 else f"{stopped:,} connections are"
+        lines.append(f"Connections hold {held} in memory; limits.memory is {mark}: {who} not read from.")
+    if refusals := memory.get("refusals"):
+        times = "once" if refusals == 1 else f"{refusals:,} times"
+        lines.append(f"Limits of users, addresses or all were reached {times}; the log says which.")
+    return lines
 
 
 def member_line(member: dict[str, Any]) -> str:

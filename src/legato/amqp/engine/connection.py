@@ -34,6 +34,8 @@ size, and empties it on every call of `receive_data`: a window in bytes would be
 SESSIONS_MAX = 4095
 ECHOES_MAX = 64
 """Of flows that are asked for between two writes, no more are answered: each tells the state of then."""
+CONNECTION_BYTES, SESSION_BYTES, LINK_BYTES, DELIVERY_BYTES = 32 << 10, 8 << 10, 8 << 10, 1 << 10
+"""What each takes in memory, about."""
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 
 PUSHED_BYTES_MAX = 64 << 10
@@ -132,6 +134,16 @@ class Connection:
     def held_bytes(self) -> int:
         """What is held of messages and frames that have come in part."""
         return len(self._unpushed) + sum(session.partial_bytes for session in self._sessions.values())
+
+    @property
+    def engine_bytes(self) -> int:
+        """What the engine and its objects take besides, about."""
+        return (
+            CONNECTION_BYTES
+            + LINK_BYTES * len(self._links)
+            + SESSION_BYTES * len(self._sessions)
+            + DELIVERY_BYTES * len(self._deliveries)
+        )
 
     def expect_silence(self) -> None:
         """The peer is not read from for a while: until something of it is, its silence is no reason to end."""

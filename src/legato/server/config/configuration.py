@@ -17,6 +17,7 @@ from legato.ha.watch import ACTIVATION_INTERVAL_S_DEFAULT, HEARTBEAT_INTERVAL_S_
 from legato.server.config.addresses import Addresses
 from legato.server.config.bounds import GeneralUserBounds, OriginBounds, SomeUserBounds, TotalBounds
 from legato.server.config.discovery import split_address
+from legato.server.config.machine_memory import memory_of_machine, share_of_memory
 from legato.server.config.secret_files import refuse_readable
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
@@ -196,6 +197,11 @@ class LimitsSection(msgspec.Struct, forbid_unknown_fields=True):
     """Of addresses, subscriptions, containers, producers and sinks, in UTF-8."""
     names_printable: bool = True
     """Whether names may have printable characters only."""
+    memory: str | int = "40%"
+    """What connections may hold in memory together: bytes, or a share of the machine's or the control group's; 0: no
+    limit."""
+    memory_relief_s: Seconds = 10.0
+    """Above that for so long, whoever holds most is disconnected."""
     total: TotalBounds = TotalBounds()
     """Of all peers together."""
     origin: OriginBounds = OriginBounds()
@@ -350,6 +356,7 @@ def _check(config: Config) -> None:
         raise ConfigError("tls.client_ca needs TLS: tls.certificate and tls.key.")
     if config.tls.client_crl and not config.tls.client_ca:
         raise ConfigError("tls.client_crl needs tls.client_ca.")
+    memory_mark(config.limits)
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")
     if config.server.log_level not in levels:
         raise ConfigError(f"server.log_level is {config.server.log_level!r}: give one of {', '.join(levels)}.")
@@ -358,6 +365,20 @@ def _check(config: Config) -> None:
     for address in config.ha.addresses:
         split_address(address)
     Addresses(config.address)
+
+
+def memory_mark(section: LimitsSection) -> int:
+    """The bytes that connections may hold together; 0: no limit.
+
+    Raises:
+        ConfigError: the setting is neither bytes nor a percentage.
+    """
+    try:
+        return share_of_memory(section.memory, memory_of_machine())
+    except ValueError:
+        raise ConfigError(
+            f"limits.memory is {section.memory!r}: give bytes, or a percentage of the memory, such as '40%'."
+        ) from None
 
 
 def check_intervals(heartbeat_s: float, activation_s: float) -> None:

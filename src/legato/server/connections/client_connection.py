@@ -55,6 +55,9 @@ class Host(shell.Shell, Protocol):
     def expel(self, peer: shell.Peer, why: str, condition: str = "amqp:connection:forced") -> None:
         """Close its connection, and say why; its client may log in again."""
 
+    def memory_grew(self) -> None:
+        """A connection may hold more than before."""
+
     def transaction_bytes(self, peer: shell.Peer) -> int:
         """What its open transactions hold in memory."""
 
@@ -185,9 +188,11 @@ class Peer(asyncio.Protocol):
         if self.transactions:
             held_bytes += self._service.transaction_bytes(self)
         try:
-            self.holdings.hold(held_bytes)
+            self.holdings.hold(held_bytes, self.amqp.engine_bytes)
         except LimitExceeded as exceeded:
             self._service.expel(self, str(exceeded), exceeded.condition)
+        else:
+            self._service.memory_grew()
 
     def begin_holdings(self) -> None:
         """See `shell.Peer`."""

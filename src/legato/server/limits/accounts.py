@@ -82,10 +82,12 @@ class Accounts:
 
     Attributes:
         refusals: how often something was refused.
+        memory_bytes: what all connections hold in memory, about.
     """
 
     def __init__(self, section: LimitsSection, clock_s: Callable[[], float], tell: Callable[[str], None]) -> None:
         self.refusals = 0
+        self.memory_bytes = 0
         self.total = Account("the broker", "limits.total", bounds_of(section.total))
         self._clock_s = clock_s
         self._tell = tell
@@ -170,7 +172,7 @@ class Accounts:
 class Holdings:
     """What one connection has, as part of some accounts; without an account it may have anything."""
 
-    __slots__ = ("_all", "accounts", "half_open", "held_bytes", "links", "open", "sessions")
+    __slots__ = ("_all", "accounts", "half_open", "held_bytes", "links", "memory_bytes", "open", "sessions")
 
     def __init__(self, all_accounts: Accounts | None = None, accounts: list[Account] | None = None) -> None:
         self._all = all_accounts
@@ -180,6 +182,7 @@ class Holdings:
         self.sessions: set[object] = set()
         self.links = 0
         self.held_bytes = 0
+        self.memory_bytes = 0
 
     def begin(self, user: str, roles: Collection[str]) -> None:
         """It has opened, for a user, or for nobody if that is empty.
@@ -255,12 +258,18 @@ class Holdings:
                 sentence = f"{account.whose} may create {bound} queues, topics and subscriptions a minute"
                 raise self._all.exceeded(account, "creations_per_minute", sentence)
 
-    def hold(self, held_bytes: int) -> None:
+    def hold(self, held_bytes: int, besides_bytes: int = 0) -> None:
         """It holds so many bytes in the broker's memory.
+
+        Args:
+            besides_bytes: for what is not bounded in bytes: links, deliveries that are not settled and the like.
 
         Raises:
             LimitExceeded: that is too much; they count all the same.
         """
+        if self._all is not None:
+            self._all.memory_bytes += held_bytes + besides_bytes - self.memory_bytes
+            self.memory_bytes = held_bytes + besides_bytes
         more, self.held_bytes = held_bytes - self.held_bytes, held_bytes
         if not more:
             return
@@ -293,4 +302,7 @@ class Holdings:
             account.connections -= self.open
         self._leave_half_open()
         self.open = False
+        if self._all is not None:
+            self._all.memory_bytes -= self.memory_bytes
+        self.memory_bytes = 0
         self._all, self.accounts = None, []

@@ -9,6 +9,7 @@ import msgspec
 from legato import __version__
 from legato.core.broker import Broker
 from legato.server.config.configuration import Config
+from legato.server.limits.memory_mark import HeldMemory
 from legato.server.management.takeover_report import Failover, Takeover
 from legato.server.management.views import Inspector, QueueStatus, TopicStatus
 from legato.server.shell import Shell
@@ -45,6 +46,8 @@ class Status(msgspec.Struct):
     """There are more than are shown."""
     internal_errors: int = 0
     """Connections that were cut off after an error of the broker's own; each is in its log."""
+    memory: HeldMemory | None = None
+    """What connections hold in memory."""
 
 
 class Serving(Shell, Protocol):
@@ -59,6 +62,9 @@ class Serving(Shell, Protocol):
 
     @property
     def container_id(self) -> str: ...
+
+    def held_memory(self) -> HeldMemory:
+        """What connections hold in memory."""
 
     def failover(self) -> Failover:
         """The last takeover, and what to expect of the next."""
@@ -87,4 +93,5 @@ def snapshot(service: Serving, store: Store, inspector: Inspector) -> Status:
         topics=sorted((row for row in rows if isinstance(row, TopicStatus)), key=lambda row: row.name),
         more=more,
         internal_errors=service.internal_errors,
+        memory=service.held_memory(),
     )

@@ -24,7 +24,7 @@ from legato.ha.lease import Lease, Standing
 from legato.server.access.access import Access
 from legato.server.access.roles import read_roles
 from legato.server.config.addresses import Addresses
-from legato.server.config.configuration import Config, check_intervals
+from legato.server.config.configuration import Config, check_intervals, memory_mark
 from legato.server.connections.handshake import Handshake
 from legato.server.connections.reconnect_pacing import ReconnectPacing
 from legato.server.identity.audit_trail import AuditTrail
@@ -33,6 +33,7 @@ from legato.server.identity.certificates import tls_context
 from legato.server.identity.exposure import has_logins
 from legato.server.identity.users import Users
 from legato.server.limits.accounts import Accounts
+from legato.server.limits.memory_mark import HeldMemory, MemoryMark
 from legato.server.limits.names import Names
 from legato.server.links.attachment import Links
 from legato.server.links.expiry_timers import ExpiryTimers
@@ -57,6 +58,7 @@ from legato.server.messages.translator import Translator
 from legato.server.monitoring.activity import Activity
 from legato.server.monitoring.readings import PrimaryReadings, read_in_steps
 from legato.server.process.fairness import Fairness
+from legato.server.process.memory_watch import MemoryWatch
 from legato.server.process.shutdown import Farewell
 from legato.server.process.sliced_work import Spreading
 from legato.server.process.timers import Ticking
@@ -219,7 +221,9 @@ class Service:
         )
         self._askers: set[Peer] = set()
         """Who asked for a switchover and is still here."""
-        self._ticking = Ticking(self, self.broker, self._executor, links, self.rates, self.upkeep, loop)
+        mark = MemoryMark[Peer](memory_mark(config.limits), config.limits.memory_relief_s, log.warning)
+        self.memory = MemoryWatch(self, self.accounts, mark, clock, self.expel)
+        self._ticking = Ticking(self, self.broker, self._executor, links, self.rates, self.upkeep, self.memory, loop)
 
     def _make_operations(self, links: Links) -> Operations:
         broker, nodes = self.broker, links.nodes
@@ -369,6 +373,8 @@ class Service:
         self.config.role = config.role
         self.config.limits = config.limits
         self.accounts.replace(config.limits)
+        self.memory.mark.mark_bytes = memory_mark(config.limits)
+        self.memory.mark.relief_s = config.limits.memory_relief_s
         self._names.replace(config.limits.name_bytes, printable=config.limits.names_printable)
         self.access.replace(permissions, users)
         for peer in self.peers:
@@ -393,6 +399,14 @@ class Service:
 
     def _has_users(self) -> bool:
         return has_logins(self.config, self.authentication.users)
+
+    def held_memory(self) -> HeldMemory:
+        """What connections hold in memory."""
+        return self.memory.describe()
+
+    def memory_grew(self) -> None:
+        """A connection may hold more than before."""
+        self.memory.grown()
 
     def transaction_bytes(self, peer: Peer) -> int:
         """What its open transactions hold in memory."""

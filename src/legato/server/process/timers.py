@@ -8,6 +8,7 @@ from legato.core.broker import Broker
 from legato.server.links.attachment import Links
 from legato.server.management.rates import RateMeter
 from legato.server.messages.executor import Executor
+from legato.server.process.memory_watch import MemoryWatch
 from legato.server.shell import Shell
 from legato.server.storage.fault_injection import pass_turn
 from legato.server.storage.maintenance import Upkeep
@@ -34,6 +35,7 @@ class Ticking:
         links: Links,
         rates: RateMeter,
         upkeep: Upkeep,
+        memory: MemoryWatch,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._shell = shell
@@ -42,6 +44,7 @@ class Ticking:
         self._links = links
         self._rates = rates
         self._upkeep = upkeep
+        self._memory = memory
         self._loop = loop
         self._ticks = 0
         self._next = loop.call_later(TICK_S, self._tick)
@@ -68,6 +71,7 @@ class Ticking:
         if self._ticks % PRUNE_EVERY_TICKS == 0:
             broker.producers.forget_unused()
         self._keep_alive()
+        self._memory.tick()
         if self._ticks % UPKEEP_EVERY_TICKS == 0:
             self._upkeep.run(prune=broker.uploads.has_larges or self._ticks % PRUNE_EVERY_TICKS == 0)
             if broker.uploads.has_larges and not self._executor.streams.are_running:
@@ -81,5 +85,6 @@ class Ticking:
                 latest_ms = now_ms + KEEPALIVE_EVERY_MS
                 peer.due_ms = min(peer.amqp.tick(now_ms) or latest_ms, latest_ms)
                 self._executor.touched.add(peer)
+                peer.measure()
                 if events := peer.amqp.take_events():
                     peer.timed_out(events)
