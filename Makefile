@@ -21,7 +21,7 @@ endef
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help install demo test test-full check unit chaos drill-chaos bench browser contract audit-checks faces fuzz message-states lock clean
+.PHONY: help install demo test test-full check unit attacks bench-logins chaos drill-chaos bench browser contract audit-checks faces fuzz message-states lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -62,6 +62,12 @@ unit: $(INSTALLED) ## The tests that need no socket and no disk, in seconds
 
 fuzz: $(INSTALLED) ## 50,000 mutated inputs for a broker; options in ARGS="--inputs 5000 --seed 7"
 	@$(BIN)/python -m tests.support.fuzz $(ARGS)
+
+attacks: $(INSTALLED) ## Attacks on a broker, a good client beside each; options in ARGS="--only 22" or ARGS=--list
+	@$(BIN)/python -m tests.attacks $(ARGS)
+
+bench-logins: $(INSTALLED) ## What a login costs, and 2,000 at once cost others; options in ARGS="--at-once 500"
+	@$(BIN)/python -m tests.attacks.logins $(ARGS)
 
 chaos: $(INSTALLED) ## Twenty demo runs with random kill instants
 	@$(BIN)/python -m legato.demo.chaos --runs 20 $(ARGS)

@@ -11,10 +11,8 @@ from pathlib import Path
 import msgspec
 
 from tests.attacks import logins
-from tests.attacks.ground import Cost, Fell, Ground
+from tests.attacks.ground import P99_MS, Cost, Fell, Ground
 from tests.attacks.register import Attack, all_attacks
-
-P99_MS = 250.0
 
 
 class Result(msgspec.Struct):

@@ -112,7 +112,7 @@ def long_like(ground: Ground) -> None:
     time.sleep(1)
 
 
-@attack(9, "attaches of a hundred bytes with arrays of 60,000 nulls", quick=True, rss_growth_max_bytes=64 << 20)
+@attack(9, "attaches of a hundred bytes with arrays of 60,000 nulls", rss_growth_max_bytes=64 << 20)
 def engine_memory(ground: Ground) -> None:
     """Megabytes of the engine's memory for each link."""
     for count in (60_000, 256):

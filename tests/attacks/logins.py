@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import base64
 import contextlib
@@ -11,6 +12,7 @@ import multiprocessing
 import os
 import resource
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,7 +23,7 @@ import msgspec
 from legato.amqp.codec.types import Symbol
 from legato.server.identity.keys import ITERATIONS_DEFAULT
 from legato.server.identity.users_file import User, changing, make_keys
-from tests.attacks.ground import PASSWORD, SASL_HEADER, Cost, Ground, plain_login
+from tests.attacks.ground import P99_MS, PASSWORD, SASL_HEADER, Cost, Ground, plain_login
 from tests.integration.server.test_logins import outcome
 from tests.support.raw import opening
 from tests.unit.amqp.test_sasl import frame
@@ -47,6 +49,7 @@ class Logins(msgspec.Struct):
     scram_ms: float
     plain_ms: float
     crowd: Cost
+    at_once: int
     let_in: int
     attempts: int
     took_s: float
@@ -58,9 +61,9 @@ class Logins(msgspec.Struct):
             if cost_ms > KDF_FACTOR_MAX * self.kdf_ms:
                 found.append(f"a login by {name} costs {cost_ms / self.kdf_ms:.2f} times its KDF")
         if self.crowd.p99_ms > p99_ms:
-            found.append(f"while {AT_ONCE} log in, the good client's p99 is {self.crowd.p99_ms:.0f} ms")
-        if self.let_in < AT_ONCE:
-            found.append(f"only {self.let_in} of {AT_ONCE} were let in within {ALL_IN_WITHIN_S:.0f} s")
+            found.append(f"while {self.at_once} log in, the good client's p99 is {self.crowd.p99_ms:.0f} ms")
+        if self.let_in < self.at_once:
+            found.append(f"only {self.let_in} of {self.at_once} were let in within {ALL_IN_WITHIN_S:.0f} s")
         return found
 
 
@@ -219,7 +222,7 @@ def measure(say: Callable[[str], None], at_once: int = AT_ONCE) -> Logins:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     users = [f"crowd{number}" for number in range(20)]
     with tempfile.TemporaryDirectory(prefix="legato-logins-") as scratch:
-        ground = Ground(Path(scratch), settings=LIMITS)
+        ground = Ground(Path(scratch))
         with changing(ground.store / "users") as content:
             keys = make_keys(PASSWORD)
             for name in ("ann", "good", *users):
@@ -229,6 +232,7 @@ def measure(say: Callable[[str], None], at_once: int = AT_ONCE) -> Logins:
             ann = ScramKeys("ann", PASSWORD)
             scram = cost_ms(ground, lambda: scram_login(ground.port, ann), LOGINS)
             plain = cost_ms(ground, lambda: plain_once(ground.port), LOGINS // 2)
+            kdf = (kdf + kdf_ms()) / 2
             say(
                 f"one KDF {kdf:.1f} ms; a login by SCRAM {scram:.1f} ms ({scram / kdf:.2f} of it), "
                 f"by PLAIN {plain:.1f} ms ({plain / kdf:.2f})"
@@ -247,7 +251,21 @@ def measure(say: Callable[[str], None], at_once: int = AT_ONCE) -> Logins:
         f"{crowd.let_in} of {at_once} let in after {took:.1f} s and {crowd.attempts} attempts; the good client's "
         f"p50 {cost.p50_ms} ms, p99 {cost.p99_ms} ms, longest {cost.longest_ms} ms; the broker took {cost.cpu_s} s"
     )
-    return Logins(kdf, scram, plain, cost, crowd.let_in, crowd.attempts, took)
+    return Logins(kdf, scram, plain, cost, at_once, crowd.let_in, crowd.attempts, took)
 
 
-LIMITS = ""
+def main() -> None:
+    """The command: `make bench-logins`; its last line is one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--at-once", type=int, default=AT_ONCE, help="how many log in at once")
+    parser.add_argument("--p99-ms", type=float, default=P99_MS, help="what the good client may have to wait")
+    options = parser.parse_args()
+    measured = measure(lambda line: print(line, flush=True), options.at_once)
+    print(msgspec.json.encode(measured).decode())
+    for why in (misses := measured.misses(options.p99_ms)):
+        print(why, file=sys.stderr)
+    sys.exit(1 if misses else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -12,8 +12,8 @@ from legato.amqp.codec.message import DataBody, Properties, ValueBody, encode_me
 from legato.amqp.codec.types import UInt
 from legato.amqp.engine.events import Closed
 from legato.amqp.engine.outcomes import ACCEPTED, Rejected
-from legato.amqp.engine.terminus import Terminus
 from legato.amqp.engine.sasl import AMQP_HEADER
+from legato.amqp.engine.terminus import Terminus
 from legato.client import ConnectionFactory, Topic
 from legato.ha.lock import StoreLock
 from legato.server.identity.users_file import changing
@@ -218,7 +218,7 @@ def cut_names(ground: Ground) -> None:
     for to in ("play.\0", "\0", "play.q\0x"):
         message = encode_message(header=Header(), properties=Properties(to=to), body=DataBody(b"x"))
         holds(isinstance(mallory.send(relay, message), Rejected), f"a queue is called {to!r}")
-    for container in ("", "abc\0def"):
+    for container in (None, "abc\0def"):
         raw = ground.logged_in()
         raw.send(AMQP_HEADER, frame(OPEN, [container, None]), beginning())
         heard = raw.hear_until(A_CLOSE, A_BEGIN)

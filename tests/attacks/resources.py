@@ -44,6 +44,7 @@ from tests.support.server import server
 SPELL_S = 4.0
 """How long four attackers do valid work at full speed."""
 HELD_MAX_BYTES = 200 << 20
+HELD = "[limits.users.mallory]\nheld_bytes = 67108864\n"
 
 
 def send_what_is_read(peer: RawPeer, data: bytes, for_s: float = 3.0) -> None:
@@ -53,7 +54,7 @@ def send_what_is_read(peer: RawPeer, data: bytes, for_s: float = 3.0) -> None:
         peer.socket.sendall(data)
 
 
-@attack(10, "messages that never end, on many sessions", rss_growth_max_bytes=HELD_MAX_BYTES)
+@attack(10, "messages that never end, on many sessions", settings=HELD, rss_growth_max_bytes=HELD_MAX_BYTES)
 def partial_messages(ground: Ground) -> None:
     """Eight sessions, each with most of a message of 60 MB: 373 MiB were held for 280 MB."""
     hostile = ground.logged_in()
@@ -74,7 +75,7 @@ def partial_messages(ground: Ground) -> None:
                 return
 
 
-@attack(10, "transactions that are never discharged", rss_growth_max_bytes=HELD_MAX_BYTES)
+@attack(10, "transactions that are never discharged", settings=HELD, rss_growth_max_bytes=HELD_MAX_BYTES)
 def open_transactions(ground: Ground) -> None:
     """Transactions of 50 MB each, on several connections: 345 MiB for six of them."""
     message = text(b"x" * 900_000)
@@ -89,7 +90,7 @@ def open_transactions(ground: Ground) -> None:
                     peer.send(link, message, txn_id=txn_id)
 
 
-@attack(10, "a hundred thousand transactions", rss_growth_max_bytes=HELD_MAX_BYTES)
+@attack(10, "a hundred thousand transactions", settings=HELD, rss_growth_max_bytes=HELD_MAX_BYTES)
 def many_transactions(ground: Ground) -> None:
     """Each takes little; there is an end to them all the same, and they go with their connection."""
     hostile = ground.logged_in()

@@ -104,7 +104,7 @@ def readable_secrets(ground: Ground) -> None:
     holds(b":x" not in listed, "a password is in the list of processes")
 
 
-@attack(14, "read the store as another local user", quick=True)
+@attack(14, "read the store as another local user")
 def files(ground: Ground) -> None:
     """Nothing that the broker writes is for others, and a store that is open to them is refused."""
     for root, directories, found in os.walk(ground.store):
