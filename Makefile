@@ -60,7 +60,7 @@ check: $(INSTALLED) ## Lint, format, types, import contracts
 unit: $(INSTALLED) ## The tests that need no socket and no disk, in seconds
 	@$(BIN)/python -m pytest -q tests/unit tests/conformance
 
-fuzz: $(INSTALLED) ## 50,000 mutated inputs for a broker; options in ARGS="--inputs 5000 --seed 7"
+fuzz: $(INSTALLED) ## 50,000 mutated inputs for a broker; options in ARGS="--inputs 5000 --users"
 	@$(BIN)/python -m tests.support.fuzz $(ARGS)
 
 attacks: $(INSTALLED) ## Attacks on a broker, a good client beside each; options in ARGS="--only 22" or ARGS=--list

@@ -25,6 +25,8 @@ from legato.amqp.codec.message import DataBody, Properties, ValueBody, decode_me
 from legato.amqp.codec.values import Described, Symbol, UByte, UInt, ULong, encode_value
 from legato.amqp.engine.outcomes import ACCEPTED
 from legato.errors import ProtocolError
+from legato.server.identity.keys import ITERATIONS_MIN
+from legato.server.identity.users_file import User, changing, make_keys
 from tests.support.amqp_peer import AmqpPeer, data_of, text
 from tests.support.measured_broker import MeasuredServer
 from tests.support.raw import (
@@ -54,7 +56,28 @@ from tests.support.raw import (
 )
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
-A_FLOW = b"\x00\x53\x13"
+A_FLOW, OUTCOME = b"\x00\x53\x13", b"\x00\x53\x44"
+PASSWORD = "x"
+SETTINGS = """
+[audit]
+file = "{directory}/audit.jsonl"
+[auth]
+failed_logins = {{ delay_s = 0.0, most = 1000000 }}
+[[role]]
+name = "everything"
+members = ["wide"]
+allow = [{{ on = "#", may = ["send", "receive", "browse", "create", "delete", "bulk"] }}]
+management = "operate"
+[[role]]
+name = "little"
+members = ["narrow"]
+allow = [{{ on = "fuzz", may = ["send"] }}, {{ on = "topic://fuzz", may = ["receive", "create"] }}]
+[[role]]
+name = "good"
+members = ["good"]
+allow = [{{ on = "good", may = ["send", "receive", "create"] }}]
+management = "view"
+"""
 ROUND_TRIP_EVERY = 50
 MESSAGES_PER_INPUT = 8
 RSS_GROWTH_MAX_BYTES = 128 << 20
@@ -97,10 +120,16 @@ class Fuzz:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
+        self.negotiates = False
+        """Whether it begins with a negotiation of its own."""
 
-    def draw(self) -> list[bytes]:
-        """What is written to a connection; between two parts the broker gives credit."""
-        kinds = (
+    def draw(self, *, users: bool = False) -> list[bytes]:
+        """What is written to a connection; between two parts the broker gives credit.
+
+        Args:
+            users: whether the broker has users: then there are logins of all kinds, too.
+        """
+        kinds: tuple[Callable[[], list[bytes]], ...] = (
             self.conversation,
             self.conversation,
             self.receivers,
@@ -109,9 +138,33 @@ class Fuzz:
             self.messages,
             self.requests,
         )
-        return self.random.choice(kinds)()
+        kind = self.random.choice((*kinds, self.logins) if users else kinds)
+        self.negotiates = kind in (self.sasl, self.logins)
+        return kind()
 
     # -- kinds
+
+    def logins(self) -> list[bytes]:
+        """Negotiations with the mechanisms of brokers with users, of which parts were changed."""
+        random = self.random
+        name = random.choice(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "EXTERNAL", "XOAUTH2", "ANONYMOUS"))
+        user = random.choice(
+            ("wide", "narrow", "nobody", "$backup", "anonymous", "", "\u00e9", "a" * 2000, "a\0b", "a,b")
+        )
+        responses = (
+            f"\0{user}\0x",
+            f"{user}\0{user}\0x",
+            f"n,,n={user},r=nonce",
+            f"p=tls-unique,,n={user},r=nonce",
+            f"n,a=wide,n={user},r=nonce",
+            f"user={user}\1auth=Bearer eyJ.eyJ.x\1\1",
+            "",
+        )
+        proofs = ("c=biws,r=nonce,p=AAAA", "c=biws,r=noncex,p=" + "A" * 43 + "=", "", "e=x", "c=" + "A" * 3000)
+        frames = [described_frame(0x41, [Symbol(name), random.choice(responses).encode("utf-8", "replace")])]
+        frames += [described_frame(0x43, [random.choice(proofs).encode()]) for _ in range(random.randrange(3))]
+        data = SASL_HEADER + b"".join(frame if random.random() < 0.6 else self.mutated(frame) for frame in frames)
+        return [data + (self.conversation()[0] if random.random() < 0.3 else b"")]
 
     def sasl(self) -> list[bytes]:
         """A negotiation, and a conversation behind it."""
@@ -371,11 +424,23 @@ class Fuzz:
         return bytes(changed)
 
 
-def send(port: int, parts: list[bytes]) -> None:
-    """Write an input, and wait until the broker is done with it."""
+def described_frame(code: int, fields: list[Any]) -> bytes:
+    """A frame of SASL."""
+    return framed(b"\x00\x53" + bytes((code,)) + encode_value(fields), kind=1)
+
+
+def send(port: int, parts: list[bytes], user: str = "") -> None:
+    """Write an input, and wait until the broker is done with it.
+
+    Args:
+        user: who logs in before; empty: nobody.
+    """
     peer = RawPeer(port)
     try:
         try:
+            if user:
+                peer.send(SASL_HEADER, described_frame(0x41, [Symbol("PLAIN"), f"\0{user}\0{PASSWORD}".encode()]))
+                assert OUTCOME in peer.hear_until(OUTCOME)
             for part in parts[:-1]:
                 peer.send(part)
                 peer.hear_until(A_FLOW)
@@ -393,9 +458,10 @@ def send(port: int, parts: list[bytes]) -> None:
 class GoodClient:
     """Somebody who does nothing wrong."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, users: bool = False) -> None:
         self.longest_s = 0.0
-        self._peer = AmqpPeer(port, container="good")
+        login = {"user": "good", "password": PASSWORD} if users else {}
+        self._peer = AmqpPeer(port, container="good", **login)  # type: ignore[arg-type]
         self._sender = self._peer.sender("good")
         self._receiver = self._peer.receiver("good", 1)
 
@@ -427,21 +493,43 @@ def read_in_a_client(data: bytes) -> None:
         decode_message(data)
 
 
-def run(server: MeasuredServer, seeds: Iterator[int], say: Callable[[str], None] = lambda line: None) -> None:
+def with_users(directory: Path) -> MeasuredServer:
+    """A broker with users, roles and an audit trail: `wide` may do everything, `narrow` a little."""
+    store = directory / "store"
+    store.mkdir(mode=0o700)
+    with changing(store / "users") as content:
+        keys = make_keys(PASSWORD, ITERATIONS_MIN)
+        for name in ("good", "wide", "narrow"):
+            content.users[name] = User(name, (), keys)
+    (directory / "legato.toml").write_text(SETTINGS.format(directory=directory))
+    return MeasuredServer(store, "--config", str(directory / "legato.toml"))
+
+
+def run(
+    server: MeasuredServer,
+    seeds: Iterator[int],
+    say: Callable[[str], None] = lambda line: None,
+    *,
+    users: bool = False,
+) -> None:
     """Send the inputs of these seeds.
+
+    Args:
+        users: whether the broker is one of `with_users`.
 
     Raises:
         AssertionError: a turn took too long, an error was not expected, or memory grew.
         TimeoutError: the broker does not answer any more.
     """
-    good = GoodClient(server.port)
+    good = GoodClient(server.port, users=users)
     good.round_trip()
     before = server.rss_anon_bytes()
     sent = 0
     for seed in seeds:
         fuzz = Fuzz(seed)
         try:
-            send(server.port, fuzz.draw())
+            parts = fuzz.draw(users=users)
+            send(server.port, parts, ("wide", "narrow")[seed % 2] if users and not fuzz.negotiates else "")
             read_in_a_client(fuzz.mutated(fuzz.message()))
             if sent % ROUND_TRIP_EVERY == 0:
                 good.round_trip()
@@ -470,15 +558,16 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=1_000_000, help="the first one")
     parser.add_argument("--only", type=int, help="send the input of this seed alone")
+    parser.add_argument("--users", action="store_true", help="the broker has users, roles and an audit trail")
     options = parser.parse_args()
     seeds = (
         iter([options.only]) if options.only is not None else iter(range(options.seed, options.seed + options.inputs))
     )
     with tempfile.TemporaryDirectory() as directory:
-        server = MeasuredServer(Path(directory) / "store")
+        server = with_users(Path(directory)) if options.users else MeasuredServer(Path(directory) / "store")
         server.start()
         try:
-            run(server, seeds, lambda line: print(line, flush=True))
+            run(server, seeds, lambda line: print(line, flush=True), users=options.users)
         except AssertionError as error:
             print(f"failed: {error}", file=sys.stderr)
             sys.exit(1)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.support.fuzz import Fuzz, run
+from tests.support.fuzz import Fuzz, run, with_users
 from tests.support.measured_broker import MeasuredServer
 
-INPUTS = 2000
+INPUTS, INPUTS_OF_USERS = 2000, 600
 
 
 @pytest.mark.timeout(300)
@@ -20,6 +21,21 @@ def test_no_mutated_input_holds_up_or_breaks_a_broker(tmp_path: Path) -> None:
     try:
         run(server, iter(range(INPUTS)))
         assert server.stop() == 0
+    finally:
+        server.kill()
+
+
+@pytest.mark.timeout(300)
+def test_no_mutated_input_of_a_user_holds_up_or_breaks_a_broker_with_roles(tmp_path: Path) -> None:
+    """`python -m tests.support.fuzz --users --only SEED`; half of them come from one who may do little."""
+    server = with_users(tmp_path)
+    server.start()
+    try:
+        run(server, iter(range(INPUTS, INPUTS + INPUTS_OF_USERS)), users=True)
+        assert server.stop() == 0
+        trail = (tmp_path / "audit.jsonl").read_text()
+        assert trail.isascii()
+        assert all(json.loads(line) for line in trail.splitlines())
     finally:
         server.kill()
 

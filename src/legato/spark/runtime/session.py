@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -105,8 +106,7 @@ def start_session(
     if master.startswith("local"):
         # On a cluster executors must reach the driver.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    scratch = Path(tempfile.gettempdir()) / f"legato-spark-{os.getuid()}"
-    scratch.mkdir(mode=0o700, exist_ok=True)
+    scratch = _scratch_directory()
     logging = scratch / "log4j2.properties"
     logging.write_text(_QUIET_LOGGING)
     partitions = 2 * (os.cpu_count() or 1)
@@ -131,6 +131,23 @@ def start_session(
     log = scratch / f"spark-{os.getpid()}.log"
     with interrupts_deferred(), _output_to(log, (1, 2) if leaves_archive(classes) else (2,)):
         return builder.getOrCreate()
+
+
+def _scratch_directory() -> Path:
+    """Where our Spark's files are that no job needs.
+
+    Raises:
+        ConfigError: it is another user's, or others may write there: they would choose what Spark's JVM does.
+    """
+    scratch = Path(tempfile.gettempdir()) / f"legato-spark-{os.getuid()}"
+    scratch.mkdir(mode=0o700, exist_ok=True)
+    found = scratch.lstat()
+    writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or writable:
+        raise ConfigError(
+            f"{scratch} is another user's, or others may write there: remove it, or set TMPDIR to a directory of yours."
+        )
+    return scratch
 
 
 def _with_query_settings(session: SparkSession) -> SparkSession:
