@@ -7,6 +7,7 @@ import uuid
 from typing import Any
 
 from legato.cli.dead_letters import Letter, is_flow
+from legato.cli.management import request
 from legato.client import BytesMessage, ConnectionFactory, Message, Queue, TextMessage
 from legato.client.messages.properties import DELIVERY_COUNT, Properties
 from legato.errors import JMSError, MessageFormatError
@@ -75,6 +76,8 @@ def replace(url: str, letter: Letter, body: Any, by: str) -> str:
     if flow:
         body = {**body, "message_id": uuid.uuid4().hex} if isinstance(body, dict) else body
         _check_flow(body)
+    # Who edited what is on record before anything changes.
+    request(url, "edit", "queue", letter.queue, message_id=letter.id)
     with (
         ConnectionFactory(url).create_connection() as connection,
         connection.create_session(transacted=True) as session,

@@ -96,7 +96,7 @@ def show(
     rows: Annotated[int, typer.Option("--rows", help="Show at most N rows.")] = 50,
     master: MasterOption = None,
 ) -> None:
-    """Show a table of gold: audit, latencies, failovers, causes, duplicates, transactions."""
+    """Show a table of gold: audit, latencies, failovers, causes, actions, duplicates, transactions."""
     from legato.spark.runtime.session import start_session
     from legato.spark.tables.gold_tables import read_table
 

@@ -13,7 +13,7 @@ from legato.core.directory import Directory
 from legato.core.dispatch_modes import DispatchModes
 from legato.core.dispatcher import Dispatcher
 from legato.core.effects import Finished
-from legato.core.facts import QueuePaused
+from legato.core.facts import ActionAudited, QueuePaused
 from legato.core.kernel import Kernel
 from legato.core.message import Message
 from legato.core.queues import Queue
@@ -66,6 +66,10 @@ class Administration:
             queue.paused = paused
             self._kernel.record(QueuePaused(queue.id, paused))
             self._dispatcher.dispatch(queue)
+
+    def record_action(self, action: ActionAudited) -> None:
+        """Put on record what the audit trail says somebody did."""
+        self._kernel.record(action)
 
     def settings_changed(self) -> None:
         """Settings were read again: they hold for what happens from now on."""

@@ -417,6 +417,30 @@ class BatchPublished(Fact, tag=46):
     stages: bytes = b""
 
 
+class ActionAudited(Fact, tag=47):
+    """Somebody did something that the audit trail keeps, or wanted to: the texts are as the trail has them, cut.
+
+    `event` is `management`, `denial`, `disconnection` or `login`; `decision` is `allowed`, `denied` (a permission is
+    missing) or `refused`. `object` is what it was about, of type `object_type`; `to` is where it was to go,
+    `message_id` which message. `origin` is the address of the client, `client` its container id. `omitted` is how many
+    denials before it were not recorded: there were too many.
+    """
+
+    event: str
+    operation: str = ""
+    object: str = ""
+    decision: str = ""
+    user: str = ""
+    origin: str = ""
+    client: str = ""
+    mechanism: str = ""
+    object_type: str = ""
+    to: str = ""
+    reason: str = ""
+    message_id: str = ""
+    omitted: int = 0
+
+
 class QueueMarked(Fact, tag=30):
     """High-water marks of a queue, so that an audit sees a lost tail: what a gap check cannot see."""
 
@@ -462,6 +486,7 @@ AnyFact = (
     | RunStored
     | BatchPublished
     | QueueMarked
+    | ActionAudited
 )
 
 

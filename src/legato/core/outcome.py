@@ -8,6 +8,7 @@ from typing import Any, Protocol, assert_never
 from legato.core.consumers import Consumer
 from legato.core.effects import Confirm, ConfirmAcknowledged, ConfirmDuplicates, Effect, Refuse
 from legato.core.facts import (
+    ActionAudited,
     AnyFact,
     AssignmentAcknowledged,
     AssignmentFenced,
@@ -304,6 +305,7 @@ class RefusedCommit:
                 | AssignmentFenced()
                 | DuplicateDropped()
                 | DuplicateIdDropped()
+                | ActionAudited()
             ):
                 return True
             case _:

@@ -10,6 +10,7 @@ from legato.client import Queue
 from legato.client.mapping.received import read_message
 from legato.core.dead_letters import ORIGINAL_DESTINATION
 from legato.core.facts import (
+    ActionAudited,
     AnyFact,
     AssignmentAcknowledged,
     AssignmentFenced,
@@ -130,6 +131,8 @@ class History:
                 self._left.update((queue, each) for each in range(through - count + 1, through + 1))
             case EpochBegan() | ServingBegan() | EpochEnded() | QueueCreated() | QueuePaused() | QueueGrouped():
                 pass  # Positions, epochs and queues are looked at by themselves.
+            case ActionAudited():
+                pass  # Nothing happened to messages.
             case QueueMarked() | DispatchMarked() | ConsumerAttached() | ProducerRegistered() | ProducerForgotten():
                 pass  # What they say is for brokers, and for Spark's audit.
             case MessageReturned() | MessagePresented() | MessageDelivered() | MessageSeen() | MessageReleased():

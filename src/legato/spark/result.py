@@ -161,6 +161,37 @@ class FlowsAudit(msgspec.Struct, frozen=True):
     begun: list[FlowsBegun]
 
 
+class Action(msgspec.Struct, frozen=True):
+    """What somebody did, or was denied, as the audit trail has it; `count` times in a row, at last at `time_us`."""
+
+    time_us: int
+    user: str
+    origin: str
+    operation: str
+    object: str
+    decision: str
+    to: str = ""
+    reason: str = ""
+    type: str = ""
+    epoch: int = 0
+    count: int = 1
+    message_id: str = ""
+
+
+class Actions(msgspec.Struct, frozen=True):
+    """Who did what.
+
+    Attributes:
+        latest: what changed something, or was refused; the latest first.
+        total: how many facts there are of all; `latest` has only so many.
+        omitted: denials that were not recorded, because there were too many.
+    """
+
+    latest: list[Action]
+    total: int
+    omitted: int = 0
+
+
 class AuditResult(msgspec.Struct, frozen=True):
     """The result of an audit."""
 
@@ -177,6 +208,8 @@ class AuditResult(msgspec.Struct, frozen=True):
     """What the audit itself took, the start of Spark aside."""
     flows: FlowsAudit | None = None
     """What it says of flows; None if there are none."""
+    actions: Actions | None = None
+    """Who did what; None if nobody did anything."""
 
     @property
     def passes(self) -> bool:

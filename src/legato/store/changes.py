@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from legato.core.facts import (
+    ActionAudited,
     AnyFact,
     AssignmentAcknowledged,
     AssignmentFenced,
@@ -302,7 +303,7 @@ def _gather_rare(changes: Changes, fact: AnyFact) -> None:
             raise AssertionError(f"`gather` has seen to {fact}")
         case DuplicateDropped() | DuplicateIdDropped() | TransactionRolledBack():
             pass  # What they say is on record already, or was no producer's.
-        case EpochBegan() | ServingBegan() | EpochEnded() | QueueMarked():
+        case EpochBegan() | ServingBegan() | EpochEnded() | QueueMarked() | ActionAudited():
             pass  # For those who read the log.
         case MessageOfFlow() | MessageDelivered() | MessageSeen() | MessageReleased():
             pass  # For those who read the log.

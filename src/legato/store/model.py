@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from legato import limits
 from legato.amqp.codec.stubs import read_stub
 from legato.core.facts import (
+    ActionAudited,
     AnyFact,
     AssignmentAcknowledged,
     AssignmentFenced,
@@ -272,7 +273,7 @@ class Model:
                 pass  # Applied after all others, by `_store_run` and `_apply_assignment`.
             case DuplicateDropped() | TransactionRolledBack():
                 pass  # What they say is on record already.
-            case EpochBegan() | ServingBegan() | EpochEnded() | QueueMarked():
+            case EpochBegan() | ServingBegan() | EpochEnded() | QueueMarked() | ActionAudited():
                 pass  # For those who read the log.
             case MessageOfFlow() | MessageDelivered() | MessageSeen() | MessageReleased():
                 pass  # For those who read the log.

@@ -8,11 +8,15 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from legato.amqp.engine.outcomes import ACCEPTED
+from legato.core.facts import ActionAudited
+from legato.server.identity.audit_trail import FACTS_BURST, FACTS_PER_S, AuditTrail
+from legato.store.lmdb import LmdbStore
 from tests.integration.server.test_logins import add, outcome, plain_login
 from tests.integration.server.test_management import Manager
 from tests.support.amqp_peer import AmqpPeer, Refused, text
@@ -95,3 +99,65 @@ def test_a_trail_that_was_moved_away_is_begun_anew(tmp_path: Path) -> None:
         trail.rename(tmp_path / "old")
         AmqpPeer(running.port, container="second").drop()
         until(trail, lambda line: line["event"] == "login" and line["mechanism"] == "ANONYMOUS")
+
+
+def actions_in(store: Path) -> list[ActionAudited]:
+    """What the log of a store that no broker uses says that somebody did."""
+    opened = LmdbStore(store, read_only=True)
+    try:
+        first, last = opened.log_range()
+        records = opened.log(first - 1, last)
+    finally:
+        opened.close()
+    return [fact for _, record in records for fact in record.facts if isinstance(fact, ActionAudited)]
+
+
+@pytest.mark.parametrize("detail", ["durable", "all"])
+def test_who_did_what_is_in_the_log_of_facts(tmp_path: Path, detail: str) -> None:
+    """Management that changes something, and denials; all else at the ledger's detail `all`."""
+    (tmp_path / "store").mkdir(mode=0o700)
+    for name in ("ann", "bob"):
+        add(tmp_path / "store" / "users", name, "x")
+    settings = SETTINGS.format(tmp_path / "audit.jsonl") + f'[ledger]\ndetail = "{detail}"\n'
+    (tmp_path / "legato.toml").write_text(settings)
+    with server(tmp_path / "store", "--config", str(tmp_path / "legato.toml")) as running:
+        ann, bob = (AmqpPeer(running.port, user=name, password="x", container=name) for name in ("ann", "bob"))
+        with pytest.raises(Refused):
+            bob.sender("salaries")
+        manager = Manager(ann)
+        assert manager.ask("create", "salaries")[0] == 200
+        assert manager.ask("read", "salaries")[0] == 200
+        assert manager.ask("move", "salaries", to="elsewhere")[0] in (200, 403)
+        assert manager.ask("edit", "salaries", message_id="ID:1")[0] == 403, "that takes receive and send"
+        assert Manager(bob).ask("purge", "salaries")[0] == 403
+        running.stop()
+    found = actions_in(tmp_path / "store")
+    said = {(each.event, each.user, each.operation, each.object, each.decision) for each in found}
+    assert ("denial", "bob", "attach a sender", "salaries", "denied") in said
+    assert ("management", "ann", "create", "salaries", "allowed") in said
+    assert ("management", "bob", "purge", "salaries", "denied") in said
+    [edit] = [each for each in found if each.operation == "edit"]
+    assert (edit.message_id, edit.object_type, edit.decision, edit.client) == ("ID:1", "queue", "denied", "ann/ann")
+    assert edit.origin.startswith("127.0.0.1:")
+    assert "lacks a permission" in edit.reason
+    others = {("login", "ann", "", "", "allowed"), ("management", "ann", "read", "salaries", "allowed")}
+    assert (others <= said) == (detail == "all")
+    assert bool(others & said) == (detail == "all")
+
+
+def test_denials_do_not_fill_the_ledger() -> None:
+    now_us = 0
+    recorded: list[ActionAudited] = []
+    trail = AuditTrail(None, lambda: now_us, 1, recorded.append)
+    peer = SimpleNamespace(user="eve", name="192.0.2.7:1", container="c")
+    for _ in range(10_000):
+        trail.say("denial", peer, "denied", operation="attach", object="q" * 1000)
+    assert len(recorded) == FACTS_BURST
+    assert len(recorded[0].object) == 255
+    now_us = 1_000_000
+    for _ in range(100):
+        trail.say("management", peer, "denied", operation="purge")
+    assert len(recorded) == FACTS_BURST + FACTS_PER_S
+    assert recorded[FACTS_BURST].omitted == 10_000 - FACTS_BURST
+    trail.say("management", peer, "allowed", operation="purge")
+    assert recorded[-1].decision == "allowed", "what was done is on record in any case"

@@ -5,7 +5,15 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from legato.core.facts import AnyFact, AssignmentAcknowledged, Fact, LogRecord, MessagesAssigned, RunStored
+from legato.core.facts import (
+    ActionAudited,
+    AnyFact,
+    AssignmentAcknowledged,
+    Fact,
+    LogRecord,
+    MessagesAssigned,
+    RunStored,
+)
 from legato.drill.history import History
 from legato.spark.auditor.message_stories import NOT_TOLD, TOLD, Names, event
 from legato.spark.ledger.fact_schema import TAGS, facts_table, row_count
@@ -22,7 +30,10 @@ ANY_OF: dict[str, Any] = {
     "digest": b"d",
     "floors": [1],
 }
-TEXTS = "broker reason name container selector link cause message_id first_message_id trace_id flow_id stage call group"
+TEXTS = (
+    "broker reason name container selector link cause message_id first_message_id trace_id flow_id stage call group "
+    "event operation object decision user origin client mechanism object_type to"
+)
 
 ELSEWHERE = ("subscriptions", "origin", "floors", "source", "stages")
 """Fields in rows of their own or in two columns; and those that a pipeline or a sink keeps for itself."""
@@ -30,7 +41,8 @@ ELSEWHERE = ("subscriptions", "origin", "floors", "source", "stages")
 
 def example(kind: type[Fact]) -> Fact:
     """A fact of that kind, in which each field is something."""
-    values = {name: ANY_OF.get(name, "x" if name in TEXTS.split() else 2) for name in kind.__struct_fields__}
+    any_of = ANY_OF | ({"origin": "x"} if kind is ActionAudited else {})
+    values = {name: any_of.get(name, "x" if name in TEXTS.split() else 2) for name in kind.__struct_fields__}
     flags = {name: True for name in ("paused", "flagged", "no_local", "temporary", "shared") if name in values}
     return kind(**values | flags)
 

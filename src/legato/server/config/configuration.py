@@ -166,6 +166,8 @@ class AuditSection(msgspec.Struct, forbid_unknown_fields=True):
 
     file: str = ""
     """Where lines of JSON say who did what; none if empty."""
+    in_ledger: bool = True
+    """Whether management and denials become facts, too, so that Spark can tell who did what."""
 
 
 class BulkSection(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""Audit trail: who did what, and was it allowed, as lines of JSON in a file that is only added to."""
+"""Audit trail: who did what, and was it allowed, as lines of JSON in a file that is only added to, and as facts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import logging
 import os
 import queue
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from legato.core.facts import ActionAudited
 from legato.errors import ConfigError
 from legato.server.config.secret_files import refuse_readable
 from legato.server.shell import Peer
@@ -23,18 +25,38 @@ CHARACTERS_MAX = 255
 """Of each text: what peers say is data, and there is no end to it."""
 
 
+FACTS_PER_S, FACTS_BURST = 10, 100
+"""Denials that become facts: whoever knocks at every door must not fill the ledger. The file has all of them."""
+VIEWING = frozenset(("read", "query", "ticket", "assign", "acknowledge", "release", "publish", "discard"))
+"""Operations of management that change nothing that facts do not tell already, and are asked for all the time."""
+
+
 class AuditTrail:
     """Writes lines beside the event loop, in order.
 
     Args:
-        file: None for no trail.
+        file: None for no lines.
         now_us: the time, since 1970.
+        record: puts a fact on record; None for no facts.
+        detailed: whether logins and all of management become facts too.
 
     Raises:
         ConfigError: the file cannot be written, or others may read it.
     """
 
-    def __init__(self, file: Path | None, now_us: Any, epoch: int) -> None:
+    def __init__(
+        self,
+        file: Path | None,
+        now_us: Any,
+        epoch: int,
+        record: Callable[[ActionAudited], None] | None = None,
+        *,
+        detailed: bool = False,
+    ) -> None:
+        self._record = record
+        self._detailed = detailed
+        self._tokens, self._filled_us = float(FACTS_BURST), 0
+        self._omitted = 0
         self._file = file
         self._now_us = now_us
         self._epoch = epoch
@@ -60,6 +82,8 @@ class AuditTrail:
             decision: `allowed`, `refused` or `denied`.
             told: what else is known: `mechanism`, `operation`, `object`, `reason` ...
         """
+        if self._record is not None and peer is not None and self._becomes_fact(event, decision, told):
+            self._put_on_record(self._record, event, peer, decision, told)
         if self._file is None:
             return
         at = datetime.datetime.fromtimestamp(self._now_us() / 1_000_000, datetime.UTC)
@@ -75,6 +99,39 @@ class AuditTrail:
             self._lost += 1
             if self._lost & (self._lost - 1) == 0:
                 log.error("! the audit trail cannot be written fast enough: %s lines are lost", self._lost)
+
+    def _becomes_fact(self, event: str, decision: str, told: dict[str, Any]) -> bool:
+        if self._detailed or event in ("denial", "disconnection"):
+            return True
+        operation = told.get("operation")
+        if event != "management" or not isinstance(operation, str):
+            return False
+        return decision == "denied" or operation.lower() not in VIEWING
+
+    def _put_on_record(
+        self, record: Callable[[ActionAudited], None], event: str, peer: Peer, decision: str, told: dict[str, Any]
+    ) -> None:
+        if decision != "allowed" and not self._may_record():
+            self._omitted += 1
+            return
+        told = {"object_type" if key == "type" else key: value for key, value in told.items()}
+        said = {key: str(_cut(value) or "") for key, value in told.items() if key in ActionAudited.__struct_fields__}
+        user, origin, client = _cut(peer.user or ""), peer.name, _cut(peer.container)
+        record(
+            ActionAudited(
+                event, decision=decision, user=user, origin=origin, client=client, omitted=self._omitted, **said
+            )
+        )
+        self._omitted = 0
+
+    def _may_record(self) -> bool:
+        now_us = self._now_us()
+        left = self._tokens + max(now_us - self._filled_us, 0) / 1_000_000 * FACTS_PER_S
+        self._tokens, self._filled_us = min(left, float(FACTS_BURST)), now_us
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
 
     def stop(self) -> None:
         """Write what waits, and end."""

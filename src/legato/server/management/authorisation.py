@@ -47,6 +47,11 @@ class Authorisation:
             self._demand_for_move(rights, arguments)
         elif operation in _OPERATING:
             rights.demand_level(Level.OPERATE)
+        elif operation == "edit":
+            # Whoever may take messages and send others in their place.
+            address, topic = self._address_of(arguments.get("name"), False)
+            rights.demand(RECEIVE, address, topic)
+            rights.demand(SEND, address, topic)
         elif operation in _ADMINISTERING:
             rights.demand_level(Level.ADMINISTER)
         else:

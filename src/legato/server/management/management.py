@@ -91,6 +91,7 @@ class Management:
             type=arguments.get("type"),
             object=arguments.get("name"),
             to=arguments.get("to"),
+            message_id=arguments.get("message_id"),
             reason=reason,
         )
 

@@ -80,6 +80,7 @@ class Operations:
             "move": self._move,
             "pause": lambda arguments: self._pause(arguments, True),
             "resume": lambda arguments: self._pause(arguments, False),
+            "edit": self._edit,
             "reload": self._reload_settings,
             "update": self._update,
             "switchover": lambda arguments: switch_over(),
@@ -212,6 +213,11 @@ class Operations:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise Rejection(f"{name} is a number of seconds.")
         return self._update_settings(given)
+
+    def _edit(self, arguments: dict[str, Any]) -> Any:
+        """Put on record that a message of a queue is edited: it is replaced by another one in a transaction."""
+        queue = self._queue(arguments)
+        return {"name": queue.name, "message_id": text(arguments, "message_id")}
 
     def _reload_settings(self, arguments: dict[str, Any]) -> Any:
         self._reload()

@@ -18,6 +18,7 @@ from legato.bulk.stage_files import sweep
 from legato.clock import Clock
 from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
+from legato.core.facts import ActionAudited
 from legato.core.records import Meta
 from legato.errors import ConfigError, StoreError
 from legato.ha.lease import Lease, Standing
@@ -147,7 +148,13 @@ class Service:
         self.authentication = Authentication(
             config, users if users is not None else Users.load(config), self.handshake.backup_token, clock
         )
-        self.audit = AuditTrail(Path(config.audit.file) if config.audit.file else None, clock.now_us, self.broker.epoch)
+        self.audit = AuditTrail(
+            Path(config.audit.file) if config.audit.file else None,
+            clock.now_us,
+            self.broker.epoch,
+            self._record_action if config.audit.in_ledger and config.store.log_facts else None,
+            detailed=config.ledger.detail == "all",
+        )
         self.audit.say("epoch", None, "allowed", object=config.server.listen)
         self.access = Access(read_roles(config.role), self.authentication.users)
         self.accounts = Accounts(config.limits, lambda: clock.monotonic_ms() / 1000, log.warning)
@@ -396,6 +403,16 @@ class Service:
         """Close its connection, and say why; its client may log in again."""
         self._translator.expel(peer, why, condition)
         self.advance()
+
+    def _record_action(self, action: ActionAudited) -> None:
+        """Soon: a login is looked at outside of a peer's turn."""
+        if not self.ending:
+            self.broker.administration.record_action(action)
+            self._loop.call_soon(self._advance_unless_over)
+
+    def _advance_unless_over(self) -> None:
+        if self._may_work():
+            self.advance()
 
     def _has_users(self) -> bool:
         return has_logins(self.config, self.authentication.users)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from legato.spark.auditor import metrics
+from legato.spark.auditor.actions import audited_actions
 from legato.spark.auditor.check_runner import (
     FACT_CANDIDATES,
     FORWARDING,
@@ -169,6 +170,7 @@ def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
             happened = pool.submit(activity(rollup.of(about["commits"]), first_us, bucket_us).collect)
             takeovers = pool.submit(_takeovers, about)
             flows = pool.submit(audit_flows, about["facts"], about["messages"]) if ends["of_flows"] else None
+            actions = pool.submit(audited_actions, frames["facts"], scope) if ends["of_actions"] else None
             totals = rollup.rolled_up(summed.result())
             candidates = {**candidates_counted.result(), **(candidates_among(frames, totals) if scope.is_all else {})}
             checks = with_stories(run_checks(frames, part, candidates), frames["facts"])
@@ -187,6 +189,7 @@ def _audit_frames(frames: Frames, scope: Scope) -> AuditResult:
                 timeline=Timeline(first_us, bucket_us, throughput(rows), cells),
                 topics=topics(rows, rollup, found.twice),
                 flows=flows.result() if flows else None,
+                actions=actions.result() if actions else None,
             )
 
 

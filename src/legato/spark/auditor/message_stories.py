@@ -40,7 +40,7 @@ TOLD = (*_LIVES, *_OF_OTHERS)
 NOT_TOLD = (
     *("EpochBegan", "ServingBegan", "EpochEnded", "QueueCreated", "QueueDeleted", "QueuePaused", "QueueGrouped"),
     *("ProducerRegistered", "ProducerForgotten", "ConsumerAttached", "DispatchMarked", "QueueMarked"),
-    *("NumberRefused", "DuplicateDropped", "MessageTaken", "AssignmentFenced"),
+    *("NumberRefused", "DuplicateDropped", "MessageTaken", "AssignmentFenced", "ActionAudited"),
     # Told by the rows of their messages (`fact_schema.py`).
     *("MessagesAssigned", "AssignmentAcknowledged", "RunStored", "BatchPublished"),
 )

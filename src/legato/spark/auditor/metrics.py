@@ -178,11 +178,13 @@ def in_deleted(messages: DataFrame, deletions: DataFrame) -> DataFrame:
 
 
 def span(commits: DataFrame) -> DataFrame:
-    """One row: how many facts the ledger holds, from when to when, up to which position, how many of them of flows."""
+    """One row: how many facts the ledger holds, from when to when, up to which position, how many of them of flows
+    and of the audit trail."""
     return commits.selectExpr(
         f"coalesce(sum(if(kind is null, 0, facts)), 0) - coalesce(sum({FURTHER}), 0) as facts",
         "min(time_us) as first_us",
         "max(time_us) as last_us",
         "max(position) as last_position",
         "coalesce(sum(facts) filter (where kind = 'MessageOfFlow'), 0) as of_flows",
+        "coalesce(sum(facts) filter (where kind = 'ActionAudited'), 0) as of_actions",
     )

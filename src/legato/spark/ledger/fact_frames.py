@@ -18,7 +18,9 @@ SCHEMA = """
     paused boolean, queue_kind tinyint, temporary boolean, shared boolean, selector string, no_local boolean,
     container string, duplicate_id binary, group_id string,
     flow_id string, trace_id string, stage string, call string, tag tinyint, link string, deliveries_max int,
-    expired_us bigint, at_us bigint, detection_us bigint
+    expired_us bigint, at_us bigint, detection_us bigint,
+    event string, operation string, object_type string, to_name string, decision string, user_name string,
+    origin string, mechanism string, reason string, omitted bigint
 """
 
 PLACE = f"(position << {PLACE_SHIFT} | ordinal)"

@@ -61,6 +61,16 @@ COLUMNS: dict[str, pa.DataType] = {
     "expired_us": pa.int64(),
     "at_us": pa.int64(),
     "detection_us": pa.int64(),
+    "event": pa.string(),
+    "operation": pa.string(),
+    "object_type": pa.string(),
+    "to_name": pa.string(),
+    "decision": pa.string(),
+    "user_name": pa.string(),
+    "origin": pa.string(),
+    "mechanism": pa.string(),
+    "reason": pa.string(),
+    "omitted": pa.int64(),
 }
 """Every column of the ledger and its type. Columns only get added, at the end; absent values are null.
 
@@ -72,7 +82,9 @@ that was stored in place of a duplicate. `number` is that of a producer's messag
 `consumed` are the counters of a `QueueMarked`, the numbers of messages sent and received by a transaction, the copies
 of a publication, the messages of a `BatchPublished` (whose digest is its `duplicate_id`), the calls of a
 `MessageOfFlow`, and the window of a `DuplicateIdKept`. `link` is that of a consumer
-that attached, `deliveries_max` the setting that a dead letter died of, `expired_us` the broker's clock when a message
+that attached, `name` and `container` of an `ActionAudited` are
+its object and its client, `deliveries_max` the setting that a dead letter died of, `expired_us` the broker's clock
+when a message
 that left as expired was found to be over, `at_us` when a primary began to serve.
 
 A `MessagePublished` has one row, whose `queue` is the topic, and for each copy a further one of kind `MessageStored`
@@ -222,6 +234,19 @@ def _renamed(**columns: str) -> Callable[[_Rows], dict[str, Column]]:
     return build
 
 
+_OF_ACTIONS = {
+    **{
+        name: name
+        for name in ("event", "operation", "decision", "origin", "mechanism", "reason", "message_id", "omitted")
+    },
+    "name": "object",
+    "container": "client",
+    "object_type": "object_type",
+    "to_name": "to",
+    "user_name": "user",
+}
+"""Columns of an `ActionAudited`, and its fields."""
+
 _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     f.EpochBegan: _renamed(name="broker"),
     f.ServingBegan: _same("at_us", "cause", "detection_us"),
@@ -269,6 +294,9 @@ _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     f.AssignmentFenced: _renamed(queue="queue", number="fence"),
     f.MessageTaken: _renamed(queue="queue", seq="seq", container="container", name="link"),
     f.QueueMarked: _marked,
+    f.ActionAudited: lambda rows: {
+        column: [getattr(fact, field) or None for fact in rows] for column, field in _OF_ACTIONS.items()
+    },
     f.MessageOfFlow: lambda rows: {
         **_same("queue", "seq", "stage", "number")(rows),
         **{name: [getattr(fact, name) or None for fact in rows] for name in ("flow_id", "trace_id", "call")},

@@ -6,12 +6,13 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from legato.quoting import quoted
 from legato.spark.quantities import duration, human
 from legato.spark.report import charts, page
 from legato.spark.report.departures_chart import causes_chart
 from legato.spark.report.flights import TotalsComparison
 from legato.spark.report.flow_charts import flows_section
-from legato.spark.result import AuditResult, CheckResult, Takeover
+from legato.spark.result import Action, Actions, AuditResult, CheckResult, Takeover
 
 
 def write_report(
@@ -60,6 +61,7 @@ def report_page(
         _queues(result),
         _departures(result),
         _topics(result),
+        _actions(result.actions),
         _totals(totals) if totals is not None else page.NOTHING,
         _checks(result.checks),
         page.footer(result.facts, result.last_position, result.seconds),
@@ -160,6 +162,44 @@ def _takeovers(result: AuditResult, client_gaps_ms: Mapping[int, float]) -> Mark
         "from when one primary had last served, for all that is known, to the next one's epoch and to its first answer"
     )
     return page.section("Takeovers", note, body)
+
+
+def _actions(actions: Actions | None) -> Markup:
+    if actions is None:
+        return page.NOTHING
+    rows = [
+        [
+            f"{datetime.fromtimestamp(action.time_us / 1e6, UTC):%Y-%m-%d %H:%M:%S}",
+            action.user,
+            action.origin,
+            in_words(action),
+            page.badge(action.decision, good=action.decision == "allowed"),
+            action.reason,
+            f"{action.count:,}",
+        ]
+        for action in actions.latest
+    ]
+    columns = ["at (UTC)", "who", "from", "what", "decision", "why", "#times"]
+    return page.section("Who did what", actions_note(actions), page.table(columns, rows))
+
+
+def in_words(action: Action) -> str:
+    """What was done: the operation, and what it was about."""
+    words = [quoted(word) for word in (action.operation, action.type, action.object) if word]
+    words += ["to", quoted(action.to)] if action.to else []
+    words += ["message", quoted(action.message_id)] if action.message_id else []
+    return " ".join(words)
+
+
+def actions_note(actions: Actions) -> str:
+    """How much of the audit trail is shown."""
+    shown = sum(action.count for action in actions.latest)
+    note = "management and denials, as the audit trail has them"
+    if shown < actions.total:
+        note += f"; the latest {shown:,} of {actions.total:,}"
+    if actions.omitted:
+        note += f"; {page.plural(actions.omitted, 'denial')} more were not recorded"
+    return note
 
 
 def _how(takeover: Takeover) -> str:

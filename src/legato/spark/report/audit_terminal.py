@@ -1,6 +1,7 @@
 """The result of an audit in the terminal: failed checks, and tables of queues, topics and takeovers."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
@@ -9,9 +10,9 @@ from rich.text import Text
 
 from legato.quoting import lines, quoted, sentence
 from legato.spark.quantities import duration
-from legato.spark.report.audit_page import gap_of
+from legato.spark.report.audit_page import gap_of, in_words
 from legato.spark.report.flow_terminal import flow_tables
-from legato.spark.result import BOTH, OF_THE_WHOLE, AuditResult
+from legato.spark.result import BOTH, OF_THE_WHOLE, Actions, AuditResult
 from legato.terminal import Terminal, cell
 
 
@@ -26,6 +27,8 @@ def audit_table(result: AuditResult) -> Group:
         parts.append(_takeovers_table(result))
     if result.flows:
         parts += flow_tables(result.flows)
+    if result.actions is not None:
+        parts.append(_actions_table(result.actions))
     if result.passes:
         parts.append(Text(f"{len(result.checks)} checks hold: every message is accounted for", style="bold green"))
     else:
@@ -68,6 +71,8 @@ _QUEUE_COLUMNS = {
     "lost": "lost",
     "duplicated": "twice",
 }
+ACTIONS_MAX = 20
+"""Actions that a terminal shows."""
 _RARE = ("moved", "deleted")
 """Columns that are left out where they would hold nothing."""
 
@@ -117,6 +122,23 @@ def _topics_table(result: AuditResult) -> Table:
         table.add_column(column, justify="right")
     for topic in result.topics:
         table.add_row(cell(topic.name), f"{topic.published:,}", f"{topic.copies:,}", f"{topic.unheard:,}")
+    return table
+
+
+def _actions_table(actions: Actions) -> Table:
+    """The latest actions; a terminal shows fewer than the page."""
+    table = Table(title="who did what", title_justify="left", box=SIMPLE_HEAD, padding=0, caption_justify="left")
+    for column in ("at (UTC)", "who", "from", "what", "decision"):
+        table.add_column(column, no_wrap=column in ("at (UTC)", "decision"))
+    for action in actions.latest[:ACTIONS_MAX]:
+        times = f" ({action.count:,} times)" if action.count > 1 else ""
+        table.add_row(
+            f"{datetime.fromtimestamp(action.time_us / 1e6, UTC):%m-%d %H:%M:%S}",
+            cell(action.user),
+            cell(action.origin),
+            Text(in_words(action) + times),
+            Text(action.decision, style="" if action.decision == "allowed" else "red"),
+        )
     return table
 
 

@@ -18,7 +18,7 @@ NOT_TALLIED = (
     *("ProducerRegistered", "ProducerForgotten", "ConsumerAttached", "DispatchMarked", "QueueMarked"),
     *("NumberRefused", "DuplicateDropped", "DuplicateIdKept", "DuplicateIdDropped"),
     *("TransactionCommitted", "TransactionRolledBack", "MessageTaken", "MessageOfFlow"),
-    *("MessageSeen", "MessageReleased", "AssignmentFenced", "BatchPublished"),
+    *("MessageSeen", "MessageReleased", "AssignmentFenced", "BatchPublished", "ActionAudited"),
     # Each has a row of its own for each of its messages, which is `stored`, `moved` or `consumed` (`fact_schema.py`).
     *("MessagePublished", "MessagesAssigned", "AssignmentAcknowledged", "RunStored"),
 )

@@ -124,7 +124,18 @@ SETTLED = Step(
     """,
 )
 
-OF_FACTS = (ACTIVITY, NAMES, TRANSACTION_TIMES)
+WHO_DID_WHAT = Step(
+    "audited_actions",
+    "What the audit trail has: who operated the broker, or was denied something.",
+    f"""
+    select timestamp_micros(time_us) as at, epoch, event, user_name as user, origin, container as client, mechanism,
+           operation, object_type as type, name as object, to_name as to,
+           message_id, decision, reason, omitted
+    from {{facts}} where {is_kind("ActionAudited")}
+    """,
+)
+
+OF_FACTS = (ACTIVITY, NAMES, TRANSACTION_TIMES, WHO_DID_WHAT)
 OF_MESSAGES = (LATENCY, SETTLED)
 """What is written for each portion of the ledger."""
 
@@ -228,6 +239,15 @@ VIEWS = (
                    as kind,
                bool_or(temporary) as temporary
         from {names} group by queue order by queue
+        """,
+    ),
+    Step(
+        "actions",
+        "Who did what, and when: purges, moves, edits, switchovers and the like, and what was denied to whom.",
+        """
+        select at, epoch, event, `user`, origin, client, mechanism, operation, `type`, object, `to`, message_id,
+               decision, reason, omitted
+        from {audited_actions} order by at
         """,
     ),
     Step(

@@ -28,7 +28,8 @@ def read_table(spark: SparkSession, tables: Path, name: str) -> DataFrame:
     Args:
         spark: a session.
         tables: directory of the tables, as `legato ledger run` and `LedgerTables` write it.
-        name: `audit`, `latencies`, `failovers`, `causes`, `queue_names`, `duplicates`, `transactions` or `flows`.
+        name: `audit`, `latencies`, `failovers`, `causes`, `queue_names`, `actions`, `duplicates`,
+            `transactions` or `flows`.
 
     Raises:
         ConfigError: there is none of that name, or no tables.
