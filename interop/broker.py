@@ -9,6 +9,10 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from interop.security import Security
 
 ROOT = Path(__file__).parents[1]
 END_WAIT_S = 20.0
@@ -34,6 +38,7 @@ class Broker:
         trace_frames: bool = False,
         store: Path | None = None,
         wait: bool = True,
+        security: Security | None = None,
     ) -> None:
         """Start it.
 
@@ -44,6 +49,7 @@ class Broker:
             trace_frames: whether the broker's log gets every AMQP frame.
             store: its store's directory; a new one, removed at the end, if None.
             wait: whether to wait until it serves; it does not while it is a backup.
+            security: TLS, users and roles; None for a broker that everybody on this machine may use.
 
         Raises:
             RuntimeError: the broker ended before it served.
@@ -51,6 +57,9 @@ class Broker:
         self.port = port or free_port()
         self._log = log
         self._options = ["--listen", f"localhost:{self.port}", "--no-ledger"]
+        self._security = security
+        if security is not None:
+            self._options += ["--config", str(security.config)]
         if users:
             self._options += ["--insecure", *(argument for user in users for argument in ("--user", user))]
         self._environment = {
@@ -72,6 +81,9 @@ class Broker:
 
     @property
     def url(self) -> str:
+        """For Qpid JMS."""
+        if self._security is not None:
+            return f"amqps://localhost:{self.port}?{self._security.options}"
         return f"amqp://localhost:{self.port}"
 
     @property

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 from interop.broker import Broker
 from interop.maven import OWN_JAR, TARGET, build, pom_version
 from interop.outcomes import Report
+from interop.security import Security
 from interop.suite import RUNNER, list_tests, run_tests
 from interop.upstream import JORAM
 
@@ -20,19 +23,34 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", default=(), metavar="PART", help="parts of names Class.method")
     parser.add_argument("--trace-frames", action="store_true", help="the broker's log gets every AMQP frame")
+    parser.add_argument(
+        "--secure",
+        metavar="MECHANISM",
+        nargs="?",
+        const="SCRAM-SHA-256",
+        help="the broker has TLS, a user and roles; log in by this mechanism (default SCRAM-SHA-256)",
+    )
     options = parser.parse_args()
     java = build()
     tests = list_tests(java, OWN_JAR, r"org\.objectweb\.jtests\..*Test", options.only)
     started = time.monotonic()
-    with Broker(TARGET / "joram-broker.log", trace_frames=options.trace_frames) as served:
+    name = f"joram-secure-{options.secure}" if options.secure else "joram"
+    with (
+        tempfile.TemporaryDirectory(prefix="legato-joram-") as directory,
+        Broker(
+            TARGET / f"{name}-broker.log",
+            trace_frames=options.trace_frames,
+            security=Security(Path(directory), "joram", "joram", options.secure) if options.secure else None,
+        ) as served,
+    ):
         command = java.command(RUNNER, "run", options=[f"-Dlegato.url={served.url}"])
         outcomes = run_tests(
-            command, tests, TARGET / "joram-tests.log", timeout_ms=TIMEOUT_MS, known=JORAM, broker=served
+            command, tests, TARGET / f"{name}-tests.log", timeout_ms=TIMEOUT_MS, known=JORAM, broker=served
         )
     versions = {"joram-jms-tests": pom_version("joram"), "qpid-jms-client": pom_version("qpid-jms")}
-    report = Report("joram", outcomes, time.monotonic() - started, versions, JORAM)
+    report = Report(name, outcomes, time.monotonic() - started, versions, JORAM)
     if not options.only:
-        report.write("joram")
+        report.write(name)
     return report.show()
 
 

@@ -13,20 +13,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import trustme
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.serialization import pkcs12
 from tests.support.openid import AUDIENCE, Provider, openid_provider
 
 from interop.broker import ROOT, free_port
 from interop.maven import Build, build, pom_version
 from interop.outcomes import FAILED, PASSED, Outcome, Report
+from interop.security import STORE_PASSWORD, write_stores
 from legato.server.identity.users_file import User, changing, make_keys
 
 MAIN = "legato.interop.Logins"
 TIMEOUT_S = 120.0
-STORE_PASSWORD = "changeit"
 SETTINGS = """
 [server]
 listen = "127.0.0.1:{port}"
@@ -45,26 +41,6 @@ members = ["ann", "cert"]
 allow = [{{ on = "q", may = ["send", "receive", "create"] }}]
 """
 DONE, DENIED = "done", "JMSSecurityException"
-
-
-def write_stores(directory: Path) -> None:
-    """What broker and client need of certificates, as PEM for the one and PKCS #12 for the other."""
-    servers, clients = trustme.CA(), trustme.CA()
-    (directory / "server.pem").touch(mode=0o600)
-    issued = servers.issue_cert("localhost", "127.0.0.1")
-    issued.private_key_and_cert_chain_pem.write_to_path(str(directory / "server.pem"))
-    clients.cert_pem.write_to_path(str(directory / "clients.pem"))
-    servers.cert_pem.write_to_path(str(directory / "servers.pem"))
-    issued = clients.issue_cert("cert.example.org", common_name="cert")
-    key = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
-    certificate = x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes())
-    encryption = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())
-    (directory / "client.p12").write_bytes(
-        pkcs12.serialize_key_and_certificates(b"client", key, certificate, None, encryption)  # type: ignore[arg-type]
-    )
-    command = ["keytool", "-importcert", "-noprompt", "-alias", "servers", "-file", str(directory / "servers.pem")]
-    command += ["-keystore", str(directory / "trust.p12"), "-storetype", "PKCS12", "-storepass", STORE_PASSWORD]
-    subprocess.run(command, check=True, capture_output=True)
 
 
 @contextlib.contextmanager

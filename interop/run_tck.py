@@ -13,6 +13,7 @@ from pathlib import Path
 from interop.broker import Broker
 from interop.maven import TARGET, Build, build, pom_version
 from interop.outcomes import Report
+from interop.security import Security
 from interop.suite import RUNNER, list_tests, run_tests
 from interop.upstream import TCK, TCK_PREFETCHING
 
@@ -26,9 +27,9 @@ QUEUES = ("MY_QUEUE", "MY_QUEUE2", "testQ0", "testQ1", "testQ2", "testQueue2", "
 TOPICS = ("MY_TOPIC", "MY_TOPIC1", "MY_TOPIC2", "testT0", "testT1", "testT2")
 
 
-def jndi_properties(port: int, prefetch: int) -> str:
+def jndi_properties(url: str, prefetch: int) -> str:
     """What the TCK looks up, in the words of Qpid's JNDI (`jndi.properties`)."""
-    url = f"amqp://127.0.0.1:{port}?jms.prefetchPolicy.all={prefetch}"
+    url += f"{'&' if '?' in url else '?'}jms.prefetchPolicy.all={prefetch}"
     lines = ["java.naming.factory.initial=org.apache.qpid.jms.jndi.JmsInitialContextFactory"]
     lines += [f"connectionfactory.{name}={url}" for name in FACTORIES]
     lines += [f"connectionfactory.DURABLE_SUB_CONNECTION_FACTORY={url}&jms.clientID=cts"]
@@ -56,18 +57,30 @@ def main() -> int:
         default=os.environ.get("LEGATO_TCK_JAR"),
         help="jms-tck.jar, where Maven Central does not serve it (default $LEGATO_TCK_JAR)",
     )
+    parser.add_argument(
+        "--secure",
+        metavar="MECHANISM",
+        nargs="?",
+        const="SCRAM-SHA-256",
+        help="the broker has TLS, a user and roles; log in by this mechanism (default SCRAM-SHA-256)",
+    )
     options = parser.parse_args()
     java = Build((*build().classpath, str(options.jar))) if options.jar else build("tck")
     jar = options.jar or java.find("jms-tck")
     tests = list_tests(java, jar, r"com\.sun\.ts\.tests\.jms\.core.*IT", options.only)
     started = time.monotonic()
-    name = f"tck-prefetch-{options.prefetch}"
+    name = f"tck-prefetch-{options.prefetch}" + (f"-secure-{options.secure}" if options.secure else "")
     known = {**TCK, **(TCK_PREFETCHING if options.prefetch else {})}
     with (
-        Broker(TARGET / f"{name}-broker.log", users=["j2ee:j2ee"], trace_frames=options.trace_frames) as served,
         tempfile.TemporaryDirectory(prefix="legato-tck-") as directory,
+        Broker(
+            TARGET / f"{name}-broker.log",
+            users=() if options.secure else ["j2ee:j2ee"],
+            trace_frames=options.trace_frames,
+            security=Security(Path(directory), "j2ee", "j2ee", options.secure) if options.secure else None,
+        ) as served,
     ):
-        Path(directory, "jndi.properties").write_text(jndi_properties(served.port, options.prefetch))
+        Path(directory, "jndi.properties").write_text(jndi_properties(served.url, options.prefetch))
         properties = {
             "user": "j2ee",
             "password": "j2ee",

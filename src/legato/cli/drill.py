@@ -70,6 +70,10 @@ def drill(
         bool,
         typer.Option("--spark-load", help="Run a Spark job too, which streams from one queue into another."),
     ] = False,
+    users: Annotated[
+        bool,
+        typer.Option("--users", help="Brokers have users and roles: clients may use queues, others administer."),
+    ] = False,
     show_list: Annotated[bool, typer.Option("--list", help="List the faults and the points, and exit.")] = False,
 ) -> None:
     """Run load on a primary and its backups, inject faults, and account for every message.
@@ -113,6 +117,7 @@ def drill(
         contract=contract,
         java=java,
         spark_load=spark_load,
+        users=users,
     )
     outcome = run_drill(options, make_console())
     raise typer.Exit(0 if outcome.passes else 1)

@@ -37,7 +37,14 @@ def run_drill(options: DrillOptions, console: Console) -> Outcome:
     if options.url is not None:
         target = named(options.url, options.contract)
     else:
-        target = own(options.out, options.config, ledger=spark, contract=options.contract, brokers=options.brokers)
+        target = own(
+            options.out,
+            options.config,
+            ledger=spark,
+            contract=options.contract,
+            brokers=options.brokers,
+            users=options.users,
+        )
     console.print(f"seed {seed}; all files are in {options.out}", highlight=False)
     run = Run(options, target, seed, console)
     try:

@@ -31,6 +31,7 @@ class DrillOptions:
         spark: whether Spark audits the ledger; without, the log of facts is audited here, which says less.
         contract: the failover contract of the Python clients.
         java: classpath with `legato.interop.DrillClients`, for Java clients beside the Python ones.
+        users: whether clients are users of brokers with roles, and their administrators are others.
         spark_load: whether a Spark job streams from one queue into another beside the clients.
     """
 
@@ -51,12 +52,15 @@ class DrillOptions:
     contract: str = "legato"
     java: str | None = None
     spark_load: bool = False
+    users: bool = False
 
     def __post_init__(self) -> None:
         if self.url is not None and self.config is not None:
             raise ConfigError("--config is for brokers that the drill starts, --url for brokers that run: give one.")
         if self.url is not None and self.brokers != 2:
             raise ConfigError("--brokers says how many the drill starts; with --url it starts none.")
+        if self.url is not None and self.users:
+            raise ConfigError("--users is for brokers that the drill starts; with --url the URL has the user.")
         if self.url is not None and self.spark_load:
             raise ConfigError("--spark-load needs brokers that the drill starts itself: leave out --url.")
         if self.minutes is None and self.count is None:

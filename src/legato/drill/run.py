@@ -101,11 +101,12 @@ class Run:
                     self._driver = self._make_driver(network)
                     stack.callback(self._driver.end)
                 url = self._target.url(network.ports)
+                administrators_url = self._target.administrators_url(network.ports)
                 if pair is None:
-                    stack.callback(self._clean_up, url)
+                    stack.callback(self._clean_up, administrators_url)
                 self._start_clients(url, self._target.java_url(network.ports))
                 ballast = DiskFiller(url, self.records, f"{self._prefix}ballast")
-                injector = Injector(network, pair, crew, ballast, url, self._pause, self._driver)
+                injector = Injector(network, pair, crew, ballast, administrators_url, self._pause, self._driver)
                 self._strike_all(injector)
                 self.result.full = ballast.refused
                 self._stop_clients()

@@ -88,7 +88,7 @@ def test_a_message_that_did_not_arrive_fails() -> None:
 
 
 def test_the_tck_looks_everything_up_at_the_brokers_port_with_the_prefetch_asked_for() -> None:
-    properties = dict(line.split("=", 1) for line in jndi_properties(1234, 7).splitlines())
+    properties = dict(line.split("=", 1) for line in jndi_properties("amqp://127.0.0.1:1234", 7).splitlines())
     urls = [value for name, value in properties.items() if name.startswith("connectionfactory.")]
     assert len(urls) == 4
     assert all(url.startswith("amqp://127.0.0.1:1234?jms.prefetchPolicy.all=7") for url in urls)
