@@ -246,6 +246,22 @@ def test_messages_come_only_while_the_connection_is_started(
         assert texts(receive(consumer, 1)) == ["2"]
 
 
+def test_who_waits_on_a_connection_that_was_never_started_is_told_once(
+    calm_pair: BrokerPair, queue_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """USERS S6: three seconds of nothing, and no word why."""
+    with ConnectionFactory(calm_pair.url).create_connection() as connection:
+        session = connection.create_session()
+        consumer = session.create_consumer(session.create_queue(queue_name))
+        assert consumer.receive(0.01) is None
+        assert consumer.receive(0.01) is None
+        connection.stop()
+        assert consumer.receive(0.01) is None
+    assert [record.message for record in caplog.records if "connection.start()" in record.message] == [
+        "! A consumer waits on a connection that was not started: call connection.start()."
+    ]
+
+
 def test_a_stopped_connection_still_sends(calm_pair: BrokerPair, connect: Connect, queue_name: str) -> None:
     with ConnectionFactory(calm_pair.url).create_connection() as connection:
         send(connection, queue_name, "1")

@@ -33,6 +33,41 @@ def test_the_environment_speaks_in_text() -> None:
     assert config.store.map_bytes == 4096
 
 
+@pytest.mark.parametrize(
+    ("text", "environment", "said"),
+    [
+        (
+            '[server]\nlog_levl = "INFO"',
+            {},
+            r"toml: \[server\] has no setting 'log_levl'\. Did you mean log_level\?",
+        ),
+        ("[sever]", {}, r"legato\.toml: there is no section 'sever'\. Did you mean \[server\]\?"),
+        ("[wholly-else]", {}, r"there is no section 'wholly-else'\. There are server, store"),
+        (
+            "[limits.total]\nconection = 1",
+            {},
+            r"\[limits\.total\] has no setting .* Did you mean connections\?",
+        ),
+        ("[ha]\nqqq = 1", {}, r"\[ha\] has no setting 'qqq'\. It has heartbeat_interval_s, "),
+        (
+            "",
+            {"LEGATO_STORE_MAP_BYTE": "1"},
+            r"^LEGATO_STORE_MAP_BYTE: \[store\] has no setting 'map_byte'\. Did you mean LEGATO_STORE_MAP_BYTES\?$",
+        ),
+        ("", {"LEGATO_STORE_MAP_BYTES": "x"}, r"^LEGATO_STORE_MAP_BYTES: store\.map_bytes: expected int, got str\.$"),
+        ("[store]\nmap_bytes = []", {}, r"legato\.toml: store\.map_bytes: expected int, got array\.$"),
+    ],
+)
+def test_a_setting_that_there_is_not_is_named_with_its_place_and_what_was_meant(
+    tmp_path: Path, text: str, environment: dict[str, str], said: str
+) -> None:
+    """USERS part 1: msgspec's errors named no file, no line, no variable."""
+    file = tmp_path / "legato.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        of(file, **environment)
+
+
 def test_a_store_directory_is_needed() -> None:
     with pytest.raises(ConfigError, match="--store"):
         load(environment={})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,6 +15,8 @@ from legato.client.steps import Steps
 from legato.errors import IllegalStateError, JMSError, MessageFormatError, ProtocolError
 
 __all__ = ["ConsumerSteps", "MessageListener"]
+
+log = logging.getLogger("legato.client")
 
 _T = TypeVar("_T")
 
@@ -281,6 +284,9 @@ class ConsumerSteps(ConsumerWork):
             channel.wake_receiver(end)
         if end.error is not None:
             raise end.error
+        if self._transport.awaits_start:
+            self._transport.awaits_start = False
+            log.warning("! A consumer waits on a connection that was not started: call connection.start().")
         if self._pulls and self._transport.started:
             self._transport.post(end.want)
         remaining_s = None if deadline is None else deadline - time.monotonic()

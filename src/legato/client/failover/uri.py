@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, get_type_hints
 from urllib.parse import parse_qsl, unquote
@@ -182,6 +183,11 @@ def _parse_host(text: str, tls: bool) -> Host:
         port = int(port_text) if port_text else default
     except ValueError:
         port = 0
+    if "/" in text:
+        raise ConfigError(
+            f"The host {text!r} has a path; Legato has no virtual hosts of that kind: leave it out, or name AMQP's "
+            "with the option vhost."
+        )
     if not name or not 0 < port < 65536:
         raise ConfigError(f"The host {text!r} is not of the form name:port with a port from 1 to 65535.")
     return Host(name, port)
@@ -212,7 +218,9 @@ def parse_options(pairs: Iterable[tuple[str, Any]]) -> Options:
     values: dict[str, Any] = {}
     for name, given in pairs:
         if name not in types:
-            raise ConfigError(f"The connection option {name!r} is unknown; known are {', '.join(sorted(types))}.")
+            [meant] = get_close_matches(name, types, n=1) or [""]
+            hint = f"Did you mean {meant}?" if meant else f"Known are {', '.join(sorted(types))}."
+            raise ConfigError(f"The connection option {name!r} is unknown. {hint}")
         read, wanted = _READERS[types[name]]
         try:
             values[name] = read(given) if isinstance(given, str) else given

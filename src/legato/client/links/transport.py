@@ -63,6 +63,8 @@ class Transport:
         self.notifier = notifier
         self.wire: Wire | None = None
         self.started = False
+        self.awaits_start = True
+        """It was neither started nor stopped yet."""
         self.error: JMSError | None = None
         """Why the connection is gone for good."""
         self.finished = False
@@ -118,6 +120,7 @@ class Transport:
     def set_started(self, started: bool) -> None:
         """Let messages come, or not (Jakarta Messaging 6.1.4)."""
         self.started = started
+        self.awaits_start = False
         if started:
             self.post(self.outages.grant_all)
 

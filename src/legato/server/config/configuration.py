@@ -19,6 +19,7 @@ from legato.server.config.bounds import GeneralUserBounds, OriginBounds, SomeUse
 from legato.server.config.discovery import split_address
 from legato.server.config.machine_memory import memory_of_machine, share_of_memory
 from legato.server.config.secret_files import refuse_readable
+from legato.server.config.strictness import Origins, check_names, sentence_of
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -294,7 +295,9 @@ def load(
         ConfigError: a setting is unknown or cannot be used; the message names it.
     """
     raw: dict[str, Any] = _read(file) if file else {}
-    _overlay_environment(raw, os.environ if environment is None else environment)
+    origins = Origins(file)
+    _overlay_environment(raw, os.environ if environment is None else environment, origins)
+    check_names(raw, Config, origins)
     if store is not None:
         _section(raw, "store")["directory"] = str(store)
     if listen is not None:
@@ -315,7 +318,7 @@ def load(
     try:
         config = msgspec.convert(raw, Config, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"Configuration: {error}.") from None
+        raise ConfigError(sentence_of(error, origins)) from None
     _check(config)
     if config.tls.key:
         refuse_readable(Path(config.tls.key), "The private key")
@@ -340,13 +343,14 @@ def _read(file: Path) -> dict[str, Any]:
         raise ConfigError(f"{file} is not TOML: {error}.") from None
 
 
-def _overlay_environment(raw: dict[str, Any], environment: Mapping[str, str]) -> None:
+def _overlay_environment(raw: dict[str, Any], environment: Mapping[str, str], origins: Origins) -> None:
     for variable, value in environment.items():
         if not variable.startswith(ENVIRONMENT_PREFIX):
             continue
         section, _, key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
         if section in SECTIONS and key:
             _section(raw, section)[key] = value.split(",") if key in _LISTS else value
+            origins.variables[f"{section}.{key}"] = variable
 
 
 def _check(config: Config) -> None:

@@ -1,0 +1,80 @@
+"""Unknown and unusable settings: sentences that say where they were written, and what was meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from legato.errors import ConfigError
+
+_PLACE = re.compile(r"(?P<problem>.*) - at `\$\.?(?P<place>.*)`", re.DOTALL)
+
+
+class Origins:
+    """Where settings were written: in a file, or in a variable of the environment."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self.variables: dict[str, str] = {}
+        """Names of variables, by `section.key`."""
+
+    def of(self, place: str) -> str:
+        """Where the setting at `section.key` is from."""
+        return self.variables.get(place) or (str(self._file) if self._file else "the settings")
+
+    def is_variable(self, place: str) -> bool:
+        """Whether a variable has set it."""
+        return place in self.variables
+
+
+def check_names(given: Mapping[str, Any], kind: type[msgspec.Struct], origins: Origins, place: str = "") -> None:
+    """See that there are the settings that are given.
+
+    Args:
+        given: tables, as they were read.
+        kind: what they are to become.
+        place: of `given`, with dots.
+
+    Raises:
+        ConfigError: there is one that is not; the message says where it was written, and which may have been meant.
+    """
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    for name, value in given.items():
+        here = f"{place}.{name}" if place else name
+        if name not in fields:
+            raise ConfigError(_unknown(name, list(fields), origins, place, here))
+        inner = fields[name]
+        if isinstance(inner, type) and issubclass(inner, msgspec.Struct) and isinstance(value, Mapping):
+            check_names(value, inner, origins, here)
+
+
+def _unknown(name: str, known: list[str], origins: Origins, place: str, here: str) -> str:
+    [meant] = get_close_matches(name, known, n=1) or [""]
+    if not place:
+        hint = f" Did you mean [{meant}]?" if meant else f" There are {', '.join(known)}."
+        return f"{origins.of(here)}: there is no section {name!r}.{hint}"
+    if origins.is_variable(here):
+        variable = origins.of(here)
+        hint = f" Did you mean {variable[: -len(name)]}{meant.upper()}?" if meant else _these(known)
+        return f"{variable}: [{place}] has no setting {name!r}.{hint}"
+    hint = f" Did you mean {meant}?" if meant else _these(known)
+    return f"{origins.of(here)}: [{place}] has no setting {name!r}.{hint}"
+
+
+def _these(known: list[str]) -> str:
+    return f" It has {', '.join(known)}."
+
+
+def sentence_of(error: msgspec.ValidationError, origins: Origins) -> str:
+    """What is wrong with a value, with the place where it was written."""
+    found = _PLACE.fullmatch(str(error))
+    if found is None:
+        return f"{origins.of('')}: {error}."
+    problem = found["problem"].replace("`", "")
+    place = found["place"]
+    return f"{origins.of(place)}: {place}: {problem[0].lower()}{problem[1:]}."
