@@ -21,7 +21,7 @@ endef
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help install demo test test-full check unit attacks bench-logins chaos drill-chaos bench browser contract audit-checks faces fuzz message-states lock clean
+.PHONY: help install demo test test-full check unit attacks bench-logins chaos drill-chaos bench browser contract audit-checks faces fuzz attack-fairness message-states lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -68,6 +68,9 @@ attacks: $(INSTALLED) ## Attacks on a broker, a good client beside each; options
 
 bench-logins: $(INSTALLED) ## What a login costs, and 2,000 at once cost others; options in ARGS="--at-once 500"
 	@$(BIN)/python -m tests.attacks.logins $(ARGS)
+
+attack-fairness: $(INSTALLED) ## Attackers at full speed beside a good client; options in ARGS="--seconds 30 --only churn"
+	@$(BIN)/python -m tests.support.attack_fairness $(ARGS)
 
 chaos: $(INSTALLED) ## Twenty demo runs with random kill instants
 	@$(BIN)/python -m legato.demo.chaos --runs 20 $(ARGS)

@@ -69,7 +69,7 @@ def test_below_the_mark_all_are_read_from_again_and_the_log_says_each_once() -> 
 def test_without_relief_whoever_holds_most_is_cut_off_one_after_the_other() -> None:
     held = Held(ann=90, bob=80, cid=1)
     held.review()
-    held.mib["bob"] += 1
+    held.mib["bob"] += 10
     held.review()
     held.s = RELIEF_S - 0.1
     assert held.review()[2] is None

@@ -7,7 +7,6 @@ from typing import Any
 
 from cproton import ffi, lib
 
-from legato import limits
 from legato.amqp.engine import batch
 from legato.amqp.engine.deliveries import Deliveries, Known
 from legato.amqp.engine.events import (
@@ -40,8 +39,8 @@ AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 
 PUSHED_BYTES_MAX = 64 << 10
 """The engine takes no more before what it made of it was looked at."""
-ELEMENTS_AT_ONCE = limits.FRAME_ELEMENTS_MAX
-"""Nor frames of so many elements, if what it makes of them is to be handled in slices."""
+ELEMENTS_AT_ONCE = 2_000
+"""Nor frames of so many elements, besides messages, if what it makes of them is to be handled in slices."""
 _ENDLESS = 1 << 31
 
 _DELIVERY, _LINK_FLOW = lib.PN_DELIVERY, lib.PN_LINK_FLOW

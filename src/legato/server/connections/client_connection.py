@@ -20,6 +20,7 @@ from legato.server.access.access import Access
 from legato.server.client_description import ClientDescription
 from legato.server.config.configuration import Config
 from legato.server.connections.handshake import Handshake
+from legato.server.connections.turns import Turns, Usage
 from legato.server.identity.authentication import Authentication
 from legato.server.identity.mechanisms import BY_PASSWORD
 from legato.server.identity.origin import Origin
@@ -44,6 +45,7 @@ class Host(shell.Shell, Protocol):
     authentication: Authentication
     access: Access
     accounts: Accounts
+    turns: Turns
     internal_errors: int
 
     def block(self, peer: shell.Peer, blocked: bool) -> None:
@@ -98,6 +100,7 @@ class Peer(asyncio.Protocol):
         """What came behind that."""
         self._busy = False
         """Whether anything waits for its turn: then nothing is read."""
+        self._usage = Usage(service.clock.monotonic_ms())
         self._held = False
         """Whether the broker wants nothing to be read."""
         self._held_back = False
@@ -152,14 +155,33 @@ class Peer(asyncio.Protocol):
                 if not data:
                     return
             self._unmeasured_bytes += len(data)
+            began_ms = self._service.clock.monotonic_ms()
             if self._busy:
                 self._received.append(lambda: self._take_in(data))
-            else:
-                self._handle(self._take_in(data))
-            if self._unmeasured_bytes >= MEASURED_EVERY_BYTES:
-                self.measure()
+                return
+            if not self._service.turns.may_serve(is_heavy=self._usage.is_heavy(began_ms)):
+                self._received.append(lambda: self._take_in(data))
+                self._wait_for_turn()
+                return
+            self._handle(self._take_in(data))
+            if spent_ms := self._note_usage(began_ms):
+                self._service.turns.took(spent_ms)
         except Exception as error:
             self._fail(error)
+
+    def _note_usage(self, began_ms: int) -> int:
+        """It was served; returns for how long."""
+        now_ms = self._service.clock.monotonic_ms()
+        if spent_ms := now_ms - began_ms:
+            self._usage.add(spent_ms, now_ms)
+        return spent_ms
+
+    def _wait_for_turn(self) -> None:
+        is_heavy = self._usage.is_heavy(self._service.clock.monotonic_ms())
+        self._service.turns.add(self, is_heavy=is_heavy)
+        if not self._busy:
+            self._busy = True
+            self._read_or_not()
 
     def _take_in(self, data: bytes) -> list[Event]:
         """What it sent, as events; who sends more than it may is not read from for a while."""
@@ -209,15 +231,17 @@ class Peer(asyncio.Protocol):
     def _handle(self, events: list[Event]) -> None:
         """Have events handled; what takes too long for one turn of the loop goes on in the next one."""
         self._events = self._service.handle(self, events)
-        busy = not self.ended and bool(self._events or self._received or self.amqp.has_more)
-        if busy:
-            asyncio.get_running_loop().call_soon(self._go_on)
-        if busy != self._busy:
-            self._busy = busy
+        if self._unmeasured_bytes >= MEASURED_EVERY_BYTES:
+            self.measure()
+        if not self.ended and (self._events or self._received or self.amqp.has_more):
+            self._wait_for_turn()
+        elif self._busy:
+            self._busy = False
             self._read_or_not()
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
         """Others had a turn: the next slice of what this peer sent."""
+        began_ms = self._service.clock.monotonic_ms()
         if self.ended or self._service.ending or not self._service.may_serve():
             return
         try:
@@ -228,6 +252,7 @@ class Peer(asyncio.Protocol):
             else:
                 events = self._received.popleft()() if self._received else []
             self._handle(events)
+            self._note_usage(began_ms)
         except Exception as error:
             self._fail(error)
 

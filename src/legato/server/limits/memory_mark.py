@@ -11,6 +11,8 @@ T = TypeVar("T")
 
 RELIEF = 0.9
 """Below this share of the mark everybody is read from again."""
+GROWTH = 1.02
+"""When so many times more is held, more are stopped."""
 HOLDER_BYTES_MIN = 128 << 10
 """Who holds less is always read from: to stop it would gain nothing."""
 _MIB = 1 << 20
@@ -85,10 +87,12 @@ class MemoryMark(Generic[T]):
         measures = Measures[T]()
         found = sorted(holders(), key=lambda holder: holder[1], reverse=True)
         self.stopped = {holder: None for holder, _ in found if holder in self.stopped}
-        if used_bytes > max(self._before_bytes, self.mark_bytes):
+        grew = used_bytes > max(self._before_bytes * GROWTH, self.mark_bytes)
+        if grew:
             measures.stop = self._next_to_stop(found)
             self.stopped.update(dict.fromkeys(measures.stop))
-        self._before_bytes = used_bytes
+        if grew:
+            self._before_bytes = used_bytes
         if now_s >= self._hopeless_s and used_bytes > self.mark_bytes and self.stopped:
             measures.cut_off = next(holder for holder, _ in found if holder in self.stopped)
             self._hopeless_s = now_s + self.relief_s

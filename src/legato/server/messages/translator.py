@@ -63,7 +63,7 @@ from legato.server.shell import Peer, Shell
 
 log = logging.getLogger("legato.translate")
 
-SLICE_MS = 20
+SLICE_MS = 5
 """Then everybody else has a turn."""
 _TIME_EVERY = 16
 """After how many of the usual events the time is looked at."""

@@ -28,6 +28,7 @@ from legato.server.config.addresses import Addresses
 from legato.server.config.configuration import Config, check_intervals, memory_mark
 from legato.server.connections.handshake import Handshake
 from legato.server.connections.reconnect_pacing import ReconnectPacing
+from legato.server.connections.turns import Turns
 from legato.server.identity.audit_trail import AuditTrail
 from legato.server.identity.authentication import Authentication
 from legato.server.identity.certificates import tls_context
@@ -163,6 +164,7 @@ class Service:
         self._lease = lease
         self._owner = owner
         self._loop = loop = asyncio.get_running_loop()
+        self.turns = Turns(loop.call_soon, clock.monotonic_ms)
         self.expiry_timers = ExpiryTimers(loop, config.server.reconnect_timeout_s, self.advance)
         self.heartbeats = Heartbeats(
             loop,
