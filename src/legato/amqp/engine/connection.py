@@ -177,6 +177,11 @@ class Connection:
         events: list[Event] = []
         if self.has_more:
             self._take_events(events)
+            if self._rare_events_max and len(events) >= self._rare_events_max and not self.closed:
+                # That is enough for one call.
+                self._unpushed = data
+                self.has_more = self.has_more or bool(data)
+                return events
         self._feed(data, events)
         return events
 
