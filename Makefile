@@ -21,7 +21,7 @@ endef
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help install demo test test-full check unit attacks bench-logins chaos drill-chaos bench browser contract audit-checks faces fuzz attack-fairness message-states lock clean
+.PHONY: help install demo test test-full check unit attacks bench-logins chaos drill-chaos bench browser contract audit-checks audit-dependencies faces fuzz attack-fairness message-states lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -36,8 +36,9 @@ $(INSTALLED): requirements.lock pyproject.toml $(COMPILED)
 	fi
 	@$(PYTHON) tools/check_machine.py
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --requirement requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock
+	@# What builds it is in the lock file too: nothing is fetched whose hash is not known.
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 demo: $(INSTALLED) ## Flights through a broker that is killed twice; options in ARGS="--kills 3"
@@ -102,11 +103,13 @@ faces: $(INSTALLED) ## Write the client's public classes from their steps
 audit-checks: $(INSTALLED) ## Write docs/reference/audit-checks.md from the checks of an audit
 	@$(BIN)/python -m tools.audit_checks_page
 
-lock: ## Write requirements.lock from a clean environment
-	rm -rf build/lock-env && $(PYTHON) -m venv build/lock-env
-	build/lock-env/bin/python -m pip install --quiet '.[dev]'
-	build/lock-env/bin/python -m pip freeze --exclude legato > requirements.lock
-	rm -rf build
+lock: ## Write requirements.lock with hashes, by pip-compile; the newest versions with ARGS=--upgrade
+	$(PYTHON) tools/lock.py $(ARGS)
+
+audit-dependencies: ## Look for known vulnerabilities of the locked versions; needs pypi.org or, with ARGS="-s osv", osv.dev
+	@test -x build/audit-env/bin/pip-audit || { $(PYTHON) -m venv build/audit-env && \
+		build/audit-env/bin/python -m pip install --quiet 'pip-audit==2.10.1'; }
+	@build/audit-env/bin/pip-audit --requirement requirements.lock --require-hashes --disable-pip --strict $(ARGS)
 
 clean: ## Remove the environment and everything generated
 	rm -rf $(VENV) build dist demo-out drill-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

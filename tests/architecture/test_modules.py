@@ -1,6 +1,8 @@
 """What holds for every file of the sources."""
 
 import ast
+import re
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -33,9 +35,21 @@ def test_every_package_is_a_package() -> None:
 
 
 def test_the_lock_file_pins_every_package_exactly() -> None:
-    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    text = (ROOT / "requirements.lock").read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert len(lines) > 20
-    assert [line for line in lines if "==" not in line] == []
+    assert [
+        line for line in lines if not re.fullmatch(r"[\w.-]+==\S+( ; [^-]+)?(\s+--hash=sha256:[0-9a-f]{64})+", line)
+    ] == []
+
+
+def test_what_is_locked_is_installed_by_its_hashes() -> None:
+    installing = [line for line in (ROOT / "Makefile").read_text().splitlines() if "requirements.lock" in line]
+    assert any("pip install" in line and "--require-hashes" in line for line in installing)
+    assert not any("pip install" in line and "--require-hashes" not in line for line in installing)
+    locked = (ROOT / "requirements.lock").read_text()
+    for package in tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]:
+        assert f"\n{re.split('[>=<]', package)[0]}==" in locked, "what builds Legato is locked too"
 
 
 def test_the_commands_that_the_readme_promises_are_in_the_makefile() -> None:

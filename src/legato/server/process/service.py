@@ -79,7 +79,7 @@ ANSWER_GRACE_S = 1.0
 out when its connection ends."""
 
 
-EXPULSION_GRACE_S = 0.1
+EXPULSION_GRACE_S = 0.5
 """So long stays who was found to be no user any more, so that the answer to a reload goes out."""
 
 
