@@ -96,6 +96,9 @@ def print_status(answer: dict[str, Any]) -> None:
                 say(line, "dim")
         if answer.get("producers_refused"):
             say(f"Producers are refused: {answer['producers_refused']}.", "red")
+        if slow := answer.get("slow_consumers"):
+            who = "1 consumer is" if slow == 1 else f"{slow:,} consumers are"
+            say(f"{who} slow while messages wait: legato connections --json shows whose.", "yellow")
         for line in memory_lines(answer.get("memory") or {}):
             say(line, "yellow")
         for line in reader_lines(answer.get("long_readers", [])):

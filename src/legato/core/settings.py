@@ -19,6 +19,10 @@ class AddressSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     maximum_deliveries: Count = 10
     """Deliveries before a message goes to the dead letters; 0: never. ActiveMQ's 1 + 6 is 7 (CONTRACT D15)."""
+    acknowledgement_timeout_s: Seconds = 0.0
+    """A delivery that is not acknowledged for so long is taken back, and counts as failed; 0: never."""
+    transaction_timeout_s: Seconds = 0.0
+    """A transaction that uses the address and is open for so long is rolled back; 0: never."""
     redelivery_delay_s: Seconds = 0.0
     redelivery_multiplier: Annotated[float, msgspec.Meta(ge=1)] = 1.0
     """Each further delay is so many times the last."""

@@ -50,6 +50,7 @@ class Peer(Protocol):
         ended: nothing more is read from it or written to it.
         paused: its socket cannot take more now.
         transactions: those that it has declared and not discharged.
+        slow_consumers: how many of its consumers are slow; see `links.timeouts`.
         unread_bytes: of answers to its requests that wait for credit.
         due_ms: when its heartbeats and its silence are to be looked at.
         amqp: the engine of its connection.
@@ -74,6 +75,7 @@ class Peer(Protocol):
     due_ms: int
     transactions: set[bytes]
     unread_bytes: int
+    slow_consumers: int
     amqp: Connection
 
     def timed_out(self, events: list[Event]) -> None:

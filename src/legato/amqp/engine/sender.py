@@ -170,6 +170,12 @@ class Sender(Link):
         self.reserved -= 1
         lib.pn_delivery_abort(self._begun_delivery)
 
+    def replace_context(self, handle: int, context: Any) -> None:
+        """Report another context with what is said of a delivery from now on."""
+        delivery = self._unsettled.get(handle)
+        if delivery is not None:
+            self._deliveries[delivery] = (self, handle, context)
+
     def confirm(self, handle: int, outcome: Outcome | None = None) -> None:
         """Settle our side of a delivery whose receiver waits for it; nothing if it is settled already.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,6 +26,8 @@ class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Queues, topics, subscriptions and temporary destinations."""
     messages_per_s: Count = 0
     """Messages that arrive, and outcomes of those that were delivered."""
+    acknowledgement_timeout_s: Seconds = 0.0
+    transaction_timeout_s: Seconds = 0.0
 
 
 class TotalBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,6 +63,15 @@ class GeneralUserBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     held_bytes: Count = 1 << 30
     creations_per_minute: Count = 120_000
     messages_per_s: Count = 1_000_000
+    acknowledgement_timeout_s: Seconds = 0.0
+    transaction_timeout_s: Seconds = 0.0
+
+
+class Timeouts(msgspec.Struct, frozen=True):
+    """Time-outs of a user; 0: none."""
+
+    acknowledgement_timeout_s: float = 0.0
+    transaction_timeout_s: float = 0.0
 
 
 class SomeUserBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,6 +83,8 @@ class SomeUserBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     held_bytes: Count | None = None
     creations_per_minute: Count | None = None
     messages_per_s: Count | None = None
+    acknowledgement_timeout_s: Seconds | None = None
+    transaction_timeout_s: Seconds | None = None
 
 
 class UserBounds:
@@ -91,7 +105,7 @@ class UserBounds:
 
     def of(self, user: str, roles: Collection[str]) -> Bounds:
         """The bounds of a user: its own, else those of its roles, else the general ones, each for itself."""
-        fields: dict[str, int] = {}
+        fields: dict[str, Any] = {}
         for role in roles:
             for name, bound in _given(self._of_roles.get(role)):
                 fields[name] = _higher(fields[name], bound) if name in fields else bound
@@ -104,10 +118,10 @@ def bounds_of(section: TotalBounds | OriginBounds | GeneralUserBounds) -> Bounds
     return Bounds(**msgspec.structs.asdict(section))
 
 
-def _given(some: SomeUserBounds | None) -> list[tuple[str, int]]:
+def _given(some: SomeUserBounds | None) -> list[tuple[str, Any]]:
     fields = {} if some is None else msgspec.structs.asdict(some)
     return [(name, bound) for name, bound in fields.items() if bound is not None]
 
 
-def _higher(one: int, other: int) -> int:
+def _higher(one: float, other: float) -> float:
     return max(one, other) if one and other else 0

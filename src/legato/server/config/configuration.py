@@ -205,6 +205,8 @@ class LimitsSection(msgspec.Struct, forbid_unknown_fields=True):
     limit."""
     memory_relief_s: Seconds = 10.0
     """Above that for so long, whoever holds most is disconnected."""
+    slow_consumer_s: Annotated[float, msgspec.Meta(ge=0)] = 60.0
+    """A consumer that has not settled its oldest delivery for so long, while messages wait, is slow; 0: none is."""
     total: TotalBounds = TotalBounds()
     """Of all peers together."""
     origin: OriginBounds = OriginBounds()

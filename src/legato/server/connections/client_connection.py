@@ -111,6 +111,7 @@ class Peer(asyncio.Protocol):
         """What came since it was counted last what it holds."""
         self.transactions: set[bytes] = set()
         self.unread_bytes = 0
+        self.slow_consumers = 0
         self._waits_for_login = False
         """Whether its login is looked at, or its answer put off."""
         self._handshake: asyncio.TimerHandle | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from legato.core.refusals import FULL, Refusal
-from legato.server.config.bounds import Bounds, UserBounds, bounds_of
+from legato.server.config.bounds import Bounds, Timeouts, UserBounds, bounds_of
 from legato.server.config.configuration import LimitsSection
 from legato.server.identity.back_off import origin_of
 from legato.server.limits.token_bucket import TokenBucket
@@ -14,6 +14,7 @@ ACCOUNTS_MAX = 10_000
 """With so many, those are forgotten that nobody uses; one whose rates are used up only if there is no other way."""
 TELL_AGAIN_S = 60.0
 _MINUTE_S = 60.0
+NO_TIMEOUTS = Timeouts()
 _SHOWN_MAX = 80
 
 
@@ -257,6 +258,14 @@ class Holdings:
             if bound and not account.creations.try_take(bound / _MINUTE_S, now_s):
                 sentence = f"{account.whose} may create {bound} queues, topics and subscriptions a minute"
                 raise self._all.exceeded(account, "creations_per_minute", sentence)
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """Those of its user."""
+        bounds = self.accounts[-1].bounds if self.accounts else None
+        if bounds is None:
+            return NO_TIMEOUTS
+        return Timeouts(bounds.acknowledgement_timeout_s, bounds.transaction_timeout_s)
 
     def hold(self, held_bytes: int, besides_bytes: int = 0) -> None:
         """It holds so many bytes in the broker's memory.

@@ -24,6 +24,8 @@ class ConnectionStatus(msgspec.Struct):
     since_us: int
     consumers: int
     producers: int
+    slow_consumers: int = 0
+    """Of the consumers, those that have not settled their oldest delivery for `limits.slow_consumer_s`."""
 
 
 def steps(peers: Set[Peer], offset: int, count: int, found: Callable[[list[Any], bool], None]) -> Iterator[None]:
@@ -43,6 +45,7 @@ def steps(peers: Set[Peer], offset: int, count: int, found: Callable[[list[Any],
                 pid=peer.client.pid,
                 since_us=peer.since_us,
                 consumers=len(peer.receivers),
+                slow_consumers=peer.slow_consumers,
                 producers=sum(isinstance(link.context, PublisherLink) for link in peer.links),
             )
         )

@@ -46,6 +46,7 @@ class Status(msgspec.Struct):
     """There are more than are shown."""
     internal_errors: int = 0
     """Connections that were cut off after an error of the broker's own; each is in its log."""
+    slow_consumers: int = 0
     memory: HeldMemory | None = None
     """What connections hold in memory."""
 
@@ -93,5 +94,6 @@ def snapshot(service: Serving, store: Store, inspector: Inspector) -> Status:
         topics=sorted((row for row in rows if isinstance(row, TopicStatus)), key=lambda row: row.name),
         more=more,
         internal_errors=service.internal_errors,
+        slow_consumers=sum(peer.slow_consumers for peer in service.peers),
         memory=service.held_memory(),
     )

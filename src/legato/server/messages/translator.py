@@ -57,6 +57,7 @@ from legato.server.links.heartbeats import Heartbeats
 from legato.server.links.link_endings import LinkEnding
 from legato.server.links.link_roles import DeliveryLink, HeartbeatLink, ManagementReplies, StatusLink
 from legato.server.links.refused import Refused
+from legato.server.links.timeouts import TAKEN_BACK
 from legato.server.management.management import Management
 from legato.server.messages.transfers import Transfers
 from legato.server.shell import Peer, Shell
@@ -153,6 +154,9 @@ class Translator:
         if type(message) is not Message or type(consumer) is not Consumer:
             if isinstance(event.outcome, Transactional):
                 self._transfers.doom(peer, event.outcome.txn_id, DROPPED)
+            if message is TAKEN_BACK and not event.settled and event.outcome.__class__ is not Received:
+                assert isinstance(link, Sender)
+                link.confirm(event.delivery, Rejected(names.WENT_ELSEWHERE, "it was not acknowledged in time"))
             return
         assert isinstance(link, Sender)
         outcome = event.outcome

@@ -43,6 +43,7 @@ from legato.server.links.heartbeats import Heartbeats
 from legato.server.links.link_roles import ManagementReplies
 from legato.server.links.producer_credit import ProducerCredit
 from legato.server.links.refused import NO_BACKUP, Refused
+from legato.server.links.timeouts import TimeoutReview
 from legato.server.management.assignments import Pipelines
 from legato.server.management.bulk_process import BulkProcess
 from legato.server.management.management import Management
@@ -230,9 +231,14 @@ class Service:
         )
         self._askers: set[Peer] = set()
         """Who asked for a switchover and is still here."""
+        self.timeouts = TimeoutReview(
+            self.broker, self.peers, lambda peer: peer.holdings.timeouts, config.limits.slow_consumer_s
+        )
         mark = MemoryMark[Peer](memory_mark(config.limits), config.limits.memory_relief_s, log.warning)
         self.memory = MemoryWatch(self, self.accounts, mark, clock, self.expel)
-        self._ticking = Ticking(self, self.broker, self._executor, links, self.rates, self.upkeep, self.memory, loop)
+        self._ticking = Ticking(
+            self, self.broker, self._executor, links, self.rates, self.upkeep, self.memory, self.timeouts, loop
+        )
 
     def _make_operations(self, links: Links) -> Operations:
         broker, nodes = self.broker, links.nodes
@@ -382,6 +388,7 @@ class Service:
         self.config.role = config.role
         self.config.limits = config.limits
         self.accounts.replace(config.limits)
+        self.timeouts.slow_consumer_s = config.limits.slow_consumer_s
         self.memory.mark.mark_bytes = memory_mark(config.limits)
         self.memory.mark.relief_s = config.limits.memory_relief_s
         self._names.replace(config.limits.name_bytes, printable=config.limits.names_printable)

@@ -6,6 +6,7 @@ import asyncio
 
 from legato.core.broker import Broker
 from legato.server.links.attachment import Links
+from legato.server.links.timeouts import TimeoutReview
 from legato.server.management.rates import RateMeter
 from legato.server.messages.executor import Executor
 from legato.server.process.memory_watch import MemoryWatch
@@ -36,6 +37,7 @@ class Ticking:
         rates: RateMeter,
         upkeep: Upkeep,
         memory: MemoryWatch,
+        timeouts: TimeoutReview,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._shell = shell
@@ -45,6 +47,7 @@ class Ticking:
         self._rates = rates
         self._upkeep = upkeep
         self._memory = memory
+        self._timeouts = timeouts
         self._loop = loop
         self._ticks = 0
         self._next = loop.call_later(TICK_S, self._tick)
@@ -72,6 +75,7 @@ class Ticking:
             broker.producers.forget_unused()
         self._keep_alive()
         self._memory.tick()
+        self._timeouts.review(now_us)
         if self._ticks % UPKEEP_EVERY_TICKS == 0:
             self._upkeep.run(prune=broker.uploads.has_larges or self._ticks % PRUNE_EVERY_TICKS == 0)
             if broker.uploads.has_larges and not self._executor.streams.are_running:

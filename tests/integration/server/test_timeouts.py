@@ -1,0 +1,108 @@
+"""Deliveries and transactions that last too long, and consumers that are slow."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from legato.amqp import names
+from legato.amqp.engine.events import Disposition
+from legato.amqp.engine.link import Receiver
+from legato.amqp.engine.outcomes import ACCEPTED, Rejected
+from legato.client import ConnectionFactory
+from legato.errors import TransactionRolledBackError
+from tests.integration.server.conftest import Connect
+from tests.support.amqp_peer import AmqpPeer, data_of, text
+from tests.support.server import Server
+
+CONFIGURATION = """
+[limits]
+slow_consumer_s = 0.3
+[[address]]
+match = "timed.#"
+acknowledgement_timeout_s = 0.4
+maximum_deliveries = 2
+[[address]]
+match = "bounded.#"
+transaction_timeout_s = 0.4
+"""
+
+
+def settled(peer: AmqpPeer, link: Receiver, delivery: int) -> object:
+    """The broker's answer to an acceptance that waits for it."""
+    link.update(delivery, ACCEPTED)
+    peer.flush()
+    return peer.expect(Disposition, lambda event: event.link is link and event.settled).outcome
+
+
+def test_what_is_not_acknowledged_in_time_is_delivered_to_another_one(connect: Connect) -> None:
+    stuck, other = connect("stuck"), connect("other")
+    stuck.send(stuck.sender("timed.1"), text(b"x"))
+    first = stuck.receiver("timed.1", 1)
+    delivery = stuck.transfer().delivery
+    other.receiver("timed.1", 1)
+    again = other.transfer()
+    assert data_of(again) == b"x"
+    outcome = settled(stuck, first, delivery)
+    assert isinstance(outcome, Rejected)
+    assert outcome.condition == names.WENT_ELSEWHERE
+
+
+def test_it_counts_as_a_failed_delivery_and_ends_in_the_dead_letters(connect: Connect) -> None:
+    stuck = connect("stuck")
+    stuck.send(stuck.sender("timed.2"), text(b"x"))
+    stuck.receiver("timed.2", 10)
+    dead = connect("dead")
+    dead.receiver("DLQ.timed.2", 1)
+    letter = dead.transfer()
+    assert data_of(letter) == b"x"
+    assert b"not acknowledged within 0.4 s" in letter.data
+
+
+def test_who_acknowledges_in_time_loses_nothing(connect: Connect) -> None:
+    peer = connect("good")
+    sender = peer.sender("timed.3")
+    link = peer.receiver("timed.3", 10)
+    for number in range(8):
+        peer.send(sender, text(b"%d" % number))
+        transfer = peer.transfer()
+        time.sleep(0.1)
+        link.settle(transfer.delivery, ACCEPTED)
+        peer.flush()
+        assert data_of(transfer) == b"%d" % number
+
+
+def test_a_transaction_that_lasts_too_long_is_rolled_back_and_its_client_hears_of_it(broker: Server) -> None:
+    with (
+        ConnectionFactory(f"amqp://127.0.0.1:{broker.port}").create_connection() as connection,
+        connection.create_session(transacted=True) as session,
+    ):
+        producer = session.create_producer(session.create_queue("bounded.1"))
+        producer.send(session.create_text_message("late"))
+        broker.wait_for_log("is rolled back: it was open for 0.4 s")
+        with pytest.raises(TransactionRolledBackError):
+            session.commit()
+        producer.send(session.create_text_message("in time"))
+        session.commit()
+        consumer = session.create_consumer(session.create_queue("bounded.1"))
+        connection.start()
+        received = consumer.receive(timeout_s=20)
+        assert received is not None
+        assert received.body == "in time"
+        session.commit()
+
+
+def test_a_slow_consumer_is_reported_until_it_goes_on(connect: Connect, broker: Server) -> None:
+    slow, peer = connect("slow"), connect("operator")
+    sender = peer.sender("piling")
+    for _ in range(3):
+        peer.send(sender, text(b"x"))
+    link = slow.receiver("piling", 1)
+    transfer = slow.transfer()
+    broker.wait_for_log("a consumer of 'piling' is slow: 'slow'")
+    peer.receiver(names.STATUS_ADDRESS, 1)
+    assert json.loads(data_of(peer.transfer()))["slow_consumers"] >= 1
+    link.settle(transfer.delivery, ACCEPTED)
+    slow.flush()
